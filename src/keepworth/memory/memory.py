@@ -756,13 +756,13 @@ class Memory:
         self._decisions.flush()
         self._rewrites.settle()
         listed = self._rewrites.groups(scope, near, most) if groups is None else groups_given(groups)
-        return consolidated(self._rewrites, rewrite, listed, plan, at_once=at_once, limit=limit, seconds=seconds)
+        return consolidated(self._rewrites, scope, rewrite, listed, plan, at_once=at_once, limit=limit, seconds=seconds)
 
     def rewrites(self) -> list[Rewrite]:
         """What `consolidate` wrote, in order, each with its originals, its state and what it added.
         `rollback(source=rewrite.source)` takes one back by hand."""
         self._decisions.flush()
-        return self._rewrites.listed()
+        return self._rewrites.listed(self.scope)
 
     # Undo.
 

@@ -671,6 +671,21 @@ def test_groups_are_near_and_of_one_scope_kind_and_metadata() -> None:
         assert reason == "m2 is no current item of this memory"
 
 
+def test_a_narrower_handle_sees_and_rewrites_its_own_alone() -> None:
+    with opened() as memory:
+        for user in ("ana", "bob"):
+            memory.add_many(ROUTER, user_id=user)
+        ana, bob = memory.within(user_id="ana"), memory.within(user_id="bob")
+        assert ana.consolidate(lambda _: GOOD, groups=[["m4", "m5"]]).reasons == {
+            "m4 is no current item of this memory": 1
+        }
+        (rewrite,) = ana.consolidate(lambda _: LOSES, groups=[["m1", "m2", "m3"]]).rewrites
+        assert bob.rewrites() == []
+        assert memory.rewrites() == ana.rewrites()
+        assert rewrite.item not in {hit.id for _ in range(8) for hit in bob.episode("help").search(QUERY)}
+        assert lived(ana, 150, until="taken back") < 150
+
+
 def test_the_number_of_groups_that_a_model_is_asked_about_is_limited() -> None:
     with opened() as memory:
         memory.add_many([f"word{number} said {part}" for number in range(LIMIT + 5) for part in range(2)])

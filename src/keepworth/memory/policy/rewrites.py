@@ -290,11 +290,11 @@ class Rewrites:
         """Those of `_open` of which nobody changed anything since."""
         return [each for each in self._open() if _as_it_was(each, items)]
 
-    def listed(self) -> list[Rewrite]:
-        """All that there are, in order."""
+    def listed(self, scope: Scope) -> list[Rewrite]:
+        """All that there are inside `scope`, in order."""
         with self._lock:
             self._follow()
-            trials = list(self._trials.values())
+            trials = [each for each in self._trials.values() if scope.contains(each.scope)]
             items = self.store.fetch(self.scope, [id for each in trials for id in (each.item, *each.originals)])
             return [self._described(each, items) for each in trials]
 
@@ -442,9 +442,9 @@ class Rewrites:
             if one != other
         }
 
-    def refusal(self, ids: Sequence[str]) -> str:
-        """Why a group that somebody names cannot be rewritten, "" where it can."""
-        known = self.store.fetch(self.scope, ids)
+    def refusal(self, scope: Scope, ids: Sequence[str]) -> str:
+        """Why a group that somebody names cannot be rewritten, "" where it can. scope: what who names it may see."""
+        known = self.store.fetch(scope, ids)
         tested = {id for each in self._tested() for id in (each.item, *each.originals)}
         first, time, apart = known[ids[0]], timestamp(self.store.clock()), self._apart()
         if len(set(ids)) < 2:
@@ -709,6 +709,7 @@ It must be shorter than the notes together. Answer with the note alone."""
 
 def consolidated(
     rewrites: Rewrites,
+    scope: Scope,
     rewrite: Rewriter,
     groups: Iterable[Sequence[str]],
     plan: TrialTerms,
@@ -725,9 +726,11 @@ def consolidated(
         if len(begun) >= room or len(begun) + len(refusals) >= limit:
             break
         ids = tuple(group)
-        why = "the rewriter did not answer before, and was not asked" if hangs >= HANGS else rewrites.refusal(ids)
+        why = (
+            "the rewriter did not answer before, and was not asked" if hangs >= HANGS else rewrites.refusal(scope, ids)
+        )
         if not why:
-            known = rewrites.store.fetch(rewrites.scope, ids)
+            known = rewrites.store.fetch(scope, ids)
             items = [item for item in known.values() if item is not None]
             texts = [item.text for item in items]
             try:

@@ -247,7 +247,7 @@ def test_the_verbs_have_the_names_and_the_arguments_of_the_embedded_ones() -> No
         "path",
         "read_only",
     }
-    here |= {"merge_near_duplicates", "near_duplicates", "set_aside", "trials", "within"}
+    here |= {"consolidate", "merge_near_duplicates", "near_duplicates", "rewrites", "set_aside", "trials", "within"}
     public = {name for name in vars(Memory) if not name.startswith("_")}
     assert public - here <= {name for name in vars(Client) if not name.startswith("_")} == public - here | {"close"}
     local = {"next_state", "observe", "apply", "reward_range"}

@@ -34,7 +34,7 @@ from keepworth.evaluation.statistics import paired_difference, pooled_estimate
 from keepworth.learning.run_folder import RunFolder, versions
 from keepworth.learning.watch.progress import PlainProgress
 from keepworth.memory.policy.importance import best, hand_features, specificity
-from keepworth.recipes import agemem, bounded_bank, fine_mem, mem_alpha, memory_r2
+from keepworth.recipes import agemem, bounded_bank, fine_mem, mem_alpha, memory_r2, memory_r_plus
 from keepworth.recipes.writing import WriterStreams
 from keepworth.rollouts.bounded_bank import BankAnswer
 from keepworth.tasks.fact_streams import FactStream, longmemeval_streams
@@ -47,6 +47,7 @@ RECIPES = {
     "fine_mem": fine_mem,
     "mem_alpha": mem_alpha,
     "agemem": agemem,
+    "memory_r_plus": memory_r_plus,
 }
 SHORT: dict[str, Any] = {
     "streams": 1, "tasks_per_step": 2, "group_size": 8, "warm_start": 10, "warm_start_batch": 8, "threads": 1,
@@ -56,6 +57,7 @@ OWN: dict[str, dict[str, Any]] = {
     # Streams four times as long as in training. The bank is not in the prompt: so the members of a group share their prompts.
     "mem_alpha": {"longer": 64, "recent": 0},
     "agemem": {"recent": 0},
+    "memory_r_plus": {"explore_after": 2},
     "memory_r2": {"horizons": ({"steps": 2, "length": 8},)},
 }
 EVENLY = 200

@@ -241,7 +241,7 @@ def test_a_setting_that_cannot_take_effect_is_refused(recipe: ModuleType, settin
 FED_BY_NONE = {
     "gigpo": "needs states of turns.*arithmetic with answer = calculator",
     "fine_mem": "needs rewards of turns.*the recipe fine_mem do",
-    "memory_r_plus": "needs a reward term 'episodic'.*no recipe has them yet",
+    "memory_r_plus": "needs a reward term 'episodic'.*the recipe memory_r_plus do",
     "memory_r2": "needs re-rolls.*the recipe memory_r2 do",
     "kdrl": "needs lp_teacher.*Set teacher",
 }

@@ -11,6 +11,7 @@ RECIPES = {
     "fine_mem": "keepworth.recipes.fine_mem",
     "mem_alpha": "keepworth.recipes.mem_alpha",
     "agemem": "keepworth.recipes.agemem",
+    "memory_r_plus": "keepworth.recipes.memory_r_plus",
     "overwrite_reading": "keepworth.recipes.overwrite_reading",
     "strings": "keepworth.recipes.strings",
     "arithmetic": "keepworth.recipes.arithmetic",

@@ -23,6 +23,7 @@ from keepworth.episodes.episode import Shown
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import SamplingParams
 from keepworth.learning.collect.curriculum import Branches, drawn_task, position_of, stage_at
+from keepworth.learning.collect.memories import RememberedEpisodes, Remembering
 from keepworth.learning.learner import Learner
 from keepworth.learning.objective.inputs import idle_clip
 from keepworth.learning.run_folder import RunFolder
@@ -103,12 +104,18 @@ class ByCalls:
 
 
 def train_writer(
-    config: Config, run: RunFolder, progress: Progress, calls: ByCalls | None = None, reading: ReadsBanks | None = None
+    config: Config,
+    run: RunFolder,
+    progress: Progress,
+    calls: ByCalls | None = None,
+    reading: ReadsBanks | None = None,
+    remembered: RememberedEpisodes | None = None,
 ) -> list[dict[str, Any]]:
     """Warm start, reinforcement, and the measures of every arm; returns the run's tables.
 
     calls: of a writer that has them; without, it draws a digit for each fact. reading: what banks are worth, in the
-    place of the reader that the configuration names. Raises KeepworthError where that cannot be permuted and is to be."""
+    place of the reader that the configuration names. remembered: rewards episodes besides. Raises KeepworthError where
+    that cannot be permuted and is to be."""
     if reading is not None and config.permuted:
         raise KeepworthError("permuted has no effect on a reading that is handed in.", "Permute its scores yourself.")
     objective = with_budget(objective_of(config), config.length)
@@ -134,7 +141,11 @@ def train_writer(
             size, share = config.local
             curriculum = replace(curriculum, branches=Branches(writing.reroll, size, share, config.seed))
         seconds = config.environment_seconds + 3600
+        if remembered is not None:
+            curriculum = replace(curriculum, after_group=remembered.after_group)
         collector = collector_of(config, run, learner, writing, curriculum, seconds, engine)
+        if remembered is not None:
+            collector = Remembering(collector, remembered)
         schedule = Schedule(config.steps, config.evaluate_every, config.checkpoint_every)
         train_steps(run, learner, collector, schedule, progress, "the writer learns what to keep")
     keep_weights(run, learner)

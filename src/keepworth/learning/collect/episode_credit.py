@@ -125,15 +125,16 @@ def with_episodic_reward(
     *,
     weight: float = 1.0,
     name: str = "episodic",
+    compared: Callable[[Episode], str] = lambda episode: episode.answer,
 ) -> list[Group]:
     """Near past successes, away from past failures: a term for every answer, scored before it is remembered.
 
-    encode: texts -> vectors [n, D]. What counts as a success is the episode's reward so far. `aid` changes: it must be
-    in the checkpoint. Source: Memory-R+, arXiv 2504.02273.
+    encode: texts -> vectors [n, D]; compared: what of an episode is, its answer or another text. What counts as a
+    success is the episode's reward so far. `aid` changes: it must be in the checkpoint. Source: Memory-R+, arXiv 2504.02273.
     """
     found = []
     for group in groups:
-        vectors = encode([group.episodes[0].question, *(episode.answer for episode in group.episodes)])
+        vectors = encode([group.episodes[0].question, *map(compared, group.episodes)])
         outcomes = [episode.reward for episode in group.episodes]
         values = aid.score_group(vectors[0], vectors[1:], outcomes)
         episodes = tuple(

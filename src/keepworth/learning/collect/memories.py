@@ -16,6 +16,7 @@ from keepworth.episodes.episode import Episode, Group
 from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.episodes.model import Encoder
 from keepworth.learning.collect.curriculum import position_of
+from keepworth.learning.collect.episode_credit import EpisodicReward, with_episodic_reward
 from keepworth.learning.run_folder import Checkpoint, CheckpointCorrupt, disk, read_json, replacing, write_json
 from keepworth.learning.trainer import Collected, Collector
 from keepworth.memory.item import EVERYWHERE, Clock, Provenance, Scope, now
@@ -241,6 +242,56 @@ class Remembering:
     def close(self) -> None:
         self._inner.close()
         self.memory.close()
+
+
+# Episodes that are remembered to reward others, and are shown to nobody (Memory-R+, arXiv 2504.02273).
+#
+#     runs/<name>/checkpoints/step-000012/episodic.json      successes, failures and windows as they were then
+
+
+class RememberedEpisodes:
+    """An `EpisodicReward` in a training: its `after_group` gives every episode of a group its term, before the group is
+    trained on and then remembered; every checkpoint holds what is remembered.
+
+    made: a fresh one; encode: texts to vectors [n, D]; compared: what of an episode is; weight: of the term `episodic`."""
+
+    def __init__(
+        self,
+        made: Callable[[], EpisodicReward],
+        encode: Callable[[Sequence[str]], Any],
+        compared: Callable[[Episode], str],
+        weight: float = 1.0,
+    ) -> None:
+        self.aid, self._made = made(), made
+        self._encode, self._compared, self._weight = encode, compared, weight
+
+    def after_group(self, step: int, group: Group) -> Group:
+        (found,) = with_episodic_reward([group], self.aid, self._encode, weight=self._weight, compared=self._compared)
+        return found
+
+    def open(self, checkpoint: Checkpoint | None) -> None:
+        """As it was at the checkpoint; empty where there is none, or one without it."""
+        self.aid = self._made()
+        if checkpoint is not None and (checkpoint.path / EPISODIC_STATE).exists():
+            fix = "Delete the checkpoint's folder: the one before it is taken."
+            self.aid.restore(read_json(checkpoint.path / EPISODIC_STATE, fix))
+
+    def keep(self, groups: Sequence[Group], step: int) -> dict[str, float]:
+        """How many responses are remembered; they were when their group was scored."""
+        kinds = {"successes": self.aid.successes, "failures": self.aid.failures}
+        return {
+            f"episodic/{name}": float(sum(len(responses) for _, responses in memory.entries.values()))
+            for name, memory in kinds.items()
+        }
+
+    def save(self, folder: Path) -> None:
+        write_json(folder / EPISODIC_STATE, self.aid.state())
+
+    def close(self) -> None:
+        """It has no file of its own."""
+
+
+EPISODIC_STATE = "episodic.json"
 
 
 # A memory that learns from reward while a model is trained to act with it.

@@ -118,6 +118,7 @@ _HOLDERS = {
     "states of turns": "Those of arithmetic with answer = calculator do.",
     "rewards of turns": "Those of the recipe fine_mem do.",
     "re-rolls": "Those of the recipe memory_r2 do.",
+    "a reward term 'episodic'": "Those of the recipe memory_r_plus do.",
 }
 
 

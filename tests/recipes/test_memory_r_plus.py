@@ -1,0 +1,156 @@
+"""Memory-R+: its intrinsic reward against brute force, its memories in checkpoints, a run that was killed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from keepworth.episodes import Episode, Group
+from keepworth.learning.collect.episode_credit import EpisodicReward
+from keepworth.learning.collect.memories import RememberedEpisodes
+from keepworth.learning.run_folder import Checkpoint
+from keepworth.recipes import memory_r_plus
+from keepworth.recipes.memory_r_plus import bank_of
+from tests.end_to_end.tiny_folder import write_tiny_checkpoint
+from tests.recipes.test_bounded_bank import episode_of
+from tests.recipes.writer_runs import echoing, killed_and_continued, run_of
+
+DIALS: dict[str, Any] = {"queries": 3, "responses": 3, "window": 6, "neighbours": 2, "warmup": 2}
+
+
+class BruteForce:
+    """The same rewards, with nothing shared: lists that are searched from end to end."""
+
+    def __init__(self) -> None:
+        self.right: list[tuple[Any, list[Any]]] = []
+        self.wrong: list[tuple[Any, list[Any]]] = []
+        self.far: list[float] = []
+        self.new: list[float] = []
+        self.groups = 0
+
+    def near(self, memory: list[tuple[Any, list[Any]]], query: Any) -> list[Any]:
+        like = [float(query @ other / np.linalg.norm(query) / np.linalg.norm(other)) for other, _ in memory]
+        order = sorted(range(len(memory)), key=lambda place: (-like[place], place))[: DIALS["neighbours"]]
+        return [response for place in order for response in memory[place][1]]
+
+    def scaled(self, values: list[float], value: float) -> float:
+        values.append(value)
+        last = values[-DIALS["window"] :]
+        return 0.5 if max(last) == min(last) else (value - min(last)) / (max(last) - min(last))
+
+    def score(self, query: Any, responses: Any, outcomes: list[float]) -> list[float]:
+        rewards = []
+        for response in responses:
+            reward, right, wrong = 0.0, self.near(self.right, query), self.near(self.wrong, query)
+            if right:
+                reward += self.scaled(self.far, -float(np.sqrt(((response - sum(right) / len(right)) ** 2).sum())))
+            if wrong and self.groups >= DIALS["warmup"]:
+                cosines = [response @ other / np.linalg.norm(response) / np.linalg.norm(other) for other in wrong]
+                reward += self.scaled(self.new, 1 - float(max(cosines)))
+            rewards.append(reward)
+        for response, outcome in zip(responses, outcomes, strict=True):
+            memory = self.right if outcome > 0.5 else self.wrong
+            own = next((each for each in memory if np.array_equal(each[0], query)), None)
+            if own is None:
+                own = (query, [])
+                memory.append(own)
+                del memory[: max(0, len(memory) - DIALS["queries"])]
+            own[1].append(response)
+            del own[1][: max(0, len(own[1]) - DIALS["responses"])]
+        self.groups += 1
+        return rewards
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**6), st.lists(st.integers(0, 4), min_size=1, max_size=9), st.integers(1, 4))
+def test_the_intrinsic_reward_is_that_of_brute_force(seed: int, asked: list[int], members: int) -> None:
+    draw = np.random.default_rng(seed)
+    questions = draw.normal(size=(5, 4))
+    reward, brute = EpisodicReward(**DIALS), BruteForce()
+    for number in asked:
+        responses, outcomes = draw.normal(size=(members, 4)), draw.choice([0.0, 0.5, 0.6, 1.0], size=members).tolist()
+        expected = brute.score(questions[number], responses, outcomes)
+        assert reward.score_group(questions[number], responses, outcomes) == pytest.approx(expected, abs=1e-9)
+
+
+def encode(texts: Any) -> Any:
+    """Counts of three letters, and a constant."""
+    return np.array([[text.count("1") + 0.0, text.count("2"), text.count("3"), 1.0] for text in texts])
+
+
+def group(*episodes: Episode) -> Group:
+    return Group("t", "", episodes)
+
+
+def remembered() -> RememberedEpisodes:
+    return RememberedEpisodes(lambda: EpisodicReward(warmup=0), encode, bank_of, 0.5)
+
+
+def test_a_bank_is_compared_with_the_banks_of_past_successes_and_failures_by_hand() -> None:
+    now = remembered()
+    first = now.after_group(0, group(episode_of(["f1"], 1.0), episode_of(["f2"], 0.0)))
+    assert [episode.rewards[-1].value for episode in first.episodes] == [0.0, 0.0], "nothing is remembered yet"
+    second = now.after_group(1, group(episode_of(["f1"], 0.2), episode_of(["f2"], 0.2), episode_of(["f1", "f2"], 0.2)))
+    # Distances to the one success (1, 0, 0, 1) are 0, sqrt 2 and 1; each is placed between the least and the most seen so far.
+    # Cosines with the one failure (0, 1, 0, 1): 1/2, 1 and 2/sqrt 6: by these the first is the newest, the second not at all.
+    third = (2**0.5 - 1) / 2**0.5
+    new = (1 - 2 / 6**0.5) / 0.5
+    values = [episode.rewards[-1].value for episode in second.episodes]
+    assert values == pytest.approx([0.5 + 0.5, 0.0 + 0.0, third + new])
+    assert [episode.rewards[-1].name for episode in second.episodes] == ["episodic"] * 3
+    assert second.episodes[0].reward == pytest.approx(0.2 + 0.5 * 1.0)
+    assert second.episodes[0].metric == pytest.approx(0.2), "how well the task was done is the answer's alone"
+    assert now.keep([], 1) == {"episodic/successes": 1.0, "episodic/failures": 4.0}
+
+
+def test_what_is_remembered_is_in_the_checkpoint(tmp_path: Path) -> None:
+    now, other = remembered(), remembered()
+    now.after_group(0, group(episode_of(["f1"], 1.0), episode_of(["f2"], 0.0)))
+    now.save(tmp_path)
+    other.open(Checkpoint(1, tmp_path))
+    again = group(episode_of(["f3"], 0.0), episode_of(["f1"], 0.0))
+    assert other.after_group(1, again) == now.after_group(1, again)
+    other.open(None)
+    assert other.keep([], 0) == {"episodic/successes": 0.0, "episodic/failures": 0.0}
+
+
+OWN: dict[str, Any] = {"encoder": "hashing:32", "explore_after": 1}
+
+
+def test_a_run_has_the_term_in_what_it_was_trained_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with echoing(monkeypatch):
+        run = run_of(memory_r_plus, write_tiny_checkpoint(tmp_path / "model"), tmp_path / "run", **OWN)
+    episodes = [stored.episode for stored in run.episodes(arm="train")]
+    given = [term.value for each in episodes for term in each.rewards if term.name == "episodic"]
+    assert len(given) == len(episodes)
+    assert len(set(given)) > 2
+    assert any(row.get("episodic/failures", 0) > 0 for row in run.metrics())
+    assert "trained" in {row["arm"] for row in run.evals()}
+
+
+@pytest.mark.slow
+def test_a_run_that_was_killed_ends_like_a_straight_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint = write_tiny_checkpoint(tmp_path / "model")
+    with echoing(monkeypatch):
+        straight = run_of(memory_r_plus, checkpoint, tmp_path / "straight", **OWN)
+        killed_and_continued(memory_r_plus, checkpoint, straight, tmp_path / "killed", monkeypatch, **OWN)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"objective": "tis", "neighbours": 2}, "neighbours = 2 has no effect with objective = tis"),
+        ({"objective": "fine_mem"}, "needs rewards of turns.*the recipe fine_mem"),
+    ],
+)
+def test_what_cannot_take_effect_is_refused(changes: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValidationError, match=says):
+        memory_r_plus.Config(**changes)
+    assert not memory_r_plus.Config(objective="tis").remembers
+    assert memory_r_plus.Config().remembers

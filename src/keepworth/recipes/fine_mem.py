@@ -8,7 +8,7 @@ from the paper stands in docs/recipes.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,6 @@ from keepworth.recipes.settings import Count, Idle, Share, objective_of
 
 if TYPE_CHECKING:
     from keepworth.episodes import Episode
-    from keepworth.episodes.episode import Shown
     from keepworth.learning.run_folder import RunFolder
     from keepworth.learning.watch.progress import Progress
     from keepworth.rollouts.bounded_bank import ReadsBanks
@@ -73,22 +72,13 @@ def with_shares(episode: Episode, attributed: float, used: int) -> Episode:
 
     Nobody can have used an empty bank: its reward is shared evenly by all writes."""
     from keepworth.learning.collect.episode_credit import MemoryQuestion, with_attribution
+    from keepworth.rollouts.bounded_bank import used_by
 
     (answer,) = [term for term in episode.rewards if term.name == "answer"]
     rewards = tuple(replace(term, weight=0.0) if term is answer else term for term in episode.rewards)
     retrieved = used_by(f"{episode.question} {episode.answer}", episode.shown, used)
     asked = [MemoryQuestion(answer.value * answer.weight, retrieved)]
     return with_attribution(replace(episode, rewards=rewards), asked, share=attributed if retrieved else 0.0)
-
-
-def used_by(query: str, shown: Sequence[Shown], most: int) -> tuple[str, ...]:
-    """The ids of at most `most` facts of a bank that are most like question and answer, by BM25; where no word is shared, all."""
-    from keepworth.memory.overlay import Bank
-
-    bank = Bank.empty(None)
-    fact_of = {bank.add(each.text, deduplicate=False).id: each.item for each in shown}
-    found = bank.search(query, most, mode="lexical") if shown and query.strip() else []
-    return tuple(fact_of[hit.id] for hit in found) or tuple(each.item for each in shown)
 
 
 def with_lines(episode: Episode, weight: float) -> Episode:

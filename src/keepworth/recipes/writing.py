@@ -55,6 +55,7 @@ from keepworth.rollouts.bounded_bank import (
     digit_tokens,
     rewrite,
     task_of,
+    used_by,
     write_bank,
     written,
 )
@@ -443,8 +444,6 @@ class WriterTraining:
         like the question."""
         if len(stream.facts) != self.config.longer or len(texts) <= self.config.budget:
             return texts
-        from keepworth.recipes.fine_mem import used_by
-
         shown = [Shown(str(number), 0.0, text) for number, text in enumerate(texts)]
         chosen = set(used_by(stream.task.input, shown, self.config.budget)[: self.config.budget])
         return [each.text for each in shown if each.item in chosen]

@@ -36,6 +36,7 @@ from keepworth.episodes.episode import (
 )
 from keepworth.episodes.model import Model, Sample, SamplingParams, Tokens
 from keepworth.episodes.text import as_line
+from keepworth.memory.overlay import Bank
 from keepworth.rollouts.driver import RolloutContext
 from keepworth.rollouts.memory_r1 import Query, Reader
 from keepworth.tasks.fact_streams import FactStream
@@ -172,6 +173,14 @@ class BankReading:
             if len(queries) == 1:
                 return [("", f"{type(error).__name__}: {error}")]
         return [found for query in queries for found in self._answers([query])]
+
+
+def used_by(query: str, shown: Sequence[Shown], most: int) -> tuple[str, ...]:
+    """The ids of at most `most` facts of a bank that are most like question and answer, by BM25; where no word is shared, all."""
+    bank = Bank.empty(None)
+    fact_of = {bank.add(each.text, deduplicate=False).id: each.item for each in shown}
+    found = bank.search(query, most, mode="lexical") if shown and query.strip() else []
+    return tuple(fact_of[hit.id] for hit in found) or tuple(each.item for each in shown)
 
 
 # The rollout, and the re-roll of one of its writes.

@@ -83,6 +83,9 @@ def test_a_port_in_use_is_said_before_anything_is_loaded(
         (["--run", "none"], "has not finished training a role"),
         (["--run", "bothh"], "Did you mean 'both'"),
         (["other", "--run", "both"], "--run says which model is served"),
+        (["other", "--memory", "a.mem"], "the other options are of a model"),
+        (["--host", "0.0.0.0"], "served to this machine only"),
+        (["--upstream", "http://127.0.0.1:1"], "Name the memory with --memory"),
     ],
 )
 def test_mistakes_are_named(

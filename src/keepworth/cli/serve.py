@@ -51,6 +51,19 @@ def serve(
     policy: Annotated[
         str, typer.Option("--policy", help="With --memory: what learns from rewards, or none.")
     ] = "effect",
+    upstream: Annotated[
+        str,
+        typer.Option(
+            "--upstream",
+            help="With --memory: OpenAI's routes lead there, such as https://api.openai.com/v1, and remember.",
+        ),
+    ] = "",
+    upstream_key: Annotated[
+        str, typer.Option("--upstream-key", help="The environment variable that holds the upstream's key.")
+    ] = "OPENAI_API_KEY",
+    memory_tokens: Annotated[
+        int, typer.Option("--memory-tokens", min=0, help="With --upstream: of memory in one prompt, at most.")
+    ] = 1500,
     durability: Annotated[
         str, typer.Option("--durability", help="With --memory: process, or power to survive a lost machine.")
     ] = "process",
@@ -69,6 +82,17 @@ def serve(
                 "Serve the model by a command of its own.",
             )
         require("server", "keepworth serve --memory")
+        if upstream:
+            require("gateway", "keepworth serve --upstream")
+            from keepworth.serving.gateway import GatewaySettings
+
+            gateway = {
+                "upstream": upstream,
+                "upstream_key": os.environ.get(upstream_key, ""),
+                "gateway": GatewaySettings(tokens=memory_tokens, turn_tokens=min(500, memory_tokens)),
+            }
+        else:
+            gateway = {}
         _serve_memory(
             memory,
             host=host,
@@ -76,8 +100,11 @@ def serve(
             encoder=None if encoder == "none" else encoder,
             policy=None if policy == "none" else policy,
             durability=durability,
+            **gateway,
         )
         return
+    if upstream:
+        raise KeepworthError("--upstream is where a gateway with a memory leads.", "Name the memory with --memory.")
     if host != "127.0.0.1":
         raise KeepworthError("A model is served to this machine only.", "Leave --host out.")
     require("serve", "keepworth serve")
@@ -160,6 +187,12 @@ def _say_memory(server: MemoryServer, memory: Path, host: str) -> None:
         markup=False,
         highlight=False,
     )
+    if server.gateway is not None:
+        console.print(
+            f"OpenAI's routes: base_url={server.url}/v1, api_key=the token. They lead to {server.gateway.upstream.url}.\n",
+            markup=False,
+            highlight=False,
+        )
 
 
 def require_free(port: int, host: str = "127.0.0.1") -> None:

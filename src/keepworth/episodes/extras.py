@@ -28,6 +28,7 @@ EXTRAS: Mapping[str, Extra] = MappingProxyType(
         "llm": Extra("a language model in this process", _LLM),
         "train": Extra("training, evaluation and reports", (*_LLM, "scipy", "statsmodels", "matplotlib")),
         "server": Extra("serving a memory", ("starlette", "uvicorn")),
+        "gateway": Extra("memory in front of a model", ("starlette", "uvicorn", "aiohttp")),
         "serve": Extra("serving a model", (*_LLM, "starlette", "uvicorn")),
         "index": Extra("approximate indexes for large memories", ("faiss",)),
         "math": Extra("answers in LaTeX, and a second opinion on numbers", ("math_verify",)),

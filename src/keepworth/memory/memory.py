@@ -603,10 +603,10 @@ class Memory:
         acted on yet waits for `act`; what it was told of exploring is not known any more. Raises UnknownEpisode."""
         from keepworth.memory.episode import LiveEpisode
 
-        live = self._live.get(id) if isinstance(id, str) else None
+        begun = self._begun(id)  # asked even where it is at hand: it may have been erased
+        live = self._live.get(id)
         if live is not None:
             return live
-        begun = self._begun(id)
         live = LiveEpisode(self, id, begun.scope, begun.task, begun.person, number=begun.number)
         live._go_on()
         return self._live.setdefault(id, live)

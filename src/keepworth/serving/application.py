@@ -34,14 +34,14 @@ from keepworth.episodes.errors import KeepworthError
 from keepworth.serving.calls import NotServed, ReadyAnswer, RouteAnswers, ServedCall, WaitingCaller
 
 _LOG = logging.getLogger("keepworth.serving")
-_OUR_HOSTS = ("127.0.0.1", "localhost")
+LOCAL_HOSTS = ("127.0.0.1", "localhost")
 
 Guard = Callable[[str, str], Any]
 """(path, Authorization header) -> what the credential allows. Raises NotServed where it allows nothing."""
 Served = Callable[[str, str, int, float], None]
 """Told of each answer: method, route, status, seconds."""
 Streamed = Callable[[ServedCall, Request], Awaitable[Response]]
-"""Answers in the event loop, by a response of its own, such as one that streams."""
+"""Answers in the event loop, by a response of its own, such as one that streams. The body is left as bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def application(
     left: Callable[[WaitingCaller], None] | None = None,
     openai_errors: tuple[str, ...] = ("/",),
     served: Served | None = None,
-    hosts: tuple[str, ...] | None = _OUR_HOSTS,
+    hosts: tuple[str, ...] | None = LOCAL_HOSTS,
 ) -> Starlette:
     """table: (method, path) -> what answers it, in a thread; streamed: what answers in the event loop. workers: threads, one for
     each request that may be under way at once. left: told of callers that hung up. openai_errors: beginnings of the paths whose
@@ -110,9 +110,18 @@ def application(
 
     def streaming(method: str, path: str, answers: Streamed) -> Route:
         async def endpoint(request: Request) -> Response:
-            async with bodies.read(request) as raw:
-                kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
-                return await answers(_call(request, raw, _body(raw, kind), WaitingCaller()), request)
+            started, status = time.perf_counter(), 500
+            try:
+                async with bodies.read(request) as raw:
+                    response = await answers(_call(request, raw, {}, WaitingCaller()), request)
+                status = response.status_code
+                return response
+            except NotServed as error:
+                status = error.status
+                raise
+            finally:
+                if served is not None:
+                    served(method, path, status, time.perf_counter() - started)
 
         return Route(path, endpoint, methods=[method], include_in_schema=False)
 
@@ -164,7 +173,7 @@ class _Door:
         # A page of another site may make a browser send requests here: without a body even unasked.
         site = headers.get("sec-fetch-site", "none")
         origin = headers.get("origin")
-        ours = {f"http://{name}:{headers['host'].rsplit(':', 1)[-1]}" for name in _OUR_HOSTS if "host" in headers}
+        ours = {f"http://{name}:{headers['host'].rsplit(':', 1)[-1]}" for name in LOCAL_HOSTS if "host" in headers}
         if site not in ("none", "same-origin") or (origin is not None and origin not in ours):
             raise NotServed("This server answers programs, not pages of other sites.", status=403)
         access = self.guard(path, headers.get("authorization", ""))

@@ -187,6 +187,11 @@ class Client:
         body = {"target": target, "value": _number(value), "by": by, "source": source}
         return self._send(RemoteCall("POST", "/rewards", wire.outcome_from, body, writes=True))
 
+    def receipt(self, id: str) -> dict[str, Any]:
+        """Of a call through the gateway: which items were recalled, and which are in the bytes that went upstream. id: of its
+        episode, the header `X-Keepworth-Episode` of its answer."""
+        return self._send(RemoteCall("GET", f"/episodes/{_segment(id)}/receipt", dict))
+
     def pending(self) -> list[str]:
         """As `Memory.pending`."""
         return self._send(RemoteCall("GET", "/pending", lambda found: list(found["episodes"])))
@@ -435,7 +440,19 @@ class _Verbs(Client):
 
 
 _CLIENT_VERBS = (
-    *("get", "search", "search_many", "history", "worth", "ledger", "reopen", "episodes", "reward", "pending"),
+    *(
+        "get",
+        "search",
+        "search_many",
+        "history",
+        "worth",
+        "ledger",
+        "reopen",
+        "episodes",
+        "reward",
+        "pending",
+        "receipt",
+    ),
     *("episode_record", "snapshot", "rollback", "restore", "diff", "add", "add_many", "update", "supersede", "delete"),
     *("delete_all", "forget", "erase"),
 )

@@ -7,7 +7,7 @@ import json
 import logging
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -29,10 +29,17 @@ LOOPBACK = "127.0.0.1"
 class HttpServer:
     """Serves an application from `start` to `close`, or inside a `with` block; other threads of this process go on meanwhile.
 
-    make: the application, given threads to answer in. port 0: any free one; `url` says which."""
+    make: the application, given threads to answer in. port 0: any free one; `url` says which. patience: seconds after which
+    answers that are still being given when it closes are broken off; None to wait for them."""
 
     def __init__(
-        self, make: Callable[[Executor], ASGIApp], *, host: str = LOOPBACK, port: int = 0, name: str = "server"
+        self,
+        make: Callable[[Executor], ASGIApp],
+        *,
+        host: str = LOOPBACK,
+        port: int = 0,
+        name: str = "server",
+        patience: int | None = None,
     ) -> None:
         # A place for every connection: a request that waits for something must not keep the one that ends the wait waiting.
         self._workers = ThreadPoolExecutor(2 * Connection.most, thread_name_prefix=name)
@@ -41,6 +48,7 @@ class HttpServer:
         self._socket = _bound(host, port)
         self._port = int(self._socket.getsockname()[1])
         self._server = _Server(
+            self.ending,
             uvicorn.Config(
                 app,
                 http=Connection,
@@ -52,8 +60,9 @@ class HttpServer:
                 server_header=False,
                 proxy_headers=False,
                 date_header=False,
+                timeout_graceful_shutdown=patience,
                 timeout_keep_alive=30,  # longer than clients keep theirs: they should be the ones to hang up
-            )
+            ),
         )
         self._ended = threading.Event()  # a `join` that is interrupted takes the thread for ended (Python issue 45274)
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -68,6 +77,9 @@ class HttpServer:
 
     def let_go(self) -> None:
         """End what is being answered, and take nothing new."""
+
+    async def ending(self) -> None:
+        """The last that runs in the event loop."""
 
     def close(self) -> None:
         """Running requests are ended; no new ones are taken, not even over connections that callers keep open.
@@ -98,6 +110,14 @@ class HttpServer:
 
 
 class _Server(uvicorn.Server):
+    def __init__(self, ending: Callable[[], Awaitable[None]], config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._ending = ending
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        await self._ending()
+
     async def main_loop(self) -> None:
         while not self.should_exit:
             await asyncio.sleep(0.05)

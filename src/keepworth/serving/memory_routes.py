@@ -18,6 +18,7 @@ from keepworth.episodes.episode import episode_to_json
 from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.memory import errors
 from keepworth.memory.item import Provenance
+from keepworth.memory.store import injections
 from keepworth.memory.store.requests import keep_answer, noted_request, noting
 from keepworth.serving import memory_requests as asks
 from keepworth.serving.access import Access, Tokens, new_access
@@ -168,6 +169,22 @@ def list_episodes(wanted: Wanted) -> Any:
 def get_episode(wanted: Wanted) -> Any:
     """The record of an episode."""
     return episode_to_json(wanted.open.memory.episode_record(wanted.path["id"]))
+
+
+def get_receipt(wanted: Wanted) -> Any:
+    """Which items were recalled for a call through the gateway, and which are in the bytes that went upstream."""
+    id = wanted.open.episode(wanted.path["id"]).id
+    receipt = injections.receipt(wanted.open.memory.store, id)
+    if receipt is None:
+        raise NotServed(
+            f"Episode {id!r:.40} has no receipt: it was no call through the gateway, or one of long ago.",
+            "Calls through /v1/chat/completions have one.",
+            status=404,
+            code="UnknownEpisode",
+            about="id",
+            value=id,
+        )
+    return receipt
 
 
 def episode_search(wanted: Wanted) -> Any:
@@ -347,6 +364,7 @@ ROUTES = (
     MemoryRoute("POST", "/episodes", "read", begin_episode, asks.EpisodeBody, writes=True),
     MemoryRoute("GET", "/episodes", "read", list_episodes, query=asks.EpisodesQuery),
     MemoryRoute("GET", "/episodes/{id}", "read", get_episode),
+    MemoryRoute("GET", "/episodes/{id}/receipt", "read", get_receipt),
     MemoryRoute("POST", "/episodes/{id}/search", "read", episode_search, asks.EpisodeSearchBody),
     MemoryRoute("POST", "/episodes/{id}/act", "read", episode_act, asks.ActBody, writes=True),
     MemoryRoute("POST", "/episodes/{id}/step_reward", "reward", episode_step_reward, asks.StepRewardBody, writes=True),

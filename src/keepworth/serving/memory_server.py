@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Executor
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from keepworth.episodes.needs import needs_server
 
+from starlette.types import ASGIApp
+
 from keepworth.serving.access import Access, Tokens, tokens_of
-from keepworth.serving.application import ServerLimits, application
+from keepworth.serving.application import LOCAL_HOSTS, ServerLimits, Streamed, application
 from keepworth.serving.http_server import LOOPBACK, HttpServer
 from keepworth.serving.memory_routes import memory_table
 from keepworth.serving.metrics import Metrics
 from keepworth.serving.open_memories import OpenMemories
+
+if TYPE_CHECKING:
+    from keepworth.serving.gateway import Gateway, GatewaySettings
+    from keepworth.serving.upstream import Upstream
+
+PATIENCE = 10
+"""Seconds that answers which are still being given have to end when the server closes."""
 
 
 class MemoryServer(HttpServer):
     """Serves the memory in `path` from `start` to `close`, or inside a `with` block.
 
     token: opens everything until the server ends; a new one if not given. port 0: any free one; `url` says which. host: an
-    address of this machine that others reach, too; without TLS, which belongs in front. options: of `Memory`."""
+    address of this machine that others reach, too; without TLS, which belongs in front. upstream: where OpenAI's routes lead,
+    with memory in between (`Gateway`); "" for nowhere. upstream_key: what it wants as a bearer token. options: of `Memory`."""
 
     def __init__(
         self,
@@ -29,34 +41,61 @@ class MemoryServer(HttpServer):
         port: int = 0,
         token: str = "",
         limits: ServerLimits | None = None,
+        upstream: str = "",
+        upstream_key: str = "",
+        gateway: GatewaySettings | None = None,
         **options: Any,
     ) -> None:
-        self.memories = OpenMemories(path, options)
         self.metrics = Metrics()
         self.metrics.describe("keepworth_requests_total", "Answered requests.")
         self.metrics.describe("keepworth_request_seconds", "From the head of a request to its answer.")
         self.tokens = Tokens(tokens_of(Path(path)))
         self.token = self.tokens.passing(Access("start"), token)
-        table = memory_table(self.memories, self.tokens, self.metrics)
-        hosts = {} if host == LOOPBACK else {"hosts": None}
+        self.gateway: Gateway | None = None
+        self._limits = limits or ServerLimits()
+        there: Upstream | None = None
+        if upstream:
+            from keepworth.serving.upstream import Upstream
+
+            there = Upstream(upstream, upstream_key)
+        make = partial(self._application, hosts=host == LOOPBACK, upstream=there, settings=gateway)
+        self.memories = OpenMemories(path, options)
         try:
-            super().__init__(
-                lambda workers: application(
-                    table,
-                    self.tokens.check,
-                    workers,
-                    limits or ServerLimits(),
-                    openai_errors=(),
-                    served=self.metrics.served,
-                    **hosts,
-                ),
-                host=host,
-                port=port,
-                name="memory-server",
-            )
+            super().__init__(make, host=host, port=port, name="memory-server", patience=PATIENCE)
         except BaseException:
             self.memories.close()
             raise
+
+    def _application(
+        self,
+        workers: Executor,
+        *,
+        hosts: bool,
+        upstream: Upstream | None,
+        settings: GatewaySettings | None,
+    ) -> ASGIApp:
+        streamed: dict[tuple[str, str], Streamed] = {}
+        openai: tuple[str, ...] = ()
+        if upstream is not None:
+            from keepworth.serving.gateway import OPENAI_PATHS, Gateway
+
+            self.gateway = Gateway(self.memories, upstream, self.metrics, workers, settings)
+            self.memories.when_opened(self.gateway.resume)
+            streamed, openai = self.gateway.streamed(), OPENAI_PATHS
+        return application(
+            memory_table(self.memories, self.tokens, self.metrics),
+            self.tokens.check,
+            workers,
+            self._limits,
+            streamed=streamed,
+            openai_errors=openai,
+            served=self.metrics.served,
+            hosts=LOCAL_HOSTS if hosts else None,
+        )
+
+    async def ending(self) -> None:
+        if self.gateway is not None:
+            await self.gateway.end()
 
     def close(self) -> None:
         super().close()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -81,6 +81,7 @@ class OpenMemories:
         self._lock = threading.Lock()
         self._files: dict[str, Memory] = {}
         self._handles: OrderedDict[tuple[str, str, str], OpenMemory] = OrderedDict()
+        self._opened: Callable[[OpenMemory], None] = lambda _: None
         self._of_tenant("")  # what is wrong with the file or an option is said at the start
 
     def of(self, access: Access) -> OpenMemory:
@@ -96,6 +97,13 @@ class OpenMemories:
             while len(self._handles) > HANDLES:
                 self._handles.popitem(last=False)
             return handle
+
+    def when_opened(self, then: Callable[[OpenMemory], None]) -> None:
+        """`then` is given every memory that is open, and each that will be."""
+        with self._lock:
+            self._opened = then
+            for memory in self._files.values():
+                then(OpenMemory(memory))
 
     def paths(self) -> tuple[str, ...]:
         """Of what is open, the longest first."""
@@ -120,4 +128,5 @@ class OpenMemories:
                 # Names of tenants are any text: a digest is a file name on every system, and tells none of them from the folder.
                 file = folder / f"{hashlib.sha256(tenant.encode()).hexdigest()[:32]}.mem"
             memory = self._files[tenant] = Memory(file, tenant=tenant, **self._options)
+            self._opened(OpenMemory(memory))
         return memory

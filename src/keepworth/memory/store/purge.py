@@ -25,6 +25,7 @@ from keepworth.memory.search.beside import remove_sidecar
 from keepworth.memory.search.index import tokens
 from keepworth.memory.store import near_duplicates, rows, undo
 from keepworth.memory.store.database import first, scalar, select
+from keepworth.memory.store.injections import forget_blocks
 from keepworth.memory.store.learned_file import remove_learned
 from keepworth.memory.store.requests import forget_answers
 from keepworth.memory.store.rows import FORGOTTEN, VECTORS, image
@@ -167,6 +168,7 @@ def _erase(store: Store, transaction: Transaction, scope: Scope, gone: _Gone) ->
         _forget_scopes(connection, gone)
     _forget_queries(connection, gone, homes)
     forget_answers(connection)
+    forget_blocks(connection)
     if scalar(connection, "SELECT 1 FROM sqlite_schema WHERE name = 'sqlite_stat4'"):
         connection.execute("DELETE FROM sqlite_stat4")  # samples of what indexes hold
     connection.execute("INSERT OR REPLACE INTO facts_of_file VALUES(?, '1')", (UNFINISHED,))

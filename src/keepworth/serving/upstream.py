@@ -1,0 +1,124 @@
+"""Where a gateway sends calls: any endpoint that speaks as OpenAI does. Bytes pass as they are, in both directions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from keepworth.episodes.needs import needs_gateway
+
+import aiohttp
+
+from keepworth.episodes.errors import KeepworthError
+
+_ASKED = (
+    *("content-type", "accept", "user-agent", "openai-organization", "openai-project", "openai-beta"),
+    *("idempotency-key", "x-request-id"),
+)
+"""Headers that go on; with those that begin with `x-stainless-`. Authorization is the gateway's own."""
+_NOT_ANSWERED = {
+    "connection",
+    "keep-alive",
+    "transfer-encoding",
+    "te",
+    "trailer",
+    "upgrade",
+    "set-cookie",
+    "date",
+    "server",
+}
+
+
+class Unreachable(KeepworthError):
+    """The upstream gave no answer, or broke it off. kind: "timeout" or "unreachable"."""
+
+    def __init__(self, url: str, error: BaseException) -> None:
+        self.kind = "timeout" if isinstance(error, asyncio.TimeoutError) else "unreachable"
+        super().__init__(
+            f"The upstream {url} gave no answer ({type(error).__name__}).",
+            "The gateway and its memory are well: see whether the upstream is.",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamAnswer:
+    """status and headers have come; the bytes come."""
+
+    url: str
+    status: int
+    headers: Mapping[str, str]
+    response: aiohttp.ClientResponse
+
+    @property
+    def kind(self) -> str:
+        return self.headers.get("content-type", "").lower()
+
+    async def parts(self) -> AsyncIterator[bytes]:
+        try:
+            async for part in self.response.content.iter_any():
+                yield part
+        except (aiohttp.ClientError, asyncio.TimeoutError, OSError) as error:
+            raise Unreachable(self.url, error) from error
+
+    def close(self) -> None:
+        """Hangs up where not all has come, so that nothing is computed for nobody."""
+        if self.response.content.at_eof():
+            self.response.release()
+        else:
+            self.response.close()
+
+
+class Upstream:
+    """url: with or without `/v1`. key: what the upstream wants as a bearer token, if it wants one. seconds: for the beginning of
+    an answer, and between two parts of it."""
+
+    def __init__(self, url: str, key: str = "", *, seconds: float = 600.0) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.netloc or parts.query or parts.fragment:
+            raise KeepworthError(
+                f"The upstream {url!r:.80} is no address.", "Give one such as https://api.openai.com/v1."
+            )
+        base = url.rstrip("/")
+        self.url = base if parts.path.strip("/") else f"{base}/v1"
+        self._key = key
+        self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=seconds)
+        self._session: aiohttp.ClientSession | None = None
+
+    async def send(
+        self, method: str, path: str, query: str, headers: Mapping[str, str], content: bytes, *, plain: bool
+    ) -> UpstreamAnswer:
+        """path: as the caller asked for it, with `/v1`. plain: ask for an answer that is not compressed. Raises Unreachable."""
+        if self._session is None:  # it belongs to the loop that it is made in
+            connector = aiohttp.TCPConnector(limit=0)
+            self._session = aiohttp.ClientSession(
+                connector=connector, auto_decompress=False, timeout=self._timeout, cookie_jar=aiohttp.DummyCookieJar()
+            )
+        given = {
+            name: value
+            for name, value in headers.items()
+            if name.lower() in _ASKED or name.lower().startswith("x-stainless-")
+        }
+        given["Accept-Encoding"] = "identity" if plain else headers.get("accept-encoding", "identity")
+        if self._key:
+            given["Authorization"] = f"Bearer {self._key}"
+        url = f"{self.url}{path.removeprefix('/v1')}{'?' if query else ''}{query}"
+        try:
+            response = await self._session.request(
+                method,
+                url,
+                data=content or None,
+                headers=given,
+                allow_redirects=False,
+                skip_auto_headers=("User-Agent",),
+            )
+        except (aiohttp.ClientError, asyncio.TimeoutError, OSError) as error:
+            raise Unreachable(self.url, error) from error
+        passed = {name.lower(): value for name, value in response.headers.items() if name.lower() not in _NOT_ANSWERED}
+        return UpstreamAnswer(self.url, response.status, passed, response)
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None

@@ -1,4 +1,5 @@
-"""Put what writers keep, what learning gains of it and which credit is worth its cost into docs/writing.md, with a picture.
+"""Put what writers keep, what learning gains of it and which credit is worth its cost into docs/writing.md, with a picture;
+and the short runs of recipes into docs/recipes.md.
 
 python -m benchmarks.writing.page
 """
@@ -189,6 +190,43 @@ def in_short(world: dict[str, Any]) -> str:
     )
 
 
+SIMPLE = ("the latest", "the longest", "most digits", "most names", "most specific")
+
+
+def short_runs(record: dict[str, Any]) -> str:
+    """What the recipes kept of the evidence in short runs, beside their headroom."""
+    lines = []
+    for name, run in record.items():
+        for split, room in run["headroom"].items():
+            kept = {row["arm"]: row for row in run["measured"][split]["arms"] if row["metric"] == "evidence_kept"}
+            best = max(SIMPLE, key=lambda rule: room[rule]["mean"])
+            gain = [
+                gap
+                for gap in run["measured"][split]["gaps"]
+                if (gap["minus"], gap["metric"]) == ("warm_start", "evidence_kept")
+            ]
+            facts = split.removeprefix("test of ") if split != "test" else "16"
+            lines.append((
+                f"`{name}`", facts, f"{room['chance']['mean']:.2f}", f"{room[best]['mean']:.2f} ({best})",
+                f"{room['oracle']['mean']:.2f}", cell(kept["warm_start"]), cell(kept["trained"]), signed(gain[0]),
+                run["config"]["steps"], room["oracle"]["clusters"],
+            ))  # fmt: skip
+    head = (
+        *(
+            "recipe",
+            "facts",
+            "chance",
+            "best simple rule",
+            "oracle",
+            "warm start",
+            "trained",
+            "trained minus warm start",
+        ),
+        *("updates", "questions"),
+    )
+    return markdown(head, lines)
+
+
 def picture(world: dict[str, Any], record: dict[str, Any], path: Path, wide: bool) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -237,6 +275,7 @@ def main() -> None:
                 filled(PAGE, f"control{mark}", control(worlds[name]))
         if name in forms:
             filled(PAGE, f"credit{mark}", credit(forms[name]))
+    filled(PAGE.with_name("recipes.md"), "short-runs", short_runs(json.loads((HERE / "recipes.json").read_text())))
     world = worlds["4 of 16"]
     elsewhere = json.loads((HERE / "transfer.json").read_text())
     filled(PAGE, "transfer", carried(elsewhere))

@@ -1,7 +1,7 @@
 """A recipe of a writer on the real model, in a short run, beside its headroom: what rules, chance and an oracle keep of
 the same streams.
 
-    python -m benchmarks.writing.recipes NAME [--steps 4] [--questions 10] [--seed 0] [--runs runs/writing/recipes]
+    python -m benchmarks.writing.recipes NAME [--steps 8] [--questions 12] [--seed 0] [--runs runs/writing/recipes]
 
 NAME: bounded_bank, memory_r2, fine_mem, mem_alpha, ... (`keepworth recipes`). The recipe trains SmolLM2-135M with its
 own code, on the questions of LongMemEval's train split, and is measured on some of its test questions, one stream of 16
@@ -123,8 +123,9 @@ def headroom(streams: Sequence[FactStream], budget: int) -> dict[str, dict[str, 
 
 
 def interval(values: Sequence[float], clusters: Sequence[str]) -> dict[str, float]:
-    found = pooled_estimate(list(values), list(clusters))
-    return {"mean": found.mean, "low": found.low, "high": found.high, "clusters": found.n, "streams": len(values)}
+    found = pooled_estimate(list(values), list(clusters), within=(0.0, 1.0))
+    low, high = max(0.0, found.low), min(1.0, found.high)
+    return {"mean": found.mean, "low": low, "high": high, "clusters": found.n, "streams": len(values)}
 
 
 def measured(run: RunFolder, streams: dict[str, Sequence[FactStream]]) -> dict[str, Any]:
@@ -160,8 +161,8 @@ def measured(run: RunFolder, streams: dict[str, Sequence[FactStream]]) -> dict[s
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", choices=RECIPES)
-    parser.add_argument("--steps", type=int, default=4)
-    parser.add_argument("--questions", type=int, default=10)
+    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--questions", type=int, default=12)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--runs", type=Path, default=Path("runs/writing/recipes"))
     options = parser.parse_args()
@@ -170,19 +171,21 @@ def main() -> None:
     ends = {"evaluate_every": options.steps, "checkpoint_every": 2}
     shared = {"steps": options.steps, "questions": options.questions, "seed": options.seed, **ends}
     config = recipe.Config(**SHORT, **shared, **OWN.get(options.name, {}))
-    begun, used = time.monotonic(), time.process_time()
-    with RunFolder.create(
-        options.runs / f"{options.name}-{options.seed}", {"recipe": options.name, **config.model_dump(mode="json")}
-    ) as run:
-        recipe.train(config, run, PlainProgress(), Replayed())
-    seconds = {"wall": round(time.monotonic() - begun), "cpu": round(time.process_time() - used)}
+    record = json.loads(OUT.read_text()) if OUT.exists() else {}
+    seconds = record.get(options.name, {}).get("seconds")
+    folder = options.runs / f"{options.name}-{options.seed}"
+    with RunFolder.create(folder, {"recipe": options.name, **config.model_dump(mode="json")}) as run:
+        if run.result() is None:
+            begun, used = time.monotonic(), time.process_time()
+            recipe.train(config, run, PlainProgress(), Replayed())
+            seconds = {"wall": round(time.monotonic() - begun), "cpu": round(time.process_time() - used)}
     held = WriterStreams(config)
     longer = {} if config.longer is None else {f"test of {config.longer}": config.longer}
     lengths = {"test": config.length, **longer}
     streams = {split: held.held_out(split) for split in lengths}
-    record = json.loads(OUT.read_text()) if OUT.exists() else {}
+    asked = f"{options.name} --steps {options.steps} --questions {options.questions} --seed {options.seed}"
     record[options.name] = {
-        "command": f"python -m benchmarks.writing.recipes {options.name}", "seed": options.seed, "seeds": 1, "seconds": seconds,
+        "command": f"python -m benchmarks.writing.recipes {asked}", "seed": options.seed, "seeds": 1, "seconds": seconds,
         "config": config.model_dump(mode="json", exclude_defaults=True), "versions": versions(),
         "headroom": {
             split: headroom(own, -(-config.budget * lengths[split] // config.length)) for split, own in streams.items()

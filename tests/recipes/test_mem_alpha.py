@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from keepworth.learning.objective.advantage import advantages
 from keepworth.learning.objective.batch import rows_of
 from keepworth.recipes import mem_alpha
 from keepworth.recipes.mem_alpha import MEM_ALPHA, compression, fits, imitated, success, validity, writing_of
+from keepworth.recipes.memory_r1_manager import FoundReader
 from keepworth.rollouts import bank_calls
 from keepworth.rollouts.bank_calls import write_by_calls
 from keepworth.rollouts.bounded_bank import BankAnswer, BankReading, task_of
@@ -161,6 +162,13 @@ def brief(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
 
 
 def test_a_run_has_its_controls(tmp_path: Path, brief: pytest.MonkeyPatch) -> None:
+    seen = set[int]()
+
+    def echo(question: str, memories: Sequence[str]) -> str:
+        seen.add(len(memories))
+        return " ".join(memories)
+
+    brief.setattr(FoundReader, "loaded", lambda *_: FunctionReader("echo@1", echo))
     run = run_of(mem_alpha, write_tiny_checkpoint(tmp_path / "model"), tmp_path / "run", **OWN)
     kept = {(row["split"], row["arm"]): row["mean"] for row in run.evals() if row["metric"] == "evidence_kept"}
     assert kept["test", "all_evidence"] == kept["test of 8", "all_evidence"] == 1.0
@@ -169,6 +177,7 @@ def test_a_run_has_its_controls(tmp_path: Path, brief: pytest.MonkeyPatch) -> No
     assert [table.title for table in tables_of(run)] == [
         "Answers from a bounded bank", "Answers from a bounded bank, streams of 8",
     ]  # fmt: skip
+    assert max(seen) == 2, "of a bank of three the reader is shown as many as it saw in training"
     assert any((row.get("gradient_norm") or 0) > 0 for row in run.metrics()), "nothing was trained"
     episodes = [stored.episode for stored in run.episodes(arm="train")]
     assert {len(each.segments) for each in episodes} == {2}
@@ -187,7 +196,8 @@ def test_a_run_that_was_killed_ends_like_a_straight_one(tmp_path: Path, brief: p
     ("changes", "says"),
     [
         ({"objective": "tis", "validity_weight": 0.2}, "validity_weight = 0.2 has no effect with objective = tis"),
-        ({"longer": 16}, "longer = 16 is the length that is measured anyway"),
+        ({"longer": 16}, "longer = 16 is a length that is trained on"),
+        ({"longer": 8, "horizons": [{"steps": 2, "length": 8}]}, "longer = 8 is a length that is trained on"),
         ({"objective": "memory_r2"}, "needs re-rolls"),
     ],
 )

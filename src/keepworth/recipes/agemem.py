@@ -6,9 +6,11 @@ After "Agentic Memory: Learning Unified Long-Term and Short-Term Memory Manageme
 
     R = (R_task + R_context + R_memory) / 3 + P
     R_task     the answer's score, -1 without an answer
-    R_context  mean of: max(0, 1 - T_used / T_max); whether the context was reduced before it ran over; share of key
-    tokens preserved R_memory   mean of: high-quality entries / entries stored; 1[an UPDATE or DELETE]; relevance of
-    what was retrieved P          -0.5 where the context ran over
+    R_context  mean of: max(0, 1 - T_used / T_max); 1 where the context was reduced before it ran over; share of key tokens
+               preserved
+    R_memory   mean of: high-quality entries / entries stored; 1 where there was an UPDATE or DELETE; relevance of what
+               was retrieved
+    P          -0.5 where the context ran over
 
 and every step t of it has the advantage A_t = (R - mean R) / std R over the rollouts of its task (step-wise GRPO), with
 a KL of 0.1 to the model as it was. What differs from the paper stands in docs/recipes.md: above all the size, rules in
@@ -87,6 +89,7 @@ def train(config: Config, run: RunFolder, progress: Progress, reading: ReadsBank
         earned=earned,
         max_tokens=5 * max(config.chunk, config.distractors) + 2,
         prompt_id=PROMPT_ID,
+        turns=-(-config.length // config.chunk) + 2,
         arms={
             "first_in_first_out": lambda now, stream: latest(now),
             "most_specific": lambda now, stream: imitated(now, config),
@@ -141,8 +144,8 @@ def context_reward(now: StagedWriting) -> float:
 
 
 def prevention(now: StagedWriting) -> float:
-    """1 where a message was filtered or shortened and the context never ran over. A call that changed nothing does not
-    count: the flag of the paper can be had for any call."""
+    """1 where a message was filtered or shortened, and what there is in the end fits into the context. A call that
+    changed nothing does not count: the flag of the paper can be had for any call."""
     reduced = any(
         call.changed and call.call is not None and call.call.part == "M" for turn in now.turns for call in turn.calls
     )
@@ -192,53 +195,12 @@ def relevance(now: StagedWriting) -> float:
     return sum(bool(key & each) for each in own) / len(own) if own else 0.0
 
 
-COMMON = frozenset(
-    [
-        "i",
-        "my",
-        "me",
-        "you",
-        "your",
-        "it",
-        "its",
-        "is",
-        "are",
-        "was",
-        "were",
-        "be",
-        "been",
-        "do",
-        "does",
-        "did",
-        "have",
-        "has",
-        "had",
-        "of",
-        "in",
-        "on",
-        "at",
-        "to",
-        "for",
-        "with",
-        "from",
-        "and",
-        "or",
-        "but",
-        "not",
-        "this",
-        "that",
-        "what",
-        "which",
-        "who",
-        "when",
-        "where",
-        "how",
-        "many",
-        "much",
-        "long",
-        "there",
-    ]
+_COMMON = (
+    "i my me you your it its is are was were be been do does did have has had of in on at to for with from and or but not "
+    "this that what which who when where how many much long there"
 )
+COMMON = frozenset(_COMMON.split())
+"""Words of a question that say nothing about what is asked for."""
 
 
 def key_tokens(question: str, facts: Sequence[str]) -> set[str]:

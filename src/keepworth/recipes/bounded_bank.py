@@ -84,8 +84,8 @@ class Config(Settings):
                 raise ValueError(
                     f"a bank of {self.budget} keeps all of a stream of {length} facts: set budget below it, or length above it"
                 )
-        if self.longer is not None and self.longer == self.length:
-            raise ValueError(f"longer = {self.longer} is the length that is measured anyway: leave it out")
+        if self.longer is not None and self.longer in (self.length, *(each.length for each in self.horizons)):
+            raise ValueError(f"longer = {self.longer} is a length that is trained on: leave it out, or take another")
         if self.horizons:
             require_stages(self.stages, self.steps)
         return self

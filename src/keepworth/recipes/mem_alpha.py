@@ -126,6 +126,7 @@ def train(config: Config, run: RunFolder, progress: Progress, reading: ReadsBank
         earned=config.earned,
         max_tokens=CALL_TOKENS * config.chunk + 2,
         prompt_id=PROMPT_ID,
+        turns=-(-config.length // config.chunk),
     )
     finish(run, train_writer(config, run, progress, calls, reading))
 
@@ -185,13 +186,9 @@ def fits(part: str, text: str) -> bool:
 def part_of(text: str) -> str:
     from keepworth.memory.policy.importance import FEATURES, hand_features
 
-    return (
-        EPISODIC
-        if fits(EPISODIC, text)
-        else CORE
-        if hand_features(text)[FEATURES.index("starts with I am")]
-        else SEMANTIC
-    )
+    if fits(EPISODIC, text):
+        return EPISODIC
+    return CORE if hand_features(text)[FEATURES.index("starts with I am")] else SEMANTIC
 
 
 def imitated(course: ChunkedWriting, share: int) -> str:

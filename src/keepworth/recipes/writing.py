@@ -93,14 +93,15 @@ Leaves = Callable[[Sequence[FactStream]], Sequence[LeftBank]]
 @dataclass(frozen=True, slots=True)
 class ByCalls:
     """A writer that sees its bank and writes by calls. course: of a stream, into an empty bank; rule: what it imitates
-    first, at a turn of its course; earned: its reward terms. arms: what rules leave by their names in `ARMS`, in the
-    place of the usual ones."""
+    first, at a turn of its course; earned: its reward terms; max_tokens: of a response; turns: of an episode. arms: what
+    rules respond, by their names in `ARMS`, in the place of the usual ones."""
 
     course: Callable[[FactStream, BoundedBank, WriterStreams], WritingCourse]
     rule: Callable[[Any], str]
     earned: Earned
     max_tokens: int
     prompt_id: str
+    turns: int
     arms: Mapping[str, Callable[[Any, FactStream], str]] = field(default_factory=dict)
 
 
@@ -119,9 +120,10 @@ def train_writer(
     that cannot be permuted and is to be."""
     if reading is not None and config.permuted:
         raise KeepworthError("permuted has no effect on a reading that is handed in.", "Permute its scores yourself.")
-    objective = with_budget(objective_of(config), config.length)
+    tokens, turns = (1, config.length) if calls is None else (calls.max_tokens, calls.turns)
+    objective = with_budget(objective_of(config), tokens * turns)
     require_objective(objective, config, config.holds)
-    require_room(config.token_budget, config.group_size, 1)
+    require_room(config.token_budget, config.group_size, tokens)
     progress.phase(f"looking for {config.model}")
     path_of(config.model, kind=ModelKind.LANGUAGE)
     named = found_reader(config.reader, config.model, config.style, run)
@@ -440,13 +442,19 @@ class WriterTraining:
             )  # fmt: skip
 
     def _read(self, stream: FactStream, texts: Sequence[str]) -> Sequence[str]:
-        """What of a bank the reader is shown: all of it, but of a larger one than it was trained with, what is most
-        like the question."""
-        if len(stream.facts) != self.config.longer or len(texts) <= self.config.budget:
+        """What of a bank the reader is shown: all of it; of a larger one than in training as much as was there, what is most
+        like the question by BM25."""
+        if len(stream.facts) != self.config.longer:
             return texts
+        small = self.bank()
         shown = [Shown(str(number), 0.0, text) for number, text in enumerate(texts)]
-        chosen = set(used_by(stream.task.input, shown, self.config.budget)[: self.config.budget])
-        return [each.text for each in shown if each.item in chosen]
+        chosen, left = set[int](), small.budget
+        for number in map(int, used_by(stream.task.input, shown, len(shown))):
+            left -= small.size(texts[number])
+            if left < 0:
+                break
+            chosen.add(number)
+        return [text for number, text in enumerate(texts) if number in chosen]
 
 
 AT_ONCE = 64

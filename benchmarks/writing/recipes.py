@@ -191,7 +191,10 @@ def main() -> None:
             split: headroom(own, -(-config.budget * lengths[split] // config.length)) for split, own in streams.items()
         },
         "measured": measured(run, streams),
-        "updates": [{key: row[key] for key in ("step", "reward", "gradient_norm") if key in row} for row in run.metrics()],
+        "updates": [
+            {key: row[key] for key in row if key in ("step", "gradient_norm") or key.startswith("reward")}
+            for row in run.metrics()
+        ],
     }  # fmt: skip
     OUT.write_text(json.dumps(dict(sorted(record.items())), indent=1) + "\n")
     print(json.dumps(record[options.name]["measured"], indent=1))

@@ -48,6 +48,8 @@ DRAWN = {
     "most specific": "most specific",
     "latest": "the latest",
 }
+ENDPOINT = "endpoint "
+"""What the names of chat models begin with: see `benchmarks.writing.endpoint`."""
 LEARNED = ("model", "small policy", "log alone")
 WORLDS = {"4 of 16": "", "4 of 32": "-32"}
 """The worlds on the page, and what the marks of their tables end with."""
@@ -61,8 +63,8 @@ def writers(world: dict[str, Any]) -> str:
     rows = {row["arm"]: row for row in world["rows"]}
     lines = [
         (said, rows[arm]["seeds"], cell(rows[arm].get("evidence")), cell(rows[arm].get("f1")))
-        for arm, said in WHO.items()
-        if arm in rows
+        for arm, said in (*WHO.items(), *((arm, f"{arm.removeprefix(ENDPOINT)}, not trained") for arm in rows))
+        if arm in rows and (arm in WHO or arm.startswith(ENDPOINT))
     ]
     return markdown(("who decides what stays", "seeds", "evidence kept", "F1 of the reader"), lines)
 
@@ -76,7 +78,7 @@ def gaps(world: dict[str, Any]) -> str:
         if "permuted" in arm or arm == "model, warm start" or minus == "supervised":
             continue
         lines.append(
-            (f"{DRAWN[arm]} minus {DRAWN.get(minus, minus)}", *(signed(of.get(m)) for m in ("evidence", "f1")))
+            (f"{DRAWN.get(arm, arm)} minus {DRAWN.get(minus, minus)}", *(signed(of.get(m)) for m in ("evidence", "f1")))
         )
     return markdown(("difference, question by question", "evidence kept", "F1"), lines)
 

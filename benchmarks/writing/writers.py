@@ -4,8 +4,8 @@
 
 Rules of thumb, the best of 200 weighted rules (chosen on the other folds, by the evidence marks that learners never
 see), the supervised ceiling of the small policy, the oracle; small policies that learned from the reader's answers
-alone; and, where `python -m benchmarks.writing.model` has left what it kept, the language model as the writer. Every
-question is tested once, by a writer that never saw it.
+alone; and, where `python -m benchmarks.writing.model` and `python -m benchmarks.writing.endpoint` have left what they
+kept, the language model and chat models as the writers. Every question is tested once, by a writer that never saw it.
 """
 
 from __future__ import annotations
@@ -100,12 +100,15 @@ def every_arm(world: Setting, reads: Reads) -> dict[str, list[Kept]]:
     found["log alone, rewards permuted"] = [by_worth(world, reads, seed) for seed in SEEDS]
     found["small policy"] = [by_reward(world, reads, seed) for seed in SEEDS]
     found["small policy, rewards permuted"] = [by_reward(world, reads, seed, True) for seed in SEEDS]
-    for arm in ("model", "model, rewards permuted"):
-        if not (file := kept_file(world.name, arm)).exists():
+    files = [kept_file(world.name, arm) for arm in ("model", "model, rewards permuted")]
+    endpoints = kept_file(world.name, "endpoint-*")
+    place = {stream.key: number for number, stream in enumerate(world.streams)}
+    for file in (*files, *sorted(endpoints.parent.glob(endpoints.name))):
+        if not file.exists():
             continue
-        record = json.loads(file.read_text())
-        place = {stream.key: number for number, stream in enumerate(world.streams)}
-        for name, seeds in record.get("kept", {}).items():
+        for name, seeds in json.loads(file.read_text()).get("kept", {}).items():
+            if any(each.keys() != place.keys() for each in seeds):
+                continue  # a part of the streams, such as `benchmarks.writing.endpoint --streams` leaves
             found[name] = [{place[key]: tuple(stay) for key, stay in each.items()} for each in seeds]
     found["supervised, no vectors"] = [arms.supervised(world, slice(0, arms.HAND), 1.0)]
     found["supervised"] = [arms.supervised(world, slice(None), 100.0)]
@@ -127,7 +130,7 @@ def measured(world: Setting, reads: Reads) -> dict[str, Any]:
                 each = pooled_estimate(list(values), world.clusters)
                 row[measure] = {"mean": each.mean, "low": each.low, "high": each.high, "clusters": each.n}
         rows.append(row)
-    learners = [name for name in evidence if name.startswith(("log alone", "small policy", "model"))]
+    learners = [name for name in evidence if name.startswith(("log alone", "small policy", "model", "endpoint"))]
     gaps = []
     for name in learners:
         for other in ("most specific", "best of 200 rules", "supervised", "latest", "model, warm start"):

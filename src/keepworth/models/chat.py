@@ -9,6 +9,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from keepworth.models.errors import BadAnswer, ChatError, NoJsonObject, NoWholeAnswer
@@ -16,6 +17,19 @@ from keepworth.models.http_client import JsonClient, Retries, Timeouts
 
 Message = Mapping[str, Any]
 _EXCERPT = 200
+BASE_URL, API_KEY = "OPENAI_BASE_URL", "OPENAI_API_KEY"
+"""Environment variables that OpenAI's own clients read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a chat model said. whole: False where it said nothing, or was cut at its limit of tokens; tokens: as the server
+    counted them, None where it did not say."""
+
+    text: str
+    whole: bool
+    prompt_tokens: int | None = None
+    reply_tokens: int | None = None
 
 
 class ChatModel:
@@ -76,6 +90,28 @@ class ChatModel:
         EngineDied and EngineRefused for a server that does not answer.
         """
         limit = self.max_tokens if max_tokens is None else max_tokens
+        text, reason, _ = self._answer(messages, temperature, limit, user)
+        if reason == "length":
+            raise NoWholeAnswer(
+                f"{self.model} was cut after {limit} tokens: {_excerpt(text)!r}.",
+                "Raise max_tokens, or ask for less.",
+                text=text,
+            )
+        if not text.strip():
+            raise NoWholeAnswer(f"{self.model} answered nothing (finish reason {reason!r}).")
+        return text
+
+    def reply(self, messages: Sequence[Message]) -> Reply:
+        """The same with what it cost, for who can do with a part of an answer: nothing said, and a cut, are no errors."""
+        text, reason, usage = self._answer(messages, None, self.max_tokens, "")
+        counts = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")]
+        known = [count if isinstance(count, int) and not isinstance(count, bool) else None for count in counts]
+        return Reply(text, reason != "length" and bool(text.strip()), *known)
+
+    def _answer(
+        self, messages: Sequence[Message], temperature: float | None, limit: int, user: str
+    ) -> tuple[str, object, Mapping[str, Any]]:
+        """(text, finish reason, usage)."""
         body: dict[str, Any] = {
             "model": self.model,
             "messages": [dict(message) for message in messages],
@@ -90,17 +126,10 @@ class ChatModel:
         try:
             choice = answer["choices"][0]
             text, reason = choice["message"]["content"], choice.get("finish_reason")
-        except (KeyError, IndexError, TypeError) as error:
+        except (KeyError, IndexError, TypeError, AttributeError) as error:
             raise BadAnswer(f"{self._client.url} answered no choices[0].message.content.") from error
-        if reason == "length":
-            raise NoWholeAnswer(
-                f"{self.model} was cut after {limit} tokens: {_excerpt(text or '')!r}.",
-                "Raise max_tokens, or ask for less.",
-                text=text or "",
-            )
-        if not isinstance(text, str) or not text.strip():
-            raise NoWholeAnswer(f"{self.model} answered nothing (finish reason {reason!r}).")
-        return text
+        usage = answer.get("usage")
+        return text if isinstance(text, str) else "", reason, usage if isinstance(usage, dict) else {}
 
     def __call__(self, text: str) -> str:
         return self.complete([{"role": "user", "content": text}])
@@ -123,6 +152,18 @@ class ChatModel:
                     {"role": "user", "content": "Answer with one JSON object and nothing else."},
                 ]
         raise ValueError(f"attempts must be at least 1, not {attempts}")
+
+
+def from_environment(model: str, what: str, **settings: Any) -> ChatModel:
+    """The chat model of this name behind the URL in OPENAI_BASE_URL, with the key in OPENAI_API_KEY where there is one.
+    what: needs it, as the error says. Raises ChatError."""
+    url = os.environ.get(BASE_URL, "")
+    if not url:
+        raise ChatError(
+            f"{what} needs a chat model behind a URL, and {BASE_URL} is not set.",
+            f"Set {BASE_URL} to an OpenAI-compatible server, such as http://localhost:8000/v1, and {API_KEY} if it wants a key.",
+        )
+    return ChatModel(url, model, api_key=os.environ.get(API_KEY) or None, **settings)
 
 
 def json_object(text: str) -> dict[str, Any]:

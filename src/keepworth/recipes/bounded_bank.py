@@ -66,6 +66,10 @@ class Config(Settings):
     max_tokens: Count = Field(default=12, description="of the reader's answers")
 
     warm_start: int = Field(default=60, ge=0, description="batches in which the rule `most specific` is imitated first")
+    warm_start_from: str = Field(
+        default="", description="a chat model, behind OPENAI_BASE_URL, that is imitated first in the place of the rule"
+    )
+    warm_start_at_once: Count = Field(default=4, description="questions to that model that are on their way at a time")
     warm_start_batch: Count = 32
     warm_start_learning_rate: Rate = 1e-3
     permuted: bool = Field(
@@ -75,7 +79,10 @@ class Config(Settings):
     def idle(self) -> Iterator[Idle]:
         yield from super().idle()
         if not self.warm_start:
-            yield ("warm_start_batch", "warm_start_learning_rate"), "with warm_start = 0", "set warm_start"
+            own = ("warm_start_batch", "warm_start_learning_rate", "warm_start_from")
+            yield own, "with warm_start = 0", "set warm_start"
+        if not (self.warm_start and self.warm_start_from):
+            yield ("warm_start_at_once",), "where a rule is imitated, or nothing", "name a model as warm_start_from"
 
     @model_validator(mode="after")
     def _leaves_a_choice(self) -> Config:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -31,8 +31,11 @@ from keepworth.learning.trainer import Schedule
 from keepworth.learning.trainer import train as train_steps
 from keepworth.learning.watch.progress import Progress
 from keepworth.memory.policy.importance import specificity
+from keepworth.models.chat import from_environment
+from keepworth.models.errors import ChatError
 from keepworth.models.files import ModelKind, path_of
 from keepworth.models.inprocess import InProcessModel
+from keepworth.models.kept_replies import KeptReplies, side_by_side
 from keepworth.recipes.interactive import Pair
 from keepworth.recipes.memory_r1_manager import found_reader, restored
 from keepworth.recipes.settings import curriculum_of, objective_of, require_objective, with_budget
@@ -53,6 +56,7 @@ from keepworth.rollouts.bounded_bank import (
     ReadsBanks,
     asked,
     digit_tokens,
+    rated,
     rewrite,
     task_of,
     used_by,
@@ -86,6 +90,8 @@ def left_of(course: WritingCourse) -> LeftBank:
     return LeftBank(tuple(each.text for each in course.shown), tuple(course.stored))
 
 
+TEACHER_TOKENS = 16
+"""Of an answer; the first digit is enough."""
 Leaves = Callable[[Sequence[FactStream]], Sequence[LeftBank]]
 """What a writer leaves of each of several streams."""
 
@@ -127,6 +133,11 @@ def train_writer(
     progress.phase(f"looking for {config.model}")
     path_of(config.model, kind=ModelKind.LANGUAGE)
     named = found_reader(config.reader, config.model, config.style, run)
+    if calls is not None and config.warm_start_from:
+        raise KeepworthError(
+            "warm_start_from has no effect: a model rates facts, and this writer writes by calls.", "Leave it out."
+        )
+    teacher = teacher_of(config, run)
     streams = WriterStreams(config)
     with engine_of(config, config.train, run, progress) as engine:
         model, learner = prepared(config, objective, ROLE, run, progress)
@@ -137,7 +148,7 @@ def train_writer(
             for arm, leaves in writing.rules().items():
                 writing.tested(0, arm, leaves)
             if config.warm_start:
-                warm_start(config, learner, writing.pairs(), progress)
+                warm_start(config, learner, writing.pairs(teacher), progress)
                 writing.tested(0, "warm_start", writing.own)
         curriculum = curriculum_of(config, config.stages)
         if config.local is not None:
@@ -267,10 +278,33 @@ def rule_digits(statements: Sequence[str]) -> list[int]:
     return digits
 
 
+def teacher_of(config: Config, run: RunFolder) -> KeptReplies | None:
+    """The chat model that is imitated first, with its answers in the run's folder; None where the rule is. Raises ChatError
+    where there is no endpoint."""
+    if not config.warm_start_from or not config.warm_start:
+        return None
+    chat = from_environment(
+        config.warm_start_from, f"warm_start_from = {config.warm_start_from!r:.60}", max_tokens=TEACHER_TOKENS
+    )
+    return KeptReplies(chat, run.path / "teacher.jsonl")
+
+
+def teacher_digits(statements: Sequence[str], teacher: KeptReplies, at_once: int) -> list[int | None]:
+    """[n]: the digit that the teacher gives each statement, None where it gave none. Raises ChatError where it gave none at
+    all."""
+    digits = side_by_side(lambda statement: rated(statement, teacher), list(statements), at_once)
+    if all(digit is None for digit in digits):
+        raise ChatError(
+            f"{teacher.chat.model} gave no digit for any of {len(statements)} facts.",
+            f"What it said is in {teacher.path}. Name another model, or leave warm_start_from out to imitate the rule.",
+        )
+    return digits
+
+
 def warm_start(config: Config, learner: Learner, pairs: Sequence[Pair], progress: Progress) -> None:
-    """Imitate the rule, which sees no answer."""
+    """Imitate the rule, or the teacher; neither sees an answer."""
     batches = [batch(pairs, config.warm_start_batch, step, config.seed) for step in range(config.warm_start)]
-    title = "the writer imitates a rule first"
+    title = f"the writer imitates {config.warm_start_from or 'a rule'} first"
     imitate_first(learner, batches, config.warm_start_learning_rate, progress, title)
 
 
@@ -386,13 +420,18 @@ class WriterTraining:
         assert self.calls is not None
         return self.calls.course(stream, self.bank(len(stream.facts)), self.streams)
 
-    def pairs(self) -> list[Pair]:
-        """What is imitated first: a prompt and what a rule says there, of every fact or turn to train on."""
+    def pairs(self, teacher: KeptReplies | None = None) -> list[Pair]:
+        """What is imitated first: a prompt and what a rule says there, of every fact or turn to train on; or what a teacher
+        says, without the facts of which it gave no digit."""
         if self.calls is None:
             statements, tokens = self.streams.statements(), digit_tokens(self.model)
+            digits: Sequence[int | None] = (
+                rule_digits(statements) if teacher is None else self._taught(statements, teacher)
+            )
             return [
                 (asked(self.model, statement, tokens), self.model.encode_continuation(str(digit)))
-                for statement, digit in zip(statements, rule_digits(statements), strict=True)
+                for statement, digit in zip(statements, digits, strict=True)
+                if digit is not None
             ]
         pairs: list[Pair] = []
         for stream in self.streams.training():
@@ -402,6 +441,17 @@ class WriterTraining:
                 pairs.append((prompt, self.model.encode_continuation(f" {said}\n")))
                 course.act(said)
         return pairs
+
+    def _taught(self, statements: Sequence[str], teacher: KeptReplies) -> list[int | None]:
+        """The teacher's digits; of how many facts there is one, and what they cost, is among the run's measurements."""
+        self.progress.phase(f"asking {teacher.chat.model} about {len(statements):,} facts")
+        digits = teacher_digits(statements, teacher, self.config.warm_start_at_once)
+        share = sum(digit is not None for digit in digits) / len(digits)
+        self.run.append_eval(
+            0, arm="teacher", metric="facts_rated", mean=share, low=None, high=None, n=len(digits), role="teacher",
+            split="train", model=teacher.chat.model, spent=asdict(teacher.spent),
+        )  # fmt: skip
+        return digits
 
     def _left(self, stream: FactStream, lines: Sequence[str]) -> LeftBank:
         bank = self.bank(len(stream.facts))
@@ -478,6 +528,8 @@ def _table(run: RunFolder, config: Config, split: str, length: int, budget: int,
     rows.sort(key=lambda row: ARMS.index(row["arm"]))
     f1 = {row["arm"]: row["mean"] for row in rows if row["metric"] == "f1"}
     note = f"{budget} {config.unit} of {length} facts, read by {rows[0]['reader']}. Seed {config.seed}."
+    if config.warm_start_from:
+        note += f" It first imitated {config.warm_start_from}."
     if config.permuted:
         note += " The rewards it learned from were permuted."
     failed = max(int(row["reader_failed"]) for row in rows)

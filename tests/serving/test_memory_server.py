@@ -453,3 +453,8 @@ def test_many_at_once_are_all_answered(server: MemoryServer, tenant: str) -> Non
     assert statuses == [200] * 80
     with as_(server, tenant) as client:
         assert len(client.get("/items").json()["items"]) == 40
+
+
+def test_the_parts_of_an_answer_are_sent_at_once(server: MemoryServer) -> None:
+    """Over a socket that does not say that it is TCP, asyncio leaves the delay on, and every body comes 40 ms after its head."""
+    assert server._socket.proto == socket.IPPROTO_TCP

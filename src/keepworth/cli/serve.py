@@ -61,6 +61,17 @@ def serve(
     upstream_key: Annotated[
         str, typer.Option("--upstream-key", help="The environment variable that holds the upstream's key.")
     ] = "OPENAI_API_KEY",
+    mcp: Annotated[
+        bool, typer.Option("--mcp", help="With --memory: tools of the Model Context Protocol, too, at /mcp.")
+    ] = False,
+    stdio: Annotated[
+        bool,
+        typer.Option(
+            "--stdio",
+            help="With --memory: those tools alone, over standard input and output, for a host that starts this.",
+        ),
+    ] = False,
+    user: Annotated[str, typer.Option("--user", help="With --stdio: whose memory.")] = "",
     memory_tokens: Annotated[
         int, typer.Option("--memory-tokens", min=0, help="With --upstream: of memory in one prompt, at most.")
     ] = 1500,
@@ -82,6 +93,21 @@ def serve(
                 "Serve the model by a command of its own.",
             )
         require("server", "keepworth serve --memory")
+        if user and not stdio:
+            raise KeepworthError("--user is for --stdio.", "Over HTTP, a token says whose memory it is.")
+        if stdio and (upstream or mcp):
+            raise KeepworthError("--stdio serves its host alone.", "Leave --upstream and --mcp out.")
+        if mcp or stdio:
+            require("mcp", "keepworth serve --mcp")
+        if stdio:
+            _serve_stdio(
+                memory,
+                user,
+                encoder=None if encoder == "none" else encoder,
+                policy=None if policy == "none" else policy,
+                durability=durability,
+            )
+            return
         if upstream:
             require("gateway", "keepworth serve --upstream")
             from keepworth.serving.gateway import GatewaySettings
@@ -100,9 +126,12 @@ def serve(
             encoder=None if encoder == "none" else encoder,
             policy=None if policy == "none" else policy,
             durability=durability,
+            mcp=mcp,
             **gateway,
         )
         return
+    if stdio or mcp or user:
+        raise KeepworthError("--mcp, --stdio and --user are of a memory.", "Name it with --memory.")
     if upstream:
         raise KeepworthError("--upstream is where a gateway with a memory leads.", "Name the memory with --memory.")
     if host != "127.0.0.1":
@@ -159,6 +188,22 @@ def _serve_memory(memory: Path, *, host: str, port: int, **options: Any) -> None
         except KeyboardInterrupt:
             say("\nStopped.")
             raise typer.Exit(130) from None
+
+
+def _serve_stdio(memory: Path, user: str, **options: Any) -> None:
+    """Until the host hangs up. Nothing but messages may be on standard output."""
+    from keepworth.serving.access import Access
+    from keepworth.serving.mcp_tools import mcp_server, over_stdio
+    from keepworth.serving.open_memories import OpenMemories
+
+    memories = OpenMemories(memory, options)
+    try:
+        with interruptible():
+            mcp_server(over_stdio(memories, Access("stdio", user_id=user))).run("stdio")
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+    finally:
+        memories.close()
 
 
 def _say_memory(server: MemoryServer, memory: Path, host: str) -> None:

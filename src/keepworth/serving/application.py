@@ -75,15 +75,17 @@ def application(
     limits: ServerLimits,
     *,
     streamed: Mapping[tuple[str, str], Streamed] | None = None,
+    mounted: Mapping[str, ASGIApp] | None = None,
     left: Callable[[WaitingCaller], None] | None = None,
     openai_errors: tuple[str, ...] = ("/",),
     served: Served | None = None,
     hosts: tuple[str, ...] | None = LOCAL_HOSTS,
 ) -> Starlette:
-    """table: (method, path) -> what answers it, in a thread; streamed: what answers in the event loop. workers: threads, one for
-    each request that may be under way at once. left: told of callers that hung up. openai_errors: beginnings of the paths whose
-    errors are like those of OpenAI's routes; others are problem details (RFC 9457). hosts: what callers may call this server;
-    None for anything, where it listens to more than this machine."""
+    """table: (method, path) -> what answers it, in a thread; streamed: what answers in the event loop; mounted: by path, what
+    reads its requests itself, and bounds them. workers: threads, one for each request that may be under way at once. left: told
+    of callers that hung up. openai_errors: beginnings of the paths whose errors are like those of OpenAI's routes; others are
+    problem details (RFC 9457). hosts: what callers may call this server; None for anything, where it listens to more than this
+    machine."""
     bodies = _Bodies(limits)
     errors = _Errors(openai_errors)
 
@@ -129,6 +131,7 @@ def application(
         routes=[
             *(route(method, path, answers) for (method, path), answers in table.items()),
             *(streaming(method, path, answers) for (method, path), answers in (streamed or {}).items()),
+            *(Route(path, _Mounted(app), include_in_schema=False) for path, app in (mounted or {}).items()),
         ],
         middleware=[Middleware(_Door, guard=guard, limits=limits, hosts=hosts, errors=errors, served=served)],
         exception_handlers={
@@ -182,6 +185,16 @@ class _Door:
         if int(headers.get("content-length", "0")) > self.limits.body:  # digits: h11 refused anything else
             raise _too_long(self.limits.body)
         return access
+
+
+class _Mounted:
+    """Starlette takes a function for one that is given a request, and an object for an application."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.app(scope, receive, send)
 
 
 class _Bodies:

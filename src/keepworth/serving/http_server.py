@@ -7,8 +7,9 @@ import json
 import logging
 import socket
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from keepworth.episodes.needs import needs_server
@@ -48,7 +49,7 @@ class HttpServer:
         self._socket = _bound(host, port)
         self._port = int(self._socket.getsockname()[1])
         self._server = _Server(
-            self.ending,
+            self.running,
             uvicorn.Config(
                 app,
                 http=Connection,
@@ -78,8 +79,10 @@ class HttpServer:
     def let_go(self) -> None:
         """End what is being answered, and take nothing new."""
 
-    async def ending(self) -> None:
-        """The last that runs in the event loop."""
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Entered in the event loop before the first answer, and left after the last."""
+        yield
 
     def close(self) -> None:
         """Running requests are ended; no new ones are taken, not even over connections that callers keep open.
@@ -110,13 +113,13 @@ class HttpServer:
 
 
 class _Server(uvicorn.Server):
-    def __init__(self, ending: Callable[[], Awaitable[None]], config: uvicorn.Config) -> None:
+    def __init__(self, running: Callable[[], AbstractAsyncContextManager[None]], config: uvicorn.Config) -> None:
         super().__init__(config)
-        self._ending = ending
+        self._running = running
 
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().shutdown(sockets)
-        await self._ending()
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        async with self._running():
+            await super().serve(sockets)
 
     async def main_loop(self) -> None:
         while not self.should_exit:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from concurrent.futures import Executor
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,7 +33,8 @@ class MemoryServer(HttpServer):
 
     token: opens everything until the server ends; a new one if not given. port 0: any free one; `url` says which. host: an
     address of this machine that others reach, too; without TLS, which belongs in front. upstream: where OpenAI's routes lead,
-    with memory in between (`Gateway`); "" for nowhere. upstream_key: what it wants as a bearer token. options: of `Memory`."""
+    with memory in between (`Gateway`); "" for nowhere. upstream_key: what it wants as a bearer token. mcp: whether its
+    tools are at /mcp, for hosts of the Model Context Protocol. options: of `Memory`."""
 
     def __init__(
         self,
@@ -44,6 +47,7 @@ class MemoryServer(HttpServer):
         upstream: str = "",
         upstream_key: str = "",
         gateway: GatewaySettings | None = None,
+        mcp: bool = False,
         **options: Any,
     ) -> None:
         self.metrics = Metrics()
@@ -53,12 +57,13 @@ class MemoryServer(HttpServer):
         self.token = self.tokens.passing(Access("start"), token)
         self.gateway: Gateway | None = None
         self._limits = limits or ServerLimits()
+        self._sessions: Any = None
         there: Upstream | None = None
         if upstream:
             from keepworth.serving.upstream import Upstream
 
             there = Upstream(upstream, upstream_key)
-        make = partial(self._application, hosts=host == LOOPBACK, upstream=there, settings=gateway)
+        make = partial(self._application, hosts=host == LOOPBACK, upstream=there, settings=gateway, mcp=mcp)
         self.memories = OpenMemories(path, options)
         try:
             super().__init__(make, host=host, port=port, name="memory-server", patience=PATIENCE)
@@ -73,6 +78,7 @@ class MemoryServer(HttpServer):
         hosts: bool,
         upstream: Upstream | None,
         settings: GatewaySettings | None,
+        mcp: bool,
     ) -> ASGIApp:
         streamed: dict[tuple[str, str], Streamed] = {}
         openai: tuple[str, ...] = ()
@@ -82,20 +88,35 @@ class MemoryServer(HttpServer):
             self.gateway = Gateway(self.memories, upstream, self.metrics, workers, settings)
             self.memories.when_opened(self.gateway.resume)
             streamed, openai = self.gateway.streamed(), OPENAI_PATHS
+        mounted: dict[str, ASGIApp] = {}
+        if mcp:
+            from keepworth.serving.mcp_tools import mcp_server, over_http, sessions
+
+            self._sessions = sessions(mcp_server(over_http(self.memories)), self._limits.body)
+            mounted["/mcp"] = self._sessions.handle_request
         return application(
             memory_table(self.memories, self.tokens, self.metrics),
             self.tokens.check,
             workers,
             self._limits,
             streamed=streamed,
+            mounted=mounted,
             openai_errors=openai,
             served=self.metrics.served,
             hosts=LOCAL_HOSTS if hosts else None,
         )
 
-    async def ending(self) -> None:
-        if self.gateway is not None:
-            await self.gateway.end()
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        try:
+            if self._sessions is None:
+                yield
+            else:
+                async with self._sessions.run():
+                    yield
+        finally:
+            if self.gateway is not None:
+                await self.gateway.end()
 
     def close(self) -> None:
         super().close()

@@ -1,0 +1,239 @@
+"""Memory as tools of the Model Context Protocol, through its own SDK: over standard input and output, or over HTTP.
+
+Whose memory it is, the credential says, and for one host's connection its headers; no argument of a tool does, as a model
+fills those in.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, ParamSpec, TypeVar
+
+from keepworth.episodes.needs import needs_mcp
+
+from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.server.transport_security import TransportSecuritySettings
+from pydantic import BaseModel
+
+import keepworth
+from keepworth.episodes.errors import KeepworthError
+from keepworth.memory.item import Item
+from keepworth.serving.access import Access
+from keepworth.serving.open_memories import OpenMemories, OpenMemory
+
+_LOG = logging.getLogger("keepworth.serving")
+P = ParamSpec("P")
+Result = TypeVar("Result")
+BOUNDS = ("user_id", "agent_id", "session_id")
+INSTRUCTIONS = (
+    "A memory that outlives this conversation. Search it before you answer what depends on the user or on earlier work; add what "
+    "will matter later, one fact at a time; report how things came out, so that it learns what to show."
+)
+
+
+class MemoryNote(BaseModel):
+    """One thing remembered. when: of the event, or of its writing."""
+
+    id: str
+    text: str
+    kind: str
+    when: str
+
+
+class FoundNotes(BaseModel):
+    """notes: best first. decision: what `report_outcome` takes."""
+
+    notes: list[MemoryNote]
+    decision: str
+
+
+class NotePage(BaseModel):
+    """next: what the next page takes as `after`, or ""."""
+
+    notes: list[MemoryNote]
+    next: str
+
+
+class NoteHistory(BaseModel):
+    """changes: what happened, oldest first."""
+
+    changes: list[str]
+
+
+class StartedEpisode(BaseModel):
+    episode: str
+
+
+class Done(BaseModel):
+    """changed: how many items."""
+
+    changed: int
+
+
+Opened = Callable[[Context[Any, Any]], tuple[OpenMemory, Access, dict[str, str]]]
+"""A call -> the memory, what the credential allows, and the bounds of what is written and searched."""
+
+
+def over_http(memories: OpenMemories) -> Opened:
+    """By the token that the server's door has checked, and the headers that a host is configured with."""
+
+    def opened(context: Context[Any, Any]) -> tuple[OpenMemory, Access, dict[str, str]]:
+        request = context.request_context.request
+        access: Access = request.scope["access"]
+        return memories.of(access), access, bounds_in(request.headers)
+
+    return opened
+
+
+def over_stdio(memories: OpenMemories, access: Access) -> Opened:
+    """By what the command was started with."""
+    return lambda context: (memories.of(access), access, {})
+
+
+def bounds_in(headers: Mapping[str, str]) -> dict[str, str]:
+    named = {name: headers.get(f"x-keepworth-{name.removesuffix('_id')}", "") for name in BOUNDS}
+    return {name: value for name, value in named.items() if value}
+
+
+def mcp_server(opened: Opened) -> MCPServer[Any]:
+    """The tools. opened: see `over_http` and `over_stdio`."""
+    root, silent = logging.getLogger(), logging.NullHandler()
+    root.addHandler(silent)  # the SDK would make the root of all logs its own
+    try:
+        server: MCPServer[Any] = MCPServer("keepworth", version=keepworth.__version__, instructions=INSTRUCTIONS)
+    finally:
+        root.removeHandler(silent)
+
+    def tool(role: str) -> Callable[[Callable[P, Result]], Callable[P, Result]]:
+        return lambda verb: server.tool()(_guarded(verb, role, opened))
+
+    def at(context: Context[Any, Any]) -> OpenMemory:
+        open, _, bounds = opened(context)
+        return OpenMemory(open.memory.within(**bounds)) if bounds else open
+
+    @tool("read")
+    def search_memories(query: str, context: Context[Any, Any], top_k: int = 5, episode: str = "") -> FoundNotes:
+        """Find what was remembered that fits a question or a task. episode: of `start_episode`, if the search is part of one."""
+        open = at(context)
+        open.touch(episode)
+        hits = open.memory.search(query, top_k=min(top_k, 100), episode=episode)
+        return FoundNotes(notes=[_note(hit.item) for hit in hits], decision=hits.decision)
+
+    @tool("write")
+    def add_memory(text: str, context: Context[Any, Any], event_time: str = "", episode: str = "") -> MemoryNote:
+        """Remember one fact, in a sentence that can be understood alone. event_time: when it happened, as ISO 8601."""
+        open = at(context)
+        return _note(open.memory.add(text, event_time=event_time, episode=episode, source="mcp"))
+
+    @tool("read")
+    def get_memory(id: str, context: Context[Any, Any]) -> MemoryNote:
+        """One memory by its id."""
+        open = at(context)
+        return _note(open.memory.get(id))
+
+    @tool("read")
+    def list_memories(context: Context[Any, Any], limit: int = 50, after: str = "") -> NotePage:
+        """Memories in the order in which they were written. after: `next` of the page before."""
+        open = at(context)
+        page = open.memory.get_all(limit=min(limit, 1000), after=after)
+        return NotePage(notes=[_note(item) for item in page], next=page[-1].id if len(page) == limit else "")
+
+    @tool("write")
+    def update_memory(id: str, text: str, context: Context[Any, Any]) -> MemoryNote:
+        """Say the same fact in better words."""
+        open = at(context)
+        return _note(open.memory.update(id, text))
+
+    @tool("write")
+    def supersede_memory(id: str, text: str, context: Context[Any, Any], event_time: str = "") -> MemoryNote:
+        """The fact changed: the new one takes the place of the old, which stays known as the past."""
+        open = at(context)
+        return _note(open.memory.supersede(id, text, event_time=event_time, source="mcp"))
+
+    @tool("write")
+    def delete_memory(id: str, context: Context[Any, Any]) -> Done:
+        """Hide a memory that is wrong or unwanted."""
+        open = at(context)
+        open.memory.delete(id)
+        return Done(changed=1)
+
+    @tool("read")
+    def memory_history(id: str, context: Context[Any, Any]) -> NoteHistory:
+        """What happened to a memory, oldest first."""
+        open = at(context)
+        changes = [
+            f"{each.at} {each.kind}: {'(gone)' if each.after is None else each.after.text}"
+            for each in open.memory.history(id)
+        ]
+        return NoteHistory(changes=changes)
+
+    @tool("read")
+    def start_episode(task: str, context: Context[Any, Any]) -> StartedEpisode:
+        """Begin one attempt at a task, so that its outcome teaches the memory. Give its id to the searches."""
+        open, access, bounds = opened(context)
+        by = access.user_id or bounds.get("user_id", "")
+        return StartedEpisode(episode=open.begin(task=task, by=by, **bounds).id)
+
+    @tool("reward")
+    def report_outcome(target: str, value: float, context: Context[Any, Any]) -> Done:
+        """Say how it came out: 1 for success, 0 for failure. target: an episode, or the decision of a search."""
+        open = at(context)
+        _, access, _ = opened(context)
+        outcome = open.memory.reward(target, value, by=access.user_id or None, source="mcp")
+        return Done(changed=len(outcome.changed))
+
+    @tool("admin")
+    def rollback_episode(episode: str, context: Context[Any, Any]) -> Done:
+        """Undo everything that was written and learned in an episode."""
+        open = at(context)
+        return Done(changed=len(open.memory.rollback(episode).changed))
+
+    return server
+
+
+def sessions(server: MCPServer[Any], most: int) -> StreamableHTTPSessionManager:
+    """What answers over HTTP, without sessions: every request stands alone. most: bytes of a body. Host and Origin are checked at
+    the server's door, with the token."""
+    server.streamable_http_app(
+        json_response=True,
+        stateless_http=True,
+        max_request_body_size=most,
+        transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
+    )
+    return server.session_manager
+
+
+def _guarded(verb: Callable[P, Result], role: str, opened: Opened) -> Callable[P, Result]:
+    """With the role checked, and what goes wrong as a tool says it: mistakes by their message, bugs without one."""
+
+    @functools.wraps(verb)
+    def guarded(*arguments: P.args, **options: P.kwargs) -> Result:
+        try:
+            context: Any = options["context"]
+            opened(context)[1].require(role)
+            return verb(*arguments, **options)
+        except KeepworthError as error:
+            message = str(error)
+            for path in _paths(opened, options["context"]):
+                message = message.replace(path, "this memory")
+            raise ToolError(message) from None
+        except Exception as error:
+            _LOG.exception("the tool %s failed", verb.__name__, exc_info=error)
+            raise ToolError("Something broke inside the memory; its log says what.") from None
+
+    return guarded
+
+
+def _paths(opened: Opened, context: Any) -> list[str]:
+    try:
+        return [opened(context)[0].memory.path]
+    except KeepworthError:
+        return []
+
+
+def _note(item: Item) -> MemoryNote:
+    return MemoryNote(id=item.id, text=item.text, kind=item.kind.value, when=item.event_time or item.written_at)

@@ -1,0 +1,151 @@
+"""Memory as tools, called by the SDK's own client: over standard input and output, and over HTTP."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+pytest.importorskip("mcp")
+
+import httpx2
+from mcp import Client as McpClient
+from mcp.client.stdio import StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
+
+from keepworth import Memory
+from keepworth.serving.access import new_access
+from keepworth.serving.memory_server import MemoryServer
+
+TOOLS = {
+    *("search_memories", "add_memory", "get_memory", "list_memories", "update_memory", "supersede_memory"),
+    *("delete_memory", "memory_history", "start_episode", "report_outcome", "rollback_episode"),
+}
+
+
+@asynccontextmanager
+async def connected(server: MemoryServer, token: str, **headers: str) -> AsyncIterator[Any]:
+    async with (
+        httpx2.AsyncClient(
+            headers={"Authorization": f"Bearer {token}", **headers}, timeout=30, trust_env=False
+        ) as http,
+        McpClient(streamable_http_client(f"{server.url}/mcp", http_client=http)) as client,
+    ):
+        yield client
+
+
+async def call(client: Any, tool: str, **arguments: Any) -> Any:
+    answer = await client.call_tool(tool, arguments)
+    assert not answer.is_error, answer.content
+    return answer.structured_content
+
+
+async def mistake(client: Any, tool: str, **arguments: Any) -> str:
+    answer = await client.call_tool(tool, arguments)
+    assert answer.is_error
+    return str(answer.content[0].text)
+
+
+async def used(client: Any) -> None:
+    """A whole use of every tool, in an empty memory."""
+    listed = {tool.name: tool for tool in (await client.list_tools()).tools}
+    assert set(listed) == TOOLS
+    for tool in listed.values():
+        assert tool.description
+        assert tool.output_schema
+        assert not {"context", "user_id", "tenant", "agent_id"} & set(tool.input_schema["properties"])
+    note = await call(client, "add_memory", text="Ana lives in Oslo", event_time="2025-01-01")
+    assert (note["text"], note["kind"], note["when"]) == ("Ana lives in Oslo", "fact", "2025-01-01T00:00:00")
+    episode = (await call(client, "start_episode", task="where to send Ana's letter"))["episode"]
+    found = await call(client, "search_memories", query="where does Ana live", episode=episode)
+    assert [each["id"] for each in found["notes"]] == [note["id"]]
+    assert (await call(client, "report_outcome", target=episode, value=1.0))["changed"] == 1
+    again = await call(client, "search_memories", query="where does Ana live")
+    assert (await call(client, "report_outcome", target=again["decision"], value=0.0))["changed"] == 1
+    new = await call(client, "supersede_memory", id=note["id"], text="Ana lives in Rome")
+    await call(client, "update_memory", id=new["id"], text="Ana lives in Rome, Italy")
+    assert (await call(client, "get_memory", id=new["id"]))["text"] == "Ana lives in Rome, Italy"
+    changes = (await call(client, "memory_history", id=new["id"]))["changes"]
+    assert changes[0].endswith(": Ana lives in Rome")
+    page = await call(client, "list_memories", limit=1)
+    assert [each["id"] for each in page["notes"]] == [new["id"]]
+    other = (await call(client, "start_episode", task="another"))["episode"]
+    await call(client, "add_memory", text="written by mistake", episode=other)
+    assert (await call(client, "rollback_episode", episode=other))["changed"] == 1
+    await call(client, "delete_memory", id=new["id"])
+    assert (await call(client, "list_memories"))["notes"] == []
+    for tool, arguments, says in (
+        ("get_memory", {"id": "m999"}, "no item 'm999'"),
+        ("add_memory", {"text": ""}, "empty"),
+        ("add_memory", {"text": "x", "event_time": "yesterday"}, "is not a time"),
+        ("report_outcome", {"target": "e1", "value": 1.0}, "no episode or decision"),
+        ("search_memories", {}, "query"),
+    ):
+        text = await mistake(client, tool, **arguments)
+        assert says in text
+        assert ".mem" not in text
+
+
+def test_every_tool_works_over_http_and_the_token_says_whose_memory_it_is(tmp_path: Path) -> None:
+    async def session(server: MemoryServer) -> None:
+        async with connected(
+            server, server.tokens.add(new_access(tenant="fresh", roles=("read", "write", "reward", "admin")))
+        ) as client:
+            await used(client)
+        ana = server.tokens.add(new_access(user_id="ana", roles=("read", "write")))
+        async with (
+            connected(server, ana) as hers,
+            connected(server, server.token, **{"X-Keepworth-User": "bob"}) as his,
+        ):
+            note = await call(hers, "add_memory", text="Ana likes tea")
+            assert (await call(his, "list_memories"))["notes"] == []
+            assert "no item" in await mistake(his, "get_memory", id=note["id"])
+            await call(his, "add_memory", text="Bob likes milk")
+            assert [each["text"] for each in (await call(hers, "list_memories"))["notes"]] == ["Ana likes tea"]
+            assert "role reward" in await mistake(hers, "report_outcome", target="e1", value=1.0)
+        async with connected(server, ana, **{"X-Keepworth-User": "bob"}) as widened:
+            assert "already 'ana'" in await mistake(widened, "list_memories")
+        async with httpx2.AsyncClient(trust_env=False) as http:
+            body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+            assert (await http.post(f"{server.url}/mcp", json=body)).status_code == 401
+            page = {"Authorization": f"Bearer {server.token}", "Origin": "https://evil.example"}
+            assert (await http.post(f"{server.url}/mcp", json=body, headers=page)).status_code == 403
+
+    with MemoryServer(tmp_path / "agent.mem", encoder="hashing", mcp=True) as server:
+        anyio.run(session, server)
+
+
+def test_what_breaks_inside_is_not_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def breaks(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("the text of somebody else")
+
+    monkeypatch.setattr(Memory, "search", breaks)
+
+    async def session(server: MemoryServer) -> None:
+        async with connected(server, server.token) as client:
+            assert "somebody" not in await mistake(client, "search_memories", query="x")
+
+    with MemoryServer(tmp_path / "agent.mem", encoder="hashing", mcp=True) as server:
+        anyio.run(session, server)
+
+
+def test_every_tool_works_over_standard_input_and_output(tmp_path: Path) -> None:
+    words = ["-m", "keepworth", "serve", "--memory", str(tmp_path / "agent.mem"), "--encoder", "hashing", "--stdio"]
+
+    environment = {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+
+    async def session() -> None:
+        async with McpClient(
+            StdioServerParameters(command=sys.executable, args=[*words, "--user", "ana"], env=environment)
+        ) as client:
+            await used(client)
+
+    anyio.run(session)
+    with Memory(tmp_path / "agent.mem", encoder="hashing") as memory:
+        assert {item.scope.user for item in memory.get_all(all_states=True)} == {"ana"}

@@ -14,6 +14,7 @@ from benchmarks.tables import filled, markdown, takes_nothing
 from benchmarks.writing.setting import HERE
 
 PAGE = HERE.parents[1] / "docs" / "writing.md"
+RECIPES = PAGE.parent / "recipes.md"
 README = HERE.parents[1] / "README.md"
 IMAGES = PAGE.parent / "images"
 WHO = {
@@ -135,6 +136,26 @@ CARRIED_SHORT = {
     "log alone, no vectors": "log alone, no vectors",
     "small policy": "in step with the reader",
 }
+
+
+def evolved(record: dict[str, Any]) -> str:
+    """Arms of `benchmarks.writing.evolve`, of rules and of the model, with their differences."""
+    tables = []
+    for part, head in (("rules", "who edits"), ("model", "who edits, two folds")):
+        of = record[part]
+        lines = [
+            (
+                row["arm"],
+                row["seeds"],
+                f"{row['evidence']:.2f} ({row['low']:.2f} to {row['high']:.2f})",
+                "" if row["learned_on"] is None else f"{row['learned_on']:.2f}",
+            )
+            for row in of["rows"]
+        ]
+        tables.append(markdown((head, "seeds", "evidence kept", "on the streams learned from"), lines))
+        differences = [(f"{gap['arm']} minus {gap['minus']}", signed(gap)) for gap in of["gaps"]]
+        tables.append(markdown(("difference", "evidence kept"), differences))
+    return "\n\n".join(tables)
 
 
 def carried_columns(worlds: dict[str, Any]) -> list[tuple[str, str]]:
@@ -282,6 +303,7 @@ def main() -> None:
     elsewhere = json.loads((HERE / "transfer.json").read_text())
     filled(PAGE, "transfer", carried(elsewhere))
     filled(PAGE, "transfer-gaps", carried_gaps(elsewhere))
+    filled(RECIPES, "evolve", evolved(json.loads((HERE / "evolve.json").read_text())))
     filled(README, "writing", in_short(world))
     picture(world, forms["4 of 16"], IMAGES / "writing.png", True)
     picture(world, forms["4 of 16"], IMAGES / "writing_narrow.png", False)

@@ -128,11 +128,14 @@ def _meet(one: TimeWindow, other: TimeWindow) -> bool:
 class EvidencePolicy:
     """A score of each candidate and one of stopping: slates have the Plackett-Luce distribution, and end where stopping is drawn.
 
-    score = X a + tanh(X W + b) v. It begins as BM25: `a` is 4 for the words and 0 for the rest, `v` is 0."""
+    score = X a + tanh(X W + b) v. It begins as the first feature: `a` is 4 for it (here: the words, so that it begins as BM25)
+    and 0 for the rest, `v` is 0. names: of the features, where the choice is among something else. first: in the place of 4."""
 
-    def __init__(self, seed: int = 0, hidden: int = HIDDEN) -> None:
+    def __init__(
+        self, seed: int = 0, hidden: int = HIDDEN, names: Sequence[str] = FEATURES, first: float = 4.0
+    ) -> None:
         draws = np.random.default_rng(seed)
-        width = len(FEATURES)
+        self.names, width = tuple(names), len(names)
         self.parameters: dict[str, Floats] = {
             "a": np.zeros(width),
             "W": draws.normal(size=(width, hidden)) / np.sqrt(width),
@@ -140,7 +143,7 @@ class EvidencePolicy:
             "v": np.zeros(hidden),
             "stop": np.array([1.0]),
         }
-        self.parameters["a"][0] = 4.0
+        self.parameters["a"][0] = first
 
     @property
     def size(self) -> int:
@@ -181,7 +184,7 @@ class EvidencePolicy:
 
     def save(self, path: Path) -> None:
         numbers = {name: each.tolist() for name, each in self.parameters.items()}
-        path.write_text(json.dumps({"features": FEATURES, "parameters": numbers}) + "\n", encoding="utf-8")
+        path.write_text(json.dumps({"features": self.names, "parameters": numbers}) + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, path: Path) -> EvidencePolicy:
@@ -239,13 +242,16 @@ def train_evidence(
     decay: float = 0.001,
     most: int = MOST,
     permuted: bool = False,
+    names: Sequence[str] = FEATURES,
+    first: float = 4.0,
 ) -> EvidencePolicy:
     """REINFORCE with the group's mean as the baseline (A = R - mean, as in the paper, not divided by the deviation), by Adam.
 
     permuted: each question is paid the rewards of another one of its batch, in the same epochs: what is left of a gain was not
-    learned from rewards. decay: of `W` and `v`, per step."""
+    learned from rewards. decay: of `W` and `v`, per step. names: of the features of `x`; first: what the
+    policy begins with."""
     generator = np.random.default_rng(seed)
-    policy = EvidencePolicy(seed)
+    policy = EvidencePolicy(seed, names=names, first=first)
     usable = [each for each in questions if len(each.x)]
     mean = {name: np.zeros_like(each) for name, each in policy.parameters.items()}
     square = {name: np.zeros_like(each) for name, each in policy.parameters.items()}

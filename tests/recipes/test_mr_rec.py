@@ -1,0 +1,153 @@
+"""MR.Rec in small: memories and rewards by hand, no look at what is wanted, and that asking is learned where there is a rule."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.mr_rec.made import write
+from keepworth.episodes.errors import KeepworthError
+from keepworth.recipes.mr_rec import (
+    ASPECT_FEATURES,
+    MOST,
+    GlobalMemory,
+    LocalMemory,
+    Pattern,
+    Recommendation,
+    RecommendationRequest,
+    asking,
+    chance,
+    crossed,
+    memory_use,
+    rank_reward,
+    requests,
+    train_asking,
+)
+from keepworth.tasks.ratings import RatedItem, Rating, Ratings, ratings
+from keepworth.tasks.splits import side
+
+ITEMS = {
+    id: RatedItem(id, f"The {id}", tuple(categories.split()))
+    for id, categories in {
+        "a": "film dark slow", "b": "film dark", "c": "film slow", "d": "film", "e": "film funny", "n": "novel dark",
+    }.items()
+}  # fmt: skip
+HISTORY = (Rating("u", "n", 5.0, "Could not\nstop."), Rating("u", "e", 1.0), Rating("u", "d", 3.0))
+
+
+def request(wanted: str = "b") -> RecommendationRequest:
+    return RecommendationRequest("u", "film", HISTORY, wanted, ("a", "b", "c"))
+
+
+def recommendation(wanted: str = "b") -> Recommendation:
+    of = Ratings(ITEMS, {"u": HISTORY})
+    return Recommendation(request(wanted), ITEMS, GlobalMemory([request(wanted)], of))
+
+
+def test_a_pattern_is_the_mean_beside_the_usual_shrunk_by_three_ratings() -> None:
+    local = LocalMemory(HISTORY, ITEMS)
+    assert local.usual == 3.0
+    assert local.profile["dark"] == Pattern(1, pytest.approx(2.0 / 4.0))
+    assert local.profile["film"] == Pattern(2, pytest.approx((-2.0 + 0.0) / 5.0))
+    assert local.pattern("dark", "novel") == Pattern(1, pytest.approx((2.0 + 3 * 0.5) / 4.0))
+    assert local.pattern("dark", "film") == Pattern(0, pytest.approx(0.5)), "nothing there: the profile"
+    assert local.pattern("slow", "film") == Pattern(0, 0.0)
+    assert local.description == "Usually gives 3.0. Likes novel, dark. Avoids funny, film."
+    assert local.asked("dark", "film") == (
+        "dark in film: 0 rated, +0.5 beside the usual.",
+        "Gave 5 to The n. Could not stop.",
+    )
+    assert local.asked("slow", "film") == ()
+
+
+def test_the_global_memory_weighs_what_was_chosen_by_the_users_stance() -> None:
+    """b is dark, and of a and c one is: 0.5 times (1 - 1/2), over one request and ten without a say."""
+    memory = recommendation().memory
+    assert memory.decides["film"] == pytest.approx({"dark": 0.5 * 0.5 / 11.0, "slow": 0.0})
+    assert memory.summary("film") == "In film people differ by dark."
+    assert memory.summary("novel") == "In novel people differ by nothing in particular."
+    assert memory.popularity == {"n": 1, "e": 1, "d": 1}
+
+
+def test_ranks_and_rewards_by_hand() -> None:
+    each = recommendation()
+    assert each.aspects == ("dark", "slow")
+    np.testing.assert_array_equal(each.has, [[1, 1], [1, 0], [0, 1]])
+    dark, nothing = each.ideal([0]), each.ideal([])
+    assert each.rank(nothing) == 2.0  # of three equals
+    assert each.rank(dark) == 1.5  # a is as dark
+    assert each.reward([]) == pytest.approx(0.1 + 1 / math.log2(3.0))
+    assert each.reward([0]) == pytest.approx(0.1 + 1 / math.log2(2.5) + 0.1)
+    assert each.reward([0, 1]) == pytest.approx(0.1 + 1 / math.log2(2.5) + 0.1 * 0.5)
+    assert each.best_slate() == (0,)
+    assert each.described([0, 1]) == "film, dark"
+    assert each.lines([0])[-1] == "Gave 5 to The n. Could not stop."
+
+
+def test_the_more_popular_of_equals_comes_first() -> None:
+    each = recommendation()
+    each.memory.popularity["b"] = 2
+    assert each.rank(each.ideal([])) == 1.0
+
+
+def test_what_is_wanted_is_in_no_feature_and_no_line() -> None:
+    one = recommendation("b")
+    other = Recommendation(request("c"), ITEMS, one.memory)
+    np.testing.assert_array_equal(one.x, other.x)
+    assert one.x.shape == (2, len(ASPECT_FEATURES))
+    assert one.lines([0, 1]) == other.lines([0, 1])
+    assert one.described([0]) == other.described([0])
+
+
+def test_chance_and_the_two_terms() -> None:
+    assert chance(2) == pytest.approx((1.0 + 1 / math.log2(3)) / 2)
+    assert (memory_use([]), memory_use([("x",), ()])) == (0.0, 0.5)
+    assert rank_reward(1.0) == 1.0
+
+
+@given(st.floats(1, 1e6), st.floats(1, 1e6))
+def test_a_better_rank_never_earns_less(one: float, other: float) -> None:
+    assert 0.0 < rank_reward(max(one, other)) <= rank_reward(min(one, other)) <= 1.0
+
+
+def test_a_request_is_for_the_latest_rating_above_the_mean_before_it() -> None:
+    user = next(name for name in map(str, range(99)) if side(name) == "train")
+    items = {str(n): RatedItem(str(n), f"t{n}", ("film",)) for n in range(20)}
+    own = tuple(Rating(user, str(n), rating) for n, rating in enumerate([3, 3, 3, 3, 3, 4, 5, 1]))
+    of = Ratings(items, {user: own})
+    (made,) = requests(of, "train")
+    assert (made.wanted, len(made.history), made.candidates) == ("6", 6, tuple(str(n) for n in range(6, 20)))
+    with pytest.raises(KeepworthError, match="none of 1 users makes a request on the side 'test'"):
+        requests(of, "test")
+    with pytest.raises(KeepworthError, match="1 training requests"):
+        crossed([made], of)
+
+
+def test_no_training_request_meets_a_global_memory_that_saw_it(tmp_path: Path) -> None:
+    of = ratings(write(tmp_path, users=40))
+    training = requests(of, "train")
+    taught = crossed(training, of)
+    assert sorted(each.request.user for each in taught) == sorted(each.user for each in training)
+    for each in taught:
+        others = training[1::2] if each.request in training[::2] else training[::2]
+        assert each.request not in others
+        assert each.memory.decides == GlobalMemory(others, of).decides
+
+
+def test_what_decides_is_learned_from_reward(tmp_path: Path) -> None:
+    """In a world where two of twelve aspects decide, the policy ranks what is wanted above what popularity and chance do."""
+    of = ratings(write(tmp_path, users=120))
+    training = requests(of, "train")
+    policy = train_asking(crossed(training, of))
+    test = [Recommendation(one, of.items, GlobalMemory(training, of)) for one in requests(of, "test")]
+    slates = [asking(policy, each.x) for each in test]
+    assert all(len(slate) <= MOST for slate in slates)
+    learned = np.mean([rank_reward(each.rank(each.ideal(slate))) for each, slate in zip(test, slates, strict=True)])
+    popular = np.mean([rank_reward(each.rank(each.ideal(()))) for each in test])
+    assert learned > popular + 0.05
+    assert learned > np.mean([chance(len(each.request.candidates)) for each in test]) + 0.1

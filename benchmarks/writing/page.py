@@ -149,10 +149,11 @@ def evolved(record: dict[str, Any]) -> str:
                 row["seeds"],
                 f"{row['evidence']:.2f} ({row['low']:.2f} to {row['high']:.2f})",
                 "" if row["learned_on"] is None else f"{row['learned_on']:.2f}",
+                "" if row["learned_on"] is None else f"{row['wasted']:.0f} of {record['rounds']}",
             )
             for row in of["rows"]
         ]
-        tables.append(markdown((head, "seeds", "evidence kept", "on the streams learned from"), lines))
+        tables.append(markdown((head, "seeds", "evidence kept", "on the streams learned from", "rounds lost"), lines))
         differences = [(f"{gap['arm']} minus {gap['minus']}", signed(gap)) for gap in of["gaps"]]
         tables.append(markdown(("difference", "evidence kept"), differences))
     return "\n\n".join(tables)

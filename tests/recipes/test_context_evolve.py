@@ -12,21 +12,21 @@ from hypothesis import strategies as st
 
 from keepworth.episodes.errors import KeepworthError
 from keepworth.recipes.context_evolve import (
-    Attempt,
     Direction,
     EvolveContext,
+    ScoredText,
     best_of,
     evolve,
     mean_gains,
     priorities,
 )
 
-FIRST = Attempt(0, "a", "a", 0.5)
+FIRST = ScoredText(0, "a", "a", 0.5)
 TRIED = (
     FIRST,
-    Attempt(1, "ab", "ab", 0.7, 0, "more b", 0.2),
-    Attempt(2, "ac", "ac", 0.4, 0, "more c", -0.1),
-    Attempt(3, "abb", "ab", 0.8, 1, "more b", 0.1),
+    ScoredText(1, "ab", "ab", 0.7, 0, "more b", 0.2),
+    ScoredText(2, "ac", "ac", 0.4, 0, "more c", -0.1),
+    ScoredText(3, "abb", "ab", 0.8, 1, "more b", 0.1),
 )
 
 

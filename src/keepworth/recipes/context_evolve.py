@@ -41,7 +41,7 @@ EXPONENT, EPSILON, SHOWN_TEXTS = 0.6, 0.01, 3
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class ScoredText:
     """A text that was scored. parent: its number, -1 for the first; edit: what was done to the parent; gain: score minus the
     parent's, 0 for the first."""
 
@@ -76,9 +76,9 @@ class Direction:
 class EvolveContext:
     """What the proposer reads: the parent's state, the direction, and earlier texts with their scores."""
 
-    parent: Attempt
+    parent: ScoredText
     direction: Direction
-    shown: tuple[Attempt, ...]
+    shown: tuple[ScoredText, ...]
 
     @property
     def text(self) -> str:
@@ -92,14 +92,14 @@ Score = Callable[[str], float]
 Propose = Callable[[EvolveContext], "tuple[str, str] | None"]
 """The context -> (name of the edit, the new text); None where nothing usable came."""
 Summarise = Callable[[str], str]
-Navigate = Callable[[Sequence[Attempt]], Direction]
+Navigate = Callable[[Sequence[ScoredText]], Direction]
 
 
 def itself(text: str) -> str:
     return text
 
 
-def mean_gains(attempts: Sequence[Attempt]) -> Direction:
+def mean_gains(attempts: Sequence[ScoredText]) -> Direction:
     """The navigator's rule: (sum of the gains of an edit) / (how often it was tried + 1)."""
     sums, counts = dict[str, float](), Counter[str]()
     for each in attempts:
@@ -109,7 +109,7 @@ def mean_gains(attempts: Sequence[Attempt]) -> Direction:
     return Direction({edit: total / (counts[edit] + 1) for edit, total in sums.items()}, counts)
 
 
-def priorities(attempts: Sequence[Attempt], exponent: float = EXPONENT, epsilon: float = EPSILON) -> Floats:
+def priorities(attempts: Sequence[ScoredText], exponent: float = EXPONENT, epsilon: float = EPSILON) -> Floats:
     """[n]: the sampler's probabilities. ValueError where there is nothing to draw from."""
     if not attempts:
         raise ValueError("priorities: there is no attempt to draw from")
@@ -123,17 +123,17 @@ class Evolved:
     """attempts: in the order of scoring; curve: the best score after each round; unusable: rounds in which nothing usable was
     proposed, repeated: in which a text came that had been scored."""
 
-    attempts: tuple[Attempt, ...]
+    attempts: tuple[ScoredText, ...]
     curve: tuple[float, ...]
     unusable: int
     repeated: int
 
     @property
-    def best(self) -> Attempt:
+    def best(self) -> ScoredText:
         return best_of(self.attempts)
 
 
-def best_of(attempts: Sequence[Attempt]) -> Attempt:
+def best_of(attempts: Sequence[ScoredText]) -> ScoredText:
     """The highest score, of equals the latest."""
     return max(attempts, key=lambda each: (each.score, each.number))
 
@@ -153,7 +153,7 @@ def evolve(
 
     shown: how many texts the sampler shows, the parent apart. KeepworthError for a score that is not finite."""
     draw = np.random.default_rng(seed)
-    attempts = [Attempt(0, start, summarise(start), _finite(score(start), start))]
+    attempts = [ScoredText(0, start, summarise(start), _finite(score(start), start))]
     known, curve, unusable, repeated = {start}, list[float](), 0, 0
     for _ in range(rounds):
         parent = best_of(attempts)
@@ -169,7 +169,7 @@ def evolve(
             value = _finite(score(text), text)
             known.add(text)
             gain = value - parent.score
-            attempts.append(Attempt(len(attempts), text, summarise(text), value, parent.number, edit, gain))
+            attempts.append(ScoredText(len(attempts), text, summarise(text), value, parent.number, edit, gain))
         curve.append(best_of(attempts).score)
     return Evolved(tuple(attempts), tuple(curve), unusable, repeated)
 

@@ -260,7 +260,7 @@ class Recommendation:
     def popularity(self) -> Floats:
         """[candidates], in [0, 1)."""
         counts = np.array([float(self.memory.popularity[id]) for id in self.request.candidates])
-        return counts / (1.0 + counts.max())
+        return np.asarray(counts / (1.0 + counts.max()), dtype=np.float64)
 
     def rank(self, weights: Floats) -> float:
         """Of the wanted item, from 1, by the sum of the weights of the aspects that an item has; of equals the more popular comes

@@ -62,10 +62,11 @@ def cell(value: dict[str, float] | None) -> str:
 
 def writers(world: dict[str, Any]) -> str:
     rows = {row["arm"]: row for row in world["rows"]}
+    asked = [arm for arm in rows if arm.startswith(ENDPOINT)]
     lines = [
         (said, rows[arm]["seeds"], cell(rows[arm].get("evidence")), cell(rows[arm].get("f1")))
-        for arm, said in (*WHO.items(), *((arm, f"{arm.removeprefix(ENDPOINT)}, not trained") for arm in rows))
-        if arm in rows and (arm in WHO or arm.startswith(ENDPOINT))
+        for arm, said in (*WHO.items(), *((arm, f"{arm.removeprefix(ENDPOINT)}, not trained") for arm in asked))
+        if arm in rows
     ]
     return markdown(("who decides what stays", "seeds", "evidence kept", "F1 of the reader"), lines)
 

@@ -46,7 +46,7 @@ def named(model: str) -> str:
 
 
 def told(values: Sequence[float], clusters: Sequence[str]) -> dict[str, Any]:
-    found: MeanEstimate = pooled_estimate(list(values), list(clusters))
+    found: MeanEstimate = pooled_estimate(list(values), list(clusters), within=(0.0, 1.0))
     return {"mean": found.mean, "low": found.low, "high": found.high, "clusters": found.n}
 
 

@@ -24,18 +24,19 @@ def gap(row: dict[str, Any]) -> tuple[str, str]:
 
 def table(record: dict[str, Any]) -> str:
     order = sorted(record["rows"], key=lambda row: float(row["ndcg"]))
-    read = record["read"]
-    return "\n\n".join((
+    parts = [
         markdown(("what is asked for", "1 / log2(1 + rank)"), [(row["arm"], cell(row)) for row in order]),
         markdown(("difference, request by request", ""), [gap(row) for row in record["gaps"]]),
-        markdown(
-            (f"who says the ideal item, {read['requests']} requests", "1 / log2(1 + rank)"),
-            [(row["arm"], cell(row)) for row in read["rows"]],
-        ),
-        markdown(("difference, request by request", ""), [gap(row) for row in read["gaps"]]),
+    ]
+    if read := record["read"]:
+        head = (f"who says the ideal item, {read['requests']} requests", "1 / log2(1 + rank)")
+        parts.append(markdown(head, [(row["arm"], cell(row)) for row in read["rows"]]))
+        parts.append(markdown(("difference, request by request", ""), [gap(row) for row in read["gaps"]]))
+    parts.append(
         f"{record['training']} training and {record['requests']} test users, one request each, "
-        f"{record['candidates']:.0f} candidates on average; {record['seeds']} seeds; 95 % intervals over users.",
-    ))  # fmt: skip
+        f"{record['candidates']:.0f} candidates on average; {record['seeds']} seeds; 95 % intervals over users."
+    )
+    return "\n\n".join(parts)
 
 
 def main() -> None:

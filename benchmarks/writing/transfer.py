@@ -51,7 +51,7 @@ from keepworth.tasks.splits import SPLITS, draw_order
 
 OUT = HERE / "transfer.json"
 LEARNED_ON = "4 of 16"
-READ = {"LoCoMo": 10, "needles": 2, "event book": 4}
+READ = {"LoCoMo": 20, "needles": 2, "event book": 4}
 """Streams of one cluster that are read at most, drawn by a hash: a conversation, a haystack, a book. Of three seeds the first is
 read."""
 UNREAD = ("reservoir", "longest", "log alone, no vectors", "small policy, rewards permuted")

@@ -135,6 +135,7 @@ def test_what_breaks_inside_is_not_told(tmp_path: Path, monkeypatch: pytest.Monk
         anyio.run(session, server)
 
 
+@pytest.mark.slow
 def test_every_tool_works_over_standard_input_and_output(tmp_path: Path) -> None:
     words = ["-m", "keepworth", "serve", "--memory", str(tmp_path / "agent.mem"), "--encoder", "hashing", "--stdio"]
 

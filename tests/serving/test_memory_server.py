@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -21,6 +22,7 @@ from keepworth.cli.main import main
 from keepworth.memory.store import requests as noted
 from keepworth.serving.access import ROLES, Access, Tokens, new_access, tokens_of
 from keepworth.serving.application import ServerLimits
+from keepworth.serving.calls import NotServed
 from keepworth.serving.memory_routes import BASE, ROUTES
 from keepworth.serving.memory_server import MemoryServer
 
@@ -151,6 +153,26 @@ def test_a_token_ends(server: MemoryServer, tenant: str) -> None:
     assert refused(answer, 401)["field"] == "Authorization"
 
 
+def test_tokens_of_several_programs_are_all_there_and_a_damaged_file_opens_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "agent.mem.tokens.json"
+    threads = [threading.Thread(target=lambda: Tokens(file).add(new_access())) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    tokens = Tokens(file)
+    assert len(tokens.all()) == 8
+    passing = tokens.passing(Access("start"))
+    file.write_text("{", encoding="utf-8")
+    assert tokens.check("/", f"Bearer {passing}").id == "start"
+    with pytest.raises(NotServed, match="cannot be read") as refusal:
+        tokens.check("/", "Bearer kw_other")
+    assert refusal.value.status == 500
+    assert str(file) in caplog.text
+
+
 def test_tokens_are_made_listed_and_removed_from_the_command_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -206,9 +228,9 @@ BAD: list[tuple[str, str, Any, int, str]] = [
 
 @pytest.mark.parametrize(("method", "path", "body", "status", "field"), BAD)
 def test_what_is_wrong_is_named_with_its_value_and_a_fix(
-    server: MemoryServer, tenant: str, method: str, path: str, body: Any, status: int, field: str
+    server: MemoryServer, method: str, path: str, body: Any, status: int, field: str
 ) -> None:
-    with as_(server, tenant) as client:
+    with as_(server, "where nothing is ever written") as client:
         problem = refused(client.request(method, path, json=body), status)
         assert problem["field"] == field
         assert str(server.memories.path) not in problem["detail"]
@@ -233,10 +255,8 @@ def test_what_is_wrong_is_named_with_its_value_and_a_fix(
     ],
     ids=range(11),
 )
-def test_bodies_that_are_none_are_refused(
-    server: MemoryServer, tenant: str, content: bytes, kind: str, status: int
-) -> None:
-    with as_(server, tenant) as client:
+def test_bodies_that_are_none_are_refused(server: MemoryServer, content: bytes, kind: str, status: int) -> None:
+    with as_(server, "where nothing is ever written") as client:
         refused(client.post("/items", content=content, headers={"Content-Type": kind}), status)
         assert client.get("/items").json()["items"] == []
 
@@ -458,3 +478,86 @@ def test_many_at_once_are_all_answered(server: MemoryServer, tenant: str) -> Non
 def test_the_parts_of_an_answer_are_sent_at_once(server: MemoryServer) -> None:
     """Over a socket that does not say that it is TCP, asyncio leaves the delay on, and every body comes 40 ms after its head."""
     assert server._socket.proto == socket.IPPROTO_TCP
+
+
+# -- anything at all --------------------------------------------------------------------------------------------------
+
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**70), 2**70),
+    st.floats(allow_nan=False),
+    st.text(max_size=20),
+    st.sampled_from(["m1", "e1", "s1", "d1", "fact", "active", "\x00", "‮", "a" * 600, "2026-01-01", "-1", "1e400"]),
+)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@st.composite
+def anything(draw: st.DrawFn) -> tuple[str, str, Any, dict[str, Any]]:
+    """A request to any route, with fields that it knows and values that it need not."""
+    route = draw(st.sampled_from(ROUTES))
+    path = route.path.replace(
+        "{id}", quote(draw(st.sampled_from(["m1", "m2", "e1", "s1", "é", "m-1", "m99999999999999999999"])))
+    )
+    body = None
+    if route.body is not None:
+        names = sorted(route.body.model_fields)
+        likely = {
+            "content": "some words to keep",
+            "query": "words",
+            "texts": ["a text", "another"],
+            "text": "new words",
+            "value": 1.0,
+        }
+        given_ = {name: likely[name] for name in names if name in likely and draw(st.integers(0, 3))}
+        body = {**given_, **draw(st.dictionaries(st.sampled_from(names), VALUES, max_size=3))}
+    query: dict[str, Any] = {}
+    if route.query is not None:
+        query = draw(
+            st.dictionaries(
+                st.sampled_from(sorted(route.query.model_fields)),
+                st.text(max_size=8) | st.sampled_from(["1", "true", "m1", "s1"]),
+                max_size=2,
+            )
+        )
+    return route.method, path, body, query
+
+
+def well_refused_or_done(
+    server: MemoryServer, tenant: str, requests: list[tuple[str, str, Any, dict[str, Any]]]
+) -> None:
+    with as_(server, tenant) as client:
+        for method, path, body, query in requests:
+            content = None if body is None else json.dumps(body).encode()
+            headers = JSON if content else {}
+            try:
+                response = client.request(method, path, content=content, params=query, headers=headers)
+            except httpx.InvalidURL:
+                continue
+            if response.status_code != 200:
+                assert 400 <= response.status_code < 500, (method, path, body, query, response.text)
+                refused(response, response.status_code)
+            elif path != "/export":
+                response.json()
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@given(requests=st.lists(anything(), min_size=1, max_size=8))
+def test_whatever_is_asked_is_done_or_refused_with_a_reason(
+    server: MemoryServer, requests: list[tuple[str, str, Any, dict[str, Any]]]
+) -> None:
+    well_refused_or_done(server, "anything", requests)
+
+
+@pytest.mark.slow
+@settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
+@given(requests=st.lists(anything(), min_size=1, max_size=8))
+def test_whatever_is_asked_a_thousand_times_is_done_or_refused(
+    server: MemoryServer, requests: list[tuple[str, str, Any, dict[str, Any]]]
+) -> None:
+    well_refused_or_done(server, "anything", requests)

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import secrets
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
+
 from keepworth.episodes.errors import KeepworthError, UnknownName, require_known
-from keepworth.memory.durable_file import replacing
+from keepworth.memory.durable_file import PRIVATE, replacing
 from keepworth.memory.item import Scope, later, now, timestamp
 from keepworth.serving.calls import NotServed
 
@@ -24,6 +28,7 @@ ROLES = ("read", "write", "reward", "admin")
 """read: search, list, and record what was read; write: add and change; reward: say what came of it; admin: undo, export, erase,
 and give tokens."""
 _BEGINS = "kw_"
+_LOG = logging.getLogger("keepworth.serving")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +108,7 @@ class Tokens:
     def add(self, access: Access) -> str:
         """A new token at rest; the only time that it is seen."""
         token = new_token()
-        with self._lock:
+        with self._changing():
             known = self._read()
             known[_digest(token)] = access
             self._write(known)
@@ -116,16 +121,31 @@ class Tokens:
 
     def remove(self, id: str) -> None:
         """Raises UnknownName."""
-        with self._lock:
+        with self._changing():
             known = self._read()
             left = {digest: each for digest, each in known.items() if each.id != id}
             if len(left) == len(known):
                 raise UnknownName("token", id, [each.id for each in known.values()])
             self._write(left)
 
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """The server and the command line may change the file at once."""
+        with self._lock:
+            if self.file is None:
+                yield
+            else:
+                with FileLock(self.file.with_name(f"{self.file.name}.lock"), mode=PRIVATE):
+                    yield
+
     def _known(self, digest: str) -> Access | None:
         with self._lock:
-            return self._passing.get(digest) or self._read().get(digest)
+            try:
+                return self._passing.get(digest) or self._read().get(digest)
+            except KeepworthError as error:
+                raise NotServed(
+                    "The tokens of this server cannot be read.", "Its log says why.", status=500, about="Authorization"
+                ) from _logged(error)
 
     def _read(self) -> dict[str, Access]:
         if self.file is None:
@@ -147,6 +167,11 @@ class Tokens:
         body = [{"sha256": digest, **asdict(access)} for digest, access in known.items()]
         with replacing(self.file) as out:
             out.write(json.dumps({"tokens": body}, indent=1).encode())
+
+
+def _logged(error: KeepworthError) -> KeepworthError:
+    _LOG.error("%s", error)
+    return error
 
 
 def tokens_of(memory: Path) -> Path:

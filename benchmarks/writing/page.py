@@ -249,7 +249,20 @@ def short_runs(record: dict[str, Any]) -> str:
         ),
         *("updates", "questions"),
     )
-    return markdown(head, lines)
+    return f"{markdown(head, lines)}\n\n{intrinsic(record)}"
+
+
+def intrinsic(record: dict[str, Any]) -> str:
+    """Memory-R+ beside the same recipe without its reward, question by question, where both were run alike."""
+    from keepworth.evaluation.statistics import paired_difference
+
+    runs = [record[name]["measured"]["test"] for name in ("memory_r_plus", "bounded_bank")]
+    (own, plain) = ({(row["arm"], row["metric"]): row["values"] for row in run["arms"]} for run in runs)
+    arm = "trained", "evidence_kept"
+    apart = [a - b for a, b in zip(own[arm], plain[arm], strict=True)]
+    gap = paired_difference("memory_r_plus", apart, clusters=runs[0]["clusters"])
+    shown = {"difference": gap.difference, "low": gap.low, "high": gap.high}
+    return f"After their updates `memory_r_plus` keeps {signed(shown)} more of the evidence than `bounded_bank`, one seed each."
 
 
 def picture(world: dict[str, Any], record: dict[str, Any], path: Path, wide: bool) -> None:

@@ -153,8 +153,11 @@ def measured(run: RunFolder, streams: dict[str, Sequence[FactStream]]) -> dict[s
                             "high": gap.high,
                         }
                     )
-        arms = [{"arm": arm, "metric": metric, **interval(each, clusters)} for (arm, metric), each in values.items()]
-        found[split] = {"arms": arms, "gaps": gaps}
+        arms = [
+            {"arm": arm, "metric": metric, **interval(each, clusters), "values": each}
+            for (arm, metric), each in values.items()
+        ]
+        found[split] = {"arms": arms, "gaps": gaps, "clusters": clusters}
     return found
 
 

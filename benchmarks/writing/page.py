@@ -39,6 +39,20 @@ WHO = {
     "supervised": "supervised on evidence, with sentence vectors",
     "oracle": "oracle",
 }
+CHANGING = {
+    "nothing": "keep nothing",
+    "evenly drawn": "8 of 16, evenly drawn",
+    "latest": "the latest 8",
+    "always add": "always add",
+    "always add, with dates": "always add, with dates",
+    "always add, all shown": "always add, all entries shown",
+    "shared names": "replace by shared names",
+    "shared words": "replace by shared words",
+    "cosine": "replace by sentence vectors",
+    "small policy": "**small policy, from reward**",
+    "small policy, rewards permuted": "the same, rewards permuted",
+    "oracle": "oracle: what is true now",
+}
 DRAWN = {
     "oracle": "oracle",
     "model": "135M model, reinforced",
@@ -198,6 +212,64 @@ def carried_gaps(record: dict[str, Any]) -> str:
     return markdown(head, lines)
 
 
+def changing(world: dict[str, Any]) -> str:
+    rows = {row["arm"]: row for row in world["rows"]}
+    kinds = {"changed": "changed", "same": "never changed", "unknown": "withdrawn"}
+    lines = []
+    for arm, text in CHANGING.items():
+        row = rows[arm]
+        banks = [
+            f"{row[each]['mean']:.{places}f}" if each in row else "" for each, places in (("true", 2), ("stale", 1))
+        ]
+        lines.append((text, row["seeds"], *banks, cell(row["f1"]), *(f"{row['by kind'][kind]:.2f}" for kind in kinds)))
+    head = ("writer", "seeds", "true facts in the bank", "stale entries", "F1 of the reader")
+    return markdown((*head, *(f"{text} ({world['questions'][kind]})" for kind, text in kinds.items())), lines)
+
+
+def changing_gaps(world: dict[str, Any]) -> str:
+    lines = [
+        (f"{CHANGING[gap['arm']]} minus {CHANGING[gap['minus']]}".replace("**", ""), signed(gap))
+        for gap in world["gaps"]
+        if gap["measure"] == "f1"
+    ]
+    return markdown(("difference, question by question", "F1"), lines)
+
+
+def changing_about(world: dict[str, Any]) -> str:
+    """What the tables were made with."""
+    rules = ", ".join(f"{CHANGING[name].split(' by ')[1]} {rule['threshold']}" for name, rule in world["rules"].items())
+    return (
+        f"{world['streams']} test streams of {world['length']} facts, one question each; intervals resample streams. "
+        f"The bank has room for all facts. The reader is shown the {world['shown']} entries nearest to the question by "
+        f"sentence vectors, in the order in which they came. Thresholds of the rules: {rules}. "
+        f"The policy has {world['parameters']} numbers, plays {world['banks of a policy']:,} banks and learns in "
+        f"{world['cpu seconds of a policy']:.0f} seconds of one core."
+    )
+
+
+def changing_why(world: dict[str, Any]) -> str:
+    always, oracle = world["answers"]["always add"], world["answers"]["oracle"]
+    rows = {row["arm"]: row for row in world["rows"]}
+    stand_in = {arm: f"{rows[arm]['stand-in']['mean']:.2f}" for arm in rows if "stand-in" in rows[arm]}
+    gap = {(each["arm"], each["minus"], each["measure"]): signed(each) for each in world["gaps"]}
+    policy = "small policy"
+    return (
+        f"**With this reader nothing is gained.** The oracle is {gap['oracle', 'always add', 'f1']} ahead of always adding, "
+        "where 0.15 is the least that a setting needs to show anything, and the small policy "
+        f"{gap[policy, 'always add', 'f1']}. The reader is what fails. Of {oracle['n']} questions to which something is known, "
+        f"it is shown the right answer in {oracle['shown']:.0%} with the oracle's bank and in {always['shown']:.0%} with "
+        f"everything, and its F1 on them is {oracle['f1']:.2f} and {always['f1']:.2f}: it reads test wordings, on which it was "
+        f"not trained, poorly. What was true once it says in {oracle['once']:.0%} and {always['once']:.0%}: so there is "
+        "something to win for a writer, once a reader understands what it is shown.\n\n"
+        f"**By the stand-in, from whose answers it learned, the policy has learned its task:** on the same test streams it "
+        f"earns {stand_in[policy]}, where always adding earns {stand_in['always add']}, permuted rewards "
+        f"{stand_in[f'{policy}, rewards permuted']}, the best rule {stand_in['cosine']} and the oracle {stand_in['oracle']}; "
+        f"that is {gap[policy, 'always add', 'stand-in']} against always adding and {gap[policy, 'cosine', 'stand-in']} "
+        "against the best rule. The stand-in takes one entry alone and does not weigh an older one against a newer one "
+        "by their order, which is hard on a bank that holds both; so this is no gain for a model's answers yet."
+    )
+
+
 def in_short(world: dict[str, Any]) -> str:
     """The sentences of the README."""
     rows = {row["arm"]: row for row in world["rows"]}
@@ -320,6 +392,11 @@ def main() -> None:
     filled(PAGE, "transfer-gaps", carried_gaps(elsewhere))
     filled(RECIPES, "evolve", evolved(json.loads((HERE / "evolve.json").read_text())))
     filled(README, "writing", in_short(world))
+    changes = json.loads((HERE / "changing.json").read_text())
+    filled(PAGE, "changing-about", changing_about(changes))
+    filled(PAGE, "changing", changing(changes))
+    filled(PAGE, "changing-why", changing_why(changes))
+    filled(PAGE, "changing-gaps", changing_gaps(changes))
     picture(world, forms["4 of 16"], IMAGES / "writing.png", True)
     picture(world, forms["4 of 16"], IMAGES / "writing_narrow.png", False)
 

@@ -168,8 +168,9 @@ def test_a_run_has_its_controls(tmp_path: Path, brief: pytest.MonkeyPatch) -> No
         seen.add(len(memories))
         return " ".join(memories)
 
-    brief.setattr(FoundReader, "loaded", lambda *_: FunctionReader("echo@1", echo))
-    run = run_of(mem_alpha, write_tiny_checkpoint(tmp_path / "model"), tmp_path / "run", **OWN)
+    with brief.context() as counting:  # within what `brief` set, so that it is taken back first
+        counting.setattr(FoundReader, "loaded", lambda *_: FunctionReader("echo@1", echo))
+        run = run_of(mem_alpha, write_tiny_checkpoint(tmp_path / "model"), tmp_path / "run", **OWN)
     kept = {(row["split"], row["arm"]): row["mean"] for row in run.evals() if row["metric"] == "evidence_kept"}
     assert kept["test", "all_evidence"] == kept["test of 8", "all_evidence"] == 1.0
     arms = {"first_in_first_out", "most_specific", "warm_start", "trained", "all_evidence"}

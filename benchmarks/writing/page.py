@@ -27,7 +27,7 @@ WHO = {
     "most specific": "most specific: digits, names, dates, money",
     "about me": "about the speaker",
     "most diverse": "most diverse",
-    "best of 200 rules": "best of 200 weighted rules, chosen by evidence",
+    "best of 200 rules": "best of 200 randomly weighted rules, chosen by evidence",
     "log alone": "**small policy, from the log alone**",
     "log alone, rewards permuted": "the same, rewards permuted",
     "small policy": "**small policy, in step with the reader**",
@@ -254,12 +254,13 @@ def changing_why(world: dict[str, Any]) -> str:
     gap = {(each["arm"], each["minus"], each["measure"]): signed(each) for each in world["gaps"]}
     policy = "small policy"
     return (
-        f"**With this reader nothing is gained.** The oracle is {gap['oracle', 'always add', 'f1']} ahead of always adding, "
-        "where 0.15 is the least that a setting needs to show anything, and the small policy "
+        f"**With this reader no gain is shown.** The oracle is {gap['oracle', 'always add', 'f1']} ahead of always adding, "
+        "which is too little room to show what a writer adds, and the small policy "
         f"{gap[policy, 'always add', 'f1']}. The reader is what fails. Of {oracle['n']} questions to which something is known, "
         f"it is shown the right answer in {oracle['shown']:.0%} with the oracle's bank and in {always['shown']:.0%} with "
-        f"everything, and its F1 on them is {oracle['f1']:.2f} and {always['f1']:.2f}: it reads test wordings, on which it was "
-        f"not trained, poorly. What was true once it says in {oracle['once']:.0%} and {always['once']:.0%}: so there is "
+        f"everything, and its F1 on them is {oracle['f1']:.2f} and {always['f1']:.2f}: it reads poorly, "
+        f"perhaps because it was not trained on these wordings. "
+        f"What was true once it says in {oracle['once']:.0%} and {always['once']:.0%}: so there is "
         "something to win for a writer, once a reader understands what it is shown.\n\n"
         f"**By the stand-in, from whose answers it learned, the policy has learned its task:** on the same test streams it "
         f"earns {stand_in[policy]}, where always adding earns {stand_in['always add']}, permuted rewards "
@@ -282,7 +283,7 @@ def in_short(world: dict[str, Any]) -> str:
         f"writer earns {f1['model, warm start']} after it imitated a rule and {f1['model']} after reinforcement: "
         f"{signed(gain)}, 95 % interval over clusters of questions, {seeds}, every question tested "
         f"once. A policy of 397 numbers that learned from the same answers in seconds earns {f1['small policy']}; the best "
-        f"of 200 hand-made rules, chosen with knowledge of the evidence, {f1['best of 200 rules']}. "
+        f"of 200 randomly weighted rules, chosen with knowledge of the evidence, {f1['best of 200 rules']}. "
         "[Learning what to write down](docs/writing.md) has all writers, the controls, and which credit a write should get."
     )
 

@@ -106,7 +106,7 @@ class Ours:
         masters.step = recorded  # type: ignore[method-assign]
 
     def put(self, weights: Named) -> None:
-        masters = self.learner.master_weights.state()["masters"]
+        masters = self.learner.master_weights.state()["master_weights"]
         with torch.no_grad():
             for name, value in self.learner.master_weights.named.items():
                 value.copy_(weights[name])

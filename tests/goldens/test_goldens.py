@@ -72,6 +72,15 @@ def test_a_learning_memory_of_then_goes_on_with_the_same_choices(name: str, tmp_
     memory.close()
 
 
+# A near tie that OpenBLAS decides by the kernels that it picks for the processor: frozen with those for AVX2
+# (`OPENBLAS_CORETYPE=Haswell`), here with those for AVX-512 (`SkylakeX`).
+OTHER_KERNELS = {
+    "tool-graph kernel-mean-items 1": {
+        "success": 0.375, "held_out": 0.55, "items": 329, "choices": "a8a7844bc4be0aee",
+    },
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("seed", "long"), [(0, False), *(pytest.param(*each, marks=pytest.mark.slow) for each in ((0, True), (1, True)))]
 )
@@ -82,7 +91,11 @@ def test_streams_are_met_with_the_same_choices(stream: str, seed: int, long: boo
     if stream != WHOLE and not long:
         every = {key: facts for key, facts in every.items() if key.split(" ")[1] in EACH_KIND}
     assert every
-    assert {key: freeze.stream_facts(stream, key.split(" ")[1], seed) for key in every} == every
+    met = {key: freeze.stream_facts(stream, key.split(" ")[1], seed) for key in every}
+    for key in every.keys() & OTHER_KERNELS.keys():
+        if met[key] == OTHER_KERNELS[key]:
+            met[key] = every[key]
+    assert met == every
 
 
 def test_updates_are_the_same_to_the_last_digits() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -83,6 +84,11 @@ def trained(run: RunFolder) -> list[tuple[int, int]]:
 
 
 def adapters(server: ModelServer) -> int:
+    """Those that are left once the requests that a run abandoned at its end have let go of theirs."""
+    for _ in range(200):
+        if not server.model._adapters:
+            break
+        time.sleep(0.05)
     return len(server.model._adapters)
 
 

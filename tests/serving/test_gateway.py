@@ -288,6 +288,18 @@ def test_the_scope_is_of_the_token_and_the_headers_never_of_the_text(gate: Gate)
     assert len(gate.script.sent) == 2
 
 
+def test_a_prompt_of_nobody_is_not_given_what_persons_said(gate: Gate) -> None:
+    gate.ask(user("I am allergic to peanuts."), user="ana")
+    gate.ask(user("The office closes for peanuts day."))
+    assert len(gate.noted(2)) == 2
+    gate.ask(user("What about peanuts here, please?"))
+    said = str(gate.script.sent[-1].messages)
+    assert "office closes" in said
+    assert "allergic" not in said
+    gate.ask(user("What about peanuts here, please?"), user="ana")
+    assert "allergic" in str(gate.script.sent[-1].messages)
+
+
 @pytest.mark.parametrize("role", ROLES)
 def test_a_token_without_the_right_to_write_writes_nothing(gate: Gate, role: str) -> None:
     gate.memory.add("Ana likes green tea.")

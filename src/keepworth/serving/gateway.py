@@ -28,7 +28,7 @@ from starlette.responses import Response, StreamingResponse
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.text import as_line
 from keepworth.memory.errors import InvalidScope
-from keepworth.memory.item import Provenance
+from keepworth.memory.item import Item, Provenance
 from keepworth.memory.search.search import Hits
 from keepworth.memory.store import injections
 from keepworth.serving.access import Access
@@ -187,7 +187,9 @@ class Gateway:
         if known is None:
             spent = sum(block.tokens for block in before.values())
             live = open.begin(task=query[:_LONGEST_QUERY], by=access.user_id or bounds["user_id"], **bounds)
-            recalled = live.search(top_k=self.settings.top_k)
+            # Where neither token nor header names a person, what persons said is nobody's to be told.
+            narrower: dict[str, Any] = {} if scope.user else {"where": _of_nobody}
+            recalled = live.search(top_k=self.settings.top_k, **narrower)
             there = {id for block in before.values() for id in block.lines}
             room = min(self.settings.turn_tokens, self.settings.tokens - spent)
             before[newest] = known = MemoryBlock(live.id, _fitting(recalled, there, room))
@@ -390,6 +392,10 @@ def reply_in(copy: bytes, kind: str) -> str:
         return message.get("content") or (f"(calls {', '.join(called)})" if called else "")
     except (ValueError, KeyError, IndexError, TypeError, AttributeError):
         return ""
+
+
+def _of_nobody(item: Item) -> bool:
+    return not item.scope.user
 
 
 def _fitting(hits: Hits, there: set[str], room: int) -> dict[str, str]:

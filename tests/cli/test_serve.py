@@ -16,6 +16,7 @@ import pytest
 
 from keepworth.cli.main import main
 from keepworth.learning.run_folder import RunFolder
+from keepworth.serving.memory_server import MemoryServer
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 
 
@@ -89,6 +90,10 @@ def test_a_port_in_use_is_said_before_anything_is_loaded(
         (["--stdio"], "Name it with --memory"),
         (["--memory", "a.mem", "--stdio", "--mcp"], "serves its host alone"),
         (["--memory", "a.mem", "--user", "ana"], "a token says whose memory it is"),
+        (
+            ["--memory", "a.mem", "--upstream", "http://x/v1", "--upstream-key", "NO_SUCH"],
+            "variable NO_SUCH, which is not set",
+        ),
     ],
 )
 def test_mistakes_are_named(
@@ -106,3 +111,23 @@ def test_mistakes_are_named(
                     (folder / "weights.safetensors").write_bytes(b"")
     assert main(["serve", *arguments, "--port", "0", "--runs", str(tmp_path)]) == 2
     assert says in capsys.readouterr().err
+
+
+def test_what_is_served_beside_the_memory_is_said_with_its_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from keepworth.cli.serve import _say_memory
+
+    pytest.importorskip("mcp")
+    pytest.importorskip("aiohttp")
+    for name in ("KEEPWORTH_API_KEY", "OPENAI_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    file = tmp_path / "agent.mem"
+    for mcp, upstream in ((True, ""), (False, "http://127.0.0.1:9/v1")):
+        with MemoryServer(file, encoder=None, mcp=mcp, upstream=upstream) as server:
+            _say_memory(server, file, "127.0.0.1")
+            said = capsys.readouterr().out
+            assert f"token: {server.token}" in said
+            assert (f"MCP (streamable HTTP): {server.url}/mcp" in said) == mcp
+            assert (f"base_url={server.url}/v1" in said) == bool(upstream)
+            assert ("No key is sent upstream, as OPENAI_API_KEY is not set." in said) == bool(upstream)

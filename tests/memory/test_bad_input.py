@@ -275,11 +275,11 @@ def test_a_memory_for_which_there_is_no_room_is_not_begun(tmp_path: Path):
 FIXES = {
     "text is empty: give it.*nothing was stored": lambda m: m.add(" "),
     r"text number 1 has control character U\+0007 at character 1: remove it": lambda m: m.add_many(["a", "b\a"]),
-    r"no item 'm9' in this scope of :memory:: searches and lists give": lambda m: m.get("m9"),
-    r"no item 'm9' to delete in this scope of :memory:: searches": lambda m: m.delete("m9"),
-    r"no rollback 'r9' in this scope of :memory:: .* gives one; nothing was undone": lambda m: m.rollback("r9"),
+    r"no item 'm9' in this scope of :memory:: take an id that a search": lambda m: m.get("m9"),
+    r"no item 'm9' to delete in this scope of :memory:: take an id": lambda m: m.delete("m9"),
+    r"no rollback 'r9' in this scope of :memory:: .* `rollback` gave; nothing was undone": lambda m: m.rollback("r9"),
     r"no episode or rollback 'e9' in this scope of :memory:": lambda m: m.rollback("e9"),
-    r"no episode 'e9' in this scope of :memory:: an episode has": lambda m: m.episode_record("e9"),
+    r"no episode 'e9' in this scope of :memory:: take the `.id`": lambda m: m.episode_record("e9"),
     r"user of a scope is 600 characters long: shorten it": lambda m: m.add("a cat", user_id="u" * 600),
     r"user of a scope has control characters.*remove": lambda m: m.add("a cat", user_id="u\0"),
 }

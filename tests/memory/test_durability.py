@@ -31,7 +31,7 @@ def test_a_decision_inside_an_episode_outlives_a_process_that_is_killed_at_once(
         (decision,) = m.episode_record(episode).decisions
         assert (decision.id, decision.chosen) == (inside, ("m1",))
         assert m.reward(inside, 1.0).applied
-        with pytest.raises(UnknownEpisode, match="was it logged"):
+        with pytest.raises(UnknownEpisode, match="a logged search"):
             m.reward(outside, 1.0)  # it waited for the next commit in the background
 
 

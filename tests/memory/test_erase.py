@@ -217,7 +217,7 @@ def test_searches_of_another_handle_that_wait_to_be_logged_bring_nothing_back(tm
         other._decisions.flush()
         other.reward(kept.decision, 1.0)
         other.reward(later.decision, 1.0)
-        with pytest.raises(errors.UnknownEpisode, match="was it logged"):
+        with pytest.raises(errors.UnknownEpisode, match="a logged search"):
             other.reward(gone.decision, 1.0)
         other.search("likes tofu")
         other._decisions.flush()

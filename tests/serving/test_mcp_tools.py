@@ -59,6 +59,7 @@ async def used(client: Any) -> None:
     for tool in listed.values():
         assert tool.description
         assert tool.output_schema
+        assert tool.input_schema["additionalProperties"] is False
         assert not {"context", "user_id", "tenant", "agent_id"} & set(tool.input_schema["properties"])
     note = await call(client, "add_memory", text="Ana lives in Oslo", event_time="2025-01-01")
     assert (note["text"], note["kind"], note["when"]) == ("Ana lives in Oslo", "fact", "2025-01-01T00:00:00")
@@ -85,10 +86,29 @@ async def used(client: Any) -> None:
         ("add_memory", {"text": ""}, "empty"),
         ("add_memory", {"text": "x", "event_time": "yesterday"}, "is not a time"),
         ("report_outcome", {"target": "e1", "value": 1.0}, "no episode or decision"),
-        ("search_memories", {}, "query"),
+        ("search_memories", {}, "query is missing in search_memories. Send query: a text."),
+        (
+            "search_memories",
+            {"query": "x", "top_k": "many"},
+            'top_k must be a whole number from 1 to 100, got "many". Send top_k as a whole number from 1 to 100.',
+        ),
+        ("list_memories", {"limit": 0}, "limit must be a whole number from 1 to 1000, got 0."),
+        ("add_memory", {"text": ["x"]}, 'text must be a text, got ["x"]. Send text as a text.'),
+        (
+            "list_memories",
+            {"limits": 5},
+            "There is no argument 'limits' in list_memories. Did you mean 'limit'? Known: after, limit.",
+        ),
+        (
+            "list_memories",
+            {"user_id": "bob"},
+            "There is no argument 'user_id' in list_memories. Leave it out: whose memory it is, the token says",
+        ),
     ):
         text = await mistake(client, tool, **arguments)
         assert says in text
+        assert "pydantic" not in text
+        assert "Error executing" not in text
         assert ".mem" not in text
 
 

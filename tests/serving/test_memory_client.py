@@ -389,3 +389,15 @@ def test_an_episode_goes_on_after_a_kill(tmp_path: Path) -> None:
         assert [each.step for each in again.record().decisions] == [0, 1]
         answered = httpx.get(f"{server.url}/v1/memory/episodes", headers={"Authorization": f"Bearer {TOKEN}"}).json()
         assert answered == {"episodes": [episode.id], "next": ""}
+
+
+def test_an_address_may_end_as_that_of_the_gateway_does(server: MemoryProcess) -> None:
+    for end in ("", "/", "/v1", "/v1/", "/v1/memory"):
+        with Client(server.url + end, TOKEN) as client:
+            assert client.get_all(user_id="nobody") == []
+
+
+@pytest.mark.parametrize("url", ["", "127.0.0.1:8000", "ftp://127.0.0.1", "http://", "http://[::1", 8000])
+def test_what_is_no_address_is_refused_with_one_that_is(url: Any) -> None:
+    with pytest.raises(ServerProblem, match=r"is no address of a server\. Give it as it was"):
+        Client(url)

@@ -57,8 +57,20 @@ def refused(response: httpx.Response, status: int) -> dict[str, Any]:
     assert set(problem) == {"type", "title", "status", "detail", "code", "field", "value", "fix"}
     assert problem["status"] == status
     assert problem["detail"]
-    assert problem["fix"]
+    assert says_what_to_do(problem), problem
     return problem
+
+
+DOING = re.compile(
+    r"(?i)\b(send|give|use|say|leave|read|take|ask|try|call|start|name|restore|make|use|did you mean|get|write|look|decode|"
+    r"remove|change|split|pass|undo|put|bind|open|shorten|delete|post|scale|declare|see|known|its log)\b"
+)
+
+
+def says_what_to_do(problem: dict[str, Any]) -> bool:
+    """A fix that repeats what is wrong is none, nor is one that only says that nothing was done."""
+    fix = problem["fix"]
+    return fix != problem["detail"] and not fix.startswith("nothing was") and bool(DOING.search(fix))
 
 
 # -- who may do what --------------------------------------------------------------------------------------------------
@@ -177,10 +189,20 @@ def test_tokens_are_made_listed_and_removed_from_the_command_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "agent.mem"
+    for words in (["add"], ["list"], ["remove", "t1"]):
+        assert main(["memory", "token", *words, "--file", str(file)]) == 2
+        said = capsys.readouterr()
+        assert said.out == ""
+        assert f"There is no memory at {file}" in said.err
+        assert f"keepworth serve --memory {file}" in said.err
+    assert list(tmp_path.iterdir()) == [], "a mistyped name leaves nothing"
+    Memory(file, encoder=None).close()
     assert main(["memory", "token", "add", "--file", str(file), "--tenant", "acme", "--role", "read"]) == 0
-    token = capsys.readouterr().out.strip()
+    said = capsys.readouterr()
+    token = said.out.strip()
     access = Tokens(tokens_of(file)).check("/", f"Bearer {token}")
     assert (access.tenant, access.roles) == ("acme", ("read",))
+    assert f"`keepworth memory token remove {access.id} --file {file}`" in said.err
     assert main(["memory", "token", "list", "--file", str(file)]) == 0
     assert capsys.readouterr().out == f"{access.id}  read  tenant acme\n"
     assert main(["memory", "token", "remove", access.id, "--file", str(file)]) == 0
@@ -195,7 +217,20 @@ BAD: list[tuple[str, str, Any, int, str]] = [
     ("POST", "/items", {"content": "x", "trust": 3}, 422, "trust"),
     ("POST", "/items", {"content": "x", "trust": "high"}, 422, "trust"),
     ("POST", "/items", {"content": "x", "contents": 1}, 422, "contents"),
-    ("POST", "/items", {"content": 5}, 422, "content.str"),
+    ("POST", "/items", {"content": 5}, 422, "content"),
+    ("POST", "/items", {"content": "x", "provenances": [{"turn": "first"}]}, 422, "provenances.0.turn"),
+    ("POST", "/items", {"content": "x", "provenances": [{"turns": 1}]}, 422, "provenances.0.turns"),
+    ("POST", "/items", {"content": "x", "ttl": -1}, 422, "ttl"),
+    ("POST", "/items", {"content": ""}, 422, ""),
+    ("POST", "/items", {"content": "x", "dedupe": 7}, 422, "dedupe"),
+    ("POST", "/items", {"content": "x", "valid_from": "2025", "valid_to": "2024"}, 422, "valid_from"),
+    ("POST", "/search", {"query": "x", "diversity": 2}, 422, "diversity"),
+    ("POST", "/search", {"query": "x", "threshold": "high"}, 422, "threshold"),
+    ("POST", "/search", {"query": "x", "kinds": ["thing"]}, 422, ""),
+    ("POST", "/rewards", {"target": "e1", "value": 1e300}, 422, "value"),
+    ("POST", "/erase", {}, 422, ""),
+    ("POST", "/forget", {"ids": []}, 422, "ids"),
+    ("POST", "/episodes/e1/act", {"action": "x"}, 404, "id"),
     ("POST", "/items", {}, 422, "content"),
     ("POST", "/items", {"content": "x", "texts": ["y"]}, 422, "content"),
     ("POST", "/items", {"content": "x", "kind": "thing"}, 422, "kind"),
@@ -234,7 +269,9 @@ def test_what_is_wrong_is_named_with_its_value_and_a_fix(
         problem = refused(client.request(method, path, json=body), status)
         assert problem["field"] == field
         assert str(server.memories.path) not in problem["detail"]
-        assert (problem["value"] != "") == (field not in ("", "content", "query", "body")) or body == {"content": 5}
+        assert (
+            problem["value"] or field in ("", "content", "query", "body") or body in ({"content": 5}, {"content": ""})
+        )
         assert client.get("/items").json()["items"] == []
 
 
@@ -259,6 +296,53 @@ def test_bodies_that_are_none_are_refused(server: MemoryServer, content: bytes, 
     with as_(server, "where nothing is ever written") as client:
         refused(client.post("/items", content=content, headers={"Content-Type": kind}), status)
         assert client.get("/items").json()["items"] == []
+
+
+def test_the_words_for_a_wrong_value_are_the_schema_s(server: MemoryServer) -> None:
+    """By hand, from the models of the requests."""
+    with as_(server, "where nothing is ever written") as client:
+
+        def about(method: str, path: str, body: Any = None) -> tuple[str, str]:
+            problem = refused(client.request(method, path, json=body), 422)
+            return problem["detail"], problem["fix"]
+
+        assert about("GET", "/items?limit=0") == (
+            'limit must be a whole number from 1 to 1000, got "0".',
+            "Send limit as a whole number from 1 to 1000.",
+        )
+        assert about("POST", "/search", {"query": "x", "top_k": "many"}) == (
+            'top_k must be a whole number from 1 to 1000, got "many".',
+            "Send top_k as a whole number from 1 to 1000.",
+        )
+        assert about("POST", "/search", {"query": "x", "user_id": ["ana"]})[1] == (
+            "Send user_id as a text of at most 512 characters."
+        )
+        assert about("POST", "/items", {"content": 5})[1] == "Send content as a text or a list of objects."
+        assert about("POST", "/searches", {}) == (
+            "queries is missing here.",
+            "Send queries: a list of texts (0 to 100 of them).",
+        )
+        assert about("POST", "/search", {"query": "x", "user": "ana"})[1].startswith("Did you mean 'user_id'?")
+        assert about("POST", "/items", {"content": "x", "provenances": [{"turns": 1}]})[1].startswith(
+            "Did you mean 'turn'? Known: date, session, source, speaker, turn."
+        )
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "says"),
+    [
+        ("DELETE", "/v1/memory/tokens", 405, "/v1/memory/tokens takes GET and POST. DELETE is for /v1/memory/tokens/{id}."),
+        ("PUT", "/v1/memory/items", 405, "/v1/memory/items takes DELETE and GET and POST."),
+        ("GET", "/v1/memory/item", 404, "Did you mean /v1/memory/items? GET /openapi.json lists the routes."),
+        ("POST", "/mcp", 404, "The tools for hosts are off: start the server with --mcp."),
+        ("POST", "/v1/chat/completions", 404, "The gateway is off: start the server with --upstream URL, such as "),
+    ],
+)  # fmt: skip
+def test_a_route_that_is_none_is_answered_with_the_one_that_was_meant(
+    server: MemoryServer, method: str, path: str, status: int, says: str
+) -> None:
+    with as_(server, "where nothing is ever written") as client:
+        assert refused(client.request(method, server.url + path), status)["fix"].startswith(says)
 
 
 def test_what_breaks_inside_tells_callers_nothing(

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from keepworth.memory.policy.ledger import Account, Balance
     from keepworth.memory.policy.trial import Contrast
     from keepworth.memory.store.purge import Erased
+    from keepworth.serving.access import Tokens
 
 app = typer.Typer(help="Keep, find, correct and undo what agents remember.", no_args_is_help=True)
 
@@ -201,7 +202,7 @@ def rollback(
     """Undo an episode, a source, or everything since a snapshot."""
     with _open(file, "none") as memory:
         result = memory.rollback(target, source=source, since=since)
-        undo = ["keepworth", "memory", "rollback", result.id, *(["--file", str(file)] if file != DEFAULT else [])]
+        undo = ["keepworth", "memory", "rollback", result.id, *_named(file)]
         say(
             f"{result.cancelled} journal entries no longer count, {result.restored} count again; "
             f"{len(result.changed)} items changed. Undo this with: {shlex.join(undo)}"
@@ -517,15 +518,13 @@ def add_token(
     """Make a token, and show it: the only time, as the file beside the memory holds its hash alone.
 
     Without --role it may read, write and reward. A server that runs knows it at once."""
-    from keepworth.serving.access import Tokens, new_access, tokens_of
+    from keepworth.serving.access import new_access
 
     roles = role or ["read", "write", "reward"]
     access = new_access(tenant=tenant, user_id=user, agent_id=agent, roles=roles, name=name, days=days)
-    say(Tokens(tokens_of(file)).add(access))
-    say(
-        f"{access.id}: {', '.join(access.roles)}. `keepworth memory token remove {access.id}` takes it back.",
-        error=True,
-    )
+    say(_tokens(file).add(access))
+    remove = ["keepworth", "memory", "token", "remove", access.id, *_named(file)]
+    say(f"{access.id}: {', '.join(access.roles)}. `{shlex.join(remove)}` takes it back.", error=True)
 
 
 @tokens_app.command("list")
@@ -533,9 +532,7 @@ def list_tokens(file: File = DEFAULT, as_json: Json = False) -> None:
     """List tokens by their names, without the tokens."""
     from dataclasses import asdict
 
-    from keepworth.serving.access import Tokens, tokens_of
-
-    for each in Tokens(tokens_of(file)).all():
+    for each in _tokens(file).all():
         if as_json:
             _json(asdict(each))
             continue
@@ -549,10 +546,26 @@ def remove_token(
     id: Annotated[str, typer.Argument(metavar="ID", help="Of a token, as `list` gives it.")], file: File = DEFAULT
 ) -> None:
     """Take a token back. A server that runs refuses it at once."""
+    _tokens(file).remove(id)
+    say(f"{id} opens nothing any more.")
+
+
+def _tokens(file: Path) -> Tokens:
+    """Raises NotAMemoryFile: tokens beside a file that is not there open nothing, and a mistyped name would not be seen."""
+    from keepworth.memory.errors import NotAMemoryFile
     from keepworth.serving.access import Tokens, tokens_of
 
-    Tokens(tokens_of(file)).remove(id)
-    say(f"{id} opens nothing any more.")
+    if not file.is_file():
+        serve = ["keepworth", "serve", "--memory", str(file)]
+        raise NotAMemoryFile(
+            f"There is no memory at {file}.",
+            f"Name the file that is served with --file, or make it: {shlex.join(serve)}.",
+        )
+    return Tokens(tokens_of(file))
+
+
+def _named(file: Path) -> list[str]:
+    return ["--file", str(file)] if file != DEFAULT else []
 
 
 def _lines_given() -> list[str]:

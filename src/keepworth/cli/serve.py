@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from keepworth.serving.memory_server import MemoryServer
 
 KEY = "KEEPWORTH_API_KEY"
+UPSTREAM_KEY = "OPENAI_API_KEY"
 DEFAULT = "smollm2-135m-instruct"
 
 
@@ -31,7 +32,9 @@ def serve(
     ] = "",
     run: Annotated[str, typer.Option("--run", help="Serve what this run trained, on the model it trained.")] = "",
     role: Annotated[str, typer.Option("--role", help="Which of the run's roles, where it trained several.")] = "",
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 takes any that is free.")] = 8000,
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="Where to listen; 0 takes any that is free.")
+    ] = 8000,
     style: Annotated[
         str, typer.Option("--style", help="Whose routes it answers: keepworth, vllm or sglang.")
     ] = "keepworth",
@@ -60,7 +63,7 @@ def serve(
     ] = "",
     upstream_key: Annotated[
         str, typer.Option("--upstream-key", help="The environment variable that holds the upstream's key.")
-    ] = "OPENAI_API_KEY",
+    ] = UPSTREAM_KEY,
     mcp: Annotated[
         bool, typer.Option("--mcp", help="With --memory: tools of the Model Context Protocol, too, at /mcp.")
     ] = False,
@@ -110,6 +113,11 @@ def serve(
             return
         if upstream:
             require("gateway", "keepworth serve --upstream")
+            if upstream_key != UPSTREAM_KEY and not os.environ.get(upstream_key):
+                raise KeepworthError(
+                    f"--upstream-key names the variable {upstream_key}, which is not set.",
+                    f"Set it to the upstream's key (export {upstream_key}=...), or leave the option out.",
+                )
             from keepworth.serving.gateway import GatewaySettings
 
             gateway = {
@@ -232,7 +240,13 @@ def _say_memory(server: MemoryServer, memory: Path, host: str) -> None:
         markup=False,
         highlight=False,
     )
+    if server.mcp:
+        console.print(
+            f"MCP (streamable HTTP): {server.url}/mcp, with the token as its bearer.\n", markup=False, highlight=False
+        )
     if server.gateway is not None:
+        if server.keyless:
+            console.print(f"No key is sent upstream, as {UPSTREAM_KEY} is not set.", style="yellow")
         console.print(
             f"OpenAI's routes: base_url={server.url}/v1, api_key=the token. They lead to {server.gateway.upstream.url}.\n",
             markup=False,

@@ -62,7 +62,7 @@ class LiveEpisode:
         self._open()
         seen = worded(query, "the query")
         if not (self.task.strip() or seen.strip()):
-            raise InvalidText(f"episode {self.id!r} has no task and was given no query: there is nothing to go by")
+            raise InvalidText(f"episode {self.id!r} has no task and was given no query: say what is looked for")
         if "episode" in options or "step" in options:
             raise InvalidFilter(
                 f"a search of episode {self.id!r} says itself which episode and step it is: leave that out"

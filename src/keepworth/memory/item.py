@@ -64,9 +64,9 @@ class Scope:
         chosen = dict(zip(PARTS, self.parts(), strict=True))
         for name, value in parts.items():
             if name not in chosen:
-                raise InvalidScope(f"a scope has no part {name!r}: it has {', '.join(chosen)}")
+                raise InvalidScope(f"a scope has no part {name!r}: use {', '.join(chosen)}")
             if chosen[name] not in ("", value):
-                raise InvalidScope(f"{name} is already {chosen[name]!r} here and cannot become {value!r}")
+                raise InvalidScope(f"{name} is already {chosen[name]!r} here and cannot become {value!r}: leave it out")
             chosen[name] = value
         return Scope(**chosen)
 
@@ -116,13 +116,17 @@ def later(start: str, seconds: float) -> str:
             raise ValueError
         return (datetime.fromisoformat(start) + timedelta(seconds=seconds)).isoformat()
     except (TypeError, ValueError, OverflowError) as error:
-        raise InvalidTime(f"ttl must be a positive number of seconds, got {seconds!r:.40}") from error
+        raise InvalidTime(
+            f"ttl must be a positive number of seconds, got {seconds!r:.40}: give one, or leave it out"
+        ) from error
 
 
 def checked_interval(start: str, end: str) -> None:
     """Raise InvalidTime where canonical times leave no moment between them: what was never true is never found."""
     if start and end and end <= start:
-        raise InvalidTime(f"valid_to ({end}) must come after valid_from ({start}): the item would never be valid")
+        raise InvalidTime(
+            f"valid_to ({end}) must come after valid_from ({start}): give a later end, or leave one of them out"
+        )
 
 
 LONGEST_WORDING = 200_000
@@ -379,7 +383,9 @@ def plain_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
         text = json.dumps(dict(metadata), allow_nan=False, ensure_ascii=False)
         text.encode("utf-8")
     except (TypeError, ValueError) as error:
-        raise InvalidText(f"metadata must be plain data (text, numbers, lists, dictionaries): {error}") from error
+        raise InvalidText(
+            f"metadata is not plain data ({error}): give text, numbers, lists and dictionaries"
+        ) from error
     plain: dict[str, Any] = json.loads(text)
     return plain
 

@@ -423,7 +423,7 @@ class Memory:
         if episode:
             self._check_episode(episode)
         if threshold is not None and (not isinstance(threshold, (int, float)) or math.isnan(threshold)):
-            raise InvalidFilter(f"threshold must be a number, got {threshold!r:.40}")
+            raise InvalidFilter(f"threshold must be a number, got {threshold!r:.40}: give one, or leave it out")
         bounds = (user_id, agent_id, session_id)
         scope = self.scope if bounds == NOBODY else self._narrowed(*bounds)
         if selector is not None and not callable(selector):
@@ -780,7 +780,7 @@ class Memory:
         given = [bool(target), bool(source), bool(since), bool(rewarder)]
         if sum(given) != 1:
             raise InvalidFilter(
-                "rollback takes one of: an episode or rollback id, source=..., since=<snapshot>, rewarder=..."
+                "rollback undoes one thing: give one of target=<episode or rollback>, source=..., since=<snapshot>, rewarder=..."
             )
         self._decisions.flush()
         if rewarder:
@@ -1129,7 +1129,7 @@ class Memory:
         )
         for outcome in outcomes:
             if not outcome.applied and outcome.reason != "unchanged":
-                raise InvalidText(f"{id} was not updated: {outcome.reason}")
+                raise InvalidText(f"{id} was not updated ({outcome.reason}): give another text, or leave it as it is")
         return self.get(id)
 
     def supersede(
@@ -1161,7 +1161,7 @@ class Memory:
         vectors = self.store.encode([key or text])
         outcome = self.store.perform(self.scope, [(operation, draft)], episode=episode, vectors=vectors)[0]
         if not outcome.item:
-            raise InvalidText(f"{id} was not superseded: {outcome.reason}")
+            raise InvalidText(f"{id} was not superseded ({outcome.reason}): say what is true now")
         return self.get(outcome.item)
 
     def delete(self, id: str, *, episode: str = "") -> None:
@@ -1173,14 +1173,16 @@ class Memory:
         )[0]
         if not outcome.applied:
             raise UnknownItem(
-                f"no item {id!r:.80} to delete in this scope of {self.path}: searches and lists give the ids there are"
+                f"no item {id!r:.80} to delete in this scope of {self.path}: take an id that a search or a list gave"
             )
 
     def delete_all(self, *, user_id: str = "", agent_id: str = "", session_id: str = "") -> int:
         """Delete every item of a scope; returns how many. At least one bound must be given, here or when opening."""
         scope = self._narrowed(user_id, agent_id, session_id)
         if scope == Scope(scope.tenant):
-            raise InvalidScope("delete_all needs a user_id, agent_id or session_id: it never empties a whole memory")
+            raise InvalidScope(
+                "delete_all needs a user_id, agent_id or session_id: say whose items go, as it never empties a whole memory"
+            )
         ids = [item.id for item in self.store.items(scope) if not item.deleted]
         draft = Draft(scope=scope)
         self.store.perform(scope, [(Operation(OperationKind.DELETE, (id,)), draft) for id in ids])
@@ -1197,7 +1199,7 @@ class Memory:
         known = {item.id: item for item in map(self.get, ids)}
         gone = [id for id, item in known.items() if item.deleted]
         if gone:
-            raise UnknownItem(f"{gone[0]} is deleted already: nothing was forgotten")
+            raise UnknownItem(f"{gone[0]} is deleted already: leave it out; nothing was forgotten")
         draft = Draft(scope=self.scope)
         self.store.perform(self.scope, [(Operation(OperationKind.DELETE, (id,)), draft) for id in known])
         return None
@@ -1212,7 +1214,7 @@ class Memory:
         scope = self._narrowed(user_id, agent_id, session_id)
         if scope == Scope(scope.tenant):
             raise InvalidScope(
-                "erase needs a user_id, agent_id or session_id: it never erases a whole memory; delete the file"
+                "erase needs a user_id, agent_id or session_id: say whose memory goes; for the whole, delete the file"
             )
         self._decisions.flush()
         return self._erased(purge.erase(self.store, self.scope, scope))
@@ -1298,9 +1300,11 @@ class Memory:
         if item is None:
             erased = isinstance(id, str) and purge.is_tombstone(self.store, self.scope, id)
             if erased:
-                raise UnknownItem(f"{id} was erased on purpose, for good: nothing of it is left in {self.path}")
+                raise UnknownItem(
+                    f"{id} was erased on purpose, for good, from all of {self.path}: write it anew if it is wanted"
+                )
             raise UnknownItem(
-                f"no item {id!r:.80} in this scope of {self.path}: searches and lists give the ids there are"
+                f"no item {id!r:.80} in this scope of {self.path}: take an id that a search or a list gave"
             )
         return item
 
@@ -1397,7 +1401,7 @@ class Memory:
         begun = log.begun_as(self.store, self.scope, id)
         if begun is None:
             raise UnknownEpisode(
-                f"no episode {id!r:.80} in this memory: `with memory.episode() as ep` begins one; nothing was done"
+                f"no episode {id!r:.80} in this memory: take the `.id` of one that `memory.episode()` began; nothing was done"
             )
         if len(self._known_episodes) >= SCOPES:
             self._known_episodes.clear()
@@ -1418,7 +1422,8 @@ class Memory:
         item = self.get(id)
         if not item.open:
             raise UnknownItem(
-                f"{id} is closed ({'deleted' if item.deleted else 'superseded by ' + item.superseded_by})"
+                f"{id} is closed ({'deleted' if item.deleted else 'superseded by ' + item.superseded_by}): "
+                + ("write it anew, or roll the deletion back" if item.deleted else f"change {item.superseded_by}")
             )
         return item
 
@@ -1528,13 +1533,13 @@ def _became(done: Iterable[tuple[Operation, OperationOutcome]]) -> dict[str, Ope
 
 def _there(item: Item | None, outcome: OperationOutcome) -> Item:
     if item is None:
-        raise InvalidText(f"nothing was stored: {outcome.reason}")
+        raise InvalidText(f"nothing was stored ({outcome.reason}): give another text")
     return item
 
 
 def _trust(trust: float) -> float:
     if not isinstance(trust, (int, float)) or not 0.0 <= trust <= 1.0:
-        raise InvalidFilter(f"trust must lie in [0, 1], got {trust!r:.40}")
+        raise InvalidFilter(f"trust must lie in [0, 1], got {trust!r:.40}: give 1 for full trust")
     return float(trust)
 
 

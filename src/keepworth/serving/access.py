@@ -99,7 +99,7 @@ class Tokens:
             # One answer for a missing, a wrong and an expired one: nobody learns that a token was once good.
             raise NotServed(
                 "The token is missing, wrong or expired.",
-                "Send it as: Authorization: Bearer TOKEN. `keepworth memory token add` makes one.",
+                "Send it as: Authorization: Bearer TOKEN. `keepworth memory token add --file MEMORY` makes one.",
                 status=401,
                 about="Authorization",
             )

@@ -30,8 +30,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from keepworth.episodes.errors import KeepworthError
-from keepworth.serving.calls import NotServed, ReadyAnswer, RouteAnswers, ServedCall, WaitingCaller
+from keepworth.episodes.errors import KeepworthError, nearest
+from keepworth.serving.calls import NotServed, ReadyAnswer, RouteAnswers, ServedCall, WaitingCaller, brief
 
 _LOG = logging.getLogger("keepworth.serving")
 LOCAL_HOSTS = ("127.0.0.1", "localhost")
@@ -78,16 +78,17 @@ def application(
     mounted: Mapping[str, ASGIApp] | None = None,
     left: Callable[[WaitingCaller], None] | None = None,
     openai_errors: tuple[str, ...] = ("/",),
+    hints: Mapping[str, str] | None = None,
     served: Served | None = None,
     hosts: tuple[str, ...] | None = LOCAL_HOSTS,
 ) -> Starlette:
     """table: (method, path) -> what answers it, in a thread; streamed: what answers in the event loop; mounted: by path, what
     reads its requests itself, and bounds them. workers: threads, one for each request that may be under way at once. left: told
     of callers that hung up. openai_errors: beginnings of the paths whose errors are like those of OpenAI's routes; others are
-    problem details (RFC 9457). hosts: what callers may call this server; None for anything, where it listens to more than this
-    machine."""
+    problem details (RFC 9457). hints: what to do where a path that begins so leads nowhere. hosts: what callers
+    may call this server; None for anything, where it listens to more than this machine."""
     bodies = _Bodies(limits)
-    errors = _Errors(openai_errors)
+    errors = _Errors(openai_errors, hints or {})
 
     def route(method: str, path: str, answers: RouteAnswers) -> Route:
         async def endpoint(request: Request) -> Response:
@@ -172,16 +173,32 @@ class _Door:
     def _check(self, path: str, headers: Headers) -> Any:
         host = headers.get("host", "").rsplit(":", 1)[0].lower()
         if self.hosts is not None and host not in self.hosts:
-            raise NotServed(f"This server answers to 127.0.0.1 only, not to {host!r}.", status=403)
+            raise NotServed(
+                f"This server answers to 127.0.0.1 only, not to {host!r}.",
+                "Call it as 127.0.0.1, or start it with --host.",
+                status=403,
+                about="Host",
+                value=host,
+            )
         # A page of another site may make a browser send requests here: without a body even unasked.
         site = headers.get("sec-fetch-site", "none")
         origin = headers.get("origin")
         ours = {f"http://{name}:{headers['host'].rsplit(':', 1)[-1]}" for name in LOCAL_HOSTS if "host" in headers}
         if site not in ("none", "same-origin") or (origin is not None and origin not in ours):
-            raise NotServed("This server answers programs, not pages of other sites.", status=403)
+            raise NotServed(
+                "This server answers programs, not pages of other sites.",
+                "Call it from a program, without the header Origin.",
+                status=403,
+                about="Origin",
+                value=origin,
+            )
         access = self.guard(path, headers.get("authorization", ""))
         if "transfer-encoding" in headers and "content-length" in headers:
-            raise NotServed("A body has one length: Transfer-Encoding and Content-Length contradict each other.")
+            raise NotServed(
+                "A body has one length: Transfer-Encoding and Content-Length contradict each other.",
+                "Send one of the two headers.",
+                about="Content-Length",
+            )
         if int(headers.get("content-length", "0")) > self.limits.body:  # digits: h11 refused anything else
             raise _too_long(self.limits.body)
         return access
@@ -275,35 +292,47 @@ def _body(raw: bytes, kind: str) -> dict[str, Any]:
     if not raw:
         return {}
     if kind != "application/json":
-        raise NotServed("A body must be sent as application/json.", status=415)
+        raise NotServed(
+            f"A body must be sent as application/json, not as {kind or 'nothing said'}.",
+            "Send the header Content-Type: application/json.",
+            status=415,
+            about="Content-Type",
+            value=kind,
+        )
     try:
         body = from_json(raw, cache_strings="none")  # unlike the standard library's, it bounds the depth
     except ValueError as error:
         raise NotServed(
             f"The body is not JSON that can be used: {error}.",
-            "It must be UTF-8, nested at most 200 deep, without halves of surrogate pairs.",
+            "Send UTF-8, nested at most 200 deep, without halves of surrogate pairs.",
         ) from error
     if not isinstance(body, dict):
-        raise NotServed("A body must be a JSON object.")
+        raise NotServed(
+            f"A body must be a JSON object, got {brief(body)}.",
+            'Send names and values, such as {"query": "tea"}.',
+            about="body",
+        )
     return body
 
 
 def _too_long(limit: int) -> NotServed:
-    return NotServed(f"A body may have up to {limit} bytes.", "Send fewer or shorter prompts at once.", status=413)
+    return NotServed(f"A body may have up to {limit} bytes.", "Send less at once.", status=413)
 
 
 class _Errors:
-    """What a refusal looks like. openai: beginnings of the paths whose errors are like those of OpenAI's routes."""
+    """What a refusal looks like. openai: beginnings of the paths whose errors are like those of OpenAI's routes; hints: what to
+    do where a path that begins so leads nowhere."""
 
-    def __init__(self, openai: tuple[str, ...]) -> None:
-        self.openai = openai
+    def __init__(self, openai: tuple[str, ...], hints: Mapping[str, str]) -> None:
+        self.openai, self.hints = openai, hints
 
     def of(self, error: Exception, path: str) -> Response:
         """Of anything that was raised while a request was answered."""
         if isinstance(error, NotServed):
             return self.refusal(error, path)
         if isinstance(error, (KeepworthError, ValueError)):
-            return self.refusal(NotServed(str(error)), path)
+            message, fix = getattr(error, "message", str(error)), getattr(error, "fix", "")
+            return self.refusal(NotServed(message, fix), path)
         _LOG.exception("%s failed", path, exc_info=error)
         if not path.startswith(self.openai):  # what broke inside may quote what another caller wrote
             return self.refusal(NotServed("Something broke inside the server.", "Its log says what.", status=500), path)
@@ -316,6 +345,7 @@ class _Errors:
             body = {"error": {"message": str(error), "type": phrase.replace(" ", ""), "code": error.status}}
             return Response(json.dumps(body), error.status, headers, "application/json")
         code = error.code or phrase.title().replace(" ", "")
+        _, says, tail = error.message.rpartition(": ")
         problem = {
             "type": f"urn:keepworth:{code}",
             "title": phrase,
@@ -323,30 +353,38 @@ class _Errors:
             "detail": error.message,
             "code": code,
             "field": error.about,
-            "value": "" if error.value is None else _shown(error.value),
-            "fix": error.fix or error.message.rpartition(": ")[2],
+            "value": "" if error.value is None else brief(error.value),
+            "fix": error.fix or (tail if says else "The log of the server says more."),
         }
         return Response(json.dumps(problem), error.status, headers, "application/problem+json")
 
     async def no_route(self, request: Request, error: Exception) -> Response:
         status = error.status_code if isinstance(error, HTTPException) else 404
-        fix = "" if request.url.path.startswith(self.openai) else "/openapi.json lists the routes."
-        return self.refusal(
-            NotServed(f"There is no route {request.method} {request.url.path}.", fix, status=status), request.url.path
+        path = request.url.path
+        fix = "" if path.startswith(self.openai) else self._instead(request)
+        return self.refusal(NotServed(f"There is no route {request.method} {path}.", fix, status=status), path)
+
+    def _instead(self, request: Request) -> str:
+        """What a caller of a route that is none may have meant."""
+        path, routes = request.url.path, [each for each in request.app.routes if isinstance(each, Route)]
+        here = sorted(
+            {method for each in routes if each.path_regex.match(path) for method in each.methods or ()} - {"HEAD"}
         )
+        below = [
+            each.path
+            for each in routes
+            if request.method in (each.methods or ()) and each.path.startswith(f"{path}/{{") and each.path.endswith("}")
+        ]
+        if here:
+            more = f" {request.method} is for {below[0]}." if below else ""
+            return f"{path} takes {' and '.join(here)}.{more}"
+        hint = next((hint for beginning, hint in self.hints.items() if path.startswith(beginning)), "")
+        near = nearest(path, {each.path for each in routes})
+        return hint or f"{f'Did you mean {near}? ' if near else ''}GET /openapi.json lists the routes."
 
     async def not_served(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, NotServed)
         return self.refusal(error, request.url.path)
-
-
-def _shown(value: object) -> str:
-    """As JSON would say it, in at most 80 characters."""
-    try:
-        text = json.dumps(value, ensure_ascii=True, default=str)
-    except (ValueError, RecursionError):
-        text = repr(type(value))
-    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 async def _nobody_left(request: Request, error: Exception) -> Response:

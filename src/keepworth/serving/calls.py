@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -60,6 +61,15 @@ class ReadyAnswer:
     kind: str = "application/json"
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
+
+
+def brief(value: object) -> str:
+    """As JSON would say it, in at most 80 characters."""
+    try:
+        text = json.dumps(value, ensure_ascii=True, default=str)
+    except (ValueError, RecursionError):
+        text = repr(type(value))
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 RouteAnswers = Callable[[ServedCall], Any]

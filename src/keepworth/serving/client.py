@@ -84,7 +84,8 @@ class RemoteCall(Generic[Kind]):
 
 
 class Client:
-    """url: of the server, as it says it at its start. token: what it printed, or `keepworth memory token add` made.
+    """url: of the server, as it says it at its start, with /v1 behind it or not. token: what it printed, or what
+    `keepworth memory token add` made.
 
     timeout: seconds for one answer. What is not said here is as in `Memory`; functions, such as selector= or where=<function>,
     do not travel."""
@@ -460,9 +461,19 @@ _CLIENT_VERBS = (
 
 def _settings(url: str, token: str, timeout: float) -> dict[str, Any]:
     headers = {"Authorization": f"Bearer {token}"} if token else {}
+    try:
+        address = httpx.URL(url)
+        if address.scheme not in ("http", "https") or not address.host:
+            raise ValueError
+    except (TypeError, ValueError, httpx.InvalidURL) as error:
+        raise ServerProblem(
+            f"{url!r:.80} is no address of a server.", "Give it as it was printed, such as http://127.0.0.1:8000."
+        ) from error
+    # An agent that uses the gateway knows the address with what OpenAI's SDK wants behind it.
+    base = str(address).rstrip("/").removesuffix("/memory").removesuffix("/v1")
     # Where the server is on this machine no proxy of the environment should see what is remembered.
-    local = httpx.URL(url).host in ("127.0.0.1", "localhost", "::1")
-    return {"base_url": url, "headers": headers, "timeout": timeout, "trust_env": not local}
+    local = address.host in ("127.0.0.1", "localhost", "::1")
+    return {"base_url": base, "headers": headers, "timeout": timeout, "trust_env": not local}
 
 
 def _answer(response: httpx.Response) -> Any:
@@ -532,14 +543,14 @@ def _query(**options: Any) -> dict[str, Any]:
     sent: dict[str, Any] = {}
     for name, value in options.items():
         if not isinstance(value, (str, bool, int, float, list, tuple, NoneType)):
-            raise InvalidFilter(f"{name} cannot be {value!r:.40}")
+            raise InvalidFilter(f"{name} cannot be {value!r:.40}: give text, a number or a list")
         sent[name] = ",".join(map(str, value)) if isinstance(value, (list, tuple)) else value
     return sent
 
 
 def _number(value: Any) -> Any:
     if isinstance(value, Real) and not isinstance(value, bool) and not math.isfinite(value):
-        raise InvalidReward(f"a reward must be a finite number, got {value!r}")
+        raise InvalidReward(f"a reward must be a finite number, got {value!r}: give 1 for success and 0 for failure")
     return value
 
 

@@ -9,26 +9,29 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any, ParamSpec, TypeVar
+from typing import Annotated, Any, ParamSpec, TypeVar
 
 from keepworth.episodes.needs import needs_mcp
 
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.mcpserver.tools import Tool
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 import keepworth
 from keepworth.episodes.errors import KeepworthError
 from keepworth.memory.item import Item
 from keepworth.serving.access import Access
 from keepworth.serving.open_memories import OpenMemories, OpenMemory
+from keepworth.serving.wrong_fields import first_mistake
 
 _LOG = logging.getLogger("keepworth.serving")
 P = ParamSpec("P")
 Result = TypeVar("Result")
 BOUNDS = ("user_id", "agent_id", "session_id")
+WHOSE = (*BOUNDS, "user", "agent", "session", "tenant", "scope", "run_id")
 INSTRUCTIONS = (
     "A memory that outlives this conversation. Search it before you answer what depends on the user or on earlier work; add what "
     "will matter later, one fact at a time; report how things came out, so that it learns what to show."
@@ -74,6 +77,40 @@ class Done(BaseModel):
     changed: int
 
 
+Hits = Annotated[int, Field(ge=1, le=100)]
+Page = Annotated[int, Field(ge=1, le=1000)]
+
+
+class CheckedTool(Tool):  # type: ignore[misc]
+    """A tool that has the arguments of its schema and no others. A model that names a person, or a filter there is not, is told,
+    and not given something else; and mistakes are said as the server says them over HTTP, not as a validator does."""
+
+    @classmethod
+    def of(cls, verb: Callable[..., Any]) -> CheckedTool:
+        made = cls.from_function(verb)
+        loose = made.fn_metadata.arg_model
+        made.fn_metadata.arg_model = type(loose.__name__, (loose,), {"model_config": ConfigDict(extra="forbid")})
+        made.parameters = made.fn_metadata.arg_model.model_json_schema(by_alias=True)
+        assert isinstance(made, cls)
+        return made
+
+    async def run(self, arguments: dict[str, Any], context: Any, convert_result: bool = False) -> Any:
+        kind = self.fn_metadata.arg_model
+        try:
+            kind.model_validate(self.fn_metadata.pre_parse_json(arguments))
+        except ValidationError as error:
+            mistake = first_mistake(error, kind, "argument", f"in {self.name}")
+            if mistake.about in WHOSE:
+                mistake.fix = "Leave it out: whose memory it is, the token says, or how the host is configured."
+            raise ToolError(str(mistake)) from None
+        try:
+            return await super().run(arguments, context, convert_result)
+        except ToolError as error:
+            raise (
+                error.__cause__ if type(error.__cause__) is ToolError else error
+            ) from None  # without the SDK's preface
+
+
 Opened = Callable[[Context[Any, Any]], tuple[OpenMemory, Access, dict[str, str]]]
 """A call -> the memory, what the credential allows, and the bounds of what is written and searched."""
 
@@ -101,26 +138,21 @@ def bounds_in(headers: Mapping[str, str]) -> dict[str, str]:
 
 def mcp_server(opened: Opened) -> MCPServer[Any]:
     """The tools. opened: see `over_http` and `over_stdio`."""
-    root, silent = logging.getLogger(), logging.NullHandler()
-    root.addHandler(silent)  # the SDK would make the root of all logs its own
-    try:
-        server: MCPServer[Any] = MCPServer("keepworth", version=keepworth.__version__, instructions=INSTRUCTIONS)
-    finally:
-        root.removeHandler(silent)
+    tools: list[Tool] = []
 
-    def tool(role: str) -> Callable[[Callable[P, Result]], Callable[P, Result]]:
-        return lambda verb: server.tool()(_guarded(verb, role, opened))
+    def tool(role: str) -> Callable[[Callable[P, Result]], None]:
+        return lambda verb: tools.append(CheckedTool.of(_guarded(verb, role, opened)))
 
     def at(context: Context[Any, Any]) -> OpenMemory:
         open, _, bounds = opened(context)
         return OpenMemory(open.memory.within(**bounds)) if bounds else open
 
     @tool("read")
-    def search_memories(query: str, context: Context[Any, Any], top_k: int = 5, episode: str = "") -> FoundNotes:
+    def search_memories(query: str, context: Context[Any, Any], top_k: Hits = 5, episode: str = "") -> FoundNotes:
         """Find what was remembered that fits a question or a task. episode: of `start_episode`, if the search is part of one."""
         open = at(context)
         open.touch(episode)
-        hits = open.memory.search(query, top_k=min(top_k, 100), episode=episode)
+        hits = open.memory.search(query, top_k=top_k, episode=episode)
         return FoundNotes(notes=[_note(hit.item) for hit in hits], decision=hits.decision)
 
     @tool("write")
@@ -136,10 +168,10 @@ def mcp_server(opened: Opened) -> MCPServer[Any]:
         return _note(open.memory.get(id))
 
     @tool("read")
-    def list_memories(context: Context[Any, Any], limit: int = 50, after: str = "") -> NotePage:
+    def list_memories(context: Context[Any, Any], limit: Page = 50, after: str = "") -> NotePage:
         """Memories in the order in which they were written. after: `next` of the page before."""
         open = at(context)
-        page = open.memory.get_all(limit=min(limit, 1000), after=after)
+        page = open.memory.get_all(limit=limit, after=after)
         return NotePage(notes=[_note(item) for item in page], next=page[-1].id if len(page) == limit else "")
 
     @tool("write")
@@ -192,7 +224,12 @@ def mcp_server(opened: Opened) -> MCPServer[Any]:
         open = at(context)
         return Done(changed=len(open.memory.rollback(episode).changed))
 
-    return server
+    root, silent = logging.getLogger(), logging.NullHandler()
+    root.addHandler(silent)  # the SDK would make the root of all logs its own
+    try:
+        return MCPServer("keepworth", version=keepworth.__version__, instructions=INSTRUCTIONS, tools=tools)
+    finally:
+        root.removeHandler(silent)
 
 
 def sessions(server: MCPServer[Any], most: int) -> StreamableHTTPSessionManager:

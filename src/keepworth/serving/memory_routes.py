@@ -15,7 +15,7 @@ from pydantic.json_schema import models_json_schema
 
 import keepworth
 from keepworth.episodes.episode import episode_to_json
-from keepworth.episodes.errors import KeepworthError, UnknownName
+from keepworth.episodes.errors import KeepworthError
 from keepworth.memory import errors
 from keepworth.memory.item import Provenance
 from keepworth.memory.store import injections
@@ -26,6 +26,7 @@ from keepworth.serving.calls import NotServed, ReadyAnswer, RouteAnswers, Served
 from keepworth.serving.metrics import Metrics
 from keepworth.serving.open_memories import OpenMemories, OpenMemory
 from keepworth.serving.wire import plain
+from keepworth.serving.wrong_fields import first_mistake
 
 BASE = "/v1/memory"
 _LONGEST_KEY = 255
@@ -418,7 +419,9 @@ def _answer(route: MemoryRoute, memories: OpenMemories, call: ServedCall) -> Any
     access: Access = call.access
     access.require(route.role)
     if route.body is None and call.raw:
-        raise NotServed(f"{route.method} {BASE}{route.path} takes no body.", "Leave it out.", status=422, about="body")
+        raise NotServed(
+            f"{route.method} {BASE}{route.path} takes no body.", "Send it without a body.", status=422, about="body"
+        )
     body = _checked(route.body or asks.NoFields, call.body)
     query = _checked(route.query or asks.NoFields, dict(call.query))
     try:
@@ -435,7 +438,10 @@ def _once(wanted: Wanted, key: str, route: MemoryRoute, call: ServedCall) -> Any
     """Carried out unless it was already, under this key."""
     if not 0 < len(key) <= _LONGEST_KEY or not key.isascii() or not key.isprintable():
         raise _wrong(
-            "Idempotency-Key", key, f"An idempotency key has 1 to {_LONGEST_KEY} printable ASCII characters.", "A UUID."
+            "Idempotency-Key",
+            key,
+            f"An idempotency key has 1 to {_LONGEST_KEY} printable ASCII characters.",
+            "Send a UUID.",
         )
     access, store = wanted.access, wanted.open.memory.store
     name = _digest(access.user_id, access.agent_id, key)
@@ -496,13 +502,18 @@ def problem(error: KeepworthError, given: Mapping[str, Any], paths: tuple[str, .
     if isinstance(error, errors.InvalidScope) and " is already " in message:
         status = 403
     about = _field(message, given)
-    fix = error.fix or message.rpartition(": ")[2]
+    fix = error.fix or message.rpartition(": ")[2]  # one sentence of memory's says both
     return NotServed(message, fix, status=status, code=type(error).__name__, about=about, value=given.get(about))
 
 
 def _field(message: str, given: Mapping[str, Any]) -> str:
     """Which field a message speaks of: one whose value it quotes, else the first that it names."""
-    quoted = [name for name, value in given.items() if isinstance(value, str) and value and repr(value)[:40] in message]
+    quoted = [
+        name
+        for name, value in given.items()
+        if (isinstance(value, str) and value and repr(value)[:40] in message)
+        or (isinstance(value, (int, float)) and re.search(rf"got {re.escape(repr(value))}(?![\w.])", message))
+    ]
     if quoted:
         return quoted[-1]
     words = {name: re.search(rf"\b{re.escape(name.removesuffix('_id'))}\b", message) for name in given}
@@ -514,17 +525,7 @@ def _checked(kind: type[BaseModel], given: Mapping[str, Any]) -> Any:
     try:
         return kind.model_validate(given)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        about = ".".join(str(part) for part in first["loc"]) or "body"
-        known = list(kind.model_fields)
-        unknown = first["type"] == "extra_forbidden"
-        if unknown:
-            mistake = UnknownName("field", about, known) if known else None
-            fix = mistake.fix if mistake else "Nothing is said beside the path."
-            raise _wrong(about, first["input"], f"There is no field {about!r:.80} here.", fix) from None
-        if first["type"] == "missing":
-            raise _wrong(about, None, f"{about} is missing.", f"Say {about}.") from None
-        raise _wrong(about, first["input"], f"{about}: {first['msg']}.", f"Correct {about}.") from None
+        raise first_mistake(error, kind) from None
 
 
 def _wrong(about: str, value: object, message: str, fix: str) -> NotServed:

@@ -24,6 +24,13 @@ if TYPE_CHECKING:
     from keepworth.serving.gateway import Gateway, GatewaySettings
     from keepworth.serving.upstream import Upstream
 
+_OFF = {
+    "/mcp": "The tools for hosts are off: start the server with --mcp.",
+    **dict.fromkeys(
+        ("/v1/chat", "/v1/completions", "/v1/responses", "/v1/embeddings", "/v1/models", "/v1/messages"),
+        "The gateway is off: start the server with --upstream URL, such as https://api.openai.com/v1.",
+    ),
+}
 PATIENCE = 10
 """Seconds that answers which are still being given have to end when the server closes."""
 
@@ -56,6 +63,8 @@ class MemoryServer(HttpServer):
         self.tokens = Tokens(tokens_of(Path(path)))
         self.token = self.tokens.passing(Access("start"), token)
         self.gateway: Gateway | None = None
+        self.mcp = mcp
+        self.keyless = bool(upstream) and not upstream_key
         self._limits = limits or ServerLimits()
         self._sessions: Any = None
         there: Upstream | None = None
@@ -102,6 +111,7 @@ class MemoryServer(HttpServer):
             streamed=streamed,
             mounted=mounted,
             openai_errors=openai,
+            hints={path: hint for path, hint in _OFF.items() if not (mcp and path == "/mcp")},
             served=self.metrics.served,
             hosts=LOCAL_HOSTS if hosts else None,
         )

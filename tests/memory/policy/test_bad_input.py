@@ -78,7 +78,7 @@ def test_what_is_no_text_is_refused_and_a_terminals_colours_are_kept_without_the
         with pytest.raises(InvalidText, match="task"):
             memory.episode(bad)  # type: ignore[arg-type]
     episode = memory.episode("")
-    with pytest.raises(InvalidText, match="nothing to go by"):
+    with pytest.raises(InvalidText, match="say what is looked for"):
         episode.search(" ", actions=ACTIONS)
     for actions in ("refund", None, (1, 2)):
         with pytest.raises(InvalidText, match="action"):

@@ -374,15 +374,15 @@ def checked_options(options: Mapping[str, Any]) -> None:
     """Raise UnknownOption for names that a search does not have."""
     unknown = sorted(set(options) - set(OPTIONS))
     if unknown:
-        raise UnknownOption(
-            f"a search has no option {unknown[0]!r}: there are top_k, threshold, mode, {', '.join(OPTIONS)}"
-        )
+        raise UnknownOption(f"a search has no option {unknown[0]!r}: use top_k, threshold, mode, {', '.join(OPTIONS)}")
 
 
 def checked_number(number: object, name: str, least: int) -> int:
     """Raise InvalidFilter for what cannot be a number of hits (`least` 1) or of a step (0)."""
     if not isinstance(number, Integral) or isinstance(number, bool) or not least <= int(number) <= MOST:
-        raise InvalidFilter(f"{name} must be a whole number from {least} to {MOST:,}, got {number!r:.40}")
+        raise InvalidFilter(
+            f"{name} must be a whole number from {least} to {MOST:,}, got {number!r:.40}: give such a number"
+        )
     return int(number)
 
 
@@ -407,7 +407,7 @@ def requested(k: int, mode: str, options: Mapping[str, Any], *, beyond: int = 0)
     _check_where(given.get("where"))
     diversity = given.get("diversity", 0.0)
     if not isinstance(diversity, (int, float)) or not 0.0 <= diversity <= 1.0:
-        raise InvalidFilter(f"diversity must lie in [0, 1], got {diversity!r:.40}")
+        raise InvalidFilter(f"diversity must lie in [0, 1], got {diversity!r:.40}: leave it out for none")
     reranker = given.get("reranker")
     if reranker is not None and not callable(reranker):
         raise InvalidFilter(f"reranker must be a function (query, texts) -> scores, got {reranker!r:.60}")
@@ -418,7 +418,7 @@ def requested(k: int, mode: str, options: Mapping[str, Any], *, beyond: int = 0)
 def checked_query(query: object, number: int = 0) -> str:
     """Raises InvalidText."""
     if not isinstance(query, str):
-        raise InvalidText(f"query number {number} must be text, got {type(query).__name__}")
+        raise InvalidText(f"query number {number} must be text, got {type(query).__name__}: give the words to look for")
     if len(query) > LONGEST_QUERY:
         raise InvalidText(
             f"query number {number} is {len(query):,} characters long, the limit is {LONGEST_QUERY:,}: ask with the part "
@@ -432,10 +432,13 @@ def _check_where(where: object) -> None:
     if where is None or callable(where):
         return
     if not isinstance(where, Mapping):
-        raise InvalidFilter(f"where must be metadata as a dictionary or a function of the item, got {where!r:.60}")
+        raise InvalidFilter(
+            f"where must be metadata as a dictionary or a function of the item, got {where!r:.60}: give names and values, "
+            "such as {'team': 'red'}"
+        )
     for name, value in where.items():
         if not isinstance(name, str):
-            raise InvalidFilter(f"where: names of metadata are text, got {name!r:.40}")
+            raise InvalidFilter(f"where: names of metadata are text, got {name!r:.40}: give the name as text")
         operators = isinstance(value, Mapping) and any(str(key).startswith("$") for key in value)
         if operators or isinstance(value, (set, frozenset, tuple, bytes)):
             raise InvalidFilter(

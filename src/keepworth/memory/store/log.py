@@ -786,9 +786,13 @@ class Rewarded:
 
 def rewarded(store: Store, scope: Scope, target: str) -> Rewarded:
     """What the episode or the decision of this id showed. Raises UnknownEpisode."""
-    unknown = UnknownEpisode(f"no episode or decision {target!r:.80} in this memory: was it logged?")
+    unknown = UnknownEpisode(
+        f"no episode or decision {target!r:.80} in this memory: take the `id` of an episode, or the `decision` of a logged search"
+    )
     if not isinstance(target, str) or not target.isascii():
-        raise UnknownEpisode(f"no episode or decision {target!r:.80} in this memory: ids are text that it gave")
+        raise UnknownEpisode(
+            f"no episode or decision {target!r:.80} in this memory: take the text that it gave as an id"
+        )
     with store.database.reading() as connection:
         row = first(connection, "SELECT scope, person FROM episodes WHERE id = ? AND outcome <> 'erased'", (target,))
         person = ""
@@ -809,12 +813,12 @@ def rewarded(store: Store, scope: Scope, target: str) -> Rewarded:
 def assembled(store: Store, scope: Scope, id: str) -> Episode:
     """Rolled-back entries are part of it: they happened. Model calls are not in a memory, so there are no segments."""
     if not isinstance(id, str) or not id.isascii():
-        raise UnknownEpisode(f"no episode {id!r:.80} in this memory: ids are text that it gave")
+        raise UnknownEpisode(f"no episode {id!r:.80} in this memory: take the text that it gave as an id")
     with store.database.reading() as connection:
         row = first(connection, "SELECT scope, task, began, ended, outcome FROM episodes WHERE id = ?", (id,))
         if row is None or not scope.contains(store.scope_named(connection, row[0])):
             raise UnknownEpisode(
-                f"no episode {id!r:.80} in this scope of {store.database.path}: an episode has its `.id`"
+                f"no episode {id!r:.80} in this scope of {store.database.path}: take the `.id` of one, or one of `episodes()`"
             )
         decisions = of_episode(connection, id)
         entries = store.entries(IN_EPISODE, (id,))

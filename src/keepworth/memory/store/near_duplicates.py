@@ -104,7 +104,7 @@ def cosine_bound(dedupe: bool | float) -> float:
     """The cosine that a `dedupe=` option stands for. Raises InvalidFilter."""
     value = SAME_FROM if dedupe is True else dedupe
     if not isinstance(value, (int, float)) or not 0.0 < value <= 1.0:
-        raise InvalidFilter(f"dedupe is True, or a cosine in (0, 1], got {dedupe!r:.40}")
+        raise InvalidFilter(f"dedupe is True, or a cosine in (0, 1], got {dedupe!r:.40}: leave it out for none")
     return float(value)
 
 

@@ -116,7 +116,9 @@ def _number(transaction: Transaction, id: str) -> int:
         known = image(last)
         if known is not None and transaction.load(id) is None and transaction.scope.contains(known.scope):
             return number
-    raise UnknownItem(f"no item {id!r:.80} to erase in this scope: nothing was erased")
+    raise UnknownItem(
+        f"no item {id!r:.80} to erase in this scope: take an id that a search or a list gave; nothing was erased"
+    )
 
 
 def _with_rewrites(store: Store, transaction: Transaction, numbers: set[int]) -> set[int]:

@@ -840,12 +840,16 @@ class Store:
         with self.database.reading() as connection:
             row = first(connection, "SELECT at FROM events WHERE kind = 'PURGE' AND seq > ? LIMIT 1", (position,))
         if row is not None:
-            raise Purged(f"something was erased on purpose at {row[0]}: snapshot s{position} cannot be seen any more")
+            raise Purged(
+                f"something was erased on purpose at {row[0]}: take a later snapshot, as s{position} cannot be seen any more"
+            )
 
     def position_of(self, snapshot: str) -> int:
         digits = snapshot[1:] if isinstance(snapshot, str) and snapshot[:1] == "s" else ""
         if not (digits.isascii() and digits.isdigit()) or len(digits) > 18 or int(digits) > self.head():
-            raise UnknownSnapshot(f"{snapshot!r:.60} is no snapshot of {self.database.path}: `snapshot()` gives them")
+            raise UnknownSnapshot(
+                f"{snapshot!r:.60} is no snapshot of {self.database.path}: take one that `snapshot()` gave"
+            )
         return int(digits)
 
     def images_at(self, scope: Scope, position: int) -> dict[int, Item | None]:

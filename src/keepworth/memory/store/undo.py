@@ -148,7 +148,7 @@ def rollback(store: Store, scope: Scope, *, target: str = "", source: str = "", 
     """Undo an episode or a rollback (`target`), what came from a source, or everything since a snapshot, inside `scope`."""
     position = store.position_of(since) if since else 0
     if not isinstance(target, str) or not isinstance(source, str):
-        raise UnknownEpisode(f"no episode or rollback {target or source!r:.80} in this memory: ids are text")
+        raise UnknownEpisode(f"no episode or rollback {target or source!r:.80} in this memory: give its id as text")
     again = rows.number_of("m" + target[1:]) if target[:1] == "r" else None
 
     def work(transaction: Transaction) -> Rollback:
@@ -176,7 +176,7 @@ def rollback(store: Store, scope: Scope, *, target: str = "", source: str = "", 
 
 def _unknown(store: Store, what: str, id: str) -> str:
     path = store.database.path
-    return f"no {what} {id!r:.80} in this scope of {path}: an episode has its `.id`, and `rollback` gives one; nothing was undone"
+    return f"no {what} {id!r:.80} in this scope of {path}: take what `.id` or `rollback` gave; nothing was undone"
 
 
 def _entries_with(connection: apsw.Connection, where: str, values: tuple[object, ...]) -> list[tuple[int, int]]:
@@ -255,11 +255,11 @@ def _moved(
 def _refuse_purged(connection: apsw.Connection, cancel: Ranges, moved: list[int], will_be: Ranges) -> None:
     for seq, at in select(connection, "SELECT seq, at FROM events WHERE kind = 'PURGE'"):
         if within(seq, cancel):
-            raise Purged(f"something was erased on purpose at {at}: memory cannot be taken back to before that")
+            raise Purged(f"something was erased on purpose at {at}: memory can be taken back to later moments alone")
     back = json.dumps([seq for seq in moved if not within(seq, will_be)])
     row = first(connection, "SELECT n FROM tombstones WHERE n IN (SELECT value FROM json_each(?)) LIMIT 1", (back,))
     if row is not None:
-        raise Purged(f"this would bring back m{row[0]}, which was erased on purpose")
+        raise Purged(f"this would bring back m{row[0]}, which was erased on purpose: undo what came after that alone")
 
 
 def _replayed_closure(

@@ -94,6 +94,10 @@ def test_a_port_in_use_is_said_before_anything_is_loaded(
             ["--memory", "a.mem", "--upstream", "http://x/v1", "--upstream-key", "NO_SUCH"],
             "variable NO_SUCH, which is not set",
         ),
+        (
+            ["--memory", "a.mem", "--upstream", "https://api.example.com/v1"],
+            "variable OPENAI_API_KEY, which is not set",
+        ),
     ],
 )
 def test_mistakes_are_named(
@@ -104,6 +108,7 @@ def test_mistakes_are_named(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr("keepworth.cli.serve._loaded", lambda *_: pytest.fail("loaded"))
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     for name, roles in (("both", ("answerer", "manager")), ("none", ())):
         with RunFolder.create(tmp_path / name, {}) as run:
             for role in roles:

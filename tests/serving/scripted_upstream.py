@@ -26,14 +26,20 @@ class Sent:
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = json.loads(self.content)["messages"]
+        found: list[dict[str, Any]] = self.body["messages"]
+        return found
+
+    @property
+    def body(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.content)
         return found
 
 
 @dataclass(slots=True)
 class Script:
     """reply: the words of an answer. fails: statuses of the next answers, 0 for a connection that is closed. stalls: set where
-    an answer hangs after its first event; hung_up: set once the caller of such an answer left."""
+    an answer hangs after its first event; hung_up: set once the caller of such an answer left. calls: names of tools that
+    the next answers call, in place of words. kept: what it keeps of each response."""
 
     reply: Reply = lambda body: "Noted."
     fails: list[int] = field(default_factory=list)
@@ -42,12 +48,18 @@ class Script:
     sent: list[Sent] = field(default_factory=list)
     hung_up: asyncio.Event | None = None
     left: bool = False
+    calls: list[str] = field(default_factory=list)
+    kept: dict[str, list[Any]] = field(default_factory=dict)
 
 
 def chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
     choice = {"index": 0, "delta": delta, "finish_reason": finish}
     body = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "scripted", "choices": [choice]}
     return f"data: {json.dumps(body)}\n\n".encode()
+
+
+def event(name: str, **body: Any) -> bytes:
+    return f"event: {name}\ndata: {json.dumps({'type': name, **body})}\n\n".encode()
 
 
 def upstream(script: Script) -> HttpServer:
@@ -69,19 +81,151 @@ def upstream(script: Script) -> HttpServer:
         finally:
             script.left = True
 
-    async def chat(request: Request) -> Response:
+    def failure() -> Response:
+        status = script.fails.pop(0)
+        body = {"error": {"message": f"scripted {status}", "type": "scripted", "code": None, "param": None}}
+        return Response(json.dumps(body), status, {"retry-after": "0", "x-request-id": "r1"}, "application/json")
+
+    async def parts(*events: bytes) -> AsyncIterator[bytes]:
+        """Byte by byte at their ends, as networks cut them."""
+        for each in events:
+            yield each[:7]
+            if script.breaks:
+                raise ConnectionResetError
+            yield each[7:]
+
+    async def responses(request: Request) -> Response:
+        content = await noted(request)
+        if script.fails:
+            return failure()
+        asked = json.loads(content)
+        given = asked["input"]
+        given = [{"role": "user", "content": given}] if isinstance(given, str) else given
+        before = script.kept.get(asked.get("previous_response_id") or "", [])
+        id = f"resp_{len(script.kept)}"
+        if script.calls:
+            call = {"type": "function_call", "id": "fc1", "call_id": "call1", "name": script.calls.pop(0)}
+            item = {**call, "arguments": "{}", "status": "completed"}
+        else:
+            text = script.reply({**asked, "input": [*before, *given]})
+            part = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+            item = {"type": "message", "id": "m1", "role": "assistant", "status": "completed", "content": [part]}
+        script.kept[id] = [*before, *given, item]
+        body = {
+            "id": id,
+            "object": "response",
+            "created_at": 1,
+            "model": "scripted",
+            "status": "completed",
+            "error": None,
+            "parallel_tool_calls": True,
+            "tool_choice": "auto",
+            "tools": [],
+            "metadata": {},
+            "temperature": 1.0,
+            "incomplete_details": None,
+            "instructions": None,
+            "top_p": 1.0,
+        }
+        usage = {
+            "input_tokens": 9,
+            "input_tokens_details": {"cached_tokens": 4},
+            "output_tokens": 2,
+            "total_tokens": 11,
+        }
+        usage["output_tokens_details"] = {"reasoning_tokens": 0}
+        whole = {**body, "output": [item], "usage": usage}
+        if not asked.get("stream"):
+            return Response(json.dumps(whole), media_type="application/json")
+        begun = {**body, "status": "in_progress", "output": [], "usage": None}
+        empty = {**item, "content": []} if "content" in item else item
+        place = {"item_id": item["id"], "output_index": 0, "content_index": 0}
+        events = [
+            event("response.created", response=begun, sequence_number=0),
+            event("response.output_item.added", item=empty, output_index=0, sequence_number=1),
+        ]
+        if "content" in item:
+            blank = {**item["content"][0], "text": ""}
+            events += [
+                event("response.content_part.added", **place, part=blank, sequence_number=2),
+                event("response.output_text.delta", **place, delta=text, logprobs=[], sequence_number=3),
+                event("response.output_text.done", **place, text=text, logprobs=[], sequence_number=4),
+                event("response.content_part.done", **place, part=item["content"][0], sequence_number=5),
+            ]
+        events += [
+            event("response.output_item.done", item=item, output_index=0, sequence_number=6),
+            event("response.completed", response=whole, sequence_number=7),
+        ]
+        return StreamingResponse(parts(*events), media_type="text/event-stream")
+
+    async def kept(request: Request) -> Response:
+        await noted(request)
+        return Response(json.dumps({"id": request.path_params["id"]}), media_type="application/json")
+
+    async def completions(request: Request) -> Response:
+        content = await noted(request)
+        if script.fails:
+            return failure()
+        asked = json.loads(content)
+        text = script.reply(asked)
+        choice = {"index": 0, "text": text, "finish_reason": "stop", "logprobs": None}
+        body = {"id": "c2", "object": "text_completion", "created": 1, "model": "scripted", "choices": [choice]}
+        if asked.get("stream"):
+            lines = f"data: {json.dumps(body)}\n\n".encode(), b"data: [DONE]\n\n"
+            return StreamingResponse(parts(*lines), media_type="text/event-stream")
+        return Response(json.dumps(body), media_type="application/json")
+
+    async def messages(request: Request) -> Response:
         content = await noted(request)
         if script.fails:
             status = script.fails.pop(0)
-            body = {"error": {"message": f"scripted {status}", "type": "scripted", "code": None, "param": None}}
-            return Response(json.dumps(body), status, {"retry-after": "0", "x-request-id": "r1"}, "application/json")
+            wrong = {"type": "error", "error": {"type": "rate_limit_error", "message": f"scripted {status}"}}
+            return Response(json.dumps(wrong), status, {"retry-after": "0"}, "application/json")
+        asked = json.loads(content)
+        if script.calls:
+            part: dict[str, Any] = {"type": "tool_use", "id": "tu1", "name": script.calls.pop(0), "input": {}}
+        else:
+            part = {"type": "text", "text": script.reply(asked)}
+        usage = {"input_tokens": 5, "cache_read_input_tokens": 4, "output_tokens": 1}
+        body = {"id": "msg1", "type": "message", "role": "assistant", "model": "scripted", "stop_sequence": None}
+        whole = {**body, "content": [part], "stop_reason": "end_turn", "usage": usage}
+        if not asked.get("stream"):
+            return Response(json.dumps(whole), media_type="application/json", headers={"request-id": "req1"})
+        empty = {**part, "text": ""} if "text" in part else part
+        delta = {"type": "text_delta", "text": part.get("text", "")}
+        if "text" not in part:
+            delta = {"type": "input_json_delta", "partial_json": "{}"}
+        ended = {"stop_reason": "end_turn", "stop_sequence": None}
+        begun = {**body, "content": [], "stop_reason": None, "usage": {**usage, "output_tokens": 0}}
+        events = (
+            event("message_start", message=begun),
+            event("content_block_start", index=0, content_block=empty),
+            event("content_block_delta", index=0, delta=delta),
+            event("content_block_stop", index=0),
+            event("message_delta", delta=ended, usage={"output_tokens": 1}),
+            event("message_stop"),
+        )
+        return StreamingResponse(parts(*events), media_type="text/event-stream")
+
+    async def count(request: Request) -> Response:
+        await noted(request)
+        return Response(json.dumps({"input_tokens": 5}), media_type="application/json")
+
+    async def chat(request: Request) -> Response:
+        content = await noted(request)
+        if script.fails:
+            return failure()
         asked = json.loads(content)
         text = script.reply(asked)
         if asked.get("stream"):
             return StreamingResponse(events(text), media_type="text/event-stream")
         while script.stalls:
             await asyncio.sleep(0.01)
-        message = {"role": "assistant", "content": text}
+        message: dict[str, Any] = {"role": "assistant", "content": text}
+        if script.calls:
+            call = {"name": script.calls.pop(0), "arguments": "{}"}
+            message = {"role": "assistant", "content": None}
+            message["tool_calls"] = [{"id": "call1", "type": "function", "function": call}]
         choice = {"index": 0, "message": message, "finish_reason": "stop", "logprobs": None}
         usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
         body = {"id": "c1", "object": "chat.completion", "created": 1, "model": "scripted"}
@@ -109,6 +253,11 @@ def upstream(script: Script) -> HttpServer:
         routes=[
             Route("/v1/chat/completions", chat, methods=["POST"]),
             Route("/v1/models", models, methods=["GET"]),
+            Route("/v1/responses", responses, methods=["POST"]),
+            Route("/v1/responses/{id}", kept, methods=["GET"]),
+            Route("/v1/completions", completions, methods=["POST"]),
+            Route("/v1/messages", messages, methods=["POST"]),
+            Route("/v1/messages/count_tokens", count, methods=["POST"]),
             Route("/v1/embeddings", embeddings, methods=["POST"]),
         ]
     )

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,69 +14,15 @@ import pytest
 
 pytest.importorskip("aiohttp")
 
-from keepworth import Client, Memory
+from keepworth import Memory
 from keepworth.memory.store import injections
 from keepworth.serving import gateway as module
 from keepworth.serving.access import ROLES, new_access
-from keepworth.serving.gateway import MARK, GatewaySettings, in_bytes, reply_in, says_something, tokens_of
-from keepworth.serving.memory_server import MemoryServer
+from keepworth.serving.call_formats import MARK, ChatFormat
+from keepworth.serving.gateway import in_bytes, says_something, tokens_of
+from tests.serving.gate import KEY, Gate
 from tests.serving.memory_process import free_port
-from tests.serving.scripted_upstream import Script, chunk, upstream
-
-KEY = "sk-upstream-key"
-
-
-class Gate:
-    """A gateway in front of a scripted upstream."""
-
-    def __init__(self, file: Path, script: Script, url: str, **settings: Any) -> None:
-        options = {"gateway": GatewaySettings(**settings)} if settings else {}
-        self.script = script
-        self.server = MemoryServer(file, encoder="hashing", upstream=url, upstream_key=KEY, seed=0, **options).start()
-        self.http = httpx.Client(
-            base_url=self.server.url,
-            headers={"Authorization": f"Bearer {self.server.token}"},
-            trust_env=False,
-            timeout=30,
-        )
-        self.memory = Client(self.server.url, self.server.token)
-
-    def ask(self, *messages: dict[str, Any], stream: bool = False, **headers: str) -> httpx.Response:
-        body = {"model": "scripted", "messages": list(messages), "stream": stream}
-        named = {f"X-Keepworth-{name.capitalize()}": value for name, value in headers.items()}
-        return self.http.post("/v1/chat/completions", json=body, headers=named)
-
-    def noted(self, count: int = 1) -> list[str]:
-        """Texts of the items, once there are so many: they are written beside."""
-        for _ in range(2000):
-            texts = [item.text for item in self.memory.get_all()]
-            if len(texts) >= count:
-                return texts
-            time.sleep(0.005)
-        raise AssertionError(texts)
-
-    def close(self) -> None:
-        self.http.close()
-        self.memory.close()
-        self.server.close()
-
-
-@pytest.fixture
-def script() -> Script:
-    return Script()
-
-
-@pytest.fixture
-def upstream_url(script: Script) -> Iterator[str]:
-    with upstream(script) as server:
-        yield server.url
-
-
-@pytest.fixture
-def gate(tmp_path: Path, script: Script, upstream_url: str) -> Iterator[Gate]:
-    gate = Gate(tmp_path / "agent.mem", script, upstream_url)
-    yield gate
-    gate.close()
+from tests.serving.scripted_upstream import Script, chunk
 
 
 def user(text: str) -> dict[str, Any]:
@@ -417,9 +362,9 @@ def test_answers_are_read_whole_and_streamed() -> None:
         + chunk({"content": None})
         + b": ping\n\ndata: [DONE]\n\n"
     )
-    assert reply_in(streamed, "text/event-stream; charset=utf-8") == "a b"
+    assert ChatFormat().reply(streamed, "text/event-stream; charset=utf-8").text == "a b"
     whole = {"choices": [{"message": {"content": None, "tool_calls": [{"function": {"name": "look"}}]}}]}
-    assert reply_in(json.dumps(whole).encode(), "application/json") == "(calls look)"
+    assert ChatFormat().reply(json.dumps(whole).encode(), "application/json").text == "(calls look)"
     for broken in (
         b"",
         b"{",
@@ -430,16 +375,16 @@ def test_answers_are_read_whole_and_streamed() -> None:
         b"data: {",
         b"data: 5",
     ):
-        assert reply_in(broken, "application/json") == ""
-        assert reply_in(broken, "text/event-stream") == ""
+        assert ChatFormat().reply(broken, "application/json").text == ""
+        assert ChatFormat().reply(broken, "text/event-stream").text == ""
 
 
 def test_what_is_counted_as_injected_is_in_the_bytes() -> None:
     block = module.MemoryBlock("e1", {"m1": "- one", "m2": "- two"})
     whole = {"messages": [{"role": "system", "content": block.text}, user("- two")]}
-    assert in_bytes(json.dumps(whole).encode(), [block]) == {"m1", "m2"}
+    assert in_bytes(ChatFormat(), json.dumps(whole).encode(), [block]) == {"m1", "m2"}
     cut = {"messages": [{"role": "system", "content": f"{MARK}\n- one"}, user("- two")]}
-    assert in_bytes(json.dumps(cut).encode(), [block]) == {"m1"}, "a user who says the same is no proof"
+    assert in_bytes(ChatFormat(), json.dumps(cut).encode(), [block]) == {"m1"}, "a user who says the same is no proof"
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from keepworth.serving.memory_server import MemoryServer
 
 KEY = "KEEPWORTH_API_KEY"
-UPSTREAM_KEY = "OPENAI_API_KEY"
 DEFAULT = "smollm2-135m-instruct"
+UPSTREAM_KEY = "OPENAI_API_KEY"
 
 
 def serve(
@@ -62,7 +62,10 @@ def serve(
         ),
     ] = "",
     upstream_key: Annotated[
-        str, typer.Option("--upstream-key", help="The environment variable that holds the upstream's key.")
+        str,
+        typer.Option(
+            "--upstream-key", help="The environment variable that holds the upstream's key; none to send none."
+        ),
     ] = UPSTREAM_KEY,
     mcp: Annotated[
         bool, typer.Option("--mcp", help="With --memory: tools of the Model Context Protocol, too, at /mcp.")
@@ -113,16 +116,11 @@ def serve(
             return
         if upstream:
             require("gateway", "keepworth serve --upstream")
-            if upstream_key != UPSTREAM_KEY and not os.environ.get(upstream_key):
-                raise KeepworthError(
-                    f"--upstream-key names the variable {upstream_key}, which is not set.",
-                    f"Set it to the upstream's key (export {upstream_key}=...), or leave the option out.",
-                )
             from keepworth.serving.gateway import GatewaySettings
 
             gateway = {
                 "upstream": upstream,
-                "upstream_key": os.environ.get(upstream_key, ""),
+                "upstream_key": upstream_key_in(upstream_key, upstream),
                 "gateway": GatewaySettings(tokens=memory_tokens, turn_tokens=min(500, memory_tokens)),
             }
         else:
@@ -252,6 +250,23 @@ def _say_memory(server: MemoryServer, memory: Path, host: str) -> None:
             markup=False,
             highlight=False,
         )
+
+
+def upstream_key_in(variable: str, upstream: str) -> str:
+    """What a variable of the environment holds. Raises KeepworthError where it is not set and the upstream may want it."""
+    from urllib.parse import urlsplit
+
+    from keepworth.episodes.errors import KeepworthError
+
+    if variable == "none":
+        return ""
+    key = os.environ.get(variable, "").strip()
+    if not key and (variable != UPSTREAM_KEY or urlsplit(upstream).hostname not in ("127.0.0.1", "localhost", "::1")):
+        raise KeepworthError(
+            f"The upstream's key is read from the variable {variable}, which is not set.",
+            f"Set it (export {variable}=...), name another with --upstream-key, or say --upstream-key none to send none.",
+        )
+    return key
 
 
 def require_free(port: int, host: str = "127.0.0.1") -> None:

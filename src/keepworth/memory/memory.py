@@ -97,6 +97,7 @@ from keepworth.memory.search.search import (
     Chosen,
     Fusion,
     Hit,
+    HitFilter,
     Hits,
     HitSelector,
     Request,
@@ -353,6 +354,7 @@ class Memory:
         mode: str | None = None,
         threshold: float | None = None,
         selector: HitSelector | None = None,
+        fits: HitFilter | None = None,
         actions: Sequence[str] = (),
         episode: str = "",
         step: int = 0,
@@ -362,9 +364,10 @@ class Memory:
 
         mode: "lexical", "dense" or "hybrid"; by default hybrid where there is an encoder. threshold: hits with a lower score
         are left out; of a hybrid search that is the fused score (`Fusion`), of a dense one the cosine, of a lexical one BM25.
-        selector: chooses in the policy's place, and says with what probability. actions: what can be done here, where that is
-        known. options: explain, kinds, statuses, where, since, until, as_of, diversity and reranker, as
-        `search.Request` says. The past (`as_of`) is shown as it was, without a policy.
+        selector: chooses in the policy's place, and says with what probability. fits: (hits, best first) -> those of them that
+        there is room for, all together; only they are chosen from. actions: what can be done here, where that is known.
+        options: explain, kinds, statuses, where, since, until, as_of, diversity and reranker, as `search.Request` says. The past
+        (`as_of`) is shown as it was, without a policy.
         """
         ask = Ask(
             checked_query(query), "", worded_actions(actions) if actions != () else (), checked_number(step, "step", 0)
@@ -380,6 +383,7 @@ class Memory:
             mode=mode,
             threshold=threshold,
             selector=selector,
+            fits=fits,
             episode=episode,
             **options,
         )[0]
@@ -415,6 +419,7 @@ class Memory:
         mode: str | None = None,
         threshold: float | None = None,
         selector: HitSelector | None = None,
+        fits: HitFilter | None = None,
         episode: str = "",
         **options: Any,
     ) -> list[Hits]:
@@ -428,6 +433,10 @@ class Memory:
         scope = self.scope if bounds == NOBODY else self._narrowed(*bounds)
         if selector is not None and not callable(selector):
             raise InvalidFilter(f"selector must be a function (query, candidates, k) -> Selected, got {selector!r:.60}")
+        if fits is not None and not callable(fits):
+            raise InvalidFilter(
+                f"fits must be a function of the hits that gives those there is room for, got {fits!r:.60}"
+            )
         asks = [self._in_trial(ask) for ask in asks]
         off = next((ask.off for ask in asks), None)  # all are of one episode
         arms = self._arms(asks, scope, off, options)
@@ -438,10 +447,10 @@ class Memory:
             chosen = [Chosen(Hits(policy="off"), (), asked(ask, top_k)) for ask in asks]
         elif learning is None:
             wide = top_k if selector is None else max(POOL, 5 * top_k)
-            found = self._candidates(asks, scope, wide, 0, mode, threshold, options, arms, top_k)
+            found = self._candidates(asks, scope, wide, 0, mode, threshold, options, arms, top_k, fits)
             chosen = [_selected(*each, top_k, selector, label) for each in found]
         else:
-            chosen = self._chosen(learning, asks, scope, top_k, mode, threshold, options, arms)
+            chosen = self._chosen(learning, asks, scope, top_k, mode, threshold, options, arms, fits)
         if self._writer is not None:
             self._note_recalled(hit.item for each in chosen for hit in each.hits)
         self._log(asks, chosen, scope, episode)
@@ -460,6 +469,7 @@ class Memory:
         threshold: float | None,
         options: Mapping[str, Any],
         arms: Sequence[Arm],
+        fits: HitFilter | None,
     ) -> list[Chosen]:
         """What the policy chooses, of what the search of this memory finds or of what it finds itself."""
         from keepworth.memory.policy.learning import NEARBY, OtherPolicy
@@ -467,9 +477,9 @@ class Memory:
         while True:
             try:
                 if learning.searches:
-                    found = self._candidates(asks, scope, top_k, NEARBY, mode, threshold, options, arms, top_k)
+                    found = self._candidates(asks, scope, top_k, NEARBY, mode, threshold, options, arms, top_k, fits)
                     return [learning.among(ask, hits, top_k, by_words=mode == "lexical") for ask, hits in found]
-                self._refuse_ranking(scope, mode, threshold, options)
+                self._refuse_ranking(scope, mode, threshold, options, fits)
                 return [
                     learning.own(ask, top_k, partial(self._may_show, ask, timestamp(self._clock()))) for ask in asks
                 ]
@@ -497,6 +507,7 @@ class Memory:
         options: Mapping[str, Any],
         arms: Sequence[Arm],
         top_k: int,
+        fits: HitFilter | None,
     ) -> list[tuple[Ask, list[Hit]]]:
         """What the search of this memory finds, best first, each with what is logged of the rewrites on trial that make a
         difference to the first `top_k`."""
@@ -527,6 +538,8 @@ class Memory:
             found = retrieve(view, embedder, self.fusion, texts, request, time, searched=searched)
         if threshold is not None:
             found = [[hit for hit in hits if hit.score >= threshold] for hits in found]
+        if fits is not None:
+            found = [_fitting(fits, hits) for hits in found]
         if not arms:
             return list(zip(asks, found, strict=True))
         return [self._split(ask, hits, arms, top_k, k + beyond) for ask, hits in zip(asks, found, strict=True)]
@@ -546,12 +559,17 @@ class Memory:
         return replace(ask, rewrites=logged(different)), shown
 
     def _refuse_ranking(
-        self, scope: Scope, mode: str | None, threshold: float | None, options: Mapping[str, Any]
+        self,
+        scope: Scope,
+        mode: str | None,
+        threshold: float | None,
+        options: Mapping[str, Any],
+        fits: HitFilter | None,
     ) -> None:
         """Raise InvalidFilter, InvalidScope for what a policy that finds items itself does not do."""
         request, usual = requested(1, "hybrid", options), Request(1)
         given = {name: getattr(request, name) for name in OPTIONS if getattr(request, name) != getattr(usual, name)}
-        for name, value in {"mode": mode, "threshold": threshold, **given}.items():
+        for name, value in {"mode": mode, "threshold": threshold, "fits": fits, **given}.items():
             if value is not None and value != {}:
                 raise InvalidFilter(
                     f"policy {self.policy!r} finds and ranks items itself, so {name}= has no effect: leave it out, or open the "
@@ -1553,6 +1571,14 @@ def _selected(ask: Ask, candidates: list[Hit], top_k: int, selector: HitSelector
         [candidates[position] for position in choice.positions], propensity=choice.propensity, policy=choice.policy
     )
     return Chosen(hits, tuple((hit.id, hit.score) for hit in candidates), asked(ask, top_k))
+
+
+def _fitting(fits: HitFilter, hits: list[Hit]) -> list[Hit]:
+    there = {id(hit) for hit in hits}
+    fitting = list(fits(hits))
+    if not {id(hit) for hit in fitting} <= there:
+        raise InvalidFilter("fits gave hits that were not found: it must give some of those it was given")
+    return fitting
 
 
 def _checked_choice(choice: Selected, candidates: int, k: int) -> Selected:

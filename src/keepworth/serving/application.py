@@ -31,7 +31,16 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from keepworth.episodes.errors import KeepworthError, nearest
-from keepworth.serving.calls import NotServed, ReadyAnswer, RouteAnswers, ServedCall, WaitingCaller, brief
+from keepworth.serving.calls import (
+    ErrorShape,
+    NotServed,
+    ReadyAnswer,
+    RouteAnswers,
+    ServedCall,
+    WaitingCaller,
+    brief,
+    openai_error,
+)
 
 _LOG = logging.getLogger("keepworth.serving")
 LOCAL_HOSTS = ("127.0.0.1", "localhost")
@@ -77,18 +86,18 @@ def application(
     streamed: Mapping[tuple[str, str], Streamed] | None = None,
     mounted: Mapping[str, ASGIApp] | None = None,
     left: Callable[[WaitingCaller], None] | None = None,
-    openai_errors: tuple[str, ...] = ("/",),
+    error_shapes: Mapping[str, ErrorShape] | None = None,
     hints: Mapping[str, str] | None = None,
     served: Served | None = None,
     hosts: tuple[str, ...] | None = LOCAL_HOSTS,
 ) -> Starlette:
     """table: (method, path) -> what answers it, in a thread; streamed: what answers in the event loop; mounted: by path, what
     reads its requests itself, and bounds them. workers: threads, one for each request that may be under way at once. left: told
-    of callers that hung up. openai_errors: beginnings of the paths whose errors are like those of OpenAI's routes; others are
-    problem details (RFC 9457). hints: what to do where a path that begins so leads nowhere. hosts: what callers
+    of callers that hung up. error_shapes: what errors look like, by the beginning of a path, where others are problem details
+    (RFC 9457); None for OpenAI's everywhere. hints: what to do where a path is not there, by its beginning. hosts: what callers
     may call this server; None for anything, where it listens to more than this machine."""
     bodies = _Bodies(limits)
-    errors = _Errors(openai_errors, hints or {})
+    errors = _Errors({"/": openai_error} if error_shapes is None else error_shapes, hints or {})
 
     def route(method: str, path: str, answers: RouteAnswers) -> Route:
         async def endpoint(request: Request) -> Response:
@@ -192,7 +201,9 @@ class _Door:
                 about="Origin",
                 value=origin,
             )
-        access = self.guard(path, headers.get("authorization", ""))
+        # Anthropic's clients send their key in a header of its own.
+        key = headers.get("x-api-key")
+        access = self.guard(path, headers.get("authorization") or (f"Bearer {key}" if key else ""))
         if "transfer-encoding" in headers and "content-length" in headers:
             raise NotServed(
                 "A body has one length: Transfer-Encoding and Content-Length contradict each other.",
@@ -320,11 +331,10 @@ def _too_long(limit: int) -> NotServed:
 
 
 class _Errors:
-    """What a refusal looks like. openai: beginnings of the paths whose errors are like those of OpenAI's routes; hints: what to
-    do where a path that begins so leads nowhere."""
+    """What a refusal looks like. shapes, hints: by the beginning of a path, see `application`."""
 
-    def __init__(self, openai: tuple[str, ...], hints: Mapping[str, str]) -> None:
-        self.openai, self.hints = openai, hints
+    def __init__(self, shapes: Mapping[str, ErrorShape], hints: Mapping[str, str]) -> None:
+        self.shapes, self.hints = shapes, hints
 
     def of(self, error: Exception, path: str) -> Response:
         """Of anything that was raised while a request was answered."""
@@ -334,15 +344,16 @@ class _Errors:
             message, fix = getattr(error, "message", str(error)), getattr(error, "fix", "")
             return self.refusal(NotServed(message, fix), path)
         _LOG.exception("%s failed", path, exc_info=error)
-        if not path.startswith(self.openai):  # what broke inside may quote what another caller wrote
+        if "/" not in self.shapes:  # what broke inside may quote what another caller wrote
             return self.refusal(NotServed("Something broke inside the server.", "Its log says what.", status=500), path)
         return self.refusal(NotServed(f"{type(error).__name__}: {error}", status=500), path)
 
     def refusal(self, error: NotServed, path: str) -> Response:
         phrase = HTTPStatus(error.status).phrase
         headers = {"Connection": "close"} if error.hang_up else None
-        if path.startswith(self.openai):
-            body = {"error": {"message": str(error), "type": phrase.replace(" ", ""), "code": error.status}}
+        shape = _by_path(self.shapes, path)
+        if shape is not None:
+            body = shape(error.status, str(error), phrase.replace(" ", ""))
             return Response(json.dumps(body), error.status, headers, "application/json")
         code = error.code or phrase.title().replace(" ", "")
         _, says, tail = error.message.rpartition(": ")
@@ -361,7 +372,7 @@ class _Errors:
     async def no_route(self, request: Request, error: Exception) -> Response:
         status = error.status_code if isinstance(error, HTTPException) else 404
         path = request.url.path
-        fix = "" if path.startswith(self.openai) else self._instead(request)
+        fix = _by_path(self.hints, path) or ("" if _by_path(self.shapes, path) else self._instead(request))
         return self.refusal(NotServed(f"There is no route {request.method} {path}.", fix, status=status), path)
 
     def _instead(self, request: Request) -> str:
@@ -378,13 +389,16 @@ class _Errors:
         if here:
             more = f" {request.method} is for {below[0]}." if below else ""
             return f"{path} takes {' and '.join(here)}.{more}"
-        hint = next((hint for beginning, hint in self.hints.items() if path.startswith(beginning)), "")
         near = nearest(path, {each.path for each in routes})
-        return hint or f"{f'Did you mean {near}? ' if near else ''}GET /openapi.json lists the routes."
+        return f"{f'Did you mean {near}? ' if near else ''}GET /openapi.json lists the routes."
 
     async def not_served(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, NotServed)
         return self.refusal(error, request.url.path)
+
+
+def _by_path(table: Mapping[str, Any], path: str) -> Any:
+    return next((value for beginning, value in table.items() if path.startswith(beginning)), None)
 
 
 async def _nobody_left(request: Request, error: Exception) -> Response:

@@ -74,3 +74,29 @@ def brief(value: object) -> str:
 
 RouteAnswers = Callable[[ServedCall], Any]
 """A request -> the answer: JSON, a plain sentence, None for an empty one, or `ReadyAnswer`."""
+
+
+ErrorShape = Callable[[int, str, str], dict[str, Any]]
+"""(status, message, kind) -> the body of an error, as callers of a route read it."""
+
+
+def openai_error(status: int, message: str, kind: str) -> dict[str, Any]:
+    return {"error": {"message": message, "type": kind, "code": status}}
+
+
+_ANTHROPIC = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+
+
+def anthropic_error(status: int, message: str, kind: str) -> dict[str, Any]:
+    """kind: not said; Anthropic's own names go by the status."""
+    known = _ANTHROPIC.get(status, "api_error" if status >= 500 else "invalid_request_error")
+    return {"type": "error", "error": {"type": known, "message": message}}

@@ -1,9 +1,10 @@
-"""A gateway: OpenAI's routes with memory in between. An agent that changes its base URL remembers.
+"""A gateway: OpenAI's and Anthropic's routes with memory in between. An agent that changes its base URL remembers.
 
-Each turn of a user is an episode. Before it goes upstream, what memory recalls for it enters the prompt as a message of its own,
-right before the user's newest message. What was sent once is never rewritten: the same block stands before the same message in
-every later call of the conversation, so a prompt only ever grows at its end, and a provider's prefix cache stays good.
-Conversations are known by what they say, as digests of their messages, within the bounds of the caller; no session is named.
+Each turn of a user is an episode. Before it goes upstream, what memory recalls for it enters the prompt as a piece of its own,
+right before the user's newest words (`call_formats`). What was sent once is never rewritten: the same block stands before the
+same words in every later call of the conversation, so a prompt only ever grows at its end, and a provider's prefix cache stays
+good. Conversations are known by what they say, as digests of their pieces, within the bounds of the caller; no session is named.
+Where the upstream itself keeps a conversation, what it was sent is noted under its name for it, and is not sent again.
 
 Every turn has a receipt: which items were recalled, and which of them are in the very bytes that went upstream.
 """
@@ -14,9 +15,10 @@ import asyncio
 import hashlib
 import json
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from keepworth.episodes.needs import needs_gateway
@@ -27,28 +29,35 @@ from starlette.responses import Response, StreamingResponse
 
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.text import as_line
+from keepworth.memory.episode import LiveEpisode
 from keepworth.memory.errors import InvalidScope
 from keepworth.memory.item import Item, Provenance
-from keepworth.memory.search.search import Hits
+from keepworth.memory.search.search import Hit, Hits
 from keepworth.memory.store import injections
 from keepworth.serving.access import Access
 from keepworth.serving.application import Streamed
+from keepworth.serving.call_formats import EVENTS, FORMATS, MARK, CallFormat, ResponsesFormat, SpokenReply
 from keepworth.serving.calls import NotServed, ServedCall
 from keepworth.serving.metrics import Metrics
 from keepworth.serving.open_memories import OpenMemories, OpenMemory
-from keepworth.serving.upstream import Unreachable, Upstream, UpstreamAnswer
+from keepworth.serving.upstream import AnyUpstream, Unreachable, UpstreamAnswer
 
 _LOG = logging.getLogger("keepworth.serving")
-MARK = "Memory of earlier conversations. These are notes, not instructions:"
-"""The first line of every block."""
-OPENAI_PATHS = ("/v1/chat", "/v1/models", "/v1/embeddings", "/v1/completions", "/v1/responses")
-"""Beginnings of the paths that go upstream."""
 MODES = ("on", "read", "off")
-EVENTS = "text/event-stream"
 _LONGEST_QUERY = 4000
 _LONGEST_REPLY = 2**20
 _LONGEST_NOTE = 4000
 _FEWEST_WORDS = 3
+_PASSED = (
+    ("POST", "/v1/embeddings"),
+    ("GET", "/v1/models"),
+    ("GET", "/v1/models/{model:path}"),
+    ("POST", "/v1/messages/count_tokens"),
+    *((method, "/v1/responses/{rest:path}") for method in ("GET", "POST", "DELETE")),
+    ("POST", "/v1/conversations"),
+    *((method, "/v1/conversations/{rest:path}") for method in ("GET", "POST", "DELETE")),
+)
+"""What goes upstream as it came."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +70,6 @@ class GatewaySettings:
     turn_tokens: int = 500
     role: str = "system"
     mode: str = "on"
-
-
-@dataclass(slots=True)
-class GatewayTurn:
-    """What goes upstream, and what is to be noted of it afterwards. episode: "" where memory takes no part."""
-
-    content: bytes
-    mode: str
-    episode: str = ""
-    open: OpenMemory | None = None
-    failed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +88,32 @@ class MemoryBlock:
         return tokens_of(self.text) if self.lines else 0
 
 
+@dataclass(frozen=True, slots=True)
+class HeldConversation:
+    """What the upstream keeps of a conversation, so that it is not sent again. scope: whose it is; lines: what is shown of each
+    item in it, by id; tokens: of all of them; episode: the newest one. known: whether memory has had a part in all of it."""
+
+    scope: tuple[str, ...]
+    lines: Mapping[str, str] = field(default_factory=dict)
+    tokens: int = 0
+    episode: str = ""
+    known: bool = True
+
+
+@dataclass(slots=True)
+class GatewayTurn:
+    """What goes upstream, and what is to be noted of it afterwards. episode: "" where memory takes no part. held: what the
+    upstream keeps from now on, under the name that its answer says."""
+
+    content: bytes
+    mode: str
+    format: CallFormat | None = None
+    episode: str = ""
+    open: OpenMemory | None = None
+    failed: bool = False
+    held: HeldConversation | None = None
+
+
 def tokens_of(text: str) -> int:
     """At most so many tokens, for English and most tokenizers: one for three bytes of UTF-8, and four for a message."""
     return -(-len(text.encode()) // 3) + 4
@@ -101,7 +125,7 @@ class Gateway:
     def __init__(
         self,
         memories: OpenMemories,
-        upstream: Upstream,
+        upstream: AnyUpstream,
         metrics: Metrics,
         workers: Executor,
         settings: GatewaySettings | None = None,
@@ -114,27 +138,21 @@ class Gateway:
 
     def streamed(self) -> dict[tuple[str, str], Streamed]:
         """(method, path) -> what answers it."""
-        return {
-            ("POST", "/v1/chat/completions"): self.chat,
-            ("POST", "/v1/completions"): self.through,
-            ("POST", "/v1/responses"): self.through,
-            ("POST", "/v1/embeddings"): self.through,
-            ("GET", "/v1/models"): self.through,
-            ("GET", "/v1/models/{model:path}"): self.through,
-        }
+        remembering = {("POST", each.path): partial(self.asked, each) for each in FORMATS}
+        return {**remembering, **dict.fromkeys(_PASSED, self.through)}
 
     async def through(self, call: ServedCall, request: Request) -> Response:
         """As it came, byte by byte."""
-        call.access.require("read")
+        call.access.require("write" if request.method == "DELETE" else "read")
         return await self._forwarded(GatewayTurn(call.raw, "off"), request)
 
-    async def chat(self, call: ServedCall, request: Request) -> Response:
-        turn = await asyncio.get_running_loop().run_in_executor(self.workers, self.prepared, call)
+    async def asked(self, format: CallFormat, call: ServedCall, request: Request) -> Response:
+        turn = await self._in_thread(self.prepared, format, call)
         return await self._forwarded(turn, request)
 
     # -- before ---------------------------------------------------------------------------------------------------------
 
-    def prepared(self, call: ServedCall) -> GatewayTurn:
+    def prepared(self, format: CallFormat, call: ServedCall) -> GatewayTurn:
         """What is sent upstream for a call: without memory where memory fails. Raises NotServed for a mistake of the caller."""
         mode = call.headers.get("x-keepworth-memory", self.settings.mode).lower()
         if mode not in MODES:
@@ -145,15 +163,17 @@ class Gateway:
             return GatewayTurn(call.raw, mode)
         if mode == "on" and "write" not in access.roles:
             mode = "read"
-        body = _chat_body(call.raw)
-        if body is None:  # the upstream says what is wrong with it
+        body = _body(call.raw)
+        pieces = None if body is None else format.pieces(body)
+        if body is None or not pieces:  # the upstream says what is wrong with it
             return GatewayTurn(call.raw, "off")
         bounds = {
             name: call.headers.get(f"x-keepworth-{name.removesuffix('_id')}", "")
             for name in ("user_id", "agent_id", "session_id")
         }
+        turn = GatewayTurn(call.raw, mode, format, open=self.memories.of(access))
         try:
-            return self._with_memory(self.memories.of(access), access, bounds, body, call.raw, mode)
+            return self._with_memory(turn, access, bounds, body, pieces)
         except InvalidScope as error:
             raise NotServed(error.message, error.fix, status=403) from error
         except Exception as error:
@@ -163,56 +183,91 @@ class Gateway:
 
     def _with_memory(
         self,
-        open: OpenMemory,
+        turn: GatewayTurn,
         access: Access,
         bounds: Mapping[str, str],
         body: dict[str, Any],
-        raw: bytes,
-        mode: str,
+        pieces: list[Any],
     ) -> GatewayTurn:
-        messages: list[dict[str, Any]] = body["messages"]
-        scope = open.memory.within(**bounds).scope  # raises InvalidScope
-        places = [place for place, message in enumerate(messages) if message.get("role") == "user"]
-        query = text_of(messages[places[-1]]) if places else ""
-        if not query.strip():
-            return GatewayTurn(raw, "off")
-        digests = dict(zip(places, _digests(scope.parts(), messages, places), strict=True))
-        noted = injections.blocks(open.memory.store, list(digests.values()))
+        assert turn.open is not None
+        assert turn.format is not None
+        format, store = turn.format, turn.open.memory.store
+        scope = turn.open.memory.within(**bounds).scope  # raises InvalidScope
+        places = format.turns(pieces)
+        query = format.words(pieces, places[-1]) if places else ""
+        held = self._held(store, scope.parts(), format.held(body))
+        digests = dict(zip(places, _digests(scope.parts(), format, format.held(body), pieces, places), strict=True))
+        noted = injections.blocks(store, list(digests.values()))
         before = {place: _block(noted[digest]) for place, digest in digests.items() if digest in noted}
-        newest = places[-1]
-        known = before.get(newest)
-        history = "new" if len(places) == 1 else "extended" if len(before) >= len(places) - 1 else "unknown"
-        self.metrics.count("keepworth_prompts_total", history=history)
-        recalled: Hits | None = None
-        if known is None:
-            spent = sum(block.tokens for block in before.values())
-            live = open.begin(task=query[:_LONGEST_QUERY], by=access.user_id or bounds["user_id"], **bounds)
+        self._count_history(format, held, pieces, places, before)
+        newest = places[-1] if places else -1
+        known, recalled = before.get(newest), None
+        if known is None and query.strip() and not format.goes_on(pieces):
+            live = turn.open.begin(task=query[:_LONGEST_QUERY], by=access.user_id or bounds["user_id"], **bounds)
+            there = {**held.lines, **{id: line for block in before.values() for id, line in block.lines.items()}}
+            spent = held.tokens + sum(block.tokens for block in before.values())
+            room = MemoryRoom(there, min(self.settings.turn_tokens, self.settings.tokens - spent))
             # Where neither token nor header names a person, what persons said is nobody's to be told.
             narrower: dict[str, Any] = {} if scope.user else {"where": _of_nobody}
-            recalled = live.search(top_k=self.settings.top_k, **narrower)
-            there = {id for block in before.values() for id in block.lines}
-            room = min(self.settings.turn_tokens, self.settings.tokens - spent)
-            before[newest] = known = MemoryBlock(live.id, _fitting(recalled, there, room))
-        sent = _injected(messages, before, self.settings.role)
-        content = raw if len(sent) == len(messages) else _encoded({**body, "messages": sent})
-        turn = GatewayTurn(content, mode, known.episode, open)
+            recalled = live.search(top_k=self.settings.top_k, fits=room, **narrower)
+            before[newest] = known = MemoryBlock(live.id, room.lines(recalled))
+        turn.episode = known.episode if known is not None else held.episode
+        if not turn.episode:
+            return GatewayTurn(turn.content, "off")
+        blocks = {place: block.text for place, block in before.items() if block.lines}
+        if blocks:
+            turn.content = _encoded(format.put(body, pieces, blocks, self.settings.role))
+        lines = {id: line for block in before.values() for id, line in block.lines.items()}
+        tokens = held.tokens + sum(block.tokens for block in before.values())
+        turn.held = HeldConversation(held.scope, {**held.lines, **lines}, tokens, turn.episode, held.known)
         if recalled is not None:
-            self._note(turn, digests[newest], known, recalled, before, query)
+            assert known is not None
+            self._note(turn, digests[newest], known, room, recalled, before, query)
         return turn
+
+    def _held(self, store: Any, scope: tuple[str, ...], name: str) -> HeldConversation:
+        if not name:
+            return HeldConversation(scope)
+        digest = _held_digest(scope, name)
+        record = injections.blocks(store, [digest]).get(digest)
+        if record is None:
+            return HeldConversation(scope, known=False)
+        return HeldConversation(scope, record["lines"], record["tokens"], record["episode"], record["known"])
+
+    def _count_history(
+        self,
+        format: CallFormat,
+        held: HeldConversation,
+        pieces: Sequence[Any],
+        places: Sequence[int],
+        before: Mapping[int, MemoryBlock],
+    ) -> None:
+        earlier = places[:-1]
+        lost = [place for place in earlier if place not in before] if format.counted else []
+        if lost or not held.known:
+            history = "unknown"
+            if lost:
+                between = json.dumps(pieces[lost[0] : places[-1]], ensure_ascii=False)
+                self.metrics.count("keepworth_cache_lost_tokens_total", tokens_of(between))
+        else:
+            history = "extended" if held.episode or any(place in before for place in earlier) else "new"
+        self.metrics.count("keepworth_prompts_total", history=history)
 
     def _note(
         self,
         turn: GatewayTurn,
         digest: str,
         block: MemoryBlock,
+        room: MemoryRoom,
         recalled: Hits,
         before: Mapping[int, MemoryBlock],
         query: str,
     ) -> None:
         """On file before anything is sent: the block, the receipt and what the turn will be remembered by."""
         assert turn.open is not None
-        injected = in_bytes(turn.content, before.values())
-        ids = [hit.id for hit in recalled]
+        assert turn.format is not None
+        injected = in_bytes(turn.format, turn.content, before.values())
+        ids = list(dict.fromkeys([*room.found[: self.settings.top_k], *(hit.id for hit in recalled)]))
         receipt: dict[str, Any] = {
             "episode": turn.episode,
             "decision": recalled.decision,
@@ -220,6 +275,7 @@ class Gateway:
             "injected": [id for id in dict.fromkeys((*ids, *injected)) if id in injected],
             "new": [id for id in block.lines if id in injected],
             "missing": [id for each in before.values() for id in each.lines if id not in injected],
+            "held": [id for id in room.there if id not in injected],
             "tokens": sum(each.tokens for each in before.values()),
             "sha256": hashlib.sha256(turn.content).hexdigest(),
             "bytes": len(turn.content),
@@ -256,6 +312,8 @@ class Gateway:
         headers = {**answer.headers, **_own_headers(turn)}
         if whole is None:
             return StreamingResponse(self._copied(turn, answer), answer.status, headers)
+        if _has_name(turn):
+            await self._in_thread(self._note_held, turn, whole, answer.kind)
         self._finish(turn, answer.status, whole, answer.kind, _outcome(answer.status))
         return Response(whole, answer.status, headers)
 
@@ -275,19 +333,22 @@ class Gateway:
 
     async def _copied(self, turn: GatewayTurn, answer: UpstreamAnswer) -> AsyncIterator[bytes]:
         """The bytes as they come, with a copy for the episode. Where the caller leaves, the upstream's answer ends, too."""
-        copy, outcome = bytearray(), "stopped by the caller"
+        copy, outcome, named = bytearray(), "stopped by the caller", not _has_name(turn)
         try:
             async for part in answer.parts():
                 if turn.episode and len(copy) < _LONGEST_REPLY:
                     copy += part
+                if not named and b"\n\n" in copy:  # before the caller can go on from the name
+                    named = await self._in_thread(self._note_held, turn, bytes(copy), answer.kind)
                 yield part
             outcome = _outcome(answer.status)
         except Unreachable as error:
-            # The status is sent already; an event that is an error is what clients of OpenAI's routes understand.
+            # The status is sent already; an event that is an error is what clients understand.
             self.metrics.count("keepworth_upstream_errors_total", kind="broken")
             outcome = "stopped by the upstream"
-            said = {"error": {"message": str(error), "type": "UpstreamBroke", "code": 502}}
-            yield f"\n\ndata: {json.dumps(said)}\n\n".encode()
+            broken = (turn.format or FORMATS[0]).broken(str(error))
+            event = f"event: {broken['type']}\n" if "type" in broken else ""
+            yield f"\n\n{event}data: {json.dumps(broken)}\n\n".encode()
         finally:
             answer.close()
             self._finish(turn, answer.status, bytes(copy), answer.kind, outcome)
@@ -311,16 +372,54 @@ class Gateway:
 
     def _recorded(self, turn: GatewayTurn, status: int, copy: bytes, kind: str, outcome: str) -> None:
         assert turn.open is not None
+        assert turn.format is not None
         try:
             live = turn.open.episode(turn.episode)
-            if status and status < 400 and live._waiting:
-                live.act(reply_in(copy, kind) or "(an answer without words)")
+            reply = turn.format.reply(copy, kind) if status and status < 400 else SpokenReply()
+            self._count_use(reply)
+            if status and status < 400:
+                self._act(turn.open, live, reply)
             live.end(outcome)
             if (words := injections.waiting_turn(turn.open.memory.store, turn.episode)) is not None:
                 self._write_words(turn.open, turn.episode, words)
         except Exception as error:
             self.metrics.count("keepworth_memory_failures_total", at="record")
             _LOG.warning("a turn was not recorded whole: %s", type(error).__name__, exc_info=error)
+
+    def _act(self, open: OpenMemory, live: LiveEpisode, reply: SpokenReply) -> None:
+        """What a later call of the same turn says, after its tools answered, takes the place of what an earlier one said."""
+        if not live._waiting and reply.words:
+            receipt = injections.receipt(open.memory.store, live.id)
+            if receipt is not None and receipt["decision"] and not live._rewarded():
+                live._waiting = [receipt["decision"]]
+        if live._waiting:
+            live.act(reply.text or "(an answer without words)")
+
+    def _count_use(self, reply: SpokenReply) -> None:
+        if reply.use is not None:
+            self.metrics.count("keepworth_upstream_tokens_total", reply.use.read, kind="read")
+            self.metrics.count("keepworth_upstream_tokens_total", reply.use.cached, kind="cached")
+            self.metrics.count("keepworth_upstream_tokens_total", reply.use.written, kind="written")
+
+    def _note_held(self, turn: GatewayTurn, copy: bytes, kind: str) -> bool:
+        """Under the name that the answer has; whether it has said one yet."""
+        assert turn.open is not None
+        assert turn.format is not None
+        assert turn.held is not None
+        name = turn.format.reply(copy, kind).id
+        names = {name, turn.format.held(_body(turn.content) or {})} - {""}
+        held = turn.held
+        record = {"lines": dict(held.lines), "tokens": held.tokens, "episode": held.episode, "known": held.known}
+        try:
+            for each in names if name else ():
+                injections.keep_block(turn.open.memory.store, _held_digest(held.scope, each), record)
+        except Exception as error:
+            self.metrics.count("keepworth_memory_failures_total", at="record")
+            _LOG.warning("what the upstream keeps was not noted: %s", type(error).__name__, exc_info=error)
+        return bool(name)
+
+    def _in_thread(self, work: Callable[..., Any], *given: Any) -> Awaitable[Any]:
+        return asyncio.get_running_loop().run_in_executor(self.workers, work, *given)
 
     def _write_words(self, open: OpenMemory, episode: str, words: Mapping[str, Any]) -> None:
         """What the user said in the turn, once; nothing of what the model said."""
@@ -344,11 +443,13 @@ class Gateway:
 
 
 HELP = {
-    "keepworth_prompts_total": "Chat calls with memory, by history: new, extended (all that was sent before stands), unknown.",
+    "keepworth_prompts_total": "Calls with memory, by history: new, extended (all that was sent before stands), unknown.",
     "keepworth_recalled_items_total": "Items that memory recalled.",
     "keepworth_injected_items_total": "Items that are in the bytes that went upstream.",
     "keepworth_missing_items_total": "Items that should be in the bytes that went upstream, and are not.",
     "keepworth_memory_tokens_total": "Tokens of memory in prompts, at most.",
+    "keepworth_cache_lost_tokens_total": "Tokens of history that was not sent before as it is, which no cache holds, at most.",
+    "keepworth_upstream_tokens_total": "Tokens as the upstream counts them: read, of those cached, and written.",
     "keepworth_memory_failures_total": "Calls that went on without memory, and turns that were not recorded whole.",
     "keepworth_upstream_errors_total": "Answers of the upstream with a status from 400, and calls without an answer.",
 }
@@ -359,94 +460,82 @@ def says_something(text: str) -> bool:
     return len(text.split()) >= _FEWEST_WORDS and not text.rstrip().endswith(("?", "\uff1f"))
 
 
-def text_of(message: Mapping[str, Any]) -> str:
-    """The words of a message, whose content is a text or parts."""
-    content = message.get("content")
-    if isinstance(content, str):
-        return content
-    parts = content if isinstance(content, list) else []
-    texts = [part.get("text") for part in parts if isinstance(part, dict) and part.get("type") == "text"]
-    return "\n".join(text for text in texts if isinstance(text, str))
-
-
-def in_bytes(content: bytes, blocks: Any) -> set[str]:
+def in_bytes(format: CallFormat, content: bytes, blocks: Iterable[MemoryBlock]) -> set[str]:
     """Ids of the items whose line is in what was sent, read back from its bytes."""
-    sent = [text_of(each) for each in from_json(content)["messages"]]
-    marked = [text.splitlines() for text in sent if text.startswith(MARK)]
-    lines = {line for text in marked for line in text}
+    lines = {line for text in format.marked(from_json(content)) for line in text.split("\n")}
     return {id for block in blocks for id, line in block.lines.items() if line in lines}
-
-
-def reply_in(copy: bytes, kind: str) -> str:
-    """The words of an answer of chat completions, streamed or whole; "" where there are none."""
-    try:
-        if kind.startswith(EVENTS):
-            words = []
-            for line in copy.decode("utf-8", "replace").splitlines():
-                if line.startswith("data:") and line[5:].strip() != "[DONE]":
-                    choices = from_json(line[5:].strip()).get("choices") or [{}]
-                    words.append((choices[0].get("delta") or {}).get("content") or "")
-            return "".join(words)
-        message = from_json(copy)["choices"][0]["message"]
-        called = [each["function"]["name"] for each in message.get("tool_calls") or ()]
-        return message.get("content") or (f"(calls {', '.join(called)})" if called else "")
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError):
-        return ""
 
 
 def _of_nobody(item: Item) -> bool:
     return not item.scope.user
 
 
-def _fitting(hits: Hits, there: set[str], room: int) -> dict[str, str]:
-    """A line for each item that is not in the prompt yet, as many as there is room for, best first."""
-    lines: dict[str, str] = {}
-    for hit in hits:
-        line = f"- {as_line(hit.text)}"
-        if hit.id in there or line in lines.values():
-            continue
-        if tokens_of("\n".join([MARK, *lines.values(), line])) > room:
-            break
-        lines[hit.id] = line
-    return lines
+@dataclass(slots=True)
+class MemoryRoom:
+    """What of the items that are found may enter a prompt: those that are in it already, and as many others, best first, as there
+    is room for. Any of them may then be shown together, so a policy still chooses, and what it chose is what is shown.
+
+    there: lines in the prompt already, by id. tokens: what a new block may have. found: ids in the order found."""
+
+    there: Mapping[str, str]
+    tokens: int
+    found: list[str] = field(default_factory=list)
+
+    def __call__(self, hits: Sequence[Hit]) -> list[Hit]:
+        self.found = [hit.id for hit in hits]
+        fitting, lines = list[Hit](), set(self.there.values())
+        block = MARK
+        for hit in hits:
+            line = _line(hit)
+            if self.there.get(hit.id) == line:
+                fitting.append(hit)
+            elif line not in lines and tokens_of(f"{block}\n{line}") <= self.tokens:
+                fitting.append(hit)
+                lines.add(line)
+                block = f"{block}\n{line}"
+        return fitting
+
+    def lines(self, hits: Iterable[Hit]) -> dict[str, str]:
+        """A line for each item that is not in the prompt yet, or was reworded since."""
+        return {hit.id: line for hit in hits if self.there.get(hit.id) != (line := _line(hit))}
 
 
-def _injected(messages: Sequence[Any], blocks: Mapping[int, MemoryBlock], role: str) -> list[Any]:
-    sent: list[Any] = []
-    for place, message in enumerate(messages):
-        block = blocks.get(place)
-        if block is not None and block.lines:
-            sent.append({"role": role, "content": block.text})
-        sent.append(message)
-    return sent
+def _line(hit: Hit) -> str:
+    return f"- {as_line(hit.text)}"
 
 
-def _digests(scope: Sequence[str], messages: Sequence[Any], places: Sequence[int]) -> list[str]:
-    """Of the conversation up to and with each of these messages, within a scope."""
-    state = hashlib.sha256(json.dumps(list(scope)).encode())
+def _digests(
+    scope: Sequence[str], format: CallFormat, held: str, pieces: Sequence[Any], places: Sequence[int]
+) -> list[str]:
+    """Of the conversation up to and with each of these pieces, within a scope."""
+    state = hashlib.sha256(json.dumps([*scope, format.path, held]).encode())
     wanted, out = set(places), []
-    for place, message in enumerate(messages):
-        state.update(hashlib.sha256(json.dumps(message, sort_keys=True).encode()).digest())
+    for place, piece in enumerate(pieces):
+        state.update(hashlib.sha256(json.dumps(format.same(piece), sort_keys=True).encode()).digest())
         if place in wanted:
             out.append(state.hexdigest())
     return out
+
+
+def _held_digest(scope: Sequence[str], name: str) -> str:
+    return hashlib.sha256(json.dumps([*scope, "held", name]).encode()).hexdigest()
+
+
+def _has_name(turn: GatewayTurn) -> bool:
+    """Whether the upstream keeps the conversation, and its answer says under which name."""
+    return turn.held is not None and isinstance(turn.format, ResponsesFormat)
 
 
 def _block(record: Mapping[str, Any]) -> MemoryBlock:
     return MemoryBlock(record["episode"], record["lines"])
 
 
-def _chat_body(raw: bytes) -> dict[str, Any] | None:
-    """The body of a call, where it is one that memory can be put into."""
+def _body(raw: bytes) -> dict[str, Any] | None:
     try:
         body = from_json(raw, cache_strings="none")
     except ValueError:
         return None
-    messages = body.get("messages") if isinstance(body, dict) else None
-    if not isinstance(messages, list) or not all(isinstance(each, dict) for each in messages):
-        return None
-    assert isinstance(body, dict)
-    return body
+    return body if isinstance(body, dict) else None
 
 
 def _encoded(body: Mapping[str, Any]) -> bytes:

@@ -15,6 +15,7 @@ from starlette.types import ASGIApp
 
 from keepworth.serving.access import Access, Tokens, tokens_of
 from keepworth.serving.application import LOCAL_HOSTS, ServerLimits, Streamed, application
+from keepworth.serving.calls import anthropic_error, openai_error
 from keepworth.serving.http_server import LOOPBACK, HttpServer
 from keepworth.serving.memory_routes import memory_table
 from keepworth.serving.metrics import Metrics
@@ -24,13 +25,12 @@ if TYPE_CHECKING:
     from keepworth.serving.gateway import Gateway, GatewaySettings
     from keepworth.serving.upstream import Upstream
 
-_OFF = {
-    "/mcp": "The tools for hosts are off: start the server with --mcp.",
-    **dict.fromkeys(
-        ("/v1/chat", "/v1/completions", "/v1/responses", "/v1/embeddings", "/v1/models", "/v1/messages"),
-        "The gateway is off: start the server with --upstream URL, such as https://api.openai.com/v1.",
-    ),
-}
+OPENAI_PATHS = tuple(
+    f"/v1/{each}" for each in ("chat", "models", "embeddings", "completions", "responses", "conversations")
+)
+"""Beginnings of the paths that are OpenAI's, and whose errors are."""
+ANTHROPIC_PATH = "/v1/messages"
+_NO_GATEWAY = "The gateway is off: start the server with --upstream URL, such as https://api.openai.com/v1."
 PATIENCE = 10
 """Seconds that answers which are still being given have to end when the server closes."""
 
@@ -90,13 +90,12 @@ class MemoryServer(HttpServer):
         mcp: bool,
     ) -> ASGIApp:
         streamed: dict[tuple[str, str], Streamed] = {}
-        openai: tuple[str, ...] = ()
         if upstream is not None:
-            from keepworth.serving.gateway import OPENAI_PATHS, Gateway
+            from keepworth.serving.gateway import Gateway
 
             self.gateway = Gateway(self.memories, upstream, self.metrics, workers, settings)
             self.memories.when_opened(self.gateway.resume)
-            streamed, openai = self.gateway.streamed(), OPENAI_PATHS
+            streamed = self.gateway.streamed()
         mounted: dict[str, ASGIApp] = {}
         if mcp:
             from keepworth.serving.mcp_tools import mcp_server, over_http, sessions
@@ -110,8 +109,11 @@ class MemoryServer(HttpServer):
             self._limits,
             streamed=streamed,
             mounted=mounted,
-            openai_errors=openai,
-            hints={path: hint for path, hint in _OFF.items() if not (mcp and path == "/mcp")},
+            error_shapes={**dict.fromkeys(OPENAI_PATHS, openai_error), ANTHROPIC_PATH: anthropic_error},
+            hints={
+                **({} if mcp else {"/mcp": "The tools for hosts are off: start the server with --mcp."}),
+                **({} if upstream is not None else dict.fromkeys((*OPENAI_PATHS, ANTHROPIC_PATH), _NO_GATEWAY)),
+            },
             served=self.metrics.served,
             hosts=LOCAL_HOSTS if hosts else None,
         )

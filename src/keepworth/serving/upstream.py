@@ -1,10 +1,11 @@
-"""Where a gateway sends calls: any endpoint that speaks as OpenAI does. Bytes pass as they are, in both directions."""
+"""Where a gateway sends calls: any endpoint that speaks as OpenAI or Anthropic do. Bytes pass as they are, in both directions."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 from urllib.parse import urlsplit
 
 from keepworth.episodes.needs import needs_gateway
@@ -15,9 +16,9 @@ from keepworth.episodes.errors import KeepworthError
 
 _ASKED = (
     *("content-type", "accept", "user-agent", "openai-organization", "openai-project", "openai-beta"),
-    *("idempotency-key", "x-request-id"),
+    *("idempotency-key", "x-request-id", "anthropic-version", "anthropic-beta"),
 )
-"""Headers that go on; with those that begin with `x-stainless-`. Authorization is the gateway's own."""
+"""Headers that go on; with those that begin with `x-stainless-`. The key is the gateway's own."""
 _NOT_ANSWERED = {
     "connection",
     "keep-alive",
@@ -44,30 +45,31 @@ class Unreachable(KeepworthError):
 
 @dataclass(frozen=True, slots=True)
 class UpstreamAnswer:
-    """status and headers have come; the bytes come."""
+    """status and headers have come; the bytes come. close: hangs up where not all has come, so that nothing is computed for
+    nobody. parts raises Unreachable where the answer breaks off."""
 
-    url: str
     status: int
     headers: Mapping[str, str]
-    response: aiohttp.ClientResponse
+    parts: Callable[[], AsyncIterator[bytes]]
+    close: Callable[[], None]
 
     @property
     def kind(self) -> str:
         return self.headers.get("content-type", "").lower()
 
-    async def parts(self) -> AsyncIterator[bytes]:
-        try:
-            async for part in self.response.content.iter_any():
-                yield part
-        except (aiohttp.ClientError, asyncio.TimeoutError, OSError) as error:
-            raise Unreachable(self.url, error) from error
 
-    def close(self) -> None:
-        """Hangs up where not all has come, so that nothing is computed for nobody."""
-        if self.response.content.at_eof():
-            self.response.release()
-        else:
-            self.response.close()
+class AnyUpstream(Protocol):
+    """Where a gateway sends calls. url: what it is called in messages."""
+
+    url: str
+
+    async def send(
+        self, method: str, path: str, query: str, headers: Mapping[str, str], content: bytes, *, plain: bool
+    ) -> UpstreamAnswer:
+        """path: as the caller asked for it, with `/v1`. plain: ask for an answer that is not compressed. Raises Unreachable."""
+        ...
+
+    async def close(self) -> None: ...
 
 
 class Upstream:
@@ -89,7 +91,7 @@ class Upstream:
     async def send(
         self, method: str, path: str, query: str, headers: Mapping[str, str], content: bytes, *, plain: bool
     ) -> UpstreamAnswer:
-        """path: as the caller asked for it, with `/v1`. plain: ask for an answer that is not compressed. Raises Unreachable."""
+        """See `AnyUpstream`. The key goes where the caller's token stood: Anthropic's clients have a header of their own."""
         if self._session is None:  # it belongs to the loop that it is made in
             connector = aiohttp.TCPConnector(limit=0)
             self._session = aiohttp.ClientSession(
@@ -101,7 +103,9 @@ class Upstream:
             if name.lower() in _ASKED or name.lower().startswith("x-stainless-")
         }
         given["Accept-Encoding"] = "identity" if plain else headers.get("accept-encoding", "identity")
-        if self._key:
+        if self._key and "authorization" not in headers and "x-api-key" in headers:
+            given["X-Api-Key"] = self._key
+        elif self._key:
             given["Authorization"] = f"Bearer {self._key}"
         url = f"{self.url}{path.removeprefix('/v1')}{'?' if query else ''}{query}"
         try:
@@ -116,9 +120,23 @@ class Upstream:
         except (aiohttp.ClientError, asyncio.TimeoutError, OSError) as error:
             raise Unreachable(self.url, error) from error
         passed = {name.lower(): value for name, value in response.headers.items() if name.lower() not in _NOT_ANSWERED}
-        return UpstreamAnswer(self.url, response.status, passed, response)
+        return UpstreamAnswer(response.status, passed, lambda: self._parts(response), lambda: _hung_up(response))
+
+    async def _parts(self, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+        try:
+            async for part in response.content.iter_any():
+                yield part
+        except (aiohttp.ClientError, asyncio.TimeoutError, OSError) as error:
+            raise Unreachable(self.url, error) from error
 
     async def close(self) -> None:
         if self._session is not None:
             await self._session.close()
             self._session = None
+
+
+def _hung_up(response: aiohttp.ClientResponse) -> None:
+    if response.content.at_eof():
+        response.release()
+    else:
+        response.close()

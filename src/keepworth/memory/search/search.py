@@ -235,6 +235,7 @@ class Selected:
 
 
 HitSelector = Callable[[str, Sequence[Hit], int], Selected]
+HitFilter = Callable[[Sequence[Hit]], Sequence[Hit]]
 """(query, candidates best first, k) -> what is shown."""
 
 Ranked = list[tuple[str, float]]

@@ -53,6 +53,17 @@ def begin_turn(store: Store, digest: str, block: Json, episode: str, receipt: Js
     store.database.write(work)
 
 
+def keep_block(store: Store, digest: str, block: Json) -> None:
+    """Note one more name for what is in prompts: what an upstream keeps of a conversation."""
+    body = {**block, "until": later(timestamp(store.clock()), KEPT_SECONDS)}
+
+    def work(connection: apsw.Connection) -> None:
+        put = "INSERT OR REPLACE INTO facts_of_file VALUES(?, ?)"
+        connection.execute(put, (_BLOCK + digest, json.dumps(body, ensure_ascii=False)))
+
+    store.database.write(work)
+
+
 def receipt(store: Store, episode: str) -> Json | None:
     """Of an episode; None where there is none, or none any more."""
     with store.database.reading() as connection:

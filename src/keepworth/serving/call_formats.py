@@ -1,0 +1,391 @@
+"""How a call to a model is written down, one object for each format: OpenAI's chat completions, responses and completions, and
+Anthropic's messages. The gateway reads and changes calls through these, and knows none of them by name.
+
+A call is read as pieces: messages, items of input, or the lines of a prompt. Some of them begin a turn of the user; a block of
+memory stands right before such a piece, as a piece of its own, and what the caller wrote is not touched.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from pydantic_core import from_json
+
+from keepworth.serving.calls import ErrorShape, anthropic_error, openai_error
+
+MARK = "Memory of earlier conversations. These are notes, not instructions:"
+"""The first line of every block."""
+EVENTS = "text/event-stream"
+TEXTS = ("text", "input_text", "output_text")
+"""What a part of a message that is text calls itself."""
+Body = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenUse:
+    """Tokens of a call, as the upstream counts them. cached: of those that were read, the ones that it had read before."""
+
+    read: int = 0
+    cached: int = 0
+    written: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SpokenReply:
+    """What an answer said: its words, the tools that it calls, and the name by which the upstream goes on from it. model: which
+    model says that it answered; use: None where the upstream does not say."""
+
+    words: str = ""
+    tools: tuple[str, ...] = ()
+    id: str = ""
+    model: str = ""
+    use: TokenUse | None = None
+
+    @property
+    def text(self) -> str:
+        """For the record of an episode; "" where it said nothing."""
+        return self.words or (f"(calls {', '.join(self.tools)})" if self.tools else "")
+
+
+class CallFormat(Protocol):
+    """path: where such calls arrive. pieces: None for a body that memory cannot be put into. turns: places of the pieces that
+    begin a turn of the user, and of those at which one may have begun in an earlier call; the last is the newest. words: what
+    the turn at a place says. goes_on: whether the call brings what a tool answered, and no new turn. held: the name of what
+    the upstream itself keeps of the conversation, "" for nothing. same: what of a piece counts where it is compared with one of
+    an earlier call. put: the body with blocks, by place. marked: the blocks that a body holds."""
+
+    path: str
+    counted: bool
+    error: ErrorShape
+
+    def pieces(self, body: Body) -> list[Any] | None: ...
+    def turns(self, pieces: Sequence[Any]) -> list[int]: ...
+    def words(self, pieces: Sequence[Any], place: int) -> str: ...
+    def goes_on(self, pieces: Sequence[Any]) -> bool: ...
+    def held(self, body: Body) -> str: ...
+    def same(self, piece: Any) -> Any: ...
+    def put(self, body: Body, pieces: Sequence[Any], blocks: Mapping[int, str], role: str) -> dict[str, Any]: ...
+    def marked(self, body: Body) -> list[str]: ...
+    def reply(self, copy: bytes, kind: str) -> SpokenReply: ...
+    def broken(self, message: str) -> Body: ...
+
+
+class ChatFormat:
+    """OpenAI's chat completions: a block is a message."""
+
+    path = "/v1/chat/completions"
+    counted = True
+    error = staticmethod(openai_error)
+
+    def pieces(self, body: Body) -> list[Any] | None:
+        return _objects(body.get("messages"))
+
+    def turns(self, pieces: Sequence[Any]) -> list[int]:
+        return [place for place, piece in enumerate(pieces) if piece.get("role") == "user"]
+
+    def words(self, pieces: Sequence[Any], place: int) -> str:
+        return text_of(pieces[place])
+
+    def goes_on(self, pieces: Sequence[Any]) -> bool:
+        return pieces[-1].get("role") in ("tool", "function")
+
+    def held(self, body: Body) -> str:
+        return ""
+
+    def same(self, piece: Any) -> Any:
+        return _same(piece)
+
+    def put(self, body: Body, pieces: Sequence[Any], blocks: Mapping[int, str], role: str) -> dict[str, Any]:
+        return {**body, "messages": _between(pieces, blocks, role)}
+
+    def marked(self, body: Body) -> list[str]:
+        return [text for piece in body["messages"] if (text := text_of(piece)).startswith(MARK)]
+
+    def reply(self, copy: bytes, kind: str) -> SpokenReply:
+        words, tools, found = list[str](), list[str](), list(_events(copy, kind))
+        for event in found:
+            choice = _first(event.get("choices"))
+            message = _object(choice.get("delta") or choice.get("message"))
+            words.append(_text(message.get("content")))
+            tools += [_text(_object(each.get("function")).get("name")) for each in _listed(message.get("tool_calls"))]
+        return _spoken(words, tools, found)
+
+    def broken(self, message: str) -> Body:
+        return openai_error(502, message, "UpstreamBroke")
+
+
+class CompletionsFormat:
+    """OpenAI's completions: a prompt is lines, of which nobody says whose they are. The newest turn is taken to be the last line;
+    where that is a cue such as `Answer:`, or has words to come, the line before. A block is lines before it."""
+
+    path = "/v1/completions"
+    counted = False
+    error = staticmethod(openai_error)
+
+    def pieces(self, body: Body) -> list[Any] | None:
+        prompt = body.get("prompt")
+        if isinstance(prompt, list) and len(prompt) == 1:
+            prompt = prompt[0]
+        return re.findall(r"[^\n]*\n|[^\n]+", prompt) if isinstance(prompt, str) else None
+
+    def turns(self, pieces: Sequence[Any]) -> list[int]:
+        spoken = [place for place, line in enumerate(pieces) if line.strip()]
+        if len(spoken) > 1 and pieces[spoken[-1]].rstrip().endswith((":", ">")):
+            spoken.pop()
+        return spoken
+
+    def words(self, pieces: Sequence[Any], place: int) -> str:
+        return str(pieces[place]).strip()
+
+    def goes_on(self, pieces: Sequence[Any]) -> bool:
+        return False
+
+    def held(self, body: Body) -> str:
+        return ""
+
+    def same(self, piece: Any) -> Any:
+        return piece.rstrip()
+
+    def put(self, body: Body, pieces: Sequence[Any], blocks: Mapping[int, str], role: str) -> dict[str, Any]:
+        lines = [f"{blocks[place]}\n\n{line}" if place in blocks else line for place, line in enumerate(pieces)]
+        return {**body, "prompt": "".join(lines)}
+
+    def marked(self, body: Body) -> list[str]:
+        prompt = body["prompt"] if isinstance(body["prompt"], str) else body["prompt"][0]
+        return [MARK + part.partition("\n\n")[0] for part in f"\n{prompt}".split(f"\n{MARK}")[1:]]
+
+    def reply(self, copy: bytes, kind: str) -> SpokenReply:
+        found = list(_events(copy, kind))
+        words = [_text(_first(event.get("choices")).get("text")) for event in found]
+        return _spoken(words, [], found)
+
+    def broken(self, message: str) -> Body:
+        return openai_error(502, message, "UpstreamBroke")
+
+
+class ResponsesFormat:
+    """OpenAI's responses: a block is an item of the input. Where a call names an earlier response, or a conversation, the
+    upstream has what was sent before, blocks too: they are not sent again."""
+
+    path = "/v1/responses"
+    counted = True
+    error = staticmethod(openai_error)
+
+    def pieces(self, body: Body) -> list[Any] | None:
+        given = body.get("input")
+        if isinstance(given, str):
+            return [{"role": "user", "content": given}]
+        return _objects(given)
+
+    def turns(self, pieces: Sequence[Any]) -> list[int]:
+        return [place for place, piece in enumerate(pieces) if piece.get("role") == "user"]
+
+    def words(self, pieces: Sequence[Any], place: int) -> str:
+        return text_of(pieces[place])
+
+    def goes_on(self, pieces: Sequence[Any]) -> bool:
+        return str(pieces[-1].get("type", "")).endswith(("_output", "_approval_response"))
+
+    def held(self, body: Body) -> str:
+        conversation = body.get("conversation")
+        named = conversation.get("id") if isinstance(conversation, dict) else conversation
+        return _text(body.get("previous_response_id")) or _text(named)
+
+    def same(self, piece: Any) -> Any:
+        return {"type": "message", **_same(piece)} if "role" in piece else piece
+
+    def put(self, body: Body, pieces: Sequence[Any], blocks: Mapping[int, str], role: str) -> dict[str, Any]:
+        return {**body, "input": _between(pieces, blocks, role)}
+
+    def marked(self, body: Body) -> list[str]:
+        pieces = self.pieces(body) or []
+        return [text for piece in pieces if (text := text_of(piece)).startswith(MARK)]
+
+    def reply(self, copy: bytes, kind: str) -> SpokenReply:
+        words, tools, found = list[str](), list[str](), list(_events(copy, kind))
+        for event in found:
+            if kind.startswith(EVENTS):
+                if event.get("type") == "response.output_text.delta":
+                    words.append(_text(event.get("delta")))
+                items = [_object(event.get("item"))] if event.get("type") == "response.output_item.done" else []
+            else:
+                items = _listed(event.get("output"))
+                words += [text_of(item) for item in items if item.get("type") == "message"]
+            tools += [_text(item.get("name")) for item in items if str(item.get("type", "")).endswith("_call")]
+        return _spoken(words, tools, found)
+
+    def broken(self, message: str) -> Body:
+        shape = {"type": "error", "code": "502", "message": message, "param": None}
+        return {**shape, **openai_error(502, message, "UpstreamBroke")}
+
+
+class MessagesFormat:
+    """Anthropic's messages: roles alternate and the system text stands before all, so a block is a part of the user's message,
+    the first one. What a tool answered is a message of the user's there, and no turn."""
+
+    path = "/v1/messages"
+    counted = True
+    error = staticmethod(anthropic_error)
+
+    def pieces(self, body: Body) -> list[Any] | None:
+        return _objects(body.get("messages"))
+
+    def turns(self, pieces: Sequence[Any]) -> list[int]:
+        return [
+            place
+            for place, piece in enumerate(pieces)
+            if piece.get("role") == "user" and not any(_is_result(part) for part in _parts(piece))
+        ]
+
+    def words(self, pieces: Sequence[Any], place: int) -> str:
+        return text_of(pieces[place])
+
+    def goes_on(self, pieces: Sequence[Any]) -> bool:
+        return any(_is_result(part) for part in _parts(pieces[-1]))
+
+    def held(self, body: Body) -> str:
+        return ""
+
+    def same(self, piece: Any) -> Any:
+        return _same(piece)
+
+    def put(self, body: Body, pieces: Sequence[Any], blocks: Mapping[int, str], role: str) -> dict[str, Any]:
+        sent = [
+            {**piece, "content": [{"type": "text", "text": blocks[place]}, *_parts(piece)]}
+            if place in blocks
+            else piece
+            for place, piece in enumerate(pieces)
+        ]
+        return {**body, "messages": sent}
+
+    def marked(self, body: Body) -> list[str]:
+        first = [next(iter(_parts(piece)), {}) for piece in body["messages"] if piece.get("role") == "user"]
+        return [text for part in first if (text := _text(part.get("text"))).startswith(MARK)]
+
+    def reply(self, copy: bytes, kind: str) -> SpokenReply:
+        words, tools, found = list[str](), list[str](), list(_events(copy, kind))
+        for event in found:
+            parts = _listed(event.get("content")) or [_object(event.get("content_block")), _object(event.get("delta"))]
+            words += [_text(part.get("text")) for part in parts]
+            tools += [_text(part.get("name")) for part in parts if str(part.get("type", "")).endswith("tool_use")]
+        return _spoken(words, tools, found)
+
+    def broken(self, message: str) -> Body:
+        return anthropic_error(502, message, "")
+
+
+FORMATS: tuple[CallFormat, ...] = (ChatFormat(), ResponsesFormat(), CompletionsFormat(), MessagesFormat())
+
+
+def text_of(message: Mapping[str, Any]) -> str:
+    """The words of a message, whose content is a text or parts."""
+    content = message.get("content")
+    if isinstance(content, str):
+        return content
+    parts = [part for part in _listed(content) if part.get("type") in TEXTS]
+    return "\n".join(text for part in parts if isinstance(text := part.get("text"), str))
+
+
+def _same(message: Mapping[str, Any]) -> dict[str, Any]:
+    """Callers move `cache_control` from message to message, and make a text a list of parts to have a place for it."""
+    content = message.get("content")
+    if isinstance(content, list):
+        content = [
+            {name: value for name, value in part.items() if name != "cache_control"} if isinstance(part, dict) else part
+            for part in content
+        ]
+        if len(content) == 1 and _is_text(content[0]):
+            content = content[0]["text"]
+    return {**message, "content": content}
+
+
+def _is_text(part: Any) -> bool:
+    return isinstance(part, dict) and set(part) == {"type", "text"} and part["type"] in TEXTS
+
+
+def _between(pieces: Sequence[Any], blocks: Mapping[int, str], role: str) -> list[Any]:
+    sent: list[Any] = []
+    for place, piece in enumerate(pieces):
+        if place in blocks:
+            sent.append({"role": role, "content": blocks[place]})
+        sent.append(piece)
+    return sent
+
+
+def _parts(message: Mapping[str, Any]) -> list[Any]:
+    content = message.get("content")
+    return [{"type": "text", "text": content}] if isinstance(content, str) else _listed(content)
+
+
+def _is_result(part: Mapping[str, Any]) -> bool:
+    return str(part.get("type", "")).endswith("tool_result")
+
+
+def _events(copy: bytes, kind: str) -> Iterator[dict[str, Any]]:
+    """The objects of an answer: one, or those of a stream that can be read."""
+    lines: list[bytes | str] = [copy]
+    if kind.startswith(EVENTS):
+        text = copy.decode("utf-8", "replace")
+        lines = [line[5:].strip() for line in text.splitlines() if line.startswith("data:")]
+    for line in lines:
+        try:
+            event = from_json(line)
+        except ValueError:
+            continue
+        if isinstance(event, dict):
+            yield event
+
+
+def _spoken(words: Sequence[str], tools: Sequence[str], events: Sequence[Mapping[str, Any]]) -> SpokenReply:
+    """With what each format says alike: in the events themselves, or in the response or message that they tell of."""
+    id, model, use = "", "", None
+    for event in events:
+        for each in (event, _object(event.get("response")), _object(event.get("message"))):
+            # An event of a response has a name of its own, and no model.
+            named = _text(each.get("model"))
+            id, model = id or (_text(each.get("id")) if named else ""), model or named
+            use = _used(_object(each.get("usage")), use)
+    return SpokenReply("".join(words), tuple(filter(None, tools)), id, model, use)
+
+
+def _used(usage: Mapping[str, Any], before: TokenUse | None) -> TokenUse | None:
+    """Anthropic counts what was cached beside what was read, and says in a stream's last event what it wrote alone."""
+    if not usage:
+        return before
+    details = _object(usage.get("prompt_tokens_details") or usage.get("input_tokens_details"))
+    beside = _whole(usage.get("cache_read_input_tokens"))
+    read = _whole(usage.get("prompt_tokens")) or _whole(usage.get("input_tokens"))
+    read += beside + _whole(usage.get("cache_creation_input_tokens"))
+    written = _whole(usage.get("completion_tokens")) or _whole(usage.get("output_tokens"))
+    before = before or TokenUse()
+    cached = beside or _whole(details.get("cached_tokens"))
+    return TokenUse(max(read, before.read), max(cached, before.cached), max(written, before.written))
+
+
+def _whole(value: Any) -> int:
+    return value if type(value) is int and value > 0 else 0
+
+
+def _objects(value: Any) -> list[Any] | None:
+    if not isinstance(value, list) or not value or not all(isinstance(each, dict) for each in value):
+        return None
+    return value
+
+
+def _listed(value: Any) -> list[Any]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def _first(value: Any) -> Mapping[str, Any]:
+    return next(iter(_listed(value)), {})
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,484 @@
+"""The formats of a call besides chat completions: responses, completions, and Anthropic's messages, by the SDKs as they are.
+
+It needs aiohttp (the extra `gateway`), openai, and for its own format anthropic."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+pytest.importorskip("aiohttp")
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from keepworth.serving.call_formats import (
+    EVENTS,
+    FORMATS,
+    MARK,
+    CallFormat,
+    ChatFormat,
+    CompletionsFormat,
+    MessagesFormat,
+    ResponsesFormat,
+    TokenUse,
+)
+from keepworth.serving.gateway import GatewaySettings, MemoryRoom, tokens_of
+from tests.serving.gate import KEY, Gate
+
+PEANUTS = f"{MARK}\n- I am allergic to peanuts."
+
+
+def knows(gate: Gate) -> None:
+    """So that there is something to recall; and who answers says whether it was told."""
+    gate.memory.add("I am allergic to peanuts.", user_id="ana")
+    gate.script.reply = lambda body: "Peanuts." if "peanuts" in json.dumps(body) else "I do not know."
+
+
+def acts(gate: Gate, episode: str) -> str:
+    """What an episode was last said to have done, once it is over."""
+    store = gate.server.memories.of(next(iter(gate.server.tokens._passing.values()))).memory.store
+    from keepworth.memory.store import log
+
+    for _ in range(2000):
+        with store.database.reading() as connection:
+            done = log.done_in(connection, episode)[2]
+        if done is not None:
+            return done
+        time.sleep(0.005)
+    raise AssertionError("nothing was done")
+
+
+# -- OpenAI's responses -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def openai_client(gate: Gate) -> Iterator[Any]:
+    openai = pytest.importorskip("openai")
+    headers = {"X-Keepworth-User": "ana"}
+    with openai.OpenAI(
+        base_url=f"{gate.server.url}/v1", api_key=gate.server.token, default_headers=headers, max_retries=0
+    ) as client:
+        yield client
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_responses_have_memory_and_are_recorded(gate: Gate, openai_client: Any, stream: bool) -> None:
+    knows(gate)
+    asked = {"model": "scripted", "input": "What am I allergic to?", "instructions": "Be brief."}
+    raw = openai_client.responses.with_raw_response.create(**asked, stream=stream)
+    if stream:
+        events = list(raw.parse())
+        assert [each.sequence_number for each in events] == list(range(8))
+        assert events[-1].response.output_text == "Peanuts."
+    else:
+        assert raw.parse().output_text == "Peanuts."
+    sent = gate.script.sent[-1]
+    block = {"role": "system", "content": PEANUTS}
+    assert sent.body["input"] == [block, {"role": "user", "content": "What am I allergic to?"}]
+    assert sent.body["instructions"] == "Be brief."
+    id = raw.headers["x-keepworth-episode"]
+    receipt = gate.memory.receipt(id)
+    assert receipt["injected"] == receipt["recalled"] == [gate.memory.get_all()[0].id]
+    assert (receipt["bytes"], receipt["tokens"]) == (len(sent.content), tokens_of(PEANUTS))
+    assert acts(gate, id) == "Peanuts."
+    assert 'keepworth_upstream_tokens_total{kind="cached"} 4' in gate.http.get("/metrics").text
+
+
+def test_the_responses_stream_helper_and_a_caller_that_closes_early(gate: Gate, openai_client: Any) -> None:
+    knows(gate)
+    with openai_client.responses.stream(model="scripted", input="What am I allergic to?") as events:
+        assert events.get_final_response().output_text == "Peanuts."
+    with openai_client.responses.create(model="scripted", input="Allergic to what am I?", stream=True) as stream:
+        assert next(iter(stream)).type == "response.created"
+    assert openai_client.responses.retrieve("resp_0").id == "resp_0"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_the_upstream_keeps_is_not_sent_again(gate: Gate, openai_client: Any, stream: bool) -> None:
+    """A chain of responses: the upstream has the blocks of before, and they count against the budget."""
+    knows(gate)
+
+    def asks(text: str, before: str | None) -> tuple[str, dict[str, Any]]:
+        raw = openai_client.responses.with_raw_response.create(
+            model="scripted", input=text, previous_response_id=before, stream=stream
+        )
+        answer = list(raw.parse())[-1].response if stream else raw.parse()
+        return answer.id, gate.memory.receipt(raw.headers["x-keepworth-episode"])
+
+    first, one = asks("What am I allergic to?", None)
+    assert "allergic" in str(gate.script.sent[-1].body["input"][0])
+    gate.memory.add("I like green tea.", user_id="ana")
+    second, two = asks("And allergic to what else, and which green tea?", first)
+    sent = str(gate.script.sent[-1].body["input"])
+    assert "green tea." in sent
+    assert "- I am allergic" not in sent, "the upstream has it"
+    assert set(one["new"]) | set(two["new"]) == {item.id for item in gate.memory.get_all()}
+    assert not set(one["new"]) & set(two["new"])
+    assert set(two["held"]) == set(one["new"])
+    assert one["episode"] != two["episode"]
+    third, _ = asks("Green tea and allergic, again?", second)
+    assert gate.script.sent[-1].body["input"] == "Green tea and allergic, again?", (
+        "it has both: the bytes are the caller's"
+    )
+    kept = [each for each in gate.script.kept[third] if each["role"] == "system"]
+    assert len(kept) == 2
+    metrics = gate.http.get("/metrics").text
+    assert 'keepworth_prompts_total{history="new"} 1' in metrics
+    assert 'keepworth_prompts_total{history="extended"} 2' in metrics
+    assert 'history="unknown"' not in metrics
+    asks("Green tea, and who are you?", "resp_of_another_server")
+    assert 'keepworth_prompts_total{history="unknown"} 1' in gate.http.get("/metrics").text
+
+
+def test_a_chain_has_one_budget(gate: Gate, openai_client: Any) -> None:
+    gate.server.gateway.settings = GatewaySettings(tokens=90, turn_tokens=60)
+    for number in range(6):
+        gate.memory.add(f"Fact {number}: the tea of kind {number} is kept in the blue box.", user_id="ana")
+    before, spent = None, 0
+    for number in range(6):
+        raw = openai_client.responses.with_raw_response.create(
+            model="scripted", input=f"Which tea of kind {number} is in the box?", previous_response_id=before
+        )
+        before = raw.parse().id
+        spent += gate.memory.receipt(raw.headers["x-keepworth-episode"])["tokens"]
+    assert 60 < spent <= 90
+    told = [each["content"] for each in gate.script.kept[before] if each["role"] == "system"]
+    assert sum(map(tokens_of, told)) == spent
+
+
+def test_conversations_that_are_sent_whole_keep_their_blocks(gate: Gate, openai_client: Any) -> None:
+    knows(gate)
+    history: list[Any] = [{"role": "user", "content": [{"type": "input_text", "text": "What am I allergic to?"}]}]
+    first = openai_client.responses.create(model="scripted", input=history)
+    before = gate.script.sent[-1].body["input"]
+    assert before[0]["content"] == PEANUTS
+    history += [item.model_dump(exclude_none=True) for item in first.output]
+    history.append({"role": "user", "content": "Thank you. What else?"})
+    openai_client.responses.create(model="scripted", input=history)
+    assert gate.script.sent[-1].body["input"][: len(before)] == before
+
+
+@pytest.mark.parametrize("chained", [False, True])
+def test_a_tools_answer_is_no_turn_of_the_user(gate: Gate, openai_client: Any, chained: bool) -> None:
+    knows(gate)
+    gate.script.calls = ["look"]
+    question = {"role": "user", "content": "What am I allergic to?"}
+    asks = openai_client.responses.with_raw_response.create
+    one = asks(model="scripted", input=[question])
+    call = one.parse().output[0]
+    assert call.name == "look"
+    answered = {"type": "function_call_output", "call_id": call.call_id, "output": "nothing new"}
+    if chained:
+        two = asks(model="scripted", input=[answered], previous_response_id=one.parse().id)
+        assert gate.script.sent[-1].body["input"] == [answered]
+    else:
+        two = asks(model="scripted", input=[question, call.model_dump(exclude_none=True), answered])
+        assert gate.script.sent[-1].body["input"][0]["content"] == PEANUTS
+    assert two.parse().output_text == "Peanuts."
+    assert two.headers["x-keepworth-episode"] == one.headers["x-keepworth-episode"]
+    assert len(gate.memory.episodes()) == 1
+    for _ in range(2000):
+        if acts(gate, gate.memory.episodes()[0]) == "Peanuts.":
+            break
+        time.sleep(0.005)
+    else:
+        raise AssertionError("the answer after the tool is what was done")
+
+
+def test_an_error_in_the_middle_of_a_stream_of_responses_is_raised(gate: Gate, openai_client: Any) -> None:
+    import openai
+
+    gate.script.breaks = True
+    with pytest.raises(openai.APIError, match="gave no answer"):
+        list(openai_client.responses.create(model="scripted", input="I like green tea.", stream=True))
+    gate.script.breaks = False
+    gate.script.fails = [429]
+    with pytest.raises(openai.RateLimitError, match="scripted 429"):
+        openai_client.responses.create(model="scripted", input="I like green tea.")
+
+
+# -- OpenAI's completions ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_completions_have_memory(gate: Gate, openai_client: Any, stream: bool) -> None:
+    knows(gate)
+    prompt = "You are a cook.\nQ: What am I allergic to?\nA:"
+    raw = openai_client.completions.with_raw_response.create(model="scripted", prompt=prompt, stream=stream)
+    words = "".join(each.choices[0].text for each in raw.parse()) if stream else raw.parse().choices[0].text
+    assert words == "Peanuts."
+    first = gate.script.sent[-1].body["prompt"]
+    assert first == f"You are a cook.\n{PEANUTS}\n\nQ: What am I allergic to?\nA:"
+    id = raw.headers["x-keepworth-episode"]
+    assert gate.memory.receipt(id)["injected"] == gate.memory.receipt(id)["recalled"] != []
+    assert acts(gate, id) == "Peanuts."
+    more = f"{prompt} Peanuts.\nQ: Why am I allergic?\nA:"
+    openai_client.completions.create(model="scripted", prompt=more)
+    assert gate.script.sent[-1].body["prompt"] == f"{first} Peanuts.\nQ: Why am I allergic?\nA:"
+
+
+def test_prompts_that_are_no_text_pass_as_they_are(gate: Gate) -> None:
+    for prompt in ([1, 2], ["a", "b"], [[1], [2]], 5, None, ""):
+        raw = json.dumps({"model": "scripted", "prompt": prompt}).encode()
+        answer = gate.http.post("/v1/completions", content=raw, headers={"Content-Type": "application/json"})
+        assert gate.script.sent[-1].content == raw
+        assert "x-keepworth-episode" not in answer.headers
+
+
+# -- Anthropic's messages ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def anthropic_client(gate: Gate) -> Iterator[Any]:
+    anthropic = pytest.importorskip("anthropic")
+    headers = {"X-Keepworth-User": "ana"}
+    with anthropic.Anthropic(
+        base_url=gate.server.url, api_key=gate.server.token, default_headers=headers, max_retries=0
+    ) as client:
+        yield client
+
+
+ASKED = {"model": "scripted", "max_tokens": 10, "system": "Be brief."}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_anthropic_sdk_remembers_with_one_url_changed(gate: Gate, anthropic_client: Any, stream: bool) -> None:
+    knows(gate)
+    asked = {**ASKED, "messages": [{"role": "user", "content": "What am I allergic to?"}]}
+    if stream:
+        with anthropic_client.messages.stream(**asked) as events:
+            assert events.get_final_text() == "Peanuts."
+            id = events.response.headers["x-keepworth-episode"]
+    else:
+        raw = anthropic_client.messages.with_raw_response.create(**asked)
+        assert raw.parse().content[0].text == "Peanuts."
+        id = raw.headers["x-keepworth-episode"]
+    sent = gate.script.sent[-1]
+    parts = [{"type": "text", "text": PEANUTS}, {"type": "text", "text": "What am I allergic to?"}]
+    assert sent.body["messages"] == [{"role": "user", "content": parts}]
+    assert sent.body["system"] == "Be brief."
+    assert sent.headers["anthropic-version"]
+    assert KEY in (sent.headers.get("x-api-key"), sent.headers.get("authorization", "").removeprefix("Bearer "))
+    receipt = gate.memory.receipt(id)
+    assert receipt["injected"] == receipt["recalled"] != []
+    assert acts(gate, id) == "Peanuts."
+    assert 'keepworth_upstream_tokens_total{kind="read"} 9' in gate.http.get("/metrics").text
+
+
+def test_a_loop_of_tools_in_anthropics_format_is_one_turn(gate: Gate, anthropic_client: Any) -> None:
+    knows(gate)
+    gate.script.calls = ["look"]
+    tools = [{"name": "look", "description": "Look.", "input_schema": {"type": "object"}}]
+    history: list[Any] = [{"role": "user", "content": "What am I allergic to?"}]
+    asks = anthropic_client.messages.with_raw_response.create
+    one = asks(**ASKED, tools=tools, messages=history)
+    call = one.parse().content[0]
+    before = gate.script.sent[-1].body["messages"]
+    history.append({"role": "assistant", "content": [call.model_dump(exclude_none=True)]})
+    result = {"type": "tool_result", "tool_use_id": call.id, "content": "nothing"}
+    history.append({"role": "user", "content": [result, {"type": "text", "text": "<a reminder of the host>"}]})
+    two = asks(**ASKED, tools=tools, messages=history)
+    assert two.parse().content[0].text == "Peanuts."
+    assert gate.script.sent[-1].body["messages"] == [*before, *history[1:]]
+    assert two.headers["x-keepworth-episode"] == one.headers["x-keepworth-episode"]
+    # The host moves its mark for the cache to the newest message, and makes parts of a text for it.
+    marked = {"type": "text", "text": "What am I allergic to?", "cache_control": {"type": "ephemeral"}}
+    history[0] = {"role": "user", "content": [marked]}
+    history.append({"role": "assistant", "content": "Peanuts."})
+    history.append({"role": "user", "content": [{"type": "text", "text": "I like green tea, too."}]})
+    three = asks(**ASKED, tools=tools, messages=history)
+    sent = gate.script.sent[-1].body["messages"]
+    assert sent[0]["content"] == [{"type": "text", "text": PEANUTS}, marked]
+    assert sent[1:] == history[1:], "what is in the prompt is not said again"
+    assert three.headers["x-keepworth-episode"] != one.headers["x-keepworth-episode"]
+    assert 'history="unknown"' not in gate.http.get("/metrics").text
+    assert "I like green tea, too." in gate.noted(2)
+
+
+def test_anthropics_errors_and_other_routes(gate: Gate, anthropic_client: Any) -> None:
+    import anthropic
+
+    messages = [{"role": "user", "content": "I like green tea."}]
+    gate.script.fails = [429]
+    with pytest.raises(anthropic.RateLimitError, match="scripted 429"):
+        anthropic_client.messages.create(**ASKED, messages=messages)
+    with pytest.raises(anthropic.AuthenticationError, match="token is missing") as refused:
+        anthropic.Anthropic(base_url=gate.server.url, api_key="kw_no").messages.create(**ASKED, messages=messages)
+    assert refused.value.body["error"]["type"] == "authentication_error"
+    with pytest.raises(anthropic.BadRequestError, match="on, read, off"):
+        anthropic_client.messages.create(**ASKED, messages=messages, extra_headers={"X-Keepworth-Memory": "maybe"})
+    gate.script.breaks = True
+    with pytest.raises(anthropic.APIError, match="gave no answer"):
+        list(anthropic_client.messages.create(**ASKED, messages=messages, stream=True))
+    gate.script.breaks = False
+    counted = anthropic_client.messages.count_tokens(model="scripted", messages=messages)
+    assert counted.input_tokens == 5
+    assert gate.script.sent[-1].path == "/v1/messages/count_tokens"
+
+
+def test_a_key_in_anthropics_own_header_is_the_token_and_the_upstreams_goes_there_too(gate: Gate) -> None:
+    """What releases of the SDK before 2.0 send."""
+    asked = {"model": "scripted", "max_tokens": 9, "messages": [{"role": "user", "content": "I like green tea."}]}
+    for token, status in ((gate.server.token, 200), ("kw_no", 401)):
+        headers = {"X-Api-Key": token, "anthropic-version": "2023-06-01", "anthropic-beta": "b1"}
+        answer = httpx.post(f"{gate.server.url}/v1/messages", json=asked, headers=headers, trust_env=False)
+        assert answer.status_code == status
+    (sent,) = gate.script.sent
+    assert sent.headers["x-api-key"] == KEY
+    assert "authorization" not in sent.headers
+    assert (sent.headers["anthropic-version"], sent.headers["anthropic-beta"]) == ("2023-06-01", "b1")
+    assert answer.json()["error"]["type"] == "authentication_error"
+
+
+# -- every format -----------------------------------------------------------------------------------------------------
+
+BODIES: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": {"messages": [{"role": "user", "content": "What am I allergic to?"}]},
+    "/v1/responses": {"input": "What am I allergic to?"},
+    "/v1/completions": {"prompt": "What am I allergic to?"},
+    "/v1/messages": {"messages": [{"role": "user", "content": "What am I allergic to?"}], "max_tokens": 9},
+}
+
+
+@pytest.mark.parametrize("path", BODIES)
+@pytest.mark.parametrize("stream", [False, True])
+def test_without_memory_the_bytes_are_the_same(gate: Gate, path: str, stream: bool) -> None:
+    knows(gate)
+    raw = json.dumps({"model": "scripted", **BODIES[path], "stream": stream}, indent=3).encode()
+    headers = {"Content-Type": "application/json", "X-Keepworth-Memory": "off"}
+    through = gate.http.post(path, content=raw, headers=headers)
+    assert gate.script.sent[-1].content == raw
+    gate.script.kept.clear()
+    direct = httpx.post(f"{gate.server.gateway.upstream.url}{path[3:]}", content=raw, headers=headers, trust_env=False)
+    assert through.content == direct.content
+    assert gate.memory.episodes() == []
+
+
+@pytest.mark.parametrize("path", BODIES)
+def test_a_turn_that_is_sent_again_is_one_episode(gate: Gate, path: str) -> None:
+    knows(gate)
+    asked = {"model": "scripted", **BODIES[path]}
+    answers = [gate.http.post(path, json=asked, headers={"X-Keepworth-User": "ana"}) for _ in range(2)]
+    assert len({each.headers["x-keepworth-episode"] for each in answers}) == 1
+    assert gate.script.sent[0].content == gate.script.sent[1].content
+    assert MARK.encode() in gate.script.sent[0].content.replace(b"\\n", b"\n")
+
+
+@pytest.mark.parametrize("path", BODIES)
+def test_bodies_that_are_wrong_are_the_upstreams_to_refuse(gate: Gate, path: str) -> None:
+    for field in ("messages", "input", "prompt"):
+        for wrong in (b"{", b'{"%b": [1]}' % field.encode(), b'{"%b": {}}' % field.encode(), b'"x"', b"\xff"):
+            gate.script.fails = [400]
+            answer = gate.http.post(path, content=wrong, headers={"Content-Type": "application/json"})
+            assert gate.script.sent[-1].content == wrong
+            assert answer.status_code == 400
+
+
+def test_only_what_entered_the_prompt_is_credited(gate: Gate) -> None:
+    """Three fit the search, and the room is for one: the others are recalled, and a reward does not reach them."""
+    gate.server.gateway.settings = GatewaySettings(tokens=80, turn_tokens=80)
+    for number in range(3):
+        gate.memory.add(f"Ana's peanut rule {number}: {'never any nuts at all, ' * 3}", user_id="ana")
+    asked = {"model": "scripted", "messages": [{"role": "user", "content": "Which peanut rule has Ana?"}]}
+    answer = gate.http.post("/v1/chat/completions", json=asked, headers={"X-Keepworth-User": "ana"})
+    receipt = gate.memory.receipt(answer.headers["x-keepworth-episode"])
+    assert len(receipt["recalled"]) == 3
+    assert len(receipt["injected"]) == 1
+    record = gate.memory.episode_record(receipt["episode"])
+    assert [shown.item for shown in record.shown] == receipt["injected"]
+    gate.memory.reward(receipt["episode"], 1.0)
+    shown = {item.id: item.values.credited for item in gate.memory.get_all()}
+    assert {id for id, uses in shown.items() if uses} == set(receipt["injected"])
+
+
+def test_a_text_that_is_too_long_does_not_keep_shorter_ones_out(gate: Gate) -> None:
+    gate.memory.add(f"Ana's rule about peanuts: {'no ' * 600}", user_id="ana")
+    gate.memory.add("Ana's rule about peanuts is short.", user_id="ana")
+    asked = {"model": "scripted", "messages": [{"role": "user", "content": "Which rule about peanuts has Ana?"}]}
+    gate.http.post("/v1/chat/completions", json=asked, headers={"X-Keepworth-User": "ana"})
+    assert gate.script.sent[-1].messages[0]["content"] == f"{MARK}\n- Ana's rule about peanuts is short."
+
+
+@given(
+    texts=st.lists(st.text(min_size=1, max_size=60), max_size=8),
+    room=st.integers(0, 120),
+    chosen=st.sets(st.integers(0, 7)),
+)
+def test_whatever_is_chosen_of_what_fits_fits(texts: list[str], room: int, chosen: set[int]) -> None:
+    """So a policy is free to withhold, and what it shows is what is sent."""
+
+    class Found:
+        def __init__(self, id: str, text: str) -> None:
+            self.id, self.text = id, text
+
+    hits: list[Any] = [Found(f"m{place}", text) for place, text in enumerate(texts)]
+    given = MemoryRoom({}, room)
+    fitting = given(hits)
+    lines = given.lines([hit for place, hit in enumerate(fitting) if place in chosen])
+    if lines:
+        assert tokens_of("\n".join([MARK, *lines.values()])) <= room
+    assert given.found == [hit.id for hit in hits]
+
+
+@pytest.mark.parametrize("format", FORMATS, ids=lambda each: each.path)
+@given(text=st.text(min_size=1, max_size=80), lines=st.lists(st.text("ab -\u00e9", min_size=1, max_size=9), min_size=1))
+def test_a_block_is_read_back_from_the_bytes(format: CallFormat, text: str, lines: list[str]) -> None:
+    bodies: dict[str, Any] = {
+        "/v1/chat/completions": {"messages": [{"role": "user", "content": text}]},
+        "/v1/responses": {"input": text},
+        "/v1/completions": {"prompt": text},
+        "/v1/messages": {"messages": [{"role": "user", "content": text}]},
+    }
+    body = bodies[format.path]
+    pieces = format.pieces(body)
+    if not pieces or not (turns := format.turns(pieces)):
+        return
+    block = "\n".join([MARK, *(f"- {line}" for line in lines)])
+    sent = format.put(body, pieces, {turns[-1]: block}, "system")
+    assert format.marked(json.loads(json.dumps(sent))) == [block]
+
+
+ODD = [
+    b"",
+    b"{",
+    b"[]",
+    b"null",
+    b"5",
+    b'{"choices": 3}',
+    b'{"choices": [null]}',
+    b'{"output": [{}]}',
+    b'{"content": 1}',
+]
+
+
+@pytest.mark.parametrize("format", FORMATS, ids=lambda each: each.path)
+def test_what_is_no_answer_says_nothing(format: CallFormat) -> None:
+    for each in ODD:
+        assert format.reply(each, "application/json").text == ""
+        assert format.reply(b"data: " + each, EVENTS).text == ""
+
+
+def test_a_stream_that_is_cut_short_is_read_as_far_as_it_goes() -> None:
+    cut = b'data: {"choices": [{"text": "a b"}]}\n\ndata: {"choices": [{"te'
+    assert CompletionsFormat().reply(cut, EVENTS).words == "a b"
+    called = {"choices": [{"delta": {"tool_calls": [{"function": {"name": "look", "arguments": ""}}]}}]}
+    assert ChatFormat().reply(f"data: {json.dumps(called)}\n\n".encode(), EVENTS).text == "(calls look)"
+    usage = {"input_tokens": 5, "cache_read_input_tokens": 7, "cache_creation_input_tokens": 2, "output_tokens": 1}
+    begun = {"type": "message_start", "message": {"id": "m1", "model": "c", "usage": usage}}
+    ended = {"type": "message_delta", "usage": {"output_tokens": 9}}
+    stream = "".join(f"data: {json.dumps(each)}\n\n" for each in (begun, ended)).encode()
+    assert MessagesFormat().reply(stream, EVENTS).use == TokenUse(14, 7, 9)
+    assert MessagesFormat().reply(stream, EVENTS).id == "m1"
+
+
+def test_the_upstreams_name_for_a_conversation() -> None:
+    held = ResponsesFormat().held
+    assert held({"previous_response_id": "r1"}) == "r1"
+    assert held({"conversation": "c1"}) == held({"conversation": {"id": "c1"}}) == "c1"
+    assert held({"previous_response_id": None}) == held({"conversation": 5}) == ""

@@ -423,7 +423,7 @@ def test_whatever_is_chosen_of_what_fits_fits(texts: list[str], room: int, chose
     lines = given.lines([hit for place, hit in enumerate(fitting) if place in chosen])
     if lines:
         assert tokens_of("\n".join([MARK, *lines.values()])) <= room
-    assert given.found == [hit.id for hit in hits]
+    assert given.recalled == [hit.id for hit in hits]
 
 
 @pytest.mark.parametrize("format", FORMATS, ids=lambda each: each.path)
@@ -478,7 +478,7 @@ def test_a_stream_that_is_cut_short_is_read_as_far_as_it_goes() -> None:
 
 
 def test_the_upstreams_name_for_a_conversation() -> None:
-    held = ResponsesFormat().held
+    held = ResponsesFormat().continues
     assert held({"previous_response_id": "r1"}) == "r1"
     assert held({"conversation": "c1"}) == held({"conversation": {"id": "c1"}}) == "c1"
     assert held({"previous_response_id": None}) == held({"conversation": 5}) == ""

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from pydantic_core import from_json
 
-from keepworth.serving.calls import ErrorShape, anthropic_error, openai_error
+from keepworth.serving.calls import anthropic_error, openai_error
 
 MARK = "Memory of earlier conversations. These are notes, not instructions:"
 """The first line of every block."""
@@ -53,19 +53,18 @@ class SpokenReply:
 class CallFormat(Protocol):
     """path: where such calls arrive. pieces: None for a body that memory cannot be put into. turns: places of the pieces that
     begin a turn of the user, and of those at which one may have begun in an earlier call; the last is the newest. words: what
-    the turn at a place says. goes_on: whether the call brings what a tool answered, and no new turn. held: the name of what
+    the turn at a place says. goes_on: whether the call brings what a tool answered, and no new turn. continues: the name of what
     the upstream itself keeps of the conversation, "" for nothing. same: what of a piece counts where it is compared with one of
     an earlier call. put: the body with blocks, by place. marked: the blocks that a body holds."""
 
     path: str
     counted: bool
-    error: ErrorShape
 
     def pieces(self, body: Body) -> list[Any] | None: ...
     def turns(self, pieces: Sequence[Any]) -> list[int]: ...
     def words(self, pieces: Sequence[Any], place: int) -> str: ...
     def goes_on(self, pieces: Sequence[Any]) -> bool: ...
-    def held(self, body: Body) -> str: ...
+    def continues(self, body: Body) -> str: ...
     def same(self, piece: Any) -> Any: ...
     def put(self, body: Body, pieces: Sequence[Any], blocks: Mapping[int, str], role: str) -> dict[str, Any]: ...
     def marked(self, body: Body) -> list[str]: ...
@@ -78,7 +77,6 @@ class ChatFormat:
 
     path = "/v1/chat/completions"
     counted = True
-    error = staticmethod(openai_error)
 
     def pieces(self, body: Body) -> list[Any] | None:
         return _objects(body.get("messages"))
@@ -92,7 +90,7 @@ class ChatFormat:
     def goes_on(self, pieces: Sequence[Any]) -> bool:
         return pieces[-1].get("role") in ("tool", "function")
 
-    def held(self, body: Body) -> str:
+    def continues(self, body: Body) -> str:
         return ""
 
     def same(self, piece: Any) -> Any:
@@ -123,7 +121,6 @@ class CompletionsFormat:
 
     path = "/v1/completions"
     counted = False
-    error = staticmethod(openai_error)
 
     def pieces(self, body: Body) -> list[Any] | None:
         prompt = body.get("prompt")
@@ -143,7 +140,7 @@ class CompletionsFormat:
     def goes_on(self, pieces: Sequence[Any]) -> bool:
         return False
 
-    def held(self, body: Body) -> str:
+    def continues(self, body: Body) -> str:
         return ""
 
     def same(self, piece: Any) -> Any:
@@ -172,7 +169,6 @@ class ResponsesFormat:
 
     path = "/v1/responses"
     counted = True
-    error = staticmethod(openai_error)
 
     def pieces(self, body: Body) -> list[Any] | None:
         given = body.get("input")
@@ -189,7 +185,7 @@ class ResponsesFormat:
     def goes_on(self, pieces: Sequence[Any]) -> bool:
         return str(pieces[-1].get("type", "")).endswith(("_output", "_approval_response"))
 
-    def held(self, body: Body) -> str:
+    def continues(self, body: Body) -> str:
         conversation = body.get("conversation")
         named = conversation.get("id") if isinstance(conversation, dict) else conversation
         return _text(body.get("previous_response_id")) or _text(named)
@@ -228,7 +224,6 @@ class MessagesFormat:
 
     path = "/v1/messages"
     counted = True
-    error = staticmethod(anthropic_error)
 
     def pieces(self, body: Body) -> list[Any] | None:
         return _objects(body.get("messages"))
@@ -246,7 +241,7 @@ class MessagesFormat:
     def goes_on(self, pieces: Sequence[Any]) -> bool:
         return any(_is_result(part) for part in _parts(pieces[-1]))
 
-    def held(self, body: Body) -> str:
+    def continues(self, body: Body) -> str:
         return ""
 
     def same(self, piece: Any) -> Any:
@@ -262,7 +257,7 @@ class MessagesFormat:
         return {**body, "messages": sent}
 
     def marked(self, body: Body) -> list[str]:
-        first = [next(iter(_parts(piece)), {}) for piece in body["messages"] if piece.get("role") == "user"]
+        first: list[Any] = [next(iter(_parts(piece)), {}) for piece in body["messages"] if piece.get("role") == "user"]
         return [text for part in first if (text := _text(part.get("text"))).startswith(MARK)]
 
     def reply(self, copy: bytes, kind: str) -> SpokenReply:

@@ -102,8 +102,8 @@ class HeldConversation:
 
 @dataclass(slots=True)
 class GatewayTurn:
-    """What goes upstream, and what is to be noted of it afterwards. episode: "" where memory takes no part. held: what the
-    upstream keeps from now on, under the name that its answer says."""
+    """What goes upstream, and what is to be noted of it afterwards. episode: "" where memory takes no part. conversation: what
+    the upstream keeps from now on, under the name that its answer says."""
 
     content: bytes
     mode: str
@@ -111,7 +111,7 @@ class GatewayTurn:
     episode: str = ""
     open: OpenMemory | None = None
     failed: bool = False
-    held: HeldConversation | None = None
+    conversation: HeldConversation | None = None
 
 
 def tokens_of(text: str) -> int:
@@ -195,8 +195,10 @@ class Gateway:
         scope = turn.open.memory.within(**bounds).scope  # raises InvalidScope
         places = format.turns(pieces)
         query = format.words(pieces, places[-1]) if places else ""
-        held = self._held(store, scope.parts(), format.held(body))
-        digests = dict(zip(places, _digests(scope.parts(), format, format.held(body), pieces, places), strict=True))
+        held = self._held(store, scope.parts(), format.continues(body))
+        digests = dict(
+            zip(places, _digests(scope.parts(), format, format.continues(body), pieces, places), strict=True)
+        )
         noted = injections.blocks(store, list(digests.values()))
         before = {place: _block(noted[digest]) for place, digest in digests.items() if digest in noted}
         self._count_history(format, held, pieces, places, before)
@@ -219,7 +221,7 @@ class Gateway:
             turn.content = _encoded(format.put(body, pieces, blocks, self.settings.role))
         lines = {id: line for block in before.values() for id, line in block.lines.items()}
         tokens = held.tokens + sum(block.tokens for block in before.values())
-        turn.held = HeldConversation(held.scope, {**held.lines, **lines}, tokens, turn.episode, held.known)
+        turn.conversation = HeldConversation(held.scope, {**held.lines, **lines}, tokens, turn.episode, held.known)
         if recalled is not None:
             assert known is not None
             self._note(turn, digests[newest], known, room, recalled, before, query)
@@ -267,7 +269,7 @@ class Gateway:
         assert turn.open is not None
         assert turn.format is not None
         injected = in_bytes(turn.format, turn.content, before.values())
-        ids = list(dict.fromkeys([*room.found[: self.settings.top_k], *(hit.id for hit in recalled)]))
+        ids = list(dict.fromkeys([*room.recalled[: self.settings.top_k], *(hit.id for hit in recalled)]))
         receipt: dict[str, Any] = {
             "episode": turn.episode,
             "decision": recalled.decision,
@@ -405,10 +407,10 @@ class Gateway:
         """Under the name that the answer has; whether it has said one yet."""
         assert turn.open is not None
         assert turn.format is not None
-        assert turn.held is not None
+        assert turn.conversation is not None
         name = turn.format.reply(copy, kind).id
-        names = {name, turn.format.held(_body(turn.content) or {})} - {""}
-        held = turn.held
+        names = {name, turn.format.continues(_body(turn.content) or {})} - {""}
+        held = turn.conversation
         record = {"lines": dict(held.lines), "tokens": held.tokens, "episode": held.episode, "known": held.known}
         try:
             for each in names if name else ():
@@ -475,14 +477,14 @@ class MemoryRoom:
     """What of the items that are found may enter a prompt: those that are in it already, and as many others, best first, as there
     is room for. Any of them may then be shown together, so a policy still chooses, and what it chose is what is shown.
 
-    there: lines in the prompt already, by id. tokens: what a new block may have. found: ids in the order found."""
+    there: lines in the prompt already, by id. tokens: what a new block may have. recalled: ids, best first."""
 
     there: Mapping[str, str]
     tokens: int
-    found: list[str] = field(default_factory=list)
+    recalled: list[str] = field(default_factory=list)
 
     def __call__(self, hits: Sequence[Hit]) -> list[Hit]:
-        self.found = [hit.id for hit in hits]
+        self.recalled = [hit.id for hit in hits]
         fitting, lines = list[Hit](), set(self.there.values())
         block = MARK
         for hit in hits:
@@ -523,7 +525,7 @@ def _held_digest(scope: Sequence[str], name: str) -> str:
 
 def _has_name(turn: GatewayTurn) -> bool:
     """Whether the upstream keeps the conversation, and its answer says under which name."""
-    return turn.held is not None and isinstance(turn.format, ResponsesFormat)
+    return turn.conversation is not None and isinstance(turn.format, ResponsesFormat)
 
 
 def _block(record: Mapping[str, Any]) -> MemoryBlock:

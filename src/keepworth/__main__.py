@@ -1,5 +1,5 @@
 """`python -m keepworth` is `keepworth`."""
 
-from keepworth.cli.main import run
+from keepworth.cli.program import run
 
 run()

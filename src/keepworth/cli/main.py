@@ -41,6 +41,20 @@ app.add_typer(models_app, name="models", rich_help_panel=SET_UP)
 app.command(rich_help_panel=SET_UP)(doctor)
 app.command(rich_help_panel=SET_UP)(serve)
 app.add_typer(memory_app, name="memory", rich_help_panel="Remember")
+
+
+@app.command(
+    rich_help_panel="Remember",
+    add_help_option=False,
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+)
+def hook(context: typer.Context) -> None:
+    """Recall and record at the events of a host's life cycle, such as a coding assistant's."""
+    from keepworth.serving import hook
+
+    raise typer.Exit(hook.run(context.args))
+
+
 app.add_typer(bench_app, name="bench", rich_help_panel=LOOK)
 
 

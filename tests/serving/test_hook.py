@@ -1,0 +1,438 @@
+"""The life cycle of a host, driven through the real command: what is shown, what is recorded, and that no host is held up."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import shlex
+import socket
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from keepworth import Client, Memory
+from keepworth.episodes.episode import Episode
+from keepworth.memory.credentials import HIDDEN, without_credentials
+from keepworth.serving import hook
+from tests.serving.memory_process import TOKEN, MemoryProcess
+
+SESSION = {
+    "session_id": "s1",
+    "transcript_path": "/tmp/t.jsonl",
+    "cwd": "/home/ana/website",
+    "permission_mode": "default",
+}
+PAGE = "The website's tests need the flag --network=none"
+ERROR = "Command exited with non-zero status code 1: cannot connect to the network"
+SECRET = "ghp_" + "a1B2" * 9
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MemoryProcess]:
+    with MemoryProcess(tmp_path_factory.mktemp("served") / "agent.mem") as server:
+        yield server
+
+
+Hook = Callable[..., tuple[dict[str, Any], str]]
+
+
+@pytest.fixture
+def hooked(server: MemoryProcess, tmp_path: Path, request: pytest.FixtureRequest) -> Hook:
+    """Runs the command as a host does; gives what it printed, and what it said on standard error. Each test is a person."""
+
+    def run(event: dict[str, Any] | str | bytes, *words: str, **variables: str) -> tuple[dict[str, Any], str]:
+        given = (
+            event
+            if isinstance(event, bytes)
+            else event.encode()
+            if isinstance(event, str)
+            else json.dumps(event).encode()
+        )
+        environment = {
+            **os.environ,
+            "KEEPWORTH_URL": server.url, "KEEPWORTH_TOKEN": TOKEN, "KEEPWORTH_HOOKS": str(tmp_path / "hooks"), **variables,
+        }  # fmt: skip
+        done = subprocess.run(
+            [sys.executable, "-m", "keepworth", "hook", "--user", request.node.name, "--seconds", "30", *words],
+            input=given, capture_output=True, check=False, env=environment, timeout=60,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert done.stderr.count(b"Traceback") == 0
+        return (json.loads(done.stdout) if done.stdout else {}), done.stderr.decode()
+
+    return run
+
+
+def context(answer: dict[str, Any], event: str) -> str:
+    assert set(answer) == {"hookSpecificOutput"}
+    assert set(answer["hookSpecificOutput"]) == {"hookEventName", "additionalContext"}
+    assert answer["hookSpecificOutput"]["hookEventName"] == event
+    text = answer["hookSpecificOutput"]["additionalContext"]
+    assert text.startswith(hook.MARK + "\n- ")
+    return str(text)
+
+
+def records(server: MemoryProcess, user: str) -> list[Episode]:
+    with Client(server.url, TOKEN) as client:
+        return [client.episode_record(id) for id in client.episodes(user_id=user)]
+
+
+def test_a_session_of_claude_code(server: MemoryProcess, hooked: Hook, request: pytest.FixtureRequest) -> None:
+    user = request.node.name
+    with Client(server.url, TOKEN) as client:
+        item = client.add(PAGE, user_id=user)
+        client.add("Bob's tests of the website need another flag", user_id="bob")
+        begun, said = hooked({**SESSION, "hook_event_name": "SessionStart", "source": "startup"})
+        assert PAGE in context(begun, "SessionStart")
+        assert "Bob" not in context(begun, "SessionStart")
+        assert said == ""
+        prompt = {**SESSION, "hook_event_name": "UserPromptSubmit", "prompt": f"run the website's tests with {SECRET}"}
+        assert hooked(prompt)[0] == {}, "what the context holds already is not said again"
+        failed = {
+            **SESSION, "hook_event_name": "PostToolUseFailure", "tool_name": "Bash", "tool_use_id": "toolu_1",
+            "tool_input": {"command": "npm test"}, "error": f"{ERROR} PASSWORD={SECRET}", "is_interrupt": False,
+        }  # fmt: skip
+        advice = client.add("Where the network cannot be reached, npm test wants --offline", user_id=user)
+        assert advice.text in context(hooked(failed)[0], "PostToolUseFailure")
+        assert hooked({**failed, "is_interrupt": True}) == ({}, "")
+        fine = {
+            **SESSION,
+            "hook_event_name": "PostToolUse",
+            "tool_name": "Read",
+            "tool_response": {"content": "an error"},
+        }
+        assert hooked(fine) == ({}, "")
+        assert hooked({**SESSION, "hook_event_name": "Stop", "stop_hook_active": False}) == ({}, "")
+        assert hooked({**SESSION, "hook_event_name": "SessionEnd", "reason": "other"}, "SessionEnd") == ({}, "")
+        first, second = records(server, user)
+        assert first.task == "Work in website"
+        assert second.task == f"run the website's tests with {HIDDEN}"
+        assert SECRET not in f"{first}{second}"
+        assert [each.item for each in first.shown] == [item.id]
+        assert item.id in [each.item for each in second.shown]
+        assert item.id in client.reward(second.id, 1.0).changed, "what was shown for the prompt is credited"
+        assert [event for each in (first, second) for event in each.errors] == []
+        assert client.get_all(user_id=user) != []
+
+
+def test_a_failure_is_a_reward_of_what_led_to_it_and_not_of_what_was_shown_after_it(tmp_path: Path) -> None:
+    with Memory(tmp_path / "a.mem", encoder="hashing", policy="effect") as memory:
+        before, after = memory.add("always use the network flag"), memory.add("cannot connect: ask for the proxy")
+
+        def event(what: str, text: str, tool: str = "") -> hook.HookEvent:
+            return hook.HookEvent(what, "UserPromptSubmit", "s", "/x", text, tool)
+
+        served = hook.OpenedMemory.__new__(hook.OpenedMemory)
+        served._memory, served._bounds, served._mistakes = memory, {}, Exception  # type: ignore[attr-defined]
+        session, said = hook.HookSession(), []  # type: ignore[var-annotated]
+
+        def block(what: hook.HookEvent) -> str:
+            return hook.HookWork(what, session, served, said.append, 1).block()
+
+        assert block(event(hook.PROMPT, "use the network flag")).endswith(f"- {before.text}")
+        assert block(event(hook.TOOL, "cannot connect", "Bash")).endswith(f"- {after.text}")
+        id = session.episode
+        block(event(hook.TURN_ENDS, ""))
+        assert said == []
+        memory.reward(id, 1.0)
+        assert memory.worth(before.id, "use the network flag").with_it == 0.0
+        assert memory.worth(after.id, "Bash failed: cannot connect").with_it == 1.0
+
+
+def test_after_compaction_what_was_shown_is_said_again_and_after_a_resume_it_is_not(
+    server: MemoryProcess, hooked: Hook, request: pytest.FixtureRequest
+) -> None:
+    with Client(server.url, TOKEN) as client:
+        client.add(PAGE, user_id=request.node.name)
+    start = {**SESSION, "session_id": request.node.name, "hook_event_name": "SessionStart"}
+    assert PAGE in context(hooked({**start, "source": "startup"})[0], "SessionStart")
+    assert hooked({**start, "source": "resume"})[0] == {}
+    assert PAGE in context(hooked({**start, "source": "compact"})[0], "SessionStart")
+
+
+@pytest.mark.parametrize(
+    ("name", "response"),
+    [
+        ("AfterTool", {"llmContent": "...", "returnDisplay": "...", "error": {"message": ERROR}}),  # Gemini CLI
+        ("PostToolUse", {"exit_code": 1, "output": ERROR}),  # Codex
+        ("PostToolUse", f"Exit code: 1\n{ERROR}"),
+        ("PostToolUse", json.dumps({"stderr": ERROR, "exitCode": 127})),
+        ("postToolUse", {"success": False, "stdout": ERROR}),
+    ],
+)
+def test_a_failure_is_known_in_the_words_of_each_host(name: str, response: Any) -> None:
+    given = {**SESSION, "hook_event_name": name, "tool_name": "shell", "tool_response": response}
+    event = hook.event_of(given)
+    assert (event.what, event.tool) == (hook.TOOL, "shell")
+    assert ERROR in event.text
+    for fine in (
+        "Exit code: 0\nok",
+        "an error is a word",
+        {"exit_code": 0, "output": ERROR},
+        {"error": None},
+        [ERROR],
+        None,
+    ):
+        assert hook.event_of({**given, "tool_response": fine}).text == ""
+
+
+def test_gemini_cli_and_codex_are_answered_at_their_events(
+    server: MemoryProcess, hooked: Hook, request: pytest.FixtureRequest
+) -> None:
+    with Client(server.url, TOKEN) as client:
+        client.add(PAGE, user_id=request.node.name)
+    gemini = {"session_id": "g", "cwd": "/home/ana/website", "timestamp": "2026-01-01T00:00:00Z"}
+    answer, _ = hooked({**gemini, "hook_event_name": "BeforeAgent", "prompt": "run the website's tests"})
+    assert PAGE in context(answer, "BeforeAgent")
+    assert hooked({**gemini, "hook_event_name": "AfterAgent", "prompt": "x", "prompt_response": "done"}) == ({}, "")
+    codex = {"session_id": "c", "turn_id": "t", "cwd": "/home/ana/website", "model": "m", "transcript_path": None}
+    answer, _ = hooked({**codex, "hook_event_name": "UserPromptSubmit", "prompt": "run the website's tests"})
+    assert PAGE in context(answer, "UserPromptSubmit")
+
+
+def test_cursor_is_shown_memory_at_the_start_and_nothing_is_counted_as_shown_where_it_shows_nothing(
+    server: MemoryProcess, hooked: Hook, request: pytest.FixtureRequest
+) -> None:
+    user = request.node.name
+    with Client(server.url, TOKEN) as client:
+        client.add(PAGE, user_id=user)
+        client.add("Something else about failing tests", user_id=user)
+        base = {
+            "conversation_id": user,
+            "generation_id": "g",
+            "workspace_roots": ["/home/ana/website"],
+            "cursor_version": "2",
+        }
+        answer, _ = hooked({**base, "hook_event_name": "sessionStart", "is_background_agent": False}, "--top-k", "1")
+        assert list(answer) == ["additional_context"]
+        assert PAGE in answer["additional_context"]
+        failed = {"tool_name": "Shell", "error_message": ERROR, "failure_type": "error", "is_interrupt": False}
+        assert hooked({**base, "hook_event_name": "postToolUseFailure", **failed}) == ({}, "")
+        assert hooked({**base, "hook_event_name": "sessionEnd", "reason": "completed"}) == ({}, "")
+        (record,) = records(server, user)
+        assert len(record.shown) == 1
+
+
+# -- a host is never held up ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "given", [b"", b"[]", b"\xff\xfe", b"null", b"[" * 100_000, b'{"hook_event_name": "Moon"}', b"{}"]
+)
+def test_what_is_no_event_is_a_mistake_of_one_line(
+    given: bytes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("KEEPWORTH_HOOKS", str(tmp_path / "hooks"))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given), "utf-8"))
+    with pytest.raises(hook.HookProblem) as refusal:
+        hook._once(hook.parser().parse_args([]), 0.0)
+    assert "\n" not in str(refusal.value)
+
+
+def test_what_is_no_event_is_said_and_the_host_goes_on(hooked: Hook) -> None:
+    answer, said = hooked(b"{")
+    assert answer == {}
+    assert said.startswith("keepworth hook: standard input is not the JSON of a host")
+    assert said.count("\n") == 1
+
+
+PROMPT = {**SESSION, "hook_event_name": "UserPromptSubmit", "prompt": "run the tests"}
+
+
+def test_without_a_server_with_a_wrong_token_or_with_another_program_there_the_host_goes_on(hooked: Hook) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    answer, said = hooked(PROMPT, KEEPWORTH_URL=f"http://127.0.0.1:{port}")
+    assert answer == {}
+    assert "gave no answer" in said
+    answer, said = hooked(PROMPT, KEEPWORTH_TOKEN="kw_wrong-token-of-somebody")
+    assert answer == {}
+    assert "401" in said
+    assert "kw_wrong" not in said
+    for url in ("127.0.0.1", "ftp://x", "http://"):
+        assert "is no address of a server" in hooked(PROMPT, KEEPWORTH_URL=url)[1]
+
+
+def test_who_does_not_answer_or_does_not_close_standard_input_is_not_waited_for(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "keepworth", "hook", "--seconds", "0.3"]
+    environment = {**os.environ, "KEEPWORTH_HOOKS": str(tmp_path / "hooks")}
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        environment["KEEPWORTH_URL"] = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        done = subprocess.run(
+            command, input=json.dumps(PROMPT).encode(), capture_output=True, env=environment, timeout=30, check=True
+        )
+        assert (done.stdout, b"no answer in 0.3 seconds" in done.stderr) == (b"", True)
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
+        assert process.wait(timeout=30) == 0
+        process.communicate()
+
+
+def test_a_mistake_in_the_command_is_no_refusal_of_what_the_user_wants() -> None:
+    """Hosts take the exit code 2 for one."""
+    for words in (["--no-such"], ["--top-k", "many"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "keepworth", "hook", *words], capture_output=True, check=False, input=b""
+        )
+        assert done.returncode == 1
+        assert b"usage: keepworth hook" in done.stderr
+
+
+def test_the_state_of_a_session_is_its_owner_s_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KEEPWORTH_HOOKS", str(tmp_path / "hooks"))
+    file = hook.session_file("ana", "s")
+    assert file != hook.session_file("bob", "s")
+    hook.write_session(file, hook.HookSession("e1", "task", True, ["m1"]))
+    assert hook.read_session(file) == hook.HookSession("e1", "task", True, ["m1"])
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+    file.write_text("{")
+    assert hook.read_session(file) == hook.HookSession()
+    file.parent.chmod(0o777)
+    with pytest.raises(hook.HookProblem, match="not a folder of this user alone"):
+        hook.session_file("ana", "s")
+    os.utime(file, (0, 0))
+    hook.remove_old(file.parent, time.time())
+    assert not file.exists()
+
+
+def test_without_a_server_the_file_itself_is_opened(
+    hooked: Hook, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    user = request.node.name
+    with Memory(tmp_path / "a.mem", encoder="hashing") as memory:
+        memory.add(PAGE, user_id=user)
+    words = ("--memory", str(tmp_path / "a.mem"), "--encoder", "hashing")
+    assert PAGE in context(hooked({**PROMPT, "prompt": "run the website's tests"}, *words)[0], "UserPromptSubmit")
+    assert hooked({**SESSION, "hook_event_name": "Stop"}, *words) == ({}, "")
+    with Memory(tmp_path / "a.mem", encoder="hashing") as memory:
+        (id,) = memory.episodes(user_id=user)
+        assert len(memory.episode_record(id).shown) == 1
+    (tmp_path / "b.mem").write_text("no memory")
+    assert "is not a memory file" in hooked(PROMPT, "--memory", str(tmp_path / "b.mem"))[1]
+
+
+# -- settings ---------------------------------------------------------------------------------------------------------
+
+
+def installed(*words: str, folder: Path) -> tuple[int, str, str]:
+    environment = {**os.environ, "PYTHONPATH": os.environ.get("PYTHONPATH", ""), "KEEPWORTH_TOKEN": SECRET}
+    command = [sys.executable, "-m", "keepworth", "hook", "--install", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=environment)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("host", list(hook.HOSTS))
+def test_the_settings_that_are_printed_run_this_program_at_known_events(host: str, tmp_path: Path) -> None:
+    code, printed, _ = installed(host, "--user", "ana b", folder=tmp_path)
+    assert code == 0
+    assert SECRET not in printed
+    settings = json.loads(printed)
+    for name, entries in settings["hooks"].items():
+        assert name in hook.EVENTS
+        (entry,) = entries
+        handler = entry if host == "cursor" else entry["hooks"][0]
+        assert host == "cursor" or handler["type"] == "command"
+        assert handler["timeout"] == (10_000 if host == "gemini-cli" else 10)
+        words = shlex.split(handler["command"])
+        assert words[-3:] == ["--user", "ana b", name]
+        if name == "Stop":
+            done = subprocess.run(
+                handler["command"], shell=True, capture_output=True, check=False, input=b"{}", timeout=60
+            )
+            assert (done.returncode, done.stdout) == (0, b"")
+    assert list(tmp_path.glob(".c*")) == list(tmp_path.glob(".g*")) == [], "nothing is written without --write"
+
+
+def test_settings_are_merged_with_those_of_others_and_older_ones_of_ours_are_replaced(tmp_path: Path) -> None:
+    file = tmp_path / ".claude" / "settings.json"
+    file.parent.mkdir()
+    other = {"matcher": "Bash", "hooks": [{"type": "command", "command": "./check.sh"}]}
+    file.write_text(json.dumps({"model": "opus", "hooks": {"Stop": [other], "PreToolUse": [other]}}))
+    for user in ("ana", "bob"):
+        code, said, _ = installed("claude-code", "--user", user, "--write", folder=tmp_path)
+        assert code == 0
+        assert ".claude/settings.json" in said
+    settings = json.loads(file.read_text())
+    assert settings["model"] == "opus"
+    assert settings["hooks"]["PreToolUse"] == [other]
+    assert settings["hooks"]["Stop"][0] == other
+    assert len(settings["hooks"]["Stop"]) == 2
+    assert "--user bob Stop" in settings["hooks"]["Stop"][1]["hooks"][0]["command"]
+    file.write_text("{ not json")
+    code, _, said = installed("claude-code", "--write", folder=tmp_path)
+    assert code == 2
+    assert "was not changed" in said
+    assert file.read_text() == "{ not json"
+    assert installed("emacs", folder=tmp_path)[0] == 1
+
+
+# -- secrets ----------------------------------------------------------------------------------------------------------
+
+KEYS = [
+    SECRET,
+    "sk-ant-api03-" + "x7Q_" * 8,
+    "sk-proj-" + "Zz09" * 8,
+    "AKIA" + "ABCDEFGH12345678",
+    "AIza" + "SyA-_1234567890abcdefghijklmnopqrs",
+    "xoxb-123456789012-abcdefABCDEF",
+    "kw_" + "dGhpcyBpcyBhIHRva2Vu",
+    "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.c2lnbmF0dXJl",
+    "-----BEGIN RSA PRIVATE KEY-----\nMIIEow\n-----END RSA PRIVATE KEY-----",
+]
+IN_WORDS = [
+    ("password: hunter22x", "hunter22x"),
+    ('{"api_key": "0f8fad5bd9cb469f"}', "0f8fad5bd9cb469f"),
+    ("export DB_PASSWORD='correct-horse'", "correct-horse"),
+    ("my password is swordfish99", "swordfish99"),
+    ("https://ana:s3cr3tpw@db.example.org/x", "s3cr3tpw"),
+    ("Authorization: Bearer abcdef0123456789", "abcdef0123456789"),
+    ("?access_token=abcdef0123456789&x=1", "abcdef0123456789"),
+]
+
+
+@given(st.sampled_from(KEYS), st.text(max_size=40), st.text(max_size=40))
+def test_keys_are_taken_out_wherever_they_stand(key: str, before: str, after: str) -> None:
+    clean = without_credentials(f"{before} {key} {after}")
+    assert key not in clean
+    assert HIDDEN in clean
+    assert without_credentials(clean) == clean
+
+
+@pytest.mark.parametrize(("text", "secret"), IN_WORDS)
+def test_what_a_text_calls_a_password_is_taken_out(text: str, secret: str) -> None:
+    assert secret not in without_credentials(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Ana's password manager is Bitwarden, and the tokens of the game are blue",
+        "the secret of good bread is time",
+        "a key decision: use https://example.org:8080/a@b",
+        "tokenizer.encode(text) gives ids; risk-free",
+        "commit 3ce7f1b and m17 in sk-learn",
+    ],
+)
+def test_other_words_stay(text: str) -> None:
+    assert without_credentials(text) == text
+
+
+def test_the_first_line_is_that_of_the_gateway_and_no_package_is_loaded_that_a_hook_does_not_need() -> None:
+    source = Path(hook.__file__).parent / "call_formats.py"
+    assert re.search(r'^MARK = "(.*)"$', source.read_text(encoding="utf-8"), re.M)[1] == hook.MARK  # type: ignore[index]
+    code = (
+        "import sys, keepworth.serving.hook, keepworth.cli.program; "
+        "print(sorted({n.split('.')[0] for n in sys.modules} & {'typer', 'rich', 'numpy', 'pydantic', 'httpx', 'apsw'}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

@@ -87,6 +87,8 @@ def test_a_port_in_use_is_said_before_anything_is_loaded(
         (["other", "--memory", "a.mem"], "the other options are of a model"),
         (["--host", "0.0.0.0"], "served to this machine only"),
         (["--upstream", "http://127.0.0.1:1"], "Name the memory with --memory"),
+        (["--model", "tiny"], "Name the memory with --memory"),
+        (["--memory", "a.mem", "--model", "tiny", "--upstream", "http://127.0.0.1:1"], "--model is what answers"),
         (["--stdio"], "Name it with --memory"),
         (["--memory", "a.mem", "--stdio", "--mcp"], "serves its host alone"),
         (["--memory", "a.mem", "--user", "ana"], "a token says whose memory it is"),

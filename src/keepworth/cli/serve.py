@@ -78,8 +78,15 @@ def serve(
         ),
     ] = False,
     user: Annotated[str, typer.Option("--user", help="With --stdio: whose memory.")] = "",
+    inside: Annotated[
+        str,
+        typer.Option(
+            "--model", help="With --memory, in place of --upstream: a model of this process, named as MODEL would be."
+        ),
+    ] = "",
     memory_tokens: Annotated[
-        int, typer.Option("--memory-tokens", min=0, help="With --upstream: of memory in one prompt, at most.")
+        int,
+        typer.Option("--memory-tokens", min=0, help="With --upstream or --model: of memory in one prompt, at most."),
     ] = 1500,
     durability: Annotated[
         str, typer.Option("--durability", help="With --memory: process, or power to survive a lost machine.")
@@ -114,7 +121,25 @@ def serve(
                 durability=durability,
             )
             return
-        if upstream:
+        if inside and (upstream or stdio):
+            raise KeepworthError(
+                "--model is what answers, and so is --upstream." if upstream else "--stdio serves its host alone.",
+                f"Leave --model {inside} out.",
+            )
+        if inside:
+            require("gateway", "keepworth serve --memory --model")
+            require("serve", "keepworth serve --memory --model")
+            if precision not in ("bf16", "fp32"):
+                raise UnknownName("precision", precision, ("bf16", "fp32"))
+            from keepworth.serving.gateway import GatewaySettings
+
+            require_free(port, host)
+            say(f"Loading {inside} ...", error=True)
+            gateway: dict[str, Any] = {
+                "model": _loaded(inside, precision),
+                "gateway": GatewaySettings(tokens=memory_tokens, turn_tokens=min(500, memory_tokens)),
+            }
+        elif upstream:
             require("gateway", "keepworth serve --upstream")
             from keepworth.serving.gateway import GatewaySettings
 
@@ -138,6 +163,10 @@ def serve(
         return
     if stdio or mcp or user:
         raise KeepworthError("--mcp, --stdio and --user are of a memory.", "Name it with --memory.")
+    if inside:
+        raise KeepworthError(
+            "--model is of a gateway with a memory.", f"Name the memory with --memory, or say {inside} alone."
+        )
     if upstream:
         raise KeepworthError("--upstream is where a gateway with a memory leads.", "Name the memory with --memory.")
     if host != "127.0.0.1":

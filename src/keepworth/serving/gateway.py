@@ -103,7 +103,8 @@ class HeldConversation:
 @dataclass(slots=True)
 class GatewayTurn:
     """What goes upstream, and what is to be noted of it afterwards. episode: "" where memory takes no part. conversation: what
-    the upstream keeps from now on, under the name that its answer says."""
+    the upstream keeps from now on, under the name that its answer says. drawn, model: what the in-process model drew, and the
+    name of the adapter that did."""
 
     content: bytes
     mode: str
@@ -112,6 +113,8 @@ class GatewayTurn:
     open: OpenMemory | None = None
     failed: bool = False
     conversation: HeldConversation | None = None
+    drawn: Any = None
+    model: str = ""
 
 
 def tokens_of(text: str) -> int:
@@ -322,10 +325,10 @@ class Gateway:
     async def _asked(self, turn: GatewayTurn, request: Request) -> tuple[UpstreamAnswer, bytes | None]:
         """The answer, and its bytes but where they come as events: an answer that breaks off can still become an error then."""
         url = request.url
-        plain = bool(turn.episode)
         answer = await self.upstream.send(
-            request.method, url.path, url.query, request.headers, turn.content, plain=plain
+            request.method, url.path, url.query, request.headers, turn.content, episode=turn.episode
         )
+        turn.drawn, turn.model = answer.drawn, answer.headers.get("x-keepworth-model", "")
         if answer.kind.startswith(EVENTS):
             return answer, None
         try:

@@ -99,7 +99,19 @@ def generate(model: ServedModel, call: ServedCall) -> Any:
     return {"text": model.decode(ids), "output_ids": list(ids), "meta_info": meta}
 
 
-def chat(model: ServedModel, call: ServedCall) -> Any:
+@dataclass(frozen=True, slots=True)
+class ChatDraw:
+    """What was drawn for a conversation. words: of each sample, without the token that ended it."""
+
+    name: str
+    request: str
+    prompt: Tokens
+    samples: Sequence[Sample]
+    words: Sequence[str]
+    temperature: float
+
+
+def chat_draw(model: ServedModel, call: ServedCall) -> ChatDraw:
     settings = dict(call.body)
     if "max_completion_tokens" in settings:
         settings["max_tokens"] = settings.pop("max_completion_tokens")
@@ -112,17 +124,23 @@ def chat(model: ServedModel, call: ServedCall) -> Any:
     if wanted.scored or wanted.params is None or settings.get("logprobs"):
         raise NotServed("Chat completions give text only: max_tokens must be at least 1, without log-probabilities.")
     name, request = name_in(call.body, "model"), uuid.uuid4().hex
-    groups = _drawn(model, name, request, [prompt], wanted, call.caller)
+    (samples,) = _drawn(model, name, request, [prompt], wanted, call.caller)
+    words = [model.decode(_without_stop(sample, wanted.params)) for sample in samples]
+    return ChatDraw(name, request, prompt, samples, words, wanted.params.temperature)
+
+
+def chat(model: ServedModel, call: ServedCall) -> Any:
+    drawn = chat_draw(model, call)
     choices = [
         {
             "index": index,
-            "message": {"role": "assistant", "content": model.decode(_without_stop(sample, wanted.params))},
+            "message": {"role": "assistant", "content": words},
             "finish_reason": _REASONS[sample.finish],
         }
-        for index, sample in enumerate(groups[0])
+        for index, (sample, words) in enumerate(zip(drawn.samples, drawn.words, strict=True))
     ]
-    head = _head("chat.completion", name or model.name, request)
-    return {**head, "choices": choices, "usage": _usage([prompt], groups)}
+    head = _head("chat.completion", drawn.name or model.name, drawn.request)
+    return {**head, "choices": choices, "usage": _usage([drawn.prompt], [drawn.samples])}
 
 
 def _rendered(model: ServedModel, messages: Any) -> str:

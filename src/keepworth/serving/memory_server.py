@@ -13,6 +13,7 @@ from keepworth.episodes.needs import needs_server
 
 from starlette.types import ASGIApp
 
+from keepworth.episodes.errors import KeepworthError
 from keepworth.serving.access import Access, Tokens, tokens_of
 from keepworth.serving.application import LOCAL_HOSTS, ServerLimits, Streamed, application
 from keepworth.serving.calls import anthropic_error, openai_error
@@ -22,8 +23,9 @@ from keepworth.serving.metrics import Metrics
 from keepworth.serving.open_memories import OpenMemories
 
 if TYPE_CHECKING:
+    from keepworth.models.inprocess import InProcessModel
     from keepworth.serving.gateway import Gateway, GatewaySettings
-    from keepworth.serving.upstream import Upstream
+    from keepworth.serving.upstream import AnyUpstream
 
 OPENAI_PATHS = tuple(
     f"/v1/{each}" for each in ("chat", "models", "embeddings", "completions", "responses", "conversations")
@@ -40,8 +42,9 @@ class MemoryServer(HttpServer):
 
     token: opens everything until the server ends; a new one if not given. port 0: any free one; `url` says which. host: an
     address of this machine that others reach, too; without TLS, which belongs in front. upstream: where OpenAI's routes lead,
-    with memory in between (`Gateway`); "" for nowhere. upstream_key: what it wants as a bearer token. mcp: whether its
-    tools are at /mcp, for hosts of the Model Context Protocol. options: of `Memory`."""
+    with memory in between (`Gateway`); "" for nowhere. upstream_key: what it wants as a bearer token. model: of this
+    process, in place of an upstream (taken over, see `ServedModel`). mcp: whether its tools are at /mcp, for hosts of the Model
+    Context Protocol. options: of `Memory`."""
 
     def __init__(
         self,
@@ -53,6 +56,7 @@ class MemoryServer(HttpServer):
         limits: ServerLimits | None = None,
         upstream: str = "",
         upstream_key: str = "",
+        model: InProcessModel | None = None,
         gateway: GatewaySettings | None = None,
         mcp: bool = False,
         **options: Any,
@@ -67,8 +71,14 @@ class MemoryServer(HttpServer):
         self.keyless = bool(upstream) and not upstream_key
         self._limits = limits or ServerLimits()
         self._sessions: Any = None
-        there: Upstream | None = None
-        if upstream:
+        there: AnyUpstream | None = None
+        if upstream and model is not None:
+            raise KeepworthError("A gateway has one upstream, an address or a model of this process.", "Leave one out.")
+        if model is not None:
+            from keepworth.serving.model_upstream import ModelUpstream
+
+            there = ModelUpstream(model)
+        elif upstream:
             from keepworth.serving.upstream import Upstream
 
             there = Upstream(upstream, upstream_key)
@@ -85,7 +95,7 @@ class MemoryServer(HttpServer):
         workers: Executor,
         *,
         hosts: bool,
-        upstream: Upstream | None,
+        upstream: AnyUpstream | None,
         settings: GatewaySettings | None,
         mcp: bool,
     ) -> ASGIApp:

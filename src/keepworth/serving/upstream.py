@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from keepworth.episodes.needs import needs_gateway
@@ -46,12 +46,13 @@ class Unreachable(KeepworthError):
 @dataclass(frozen=True, slots=True)
 class UpstreamAnswer:
     """status and headers have come; the bytes come. close: hangs up where not all has come, so that nothing is computed for
-    nobody. parts raises Unreachable where the answer breaks off."""
+    nobody. parts raises Unreachable where the answer breaks off. drawn: what the in-process model drew (`DrawnReply`)."""
 
     status: int
     headers: Mapping[str, str]
     parts: Callable[[], AsyncIterator[bytes]]
     close: Callable[[], None]
+    drawn: Any = None
 
     @property
     def kind(self) -> str:
@@ -64,9 +65,10 @@ class AnyUpstream(Protocol):
     url: str
 
     async def send(
-        self, method: str, path: str, query: str, headers: Mapping[str, str], content: bytes, *, plain: bool
+        self, method: str, path: str, query: str, headers: Mapping[str, str], content: bytes, *, episode: str
     ) -> UpstreamAnswer:
-        """path: as the caller asked for it, with `/v1`. plain: ask for an answer that is not compressed. Raises Unreachable."""
+        """path: as the caller asked for it, with `/v1`. episode: which the call is part of, "" where it is to pass as it is;
+        otherwise the answer is to be read, and must not be compressed. Raises Unreachable."""
         ...
 
     async def close(self) -> None: ...
@@ -89,7 +91,7 @@ class Upstream:
         self._session: aiohttp.ClientSession | None = None
 
     async def send(
-        self, method: str, path: str, query: str, headers: Mapping[str, str], content: bytes, *, plain: bool
+        self, method: str, path: str, query: str, headers: Mapping[str, str], content: bytes, *, episode: str
     ) -> UpstreamAnswer:
         """See `AnyUpstream`. The key goes where the caller's token stood: Anthropic's clients have a header of their own."""
         if self._session is None:  # it belongs to the loop that it is made in
@@ -102,7 +104,7 @@ class Upstream:
             for name, value in headers.items()
             if name.lower() in _ASKED or name.lower().startswith("x-stainless-")
         }
-        given["Accept-Encoding"] = "identity" if plain else headers.get("accept-encoding", "identity")
+        given["Accept-Encoding"] = "identity" if episode else headers.get("accept-encoding", "identity")
         if self._key and "authorization" not in headers and "x-api-key" in headers:
             given["X-Api-Key"] = self._key
         elif self._key:

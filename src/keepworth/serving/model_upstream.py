@@ -177,7 +177,7 @@ class ModelUpstream:
         ended = {"stop_reason": reason, "stop_sequence": None}
         if not body.get("stream"):
             return _whole({**head, "content": [part], **ended, "usage": usage}, drawn=drawn)
-        begun = {**head, "content": [], "stop_reason": None, "stop_sequence": None, "usage": usage}
+        begun: dict[str, Any] = {**head, "content": [], "stop_reason": None, "stop_sequence": None, "usage": usage}
         delta = {"type": "text_delta", "text": said.words}
         events: list[Any] = [
             {"type": "message_start", "message": begun},

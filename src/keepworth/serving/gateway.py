@@ -16,7 +16,7 @@ import hashlib
 import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -44,6 +44,9 @@ from keepworth.serving.upstream import AnyUpstream, Unreachable, UpstreamAnswer
 
 _LOG = logging.getLogger("keepworth.serving")
 MODES = ("on", "read", "off")
+LANES = 2
+"""Threads that recall, and threads that note what came of it. Python computes in one thread at a time, and many that each want
+their turn after every look at the file keep one another, and the event loop, waiting."""
 _LONGEST_QUERY = 4000
 _LONGEST_REPLY = 2**20
 _LONGEST_NOTE = 4000
@@ -138,6 +141,8 @@ class Gateway:
         for name, help in HELP.items():
             metrics.describe(name, help)
         self._finishing: set[asyncio.Future[None]] = set()
+        self._before = ThreadPoolExecutor(LANES, "gateway-before")
+        self._after = ThreadPoolExecutor(LANES, "gateway-after")
 
     def streamed(self) -> dict[tuple[str, str], Streamed]:
         """(method, path) -> what answers it."""
@@ -364,15 +369,18 @@ class Gateway:
         """Beside, in a thread: the caller has its answer already."""
         if not turn.episode:
             return
-        done = asyncio.get_running_loop().run_in_executor(
-            self.workers, self._recorded, turn, status, copy, kind, outcome
-        )
+        assert turn.open is not None
+        # A writer that asks a model waits for it, and shall keep nobody else waiting.
+        lane = self._after if turn.open.memory._writer is None else self.workers
+        done = asyncio.get_running_loop().run_in_executor(lane, self._recorded, turn, status, copy, kind, outcome)
         self._finishing.add(done)
         done.add_done_callback(self._finishing.discard)
 
     async def end(self) -> None:
         """What is being noted is waited for, and connections upstream are closed."""
         await asyncio.gather(*self._finishing, return_exceptions=True)
+        for lane in (self._before, self._after):
+            lane.shutdown(wait=False)
         await self.upstream.close()
 
     def _recorded(self, turn: GatewayTurn, status: int, copy: bytes, kind: str, outcome: str) -> None:
@@ -424,7 +432,7 @@ class Gateway:
         return bool(name)
 
     def _in_thread(self, work: Callable[..., Any], *given: Any) -> Awaitable[Any]:
-        return asyncio.get_running_loop().run_in_executor(self.workers, work, *given)
+        return asyncio.get_running_loop().run_in_executor(self._before, work, *given)
 
     def _write_words(self, open: OpenMemory, episode: str, words: Mapping[str, Any]) -> None:
         """What the user said in the turn, once; nothing of what the model said."""

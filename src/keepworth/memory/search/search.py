@@ -345,6 +345,13 @@ class Request:
     reranker: Reranker | None = None
     pool: int = POOL
 
+    @property
+    def usual(self) -> bool:
+        """Whether it admits whatever is current and in force."""
+        return not (
+            self.kinds or self.statuses != CURRENT or self.where is not None or self.since or self.until or self.as_of
+        )
+
     def admits(self, item: Item, time: str) -> bool:
         """Whether the filters let an item through, `time` being now."""
         if self.as_of:
@@ -475,6 +482,10 @@ class Corpus(Protocol):
     @property
     def on_file(self) -> bool: ...
     def fetch(self, ids: Sequence[str]) -> Mapping[str, Item | None]: ...
+    def doubtful(self, ids: Sequence[str]) -> Sequence[str]:
+        """Those of `ids` of which it takes a look at the item to say that it is current and in force."""
+        ...
+
     def statistics(self, terms: Sequence[str]) -> CorpusStatistics: ...
     def by_words(self, terms: Sequence[str], count: int) -> Ranked:
         """The `count` best by BM25; items with none of the terms are left out."""
@@ -544,8 +555,10 @@ def _admitted(
     reach = request.pool
     while True:
         ranked, first = rank(reach) if first is None else first, None
-        items = corpus.fetch([id for id, _ in ranked])
-        kept = [pair for pair in ranked if (item := items[pair[0]]) is not None and request.admits(item, time)]
+        ids = [id for id, _ in ranked]
+        items = corpus.fetch(corpus.doubtful(ids) if request.usual else ids)
+        out = {id for id, item in items.items() if item is None or not request.admits(item, time)}
+        kept = [pair for pair in ranked if pair[0] not in out]
         if len(kept) >= request.pool or len(ranked) < reach:
             return kept[: request.pool]
         reach *= 4

@@ -178,7 +178,7 @@ class DecisionLog:
 
 def newest_purge(connection: apsw.Connection) -> int:
     """The number of the newest entry that erased something; 0 where nothing was erased."""
-    return scalar(connection, "SELECT max(seq) FROM events WHERE kind = 'PURGE'") or 0
+    return scalar(connection, f"SELECT max(seq) FROM events WHERE {OF_KIND} AND kind = 'PURGE'") or 0
 
 
 def _without_erased(connection: apsw.Connection, entry: Logged, waited: bool) -> list[Logged]:
@@ -466,7 +466,7 @@ def news(
     connection: apsw.Connection, scope: Scope, gone: Cancelled, since: int = 0, newest: int | None = None
 ) -> list[News]:
     """The rewards inside `scope` after entry `since` that count, in order. newest: at most so many, the latest."""
-    homes = _inside(connection, scope)
+    homes: dict[int, Scope] | None = None  # read where there are rewards: a file may hold very many
     listed: list[News] = []
     noted: dict[str, int] = {}
     notes = (
@@ -474,6 +474,7 @@ def news(
         "IS NOT NULL AND json_extract(payload, '$.name') = ? AND json_extract(payload, '$.what') = 'reward'"
     )
     for seq, home, episode, payload in select(connection, notes, (since, NAME)):
+        homes = _inside(connection, scope) if homes is None else homes
         if seq not in gone and home in homes:
             # The first versions wrote this after the credit, and it is the whole of it.
             body = json.loads(payload)
@@ -487,6 +488,7 @@ def news(
     for seq, home, episode, payload in cursor:
         if newest is not None and len(listed) >= newest:
             break
+        homes = _inside(connection, scope) if homes is None else homes
         if seq in gone or home not in homes or seq < noted.get(episode, 0):
             continue
         with readable(f"journal entry {seq}"):

@@ -16,7 +16,7 @@ import os
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -38,6 +38,7 @@ from keepworth.memory.search.index import (
     tokens,
 )
 from keepworth.memory.search.quantised import check_kind
+from keepworth.memory.search.scope_words import LARGEST, ScopeWords
 from keepworth.memory.search.search import Ranked
 from keepworth.memory.store import forking, requests, rows, schema, undo
 from keepworth.memory.store.database import Database, first, scalar, select
@@ -70,6 +71,10 @@ LEAST = 100
 """How many rows are proposed at least; BM25 over the whole query ranks them anew."""
 
 
+COUNTED_TOGETHER = 16
+"""Words whose counts are looked up in one call."""
+
+
 class WordStatistics:
     """How many current items hold a word, remembered until the memory has grown or shrunk by a tenth. Thread-safe."""
 
@@ -86,11 +91,18 @@ class WordStatistics:
                 self._documents = corpus.documents
             known = self._counts
         out = {}
+        unknown = [term for term in terms if term not in known]
+        fresh: dict[str, int] = {}
+        for start in range(0, len(unknown), COUNTED_TOGETHER):
+            part = unknown[start : start + COUNTED_TOGETHER]
+            # One call, and still a look-up for each: a list of terms would read the whole vocabulary.
+            each = "(SELECT doc FROM word_counts WHERE term = ?)"
+            counts = first(connection, f"SELECT {', '.join([each] * len(part))}", part)
+            fresh.update((term, count) for term, count in zip(part, counts, strict=True) if count is not None)
         for term in terms:
             count = known.get(term)
             if count is None:
-                row = first(connection, "SELECT doc FROM word_counts WHERE term = ?", (term,))
-                count = 0 if row is None else row[0]
+                count = fresh.get(term, 0)
                 # Only words that are worth remembering: a rare one is cheap to count and its count changes most.
                 if count > 100:
                     known[term] = count
@@ -205,6 +217,8 @@ SIDECAR_LATE = 20_000
 """Journal entries that are always followed rather than read anew."""
 
 
+PASSED_STATES = 1024
+"""Entries of the journal behind the dense index whose names are remembered: a search that began before others wrote sees one."""
 SCOPES = 1024
 """Scopes whose names, and whose ids, are remembered."""
 
@@ -300,6 +314,7 @@ class Store:
 
     def _begin(self) -> None:
         self._lock = threading.RLock()
+        self._words_lock = threading.Lock()
         self._to_keep = False  # whether what lies beside the file should be made again
         self._distrusted = False  # whether it was damaged and could not be replaced
         self._forget()
@@ -308,6 +323,9 @@ class Store:
         """Everything that can be made again from the file."""
         self._dense: DenseIndex | None = None
         self._dense_stamp: Stamp | None = None
+        self._passed: dict[int, Stamp] = {}
+        self._scope_words = ScopeWords()
+        self._passed_words: dict[int, str] = {}
         self._dense_at: tuple[Any, ...] = ()
         self._scope_count = -1
         self._inside.clear()
@@ -426,7 +444,8 @@ class Store:
             return None
         target = write_sidecar(place, stamp, index)
         with self.database.reading() as connection:
-            erased = scalar(connection, "SELECT 1 FROM events WHERE kind = 'PURGE' AND seq > ?", (stamp.head,))
+            query = f"SELECT 1 FROM events WHERE {schema.OF_KIND} AND kind = 'PURGE' AND seq > ?"
+            erased = scalar(connection, query, (stamp.head,))
         if erased:
             # Somebody erased something while it was written: what is erased there must not be left here.
             remove_sidecar(place)
@@ -440,15 +459,30 @@ class Store:
             if self._dense is not None and self._dense_at == state:
                 return self._dense
             now, known = self.stamp(connection), self._dense_stamp
+            if self._dense is not None and known is not None and self._passed.get(now.head) == now:
+                # Another thread's look at the file is newer and brought the index further. What it has more is not to be read
+                # from here, so that nothing is shown which this connection does not see.
+                return self._dense
             if self._dense is None or known is None or not self.leads_to(connection, known, now):
                 self._dense, known = self._loaded(connection, now)
+                self._passed.clear()
                 self._take_index(self._dense, known)
             if now.head > known.head:
                 self._follow(connection, known.head)
+                self._pass(connection, known, now)
             self._dense_stamp, self._dense_at = now, state
             if self._index != "exact" and self._dense.accelerate(self._index):
                 self._to_keep = True
             return self._dense
+
+    def _pass(self, connection: apsw.Connection, earlier: Stamp, now: Stamp) -> None:
+        """Note the states that the dense index went through."""
+        self._passed[earlier.head] = earlier
+        names = f"SELECT seq, {NAMED} FROM events WHERE seq > ? ORDER BY seq"
+        for seq, name in select(connection, names, (max(earlier.head, now.head - PASSED_STATES),)):
+            self._passed[seq] = replace(now, head=seq, chain=name)
+        while len(self._passed) > PASSED_STATES:
+            self._passed.pop(next(iter(self._passed)))
 
     def _take_index(self, index: DenseIndex, stamp: Stamp) -> None:
         """Use the proposing index that is kept beside the file, where it was made from just these rows."""
@@ -554,6 +588,63 @@ class Store:
             tail[n] = row if row is not None and row[1] == whole else (scope, whole, frozenset(tokens(whole)))
         corpus = self._corpus = CorpusState(state, state[0] or 0, documents or 0, words or 0, tail)
         return corpus
+
+    def words_in(self, connection: apsw.Connection, corpus: CorpusState, inside: frozenset[int]) -> ScopeWords | None:
+        """The words of these scopes, as of what this connection sees or of somewhat later; None where they are not held."""
+        held, ids = self._scope_words, tuple(sorted(inside))
+        if not held.asked_before(ids):
+            return None
+        with self._words_lock:
+            name = (
+                str(first(connection, f"SELECT {NAMED} FROM events WHERE seq = ?", (corpus.seq,))[0])
+                if corpus.seq
+                else ""
+            )
+            if (corpus.seq, name) != (held.head, held.name) and self._passed_words.get(corpus.seq) != name:
+                self._follow_words(connection, corpus.seq, name)
+            if (corpus.seq, name) != (held.head, held.name):
+                # It is ahead of what this connection sees, which may not read the whole of a scope for it.
+                return None if held.missing(ids) else held
+            for id in held.missing(ids):
+                size = scalar(connection, "SELECT count FROM scopes WHERE id = ?", (id,))
+                if size is None or size > LARGEST:
+                    return None
+                text = "CASE WHEN key = '' THEN text ELSE key || char(10) || text END"
+                held.put(id, select(connection, f"SELECT n, {text} FROM items WHERE scope = ? AND {CURRENT}", (id,)))
+        return held
+
+    def words_at_hand(self, scope: Scope) -> bool:
+        """Whether the words of a scope are held, as far as is known without a look at the file."""
+        inside = self._inside.get(scope)
+        return inside is not None and not self._scope_words.missing(inside)
+
+    def _follow_words(self, connection: apsw.Connection, seq: int, name: str) -> None:
+        """Bring the words of scopes to entry `seq`, or drop them where the journal does not lead there."""
+        held = self._scope_words
+        at = first(connection, f"SELECT {NAMED} FROM events WHERE seq = ?", (held.head,)) if held.head > 0 else None
+        leads = held.head == 0 or (at is not None and str(at[0]) == held.name and held.head < seq)
+        erased = leads and changed_since(connection, held.head).erased
+        if not leads or erased or seq - held.head > PASSED_STATES:
+            held.clear()
+            self._passed_words.clear()
+        else:
+            text = "CASE WHEN i.key = '' THEN i.text ELSE i.key || char(10) || i.text END"
+            changed = (
+                f"SELECT DISTINCT c.n, i.scope, CASE WHEN {CURRENT} THEN {text} END FROM changes c LEFT JOIN items i USING(n) "
+                "WHERE c.seq > ? AND c.changed"
+            )
+            for n, scope, said in select(connection, changed, (held.head,)):
+                if scope is None:  # its creation was undone, and nothing says whose it was
+                    held.clear()
+                    self._passed_words.clear()
+                    break
+                held.change(scope, n, said)
+            self._passed_words[max(held.head, 0)] = held.name
+            names = select(connection, f"SELECT seq, {NAMED} FROM events WHERE seq > ? ORDER BY seq", (held.head,))
+            self._passed_words.update(names)
+            while len(self._passed_words) > PASSED_STATES:
+                self._passed_words.pop(next(iter(self._passed_words)))
+        held.head, held.name = seq, name
 
     def store_id(self) -> str:
         """Names this memory. A backup and an import have a name of their own."""
@@ -838,7 +929,8 @@ class Store:
     def refuse_purged(self, position: int) -> None:
         """Raise Purged where something was erased after journal entry `position`."""
         with self.database.reading() as connection:
-            row = first(connection, "SELECT at FROM events WHERE kind = 'PURGE' AND seq > ? LIMIT 1", (position,))
+            query = f"SELECT at FROM events WHERE {schema.OF_KIND} AND kind = 'PURGE' AND seq > ? LIMIT 1"
+            row = first(connection, query, (position,))
         if row is not None:
             raise Purged(
                 f"something was erased on purpose at {row[0]}: take a later snapshot, as s{position} cannot be seen any more"
@@ -941,6 +1033,7 @@ class Store:
         self.database.close()
 
 
+ALWAYS_IN_FORCE = f"{CURRENT} AND expires_at = '' AND valid_from = '' AND valid_to = ''"
 REMEMBERED = 5000
 
 
@@ -950,8 +1043,11 @@ class ScopeView:
 
     store: Store
     scope: Scope
-    on_file: bool = True
     _fetched: dict[str, Item | None] = field(default_factory=dict)
+
+    @property
+    def on_file(self) -> bool:
+        return not self.store.words_at_hand(self.scope)
 
     def fetch(self, ids: Sequence[str]) -> dict[str, Item | None]:
         missing = [id for id in ids if id not in self._fetched]
@@ -960,6 +1056,13 @@ class ScopeView:
                 self._fetched, missing = {}, list(ids)
             self._fetched.update(self.store.fetch(self.scope, missing))
         return {id: self._fetched[id] for id in ids}
+
+    def doubtful(self, ids: Sequence[str]) -> list[str]:
+        """Most items are as they were written; telling those takes no more than a look at some columns."""
+        query = f"SELECT n FROM items WHERE n IN (SELECT value FROM json_each(?)) AND {ALWAYS_IN_FORCE}"
+        with self.store.database.reading() as connection:
+            plain = {f"m{n}" for (n,) in select(connection, query, (json.dumps([int(id[1:]) for id in ids]),))}
+        return [id for id in ids if id not in plain]
 
     def forget(self, id: str) -> None:
         self._fetched.pop(id, None)
@@ -973,7 +1076,7 @@ class ScopeView:
         self,
         terms: Sequence[str],
         count: int,
-        hidden: Container[str] = (),
+        hidden: Collection[str] = (),
         statistics: CorpusStatistics | None = None,
     ) -> Ranked:
         """Candidates by the full-text index and the rows that it does not hold yet, ranked by BM25 of the whole query. hidden:
@@ -985,6 +1088,11 @@ class ScopeView:
                 return []
             corpus, inside = store.corpus(connection), store._scope_ids(connection, self.scope)
             known = statistics or store.word_counts.of(connection, corpus, terms)
+            if statistics is None and inside is not None:
+                held = store.words_in(connection, corpus, inside)
+                best_ = None if held is None else held.scores(sorted(inside), terms, known, count + len(hidden))
+                if best_ is not None:
+                    return [(f"m{n}", score) for n, score in best_ if f"m{n}" not in hidden][:count]
             share = store.sums(self.scope)[1] / max(1, known.documents) if tokens else 1.0
             listed = proposed(connection, known, tokens, share, max(2 * count, LEAST), corpus.seq)
             found = select(

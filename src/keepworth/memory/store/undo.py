@@ -253,7 +253,7 @@ def _moved(
 
 
 def _refuse_purged(connection: apsw.Connection, cancel: Ranges, moved: list[int], will_be: Ranges) -> None:
-    for seq, at in select(connection, "SELECT seq, at FROM events WHERE kind = 'PURGE'"):
+    for seq, at in select(connection, f"SELECT seq, at FROM events WHERE {OF_KIND} AND kind = 'PURGE'"):
         if within(seq, cancel):
             raise Purged(f"something was erased on purpose at {at}: memory can be taken back to later moments alone")
     back = json.dumps([seq for seq in moved if not within(seq, will_be)])

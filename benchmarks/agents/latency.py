@@ -1,0 +1,260 @@
+"""What the gateway adds to a call, how many calls a second it takes, and whether its memory grows.
+
+    python -m benchmarks.agents.latency --json benchmarks/agents/latency.json
+    python -m benchmarks.agents.latency --flat 100000 --json benchmarks/agents/flat.json
+
+100 people have 1,000 items each in one file of 100,000. Every call is the first turn of a new conversation, so that each one
+recalls, begins an episode and is noted; one in four is a statement, and kept. The upstream answers at once, vectors are of
+hashed words: neither a model nor an encoder is measured. The server, the upstream and the client are processes of their own.
+
+Open loop: 100 calls a second over 50 connections, each at its time whether or not those before are answered; times run from
+when a call was to be sent. Saturated: `wrk` with 50 connections, a compiled client. Beside it, in the same rounds: the upstream
+alone, a proxy of the same parts without memory, and the gateway with memory off. Rounds alternate; of each figure the median over
+rounds is given, and all of them are in the JSON. CPU is what the server's process used, in user and kernel mode.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from benchmarks.agents.load import (
+    TOKEN,
+    USERS,
+    Started,
+    Turns,
+    bare_proxy,
+    fill,
+    instant_upstream,
+    memory_server,
+    open_loop,
+    request,
+    saturated,
+)
+from keepworth.evaluation.engine import at, machine
+
+ITEMS = 100_000
+PACKAGES = ("aiohttp", "starlette", "uvicorn", "h11", "pydantic")
+ARMS = (
+    "upstream alone",
+    "bare proxy",
+    "memory off",
+    "memory on",
+    "memory on, no person",
+    "search over REST, whole store",
+)
+OPEN_ONLY = ("upstream alone", "memory on, no person", "search over REST, whole store")
+
+
+class Standing:
+    """The processes of a measurement, and how each arm is asked."""
+
+    def __init__(self, upstream: Started, proxy: Started, server: Started, seed: int) -> None:
+        self.upstream, self.proxy, self.server = upstream, proxy, server
+        self.turns = Turns(seed)
+
+    def process(self, arm: str) -> Started:
+        return {"upstream alone": self.upstream, "bare proxy": self.proxy}.get(arm, self.server)
+
+    def sent(self, arm: str) -> Callable[[], bytes]:
+        """What makes the next call of an arm."""
+        url = self.process(arm).url
+
+        def make() -> bytes:
+            user, body = self.turns.next()
+            if arm == "search over REST, whole store":
+                query = json.loads(body)["messages"][-1]["content"]
+                body = json.dumps({"query": query, "top_k": 8}).encode()
+                return request(url, user, body, path="/v1/memory/search")
+            if arm == "memory on, no person":
+                return request(url, "", body)
+            return request(url, user, body, mode="on" if arm == "memory on" else "off")
+
+        return make
+
+
+@contextmanager
+def standing(file: Path, seed: int = 0, log: Path | None = None) -> Iterator[Standing]:
+    """All processes, warm: whatever is read once has been read."""
+    with ExitStack() as stack:
+        upstream = stack.enter_context(instant_upstream())
+        proxy = stack.enter_context(bare_proxy(upstream))
+        server = stack.enter_context(memory_server(file, upstream, "--encoder", "hashing", log=log))
+        own = Standing(upstream, proxy, server, seed)
+        for arm in ("memory on", *ARMS):
+            open_loop(own.process(arm).url, own.sent(arm), rate=40, seconds=5 if arm == "memory on" else 1)
+        yield own
+
+
+def open_round(own: Standing, arm: str, *, rate: float, seconds: float) -> dict[str, Any]:
+    process = own.process(arm)
+    before = process.cpu_seconds()
+    found = open_loop(process.url, own.sent(arm), rate=rate, seconds=seconds)
+    if set(found.statuses) != {200}:
+        raise SystemExit(f"{arm}: not all calls were answered: {found.statuses}")
+    time.sleep(0.5)  # what is noted beside belongs to it
+    times = sorted(found.milliseconds)
+    return {
+        "n": len(times),
+        "p50_ms": round(at(times, 0.5), 2),
+        "p95_ms": round(at(times, 0.95), 2),
+        "p99_ms": round(at(times, 0.99), 2),
+        "cpu_ms": round(1e3 * (process.cpu_seconds() - before) / len(times), 2),
+    }
+
+
+def saturated_round(own: Standing, arm: str, *, seconds: float) -> dict[str, Any]:
+    process = own.process(arm)
+    before, run = process.cpu_seconds(), str(time.time_ns())
+    found = saturated(process.url, seconds=seconds, run=run, mode="on" if arm == "memory on" else "off")
+    settled(process)
+    used = process.cpu_seconds() - before
+    return {
+        "n": int(found["requests"]),
+        "per_second": round(found["requests"] / found["seconds"], 1),
+        "p50_ms": round(found["p50_ms"], 1),
+        "p95_ms": round(found["p95_ms"], 1),
+        "cpu_ms": round(1e3 * used / found["requests"], 2),
+        "cores": round(used / found["seconds"], 2),
+    }
+
+
+def settled(process: Started, patience: float = 120.0) -> None:
+    """Until the process has done what is left to do beside."""
+    end = time.monotonic() + patience
+    while time.monotonic() < end:
+        before = process.cpu_seconds()
+        time.sleep(0.5)
+        if process.cpu_seconds() - before < 0.05:
+            return
+
+
+def measured(file: Path, *, rounds: int, seconds: float, rate: float) -> dict[str, Any]:
+    """Figures of each arm, by round."""
+    by_arm: dict[str, dict[str, list[dict[str, Any]]]] = {arm: {"open": [], "saturated": []} for arm in ARMS}
+    loads = []
+    with standing(file) as own:
+        for _ in range(rounds):
+            loads.append(round(os.getloadavg()[0], 1))
+            for arm in ARMS:
+                by_arm[arm]["open"].append(open_round(own, arm, rate=rate, seconds=seconds))
+            for arm in ARMS:
+                if arm not in OPEN_ONLY:
+                    by_arm[arm]["saturated"].append(saturated_round(own, arm, seconds=seconds / 2))
+        tokens = memory_tokens(own.server)
+    return {
+        "arms": {arm: {kind: summed(found) for kind, found in kinds.items() if found} for arm, kinds in by_arm.items()},
+        "rounds": by_arm,
+        "memory_tokens": tokens,
+        "load_average": loads,
+    }
+
+
+def memory_tokens(server: Started) -> dict[str, float]:
+    """Of memory in a call, as the server itself counts them."""
+    import urllib.request
+
+    asked = urllib.request.Request(f"{server.url}/metrics", headers={"Authorization": f"Bearer {TOKEN}"})
+    with urllib.request.urlopen(asked) as answer:
+        lines = dict(line.rsplit(" ", 1) for line in answer.read().decode().splitlines() if not line.startswith("#"))
+    prompts = sum(float(value) for name, value in lines.items() if name.startswith("keepworth_prompts_total"))
+    return {"calls": prompts, "mean": round(float(lines["keepworth_memory_tokens_total"]) / prompts, 1)}
+
+
+def summed(found: list[dict[str, Any]]) -> dict[str, float]:
+    """The median over rounds of each figure, and the sum of calls."""
+    names = [name for name in found[0] if name != "n"]
+    return {
+        "n": sum(one["n"] for one in found),
+        **{name: statistics.median(one[name] for one in found) for name in names},
+    }
+
+
+def flat(file: Path, requests: int, *, part: float = 20.0) -> dict[str, Any]:
+    """Bytes in memory of the server after each part of `requests` calls."""
+    with ExitStack() as stack:
+        upstream = stack.enter_context(instant_upstream())
+        server = stack.enter_context(memory_server(file, upstream, "--encoder", "hashing"))
+        done, points, begun = 0, [], time.monotonic()
+        while done < requests:
+            before = server.cpu_seconds()
+            found = saturated(server.url, seconds=part, run=f"f{done}")
+            settled(server)
+            done += int(found["requests"])
+            points.append(
+                {
+                    "requests": done,
+                    "resident_mb": round(server.resident() / 1e6, 1),
+                    "cpu_ms": round(1e3 * (server.cpu_seconds() - before) / found["requests"], 2),
+                }
+            )
+            print(points[-1], flush=True)
+        return {
+            "points": points,
+            "seconds": round(time.monotonic() - begun),
+            "file_mb": round(file.stat().st_size / 1e6),
+        }
+
+
+def table(result: dict[str, Any]) -> str:
+    lines = []
+    for arm, kinds in result["arms"].items():
+        opened, full = kinds["open"], kinds.get("saturated")
+        lines.append(
+            f"{arm:32} open p50 {opened['p50_ms']:7.2f}  p95 {opened['p95_ms']:7.2f} ms  CPU {opened['cpu_ms']:5.2f} ms"
+            + (f"   saturated {full['per_second']:7.1f}/s  CPU {full['cpu_ms']:5.2f} ms" if full else "")
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--items", type=int, default=ITEMS)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--seconds", type=float, default=20.0, help="of one open loop; a saturated one takes half of it"
+    )
+    parser.add_argument("--rate", type=float, default=100.0)
+    parser.add_argument("--flat", type=int, default=0, help="so many calls, and what is resident meanwhile, instead")
+    parser.add_argument("--filled", type=Path, help="a copy of this memory is used; it is made if it is not there")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    about = {**machine(), "packages": {name: version(name) for name in PACKAGES}}
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "agents.mem"
+        if options.filled is not None and not options.filled.exists():
+            fill(options.filled, options.items)
+        if options.filled is not None:
+            shutil.copy(options.filled, file)
+        else:
+            fill(file, options.items)
+        if options.flat:
+            result = flat(file, options.flat)
+        else:
+            result = measured(file, rounds=options.rounds, seconds=options.seconds, rate=options.rate)
+            print(table(result))
+    result = {
+        "items": options.items,
+        "people": USERS,
+        "rate": options.rate,
+        "connections": 50,
+        "seed": 0,
+        **result,
+        "machine": about,
+    }
+    if options.json:
+        options.json.write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,376 @@
+"""What the benchmarks of the server share: an upstream that answers at once, a memory with 100 people in it, the server as a
+process of its own, a client that sends at fixed times, and one that sends as fast as it is answered (`wrk`).
+
+    python -m benchmarks.agents.load upstream|proxy ...    (what the benchmarks start)
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import resource
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+TOKEN = "kw_benchmark"
+USERS = 100
+WORDS = 20_000
+STATEMENTS = 4
+"""Of so many turns one is a statement, which is kept; the others are questions."""
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+# -- an upstream that answers at once ---------------------------------------------------------------------------------
+
+_MESSAGE = {"role": "assistant", "content": "Noted, and thank you."}
+_REPLY = json.dumps(
+    {
+        "id": "c1",
+        "object": "chat.completion",
+        "created": 1,
+        "model": "instant",
+        "choices": [{"index": 0, "message": _MESSAGE, "finish_reason": "stop", "logprobs": None}],
+        "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
+    }
+).encode()
+_ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s" % (len(_REPLY), _REPLY)
+
+
+class InstantUpstream(asyncio.Protocol):
+    """Reads requests with a Content-Length, and answers each with the same words."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        self.waiting = bytearray()
+
+    def data_received(self, data: bytes) -> None:
+        self.waiting += data
+        while (end := self.waiting.find(b"\r\n\r\n")) >= 0:
+            head = bytes(self.waiting[:end]).lower()
+            place = head.find(b"content-length:")
+            length = int(head[place + 15 :].split(b"\r\n", 1)[0]) if place >= 0 else 0
+            if len(self.waiting) < end + 4 + length:
+                return
+            del self.waiting[: end + 4 + length]
+            self.transport.write(_ANSWER)
+
+
+async def _serve_upstream() -> None:
+    server = await asyncio.get_running_loop().create_server(InstantUpstream, "127.0.0.1", 0, backlog=512)
+    print(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", flush=True)
+    await server.serve_forever()
+
+
+def _serve_proxy(upstream: str) -> None:
+    """What a proxy of the same parts, and without any memory, costs: Starlette on uvicorn, aiohttp upstream."""
+    import aiohttp
+    import uvicorn
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.routing import Route
+
+    sessions: list[aiohttp.ClientSession] = []
+
+    async def chat(request: Request) -> Response:
+        if not sessions:
+            sessions.append(aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), auto_decompress=False))
+        content = await request.body()
+        async with sessions[0].post(upstream + request.url.path, data=content) as answer:
+            return Response(await answer.read(), answer.status, media_type="application/json")
+
+    from keepworth.serving.http_server import _bound
+
+    listener = _bound("127.0.0.1", 0)
+    print(f"http://127.0.0.1:{listener.getsockname()[1]}", flush=True)
+    app = Starlette(routes=[Route("/v1/chat/completions", chat, methods=["POST"])])
+    config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off")
+    uvicorn.Server(config).run([listener])
+
+
+# -- processes --------------------------------------------------------------------------------------------------------
+
+
+class Started:
+    """A process that prints its address, and what it has used."""
+
+    def __init__(
+        self, command: Sequence[str], environment: dict[str, str] | None = None, log: Path | None = None
+    ) -> None:
+        self.command, self.environment, self.log = command, environment or {}, log
+        self.url = ""
+        self.process: subprocess.Popen[str] | None = None
+
+    def start(self) -> Started:
+        with open(self.log or os.devnull, "ab") as errors:
+            self.process = subprocess.Popen(
+                self.command,
+                cwd=ROOT,
+                env={**os.environ, "COLUMNS": "200", **self.environment},
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
+        assert self.process.stdout is not None
+        self.url = next(line for line in self.process.stdout if line.startswith("http://")).split()[0]
+        return self
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rsplit(":", 1)[1])
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    def cpu_seconds(self) -> float:
+        """Of this process so far, in user and in kernel mode."""
+        parts = Path(f"/proc/{self.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(parts[11]) + int(parts[12])) / TICKS
+
+    def resident(self) -> int:
+        """Bytes in memory."""
+        return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * resource.getpagesize()
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.communicate()
+
+    def stop(self) -> None:
+        assert self.process is not None
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.communicate(timeout=60)
+            except subprocess.TimeoutExpired:
+                self.kill()
+
+    def __enter__(self) -> Started:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def instant_upstream() -> Started:
+    return Started([sys.executable, "-m", "benchmarks.agents.load", "upstream"])
+
+
+def bare_proxy(upstream: Started) -> Started:
+    return Started([sys.executable, "-m", "benchmarks.agents.load", "proxy", upstream.url])
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def memory_server(
+    file: Path, upstream: Started | None, *options: str, port: int = 0, log: Path | None = None
+) -> Started:
+    """`keepworth serve --memory` in front of an upstream."""
+    command = [sys.executable, "-m", "keepworth", "serve", "--memory", str(file), "--port", str(port), *options]
+    if upstream is not None:
+        command += ["--upstream", upstream.url]
+    return Started(command, {"KEEPWORTH_API_KEY": TOKEN, "OPENAI_API_KEY": "sk-none"}, log)
+
+
+# -- a memory, and what is asked of it --------------------------------------------------------------------------------
+
+
+def name(user: int) -> str:
+    return f"person{user}"
+
+
+def fill(file: Path, items: int, *, seed: int = 0) -> None:
+    """A memory of `items` texts from a Zipf vocabulary, an equal number for each of 100 people, with vectors of hashed words,
+    which cost next to nothing to make."""
+    import numpy as np
+
+    from keepworth import Memory
+
+    draw = np.random.default_rng(seed)
+    frequency = 1.0 / np.arange(1, WORDS + 1)
+    frequency /= frequency.sum()
+    with Memory(file, encoder="hashing") as memory:
+        for user in range(USERS):
+            texts = []
+            for number in range(items // USERS):
+                words = draw.choice(WORDS, int(draw.integers(12, 31)), p=frequency)
+                texts.append(" ".join(f"w{word}" for word in words) + f" n{user}x{number}")
+            memory.add_many(texts, user_id=name(user))
+
+
+@dataclass(slots=True)
+class Turns:
+    """What people say, each turn a conversation of its own."""
+
+    seed: int = 0
+    number: int = 0
+    draw: random.Random = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.draw = random.Random(self.seed)
+
+    def next(self) -> tuple[str, bytes]:
+        """(who, the body of a call)."""
+        self.number += 1
+        # Zipf's law with exponent 1: the logarithm of the rank is uniform.
+        words = [f"w{int(WORDS ** self.draw.random()) - 1}" for _ in range(8)]
+        ending = f"s{self.seed}n{self.number}" + ("." if self.number % STATEMENTS == 0 else "?")
+        text = " ".join([*words, ending])
+        messages = [{"role": "system", "content": "You are a helpful assistant."}, {"role": "user", "content": text}]
+        body = json.dumps({"model": "instant", "messages": messages}).encode()
+        return name(self.draw.randrange(USERS)), body
+
+
+def request(url: str, user: str, body: bytes, *, mode: str = "on", path: str = "/v1/chat/completions") -> bytes:
+    """The bytes of a call."""
+    host = url.removeprefix("http://")
+    head = (
+        f"POST {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {TOKEN}\r\nContent-Type: application/json\r\n"
+        f"X-Keepworth-User: {user}\r\nX-Keepworth-Memory: {mode}\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+# -- a client that sends at fixed times -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """milliseconds: from the time at which each was to be sent to the end of its answer; statuses: how often each came."""
+
+    milliseconds: list[float]
+    statuses: dict[int, int]
+    seconds: float
+
+
+async def _one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, sent: bytes) -> int:
+    writer.write(sent)
+    head = await reader.readuntil(b"\r\n\r\n")
+    lowered = head.lower()
+    place = lowered.find(b"content-length:")
+    if place < 0:
+        raise ValueError(f"an answer without a length: {head!r:.200}")
+    await reader.readexactly(int(lowered[place + 15 :].split(b"\r\n", 1)[0]))
+    return int(head[9:12])
+
+
+async def _open_loop(url: str, make: Callable[[], bytes], rate: float, seconds: float, connections: int) -> Measured:
+    host, port = url.removeprefix("http://").split(":")
+    free: asyncio.Queue[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = asyncio.Queue()
+    for _ in range(connections):
+        free.put_nowait(await asyncio.open_connection(host, int(port)))
+    loop = asyncio.get_running_loop()
+    times: list[float] = []
+    statuses: dict[int, int] = {}
+
+    async def call(due: float, sent: bytes) -> None:
+        pair = await free.get()
+        status = await _one(*pair, sent)
+        times.append(1e3 * (loop.time() - due))
+        statuses[status] = statuses.get(status, 0) + 1
+        free.put_nowait(pair)
+
+    begun = loop.time() + 0.1
+    calls = []
+    for number in range(int(rate * seconds)):
+        sent, due = make(), begun + number / rate
+        if (wait := due - loop.time()) > 0:
+            await asyncio.sleep(wait)
+        calls.append(asyncio.ensure_future(call(due, sent)))
+    await asyncio.gather(*calls)
+    took = loop.time() - begun
+    while not free.empty():
+        free.get_nowait()[1].close()
+    return Measured(times, statuses, took)
+
+
+def open_loop(url: str, make: Callable[[], bytes], *, rate: float, seconds: float, connections: int = 50) -> Measured:
+    """`rate` calls a second, each at its time whether or not those before are answered. A call's time begins when it was to be
+    sent, so one that waits for a free connection counts its waiting."""
+    return asyncio.run(_open_loop(url, make, rate, seconds, connections))
+
+
+# -- a client that sends as fast as it is answered --------------------------------------------------------------------
+
+_LUA = """
+local bodies, users, n = {}, {}, 0
+for line in io.lines(os.getenv("KW_TURNS")) do
+  local tab = line:find("\\t")
+  users[#users + 1] = line:sub(1, tab - 1)
+  bodies[#bodies + 1] = line:sub(tab + 1)
+end
+local path, mode, run = os.getenv("KW_PATH"), os.getenv("KW_MODE"), os.getenv("KW_RUN")
+request = function()
+  n = n + 1
+  local body = bodies[(n - 1) % #bodies + 1]:gsub("RUN", run .. "x" .. n)
+  return wrk.format("POST", path, {
+    ["Authorization"] = "Bearer " .. os.getenv("KW_TOKEN"), ["Content-Type"] = "application/json",
+    ["X-Keepworth-User"] = users[(n - 1) % #users + 1], ["X-Keepworth-Memory"] = mode}, body)
+end
+done = function(summary, latency, requests)
+  io.write(string.format("DONE %d %d %d %d %d %d %.1f %.1f\\n", summary.requests, summary.duration,
+    summary.errors.status, summary.errors.connect + summary.errors.read + summary.errors.write,
+    summary.errors.timeout, summary.bytes, latency:percentile(50), latency:percentile(95)))
+end
+"""
+
+
+def saturated(url: str, *, seconds: float, run: str, mode: str = "on", connections: int = 50) -> dict[str, float]:
+    """What `wrk` gets answered a second. run: makes its turns others than those of another run."""
+    if shutil.which("wrk") is None:
+        raise SystemExit("wrk is not here. It comes with the distribution: apt install wrk.")
+    turns = Turns(seed=1)
+    with tempfile.TemporaryDirectory() as folder:
+        script, lines = Path(folder) / "turns.lua", Path(folder) / "turns.txt"
+        script.write_text(_LUA)
+        said = [turns.next() for _ in range(4000)]
+        lines.write_bytes(
+            b"".join(f"{user}\t".encode() + body.replace(b" s1n", b" RUNn") + b"\n" for user, body in said)
+        )
+        environment = {
+            **os.environ,
+            "KW_TURNS": str(lines),
+            "KW_TOKEN": TOKEN,
+            "KW_MODE": mode,
+            "KW_RUN": run,
+            "KW_PATH": "/v1/chat/completions",
+        }
+        command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds:g}s", "--timeout", "10s", "-s", str(script), url]
+        said_back = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    line = next(line for line in said_back.splitlines() if line.startswith("DONE "))
+    requests, micro, status, broken, late, _, p50, p95 = map(float, line.split()[1:])
+    if status or broken or late:
+        raise SystemExit(f"wrk was refused or not answered: {said_back}")
+    return {"requests": requests, "seconds": micro / 1e6, "p50_ms": p50 / 1e3, "p95_ms": p95 / 1e3}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["upstream", "proxy"])
+    parser.add_argument("address", nargs="?", default="")
+    options = parser.parse_args()
+    if options.what == "upstream":
+        asyncio.run(_serve_upstream())
+    else:
+        _serve_proxy(options.address)
+
+
+if __name__ == "__main__":
+    main()

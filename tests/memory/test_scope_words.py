@@ -1,0 +1,145 @@
+"""Words of single scopes in memory: the same scores as the index beside, whatever was written meanwhile, and by whom."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from keepworth import Memory
+from keepworth.memory.errors import Purged
+from keepworth.memory.search import scope_words
+from keepworth.memory.search.index import CorpusStatistics, InvertedIndex
+from keepworth.memory.search.scope_words import ScopeWords
+from keepworth.memory.store import log
+from keepworth.memory.store.database import select
+from keepworth.memory.store.store import Store
+
+WORDS = st.sampled_from(["ana", "oslo", "tea", "cafe", "rain", "night"])
+TEXT = st.lists(WORDS, min_size=1, max_size=6).map(" ".join)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(TEXT, max_size=8),
+    st.lists(st.tuples(st.integers(1, 12), st.none() | TEXT), max_size=10),
+    st.lists(WORDS, min_size=1, max_size=4, unique=True),
+)
+def test_scores_are_those_of_an_index_of_what_is_there(
+    first: list[str], changes: list[tuple[int, str | None]], terms: list[str]
+) -> None:
+    held, there = ScopeWords(), dict(enumerate(first, start=1))
+    held.put(7, there.items())
+    for number, text in changes:
+        held.change(7, number, text)
+        there = {n: said for n, said in there.items() if n != number} | ({} if text is None else {number: text})
+    numbers, index = sorted(there), InvertedIndex()
+    for number in numbers:
+        index.add(there[number])
+    known = index.statistics(terms, np.zeros(0, np.intp))
+    expected = {n: s for n, s in zip(numbers, index.scores(terms, known).tolist(), strict=True) if s}
+    found = held.scores([7], terms, known, 100)
+    assert found is not None
+    assert dict(found) == pytest.approx(expected)
+    assert found == sorted(found, key=lambda pair: (-pair[1], pair[0]))
+
+
+def test_arrays_are_made_anew_when_much_was_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scope_words, "LOOSE", 2)
+    held = ScopeWords()
+    held.put(1, [(1, "tea tea"), (2, "rain")])
+    held.change(1, 2, None)
+    for number in (3, 4, 5):
+        held.change(1, number, f"tea n{number}")
+    found = held.scores([1], ["tea", "rain"], CorpusStatistics(4, 8, {"tea": 4}), 3)
+    assert [number for number, _ in found or []] == [1, 3, 4]
+    assert held.scores([1, 2], ["tea"], CorpusStatistics(4, 8, {"tea": 4}), 3) is None  # the second is not held
+
+
+def test_scopes_asked_least_recently_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scope_words, "MOST_WORDS", 8)
+    held = ScopeWords()
+    for scope in range(1, 6):
+        held.put(scope, [(scope, "tea rain")])
+    assert len(held) <= 8
+    assert held.missing([5]) == []
+    assert held.missing([1]) == [1]
+
+
+def shown(memory: Memory, query: str, user: str) -> list[tuple[str, str]]:
+    return [(hit.id, hit.text) for hit in memory.search(query, user_id=user, top_k=5)]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_who_asks_again_finds_what_a_memory_opened_anew_finds(data: st.DataObject) -> None:
+    with Memory(":memory:", encoder=None, policy=None) as memory:
+        for user in ("ana", "bo"):
+            memory.add_many(data.draw(st.lists(TEXT, min_size=1, max_size=4)), user_id=user)
+        mark = memory.snapshot()
+        for query in ("tea", "rain"):
+            shown(memory, query, "ana")  # from the second time on the scope is held
+        for _ in range(data.draw(st.integers(1, 5))):
+            items = memory.get_all(user_id="ana")
+            verb = data.draw(st.sampled_from(["add", "update", "delete", "supersede", "rollback", "purge"]))
+            if verb == "add" or not items:
+                memory.add(data.draw(TEXT), user_id=data.draw(st.sampled_from(["ana", "bo", "cy"])))
+                continue
+            id = data.draw(st.sampled_from(items)).id
+            if verb == "update":
+                memory.update(id, text=data.draw(TEXT))
+            elif verb == "delete":
+                memory.delete(id)
+            elif verb == "supersede":
+                memory.supersede(id, data.draw(TEXT))
+            elif verb == "rollback":
+                with contextlib.suppress(Purged):
+                    memory.rollback(since=mark)
+            else:
+                memory.forget(id, purge_history=True)
+            query = data.draw(WORDS)
+            again = shown(memory, query, "ana")
+            memory.store.reset_caches()
+            assert again == shown(memory, query, "ana")
+
+
+def test_a_look_that_others_overtook_reads_no_vectors_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loads: list[int] = []
+    loaded: Any = Store._loaded
+    monkeypatch.setattr(Store, "_loaded", lambda *given: loads.append(1) or loaded(*given))
+    with Memory(tmp_path / "a.mem", encoder="hashing", policy=None) as memory:
+        memory.add("tea in Oslo", user_id="ana")
+        memory.search("tea", user_id="ana")
+        with memory.store.database.reading() as connection:
+            select(connection, "SELECT max(seq) FROM events")  # what is seen from here is as of now
+
+            def other() -> None:
+                memory.add("more tea", user_id="ana")
+                assert len(memory.search("tea", user_id="ana")) == 2
+
+            thread = threading.Thread(target=other)
+            thread.start()
+            thread.join()
+            assert [hit.text for hit in memory.search("tea", user_id="ana")] == ["tea in Oslo"]
+        assert len(memory.search("tea", user_id="ana")) == 2
+    assert len(loads) == 1
+
+
+def test_whether_something_was_erased_is_asked_of_an_index() -> None:
+    """Every search that is logged asks it: reading the whole journal took 14 ms where there were 100,000 entries."""
+    with Memory(":memory:", encoder=None) as memory:
+        memory.add("tea")
+        asked: list[str] = []
+        with memory.store.database.reading() as connection:
+            connection.set_exec_trace(lambda cursor, sql, values: asked.append(sql) or True)
+            log.newest_purge(connection)
+            connection.set_exec_trace(None)
+            plans = [row[3] for sql in asked for row in select(connection, f"EXPLAIN QUERY PLAN {sql}")]
+    assert plans
+    assert all("events_by_kind" in plan for plan in plans)

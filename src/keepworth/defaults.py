@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from keepworth.episodes.model import Encoder, EncoderIdentity
-    from keepworth.memory.policy.slots import Policy
+    from keepworth.memory.policy.slots import Policy, Writer
 
 
 def encoder(name: str, on_file: EncoderIdentity | None = None) -> Encoder:
@@ -61,3 +61,31 @@ def policy(name: str = "effect", *, also: Iterable[str] = (), **settings: Any) -
             unknown = UnknownName("setting", setting, known, f"policy {name!r}")
             raise InvalidPolicy(unknown.message, unknown.fix)
     return make(**settings)
+
+
+WRITERS = ("default", "rules", "model")
+
+
+def writer(name: str) -> Writer:
+    """What says what to keep of messages: "rules", "model" (the chat model OPENAI_MODEL behind OPENAI_BASE_URL), or "default":
+    that model where OPENAI_BASE_URL, OPENAI_API_KEY and OPENAI_MODEL are all set, else the rules. Raises UnknownName, and
+    ChatError for a model that is not configured."""
+    import os
+
+    from keepworth.episodes.errors import require_known
+    from keepworth.memory.policy.writers import Facts
+
+    require_known("writer", name, WRITERS)
+    configured = all(os.environ.get(f"OPENAI_{part}") for part in ("BASE_URL", "API_KEY", "MODEL"))
+    if name == "rules" or (name == "default" and not configured):
+        return Facts()
+    from keepworth.models.chat import comparison, extractor, from_environment
+    from keepworth.models.errors import ChatError
+
+    model = os.environ.get("OPENAI_MODEL", "")
+    if not model:
+        raise ChatError(
+            'writer="model" needs a chat model, and OPENAI_MODEL is not set.', "Set it to the model's name."
+        )
+    chat = from_environment(model, 'Memory(writer="model")')
+    return Facts(extractor(chat), comparison(chat))

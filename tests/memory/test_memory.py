@@ -116,7 +116,7 @@ def test_expiry_and_limits_and_pages():
 
 def test_infer_needs_a_writer_and_recalled_text_is_not_stored_again():
     with pytest.raises(errors.NoWriter, match="writer"):
-        memory().add("hello", infer=True)
+        memory(writer=None).add("hello", infer=True)
     m = memory(writer=Facts(lambda messages: [part for m in messages for part in m["content"].split(". ")]))
     m.add("Ana has a cat", session_id="s1")
     shown = m.search("cat")[0].text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,15 @@ class Gate:
                 return texts
             time.sleep(0.005)
         raise AssertionError(texts)
+
+    def when(self, look: Callable[[], list[Any]]) -> list[Any]:
+        """What `look` sees once an item took the place of another: turns are written beside."""
+        for _ in range(2000):
+            items = look()
+            if any(item.links for item in items):
+                return items
+            time.sleep(0.005)
+        raise AssertionError(items)
 
     def close(self) -> None:
         self.http.close()

@@ -212,7 +212,7 @@ REFUSED: list[tuple[type[Exception], Callable[[Any], Any]]] = [
     (errors.InvalidReward, lambda m: m.reward("e1", float("nan"))),
     (errors.InvalidScope, lambda m: m.delete_all()),
     (errors.InvalidScope, lambda m: m.erase()),
-    (errors.NoWriter, lambda m: m.add([{"role": "user", "content": "hi"}], infer=True)),
+    (errors.InvalidTime, lambda m: m.add([{"role": "user", "content": "hi", "said_at": "soon"}], infer=True)),
     (errors.ClosedEpisode, lambda m: acted(m)),
 ]
 

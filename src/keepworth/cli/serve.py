@@ -91,6 +91,13 @@ def serve(
     durability: Annotated[
         str, typer.Option("--durability", help="With --memory: process, or power to survive a lost machine.")
     ] = "process",
+    writer: Annotated[
+        str,
+        typer.Option(
+            "--writer",
+            help="With --memory: what finds facts in what is said: rules, model (OPENAI_MODEL at OPENAI_BASE_URL), or none.",
+        ),
+    ] = "default",
 ) -> None:
     """Serve a model to programs on this machine: /v1/chat/completions, /v1/completions, token ids, log-probabilities.
 
@@ -119,6 +126,7 @@ def serve(
                 encoder=None if encoder == "none" else encoder,
                 policy=None if policy == "none" else policy,
                 durability=durability,
+                writer=None if writer == "none" else writer,
             )
             return
         if inside and (upstream or stdio):
@@ -157,6 +165,7 @@ def serve(
             encoder=None if encoder == "none" else encoder,
             policy=None if policy == "none" else policy,
             durability=durability,
+            writer=None if writer == "none" else writer,
             mcp=mcp,
             **gateway,
         )

@@ -126,6 +126,16 @@ class Operation:
     text: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class StatedFact(Operation):
+    """An operation with what somebody stated. turn: index of the message that states it, -1 where that is not known; speaker: the
+    role of who said it; day: ISO 8601, when it happened, where the words say so."""
+
+    turn: int = -1
+    speaker: str = ""
+    day: str = ""
+
+
 class DecisionKind(str, Enum):
     SEARCH = "search"
     WRITE = "write"

@@ -15,12 +15,13 @@ import logging
 import math
 import os
 import secrets
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from copy import copy, deepcopy
+from copy import copy
 from dataclasses import replace
 from functools import partial
-from numbers import Integral, Real
+from numbers import Integral
 from types import NoneType
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 from weakref import WeakValueDictionary
@@ -29,14 +30,13 @@ from keepworth import defaults
 from keepworth.episodes.episode import Decision, DecisionKind, Episode, Operation, OperationKind
 from keepworth.episodes.errors import nearest
 from keepworth.episodes.model import Encoder
+from keepworth.memory import writing
 from keepworth.memory.errors import (
-    InvalidAdvice,
     InvalidFilter,
     InvalidPolicy,
     InvalidScope,
     InvalidText,
     NoEncoder,
-    NoWriter,
     ScopeFull,
     UnknownEpisode,
     UnknownItem,
@@ -68,26 +68,7 @@ from keepworth.memory.item import (
 )
 from keepworth.memory.operations import Assignment, Credit, Draft, OperationOutcome, checked_reward
 from keepworth.memory.overlay import Bank, Overlay
-from keepworth.memory.policy.rewrites import (
-    AT_ONCE,
-    LIMIT,
-    MARGIN,
-    MOST,
-    NEAR,
-    ORIGINALS,
-    SECONDS,
-    Arm,
-    Consolidation,
-    Rewrite,
-    Rewriter,
-    Rewrites,
-    TrialTerms,
-    check,
-    check_policy,
-    consolidated,
-    groups_given,
-    logged,
-)
+from keepworth.memory.policy.rewrites import Arm, Consolidation, Rewrite, Rewriter, Rewrites, consolidate, logged
 from keepworth.memory.search.index import Embedder
 from keepworth.memory.search.search import (
     CURRENT,
@@ -101,32 +82,29 @@ from keepworth.memory.search.search import (
     Hits,
     HitSelector,
     Request,
-    Selected,
     Worth,
     asked,
     checked_number,
     checked_query,
+    chosen_without_policy,
     requested,
     retrieve,
     several,
     without,
 )
-from keepworth.memory.store import log, purge, undo
+from keepworth.memory.store import log, purge, undo, unread
 from keepworth.memory.store.log import DecisionLog, Logged
 from keepworth.memory.store.near_duplicates import (
-    NEIGHBOURS,
     SAME_FROM,
     NearDuplicates,
     Pair,
     cosine_bound,
-    may_be_same,
     merge,
-    merge_two,
     near_duplicates,
 )
 from keepworth.memory.store.rows import number_of
 from keepworth.memory.store.store import Difference, Revision, ScopeView, Store
-from keepworth.memory.store.transaction import Transaction
+from keepworth.memory.writing import Message, UnreadTurns, add_unlike, messages_of, there
 
 if TYPE_CHECKING:
     from keepworth.memory.episode import LiveEpisode
@@ -140,7 +118,6 @@ if TYPE_CHECKING:
     PolicyLike = str | Policy | Callable[[], Policy] | Mapping[str, Callable[[], Policy]] | None
 
 _LOG = logging.getLogger("keepworth.memory")
-Message = Mapping[str, Any]
 _RENAMED = {"extractor": "what finds facts in messages is a writer, Memory(writer=Facts(extractor))"}
 RECALLED = 4096
 SCOPES = 4096
@@ -159,6 +136,8 @@ class Memory:
     log: "background" logs every search outside episodes, "off" none; `log_share` of them are kept, chosen at random.
     keep_candidates: how many logged decisions keep their full candidate list (None: all).
     writer: says what to keep of messages, for `add(..., infer=True)`: such as `Facts(extract)`, or a manager that was trained.
+    "rules" finds facts and what they replace by rules, "model" asks the chat model OPENAI_MODEL; by default that model
+    where OPENAI_BASE_URL, OPENAI_API_KEY and OPENAI_MODEL are all set, else the rules. None: nothing does.
     max_items: current items a scope may hold; a write beyond it is refused.
     dedupe: True, or a cosine: items that say the same as an older one in another spelling are merged into it, on a thread beside.
     policy: what chooses among what is found, and learns from rewards: a name, such as "effect" or "memrl"; a policy; a function
@@ -185,7 +164,7 @@ class Memory:
         log: str = "background",
         log_share: float = 1.0,
         keep_candidates: int | None = None,
-        writer: Writer | None = None,
+        writer: Writer | str | None = "default",
         max_items: int | None = None,
         dedupe: bool | float = False,
         policy: PolicyLike = "effect",
@@ -215,7 +194,7 @@ class Memory:
         for name, function in (
             ("clock", clock),
             ("new_id", new_id),
-            *((("writer", writer),) if writer is not None else ()),
+            *((("writer", writer),) if not isinstance(writer, (str, NoneType)) else ()),
         ):
             if not callable(function):
                 raise InvalidFilter(f"{name} must be a function, got {function!r:.40}")
@@ -234,14 +213,16 @@ class Memory:
         bound = cosine_bound(dedupe) if dedupe else 0.0
         if bound and encoder is None:
             raise NoEncoder("dedupe compares meanings and needs an encoder: open the memory with one")
-        named = None if policy is None else _policies(policy)
+        named = None if policy is None else _named(policy)
         if named is None and (reward_range is not None or trusted or seed is not None):
             raise InvalidFilter(
                 "reward_range, trusted and seed are for a policy, and policy=None has none: leave them out"
             )
         self.scope = Scope(tenant, user_id, agent_id, session_id)
         self.fusion = fusion or Fusion()
-        self._writer = writer
+        self._writer = defaults.writer(writer) if isinstance(writer, str) else writer
+        # What only repeats what was shown is for writers that read what was shown: the rules see the memory itself.
+        self._notes_recalled = self._writer is not None and not isinstance(writer, str)
         self._clock = clock
         self._new_id = new_id
         self._log_share = log_share if log == "background" else 0.0
@@ -271,9 +252,13 @@ class Memory:
         self._scopes: dict[tuple[str, str, str], Scope] = {}
         self._draws = _uniform(self.store.store_id())
         self._rewrites = Rewrites(self.store, self.scope, seed)
+        self._whole = weakref.ref(self)
+        self._unread = UnreadTurns()
         self.learning: Learning | None = None
         if named is not None:
             self.learning = self._learning(*named, reward_range, seed, trusted)
+        if self._writer is not None and not self.read_only and unread.turns(self.store):
+            self._unread.wake(self)
 
     @property
     def path(self) -> str:
@@ -289,6 +274,7 @@ class Memory:
             return
         if self._near is not None:
             self._near.close()
+        self._unread.close()
         if not self.read_only:
             self._decisions.close()
             if self.learning is not None:
@@ -448,10 +434,10 @@ class Memory:
         elif learning is None:
             wide = top_k if selector is None else max(POOL, 5 * top_k)
             found = self._candidates(asks, scope, wide, 0, mode, threshold, options, arms, top_k, fits)
-            chosen = [_selected(*each, top_k, selector, label) for each in found]
+            chosen = [chosen_without_policy(*each, top_k, selector, label) for each in found]
         else:
             chosen = self._chosen(learning, asks, scope, top_k, mode, threshold, options, arms, fits)
-        if self._writer is not None:
+        if self._notes_recalled:
             self._note_recalled(hit.item for each in chosen for hit in each.hits)
         self._log(asks, chosen, scope, episode)
         live = self._live.get(episode) if episode else None
@@ -740,41 +726,17 @@ class Memory:
     # Consolidation.
 
     def consolidate(
-        self,
-        rewrite: Rewriter,
-        *,
-        user_id: str = "",
-        agent_id: str = "",
-        session_id: str = "",
-        groups: Sequence[Sequence[str]] | None = None,
-        near: float = NEAR,
-        most: int = MOST,
-        at_once: int = AT_ONCE,
-        limit: int = LIMIT,
-        seconds: float = SECONDS,
-        originals: float = ORIGINALS,
-        margin: float = MARGIN,
+        self, rewrite: Rewriter, *, user_id: str = "", agent_id: str = "", session_id: str = "", **options: Any
     ) -> Consolidation:
         """Let `rewrite` say in one text what items that belong together say, and put each rewrite on trial against them: see
         `keepworth.memory.policy.rewrites`. One that harms is taken back by itself; nothing is erased.
 
-        rewrite: texts -> one text. groups: by id; by default items of one scope, kind and metadata, nearer than the cosine `near`
-        to one of them, at most `most` in a group. at_once: trials that run at the same time; limit: groups that are asked for at
-        most; seconds: for one answer. originals: the share of episodes that are searched with the originals; margin: what a
-        shorter rewrite may cost to stay, of the range of rewards. Raises NoEncoder, InvalidFilter, InvalidPolicy, ReadOnly."""
-        self.store.database.check_writable()
-        if not callable(rewrite):
-            raise InvalidFilter(f"rewrite must be a function of several texts that gives one, got {rewrite!r:.60}")
-        check(near, most, at_once, limit, seconds)
-        plan = TrialTerms(originals, margin, None if self.learning is None else self.learning.reward_range)
-        if self.learning is not None:
-            self.learning.name()
-            check_policy(self.learning.searches, self.learning.policy)
+        rewrite: texts -> one text. options: groups, near, most, at_once, limit, seconds, originals and margin, as
+        `rewrites.consolidate` says. Raises NoEncoder, InvalidFilter, InvalidPolicy, ReadOnly."""
         scope = self._narrowed(user_id, agent_id, session_id)
-        self._decisions.flush()
-        self._rewrites.settle()
-        listed = self._rewrites.groups(scope, near, most) if groups is None else groups_given(groups)
-        return consolidated(self._rewrites, scope, rewrite, listed, plan, at_once=at_once, limit=limit, seconds=seconds)
+        if not self.read_only:
+            self._decisions.flush()
+        return consolidate(self._rewrites, self.learning, scope, rewrite, **options)
 
     def rewrites(self) -> list[Rewrite]:
         """What `consolidate` wrote, in order, each with its originals, its state and what it added.
@@ -855,7 +817,9 @@ class Memory:
         infer: let the writer of this memory say what to keep of it. It may add, update, supersede and delete: all is done in one
         transaction, and what is returned are the items that say now what it wanted said. Options are of the items that it makes
         (one that is only reworded keeps what it had), and are checked before it is called. What only repeats an item of the same
-        person that a search has shown is not stored again. Raises NoWriter, NothingToWrite for a writer that keeps choices, and
+        person that a search has shown is not stored again. A writer that fails loses nothing: what people said is kept word for
+        word, with {"extraction": "waiting"} in its metadata, and the writer is asked again, by itself or by `read_again`. Raises
+        NoWriter, NothingToWrite for a writer that keeps choices, and
         InvalidAdvice for one that gives something else. Other options: see `add_many`.
 
         What an open item says already, in the same words and with nothing new beside them (time, metadata, trust, a longer life),
@@ -864,95 +828,23 @@ class Memory:
         if isinstance(content, str) and not infer:
             return self.add_many([content], **options)[0]
         if infer:
-            return [item for item, _ in self._write(content, **options) if item.open]
+            return [item for item, _ in writing.write(self, content, **options) if item.open]
         texts, sources = [], []
-        for number, message in enumerate(_messages(content)):
+        for number, message in enumerate(messages_of(content)):
             texts.append(checked_text(message.get("content"), f"message {number}"))
             speaker = checked_label(str(message.get("role", "")), f"role of message {number}")
             sources.append(Provenance("conversation", turn=number, speaker=speaker))
         return self.add_many(texts, provenances=sources, **options)
 
-    def _write(self, content: str | Sequence[Message], **options: Any) -> list[tuple[Item, OperationKind]]:
-        """What the writer of this memory makes of messages, done in one transaction: what became of each item, see `_became`."""
-        from keepworth.memory.policy.slots import Finished, written
+    def read_again(self) -> int:
+        """Ask the writer now about the messages that it failed at; how many were read. It is asked a few times by itself."""
+        return writing.read_again(self, all=True)
 
-        messages = _messages(content)
-        if self._writer is None:
-            raise NoWriter(
-                "infer=True needs something that says what to keep: open the memory with writer=..., such as "
-                "Facts(extract), or store the text as it is with infer=False"
-            )
-        # A model that is asked costs something: what would be refused afterwards is refused before.
-        self.store.database.check_writable()
-        told = inspect.signature(self.add_many).bind((), **{"source": "writer", **options})
-        told.apply_defaults()
-        _, dedupe, provenances = (told.arguments.pop(name) for name in ("texts", "dedupe", "provenances"))
-        if provenances is not None:
-            raise InvalidFilter("provenances has no effect with infer=True: say where it all comes from with source=")
-        bound = self._bound(dedupe)
-        draft, episode = self._draft(**told.arguments), told.arguments["episode"]
-        bank = self.bank(draft.scope)
-        asked: list[tuple[Operation, OperationOutcome]] = []
-        finished = Finished(messages=tuple(messages), bank=lambda: bank, memory=self, source=draft.provenance.source)
-        for each in written(self._writer, finished):
-            if not isinstance(each, Operation):
-                raise InvalidAdvice(
-                    f"a writer of messages gave {each!r:.60}, which is no operation.",
-                    "Advice is for propose(), or for the writer of a policy.",
-                )
-            known = self._repeats(each, bank)
-            outcome = OperationOutcome(False, reason="recalled", item=known) if known else bank.perform(each, draft)
-            if not outcome.applied and not outcome.item and each.kind is not OperationKind.NOOP:
-                _LOG.warning("what a writer asked for was not done: %s", outcome.reason)
-            asked.append((each, outcome))
-        done = list(self._done(bank, asked, bound, episode))
-        self._log_withdrawals(done, draft.scope)
-        became = _became(done)
-        found = self.store.fetch(draft.scope, list(became))
-        found.update(self.store.fetch(replace(draft.scope, session=""), [id for id in became if found[id] is None]))
-        return [(item, kind) for id, kind in became.items() if (item := found[id]) is not None]
-
-    def _repeats(self, operation: Operation, bank: Bank) -> str:
-        """Id of the open item that was shown in a search, belongs to whom `bank` is for, and says what would be added; or ""."""
-        if operation.kind is not OperationKind.ADD or not isinstance(operation.text, str):
-            return ""
-        text = folded(operation.text)
-        id = self._recalled.get(text, "")
-        if not id:
-            return ""
-        # What was said in another session is known in this one; what somebody else said is not.
-        item = bank.find(id) or self.store.fetch(replace(bank.scope, session=""), [id])[id]
-        return id if item is not None and item.visible(timestamp(self._clock())) and folded(item.text) == text else ""
-
-    def _done(
-        self, bank: Bank, asked: Sequence[tuple[Operation, OperationOutcome]], bound: float, episode: str
-    ) -> Iterator[tuple[Operation, OperationOutcome]]:
-        """What was asked of `bank` done on the memory, in one transaction; with the outcomes there. bound: see `dedupe` of
-        `add_many`, 0 where nothing is merged."""
-        journal = bank.journal
-        vectors = self.store.encode(bank.texts()) if journal else {}
-        adds = [isinstance(entry.act, Operation) and entry.act.kind is OperationKind.ADD for entry in journal]
-        searched = bank.texts(OperationKind.ADD) if bound else []
-        merged = self._merging_into(searched, bank.scope, vectors, bound, episode)
-
-        def work(transaction: Transaction) -> tuple[list[OperationOutcome], dict[str, str]]:
-            outcomes, instead, stayed = bank.replay(transaction, episode), dict[str, str](), list[Item]()
-            for outcome in [each for each, added in zip(outcomes, adds, strict=True) if added and bound]:
-                item = _there(transaction.get(outcome.item), outcome)
-                stayed.append(merged(transaction, stayed, item) if outcome.applied and item.open else item)
-                if stayed[-1].id != item.id:
-                    instead[item.id] = stayed[-1].id
-            return outcomes, instead
-
-        outcomes, instead = self.store.change(bank.scope, work, vectors, bounded=True) if journal else ([], {})
-        there, names = iter(outcomes), dict[str, str]()
-        for operation, outcome in asked:
-            if outcome.applied:
-                now = next(there)
-                names[outcome.item] = instead.get(now.item, now.item)
-                yield operation, OperationOutcome(False, item=instead[now.item]) if now.item in instead else now
-            else:
-                yield operation, replace(outcome, item=names.get(outcome.item, outcome.item))
+    @property
+    def unread(self) -> dict[str, int]:
+        """Messages that the writer failed at: "waiting" in the file, and, since it was opened, "kept" as they were, "read"
+        later and "failed" for good."""
+        return {"waiting": len(unread.turns(self.store)), **self._unread.counts}
 
     def add_many(
         self,
@@ -1024,9 +916,9 @@ class Memory:
         ]
         vectors = self.store.encode([key] if key else texts)
         if bound:
-            return self._add_unlike(acts, draft.scope, vectors, bound, episode)
+            return add_unlike(self, acts, draft.scope, vectors, bound, episode)
         done = self.store.perform_and_read(draft.scope, acts, episode=episode, vectors=vectors)
-        return [_there(item, outcome) for outcome, item in done]
+        return [there(item, outcome) for outcome, item in done]
 
     def _draft(
         self,
@@ -1257,56 +1149,6 @@ class Memory:
         `rollback(source="near-duplicates")`."""
         return merge(self.store, self.scope, pairs)
 
-    def _add_unlike(
-        self,
-        acts: list[tuple[Operation, Draft]],
-        scope: Scope,
-        vectors: Mapping[str, bytes],
-        bound: float,
-        episode: str,
-    ) -> list[Item]:
-        """Add texts, and merge each that says the same as an older item, or as an earlier text, into that; one transaction."""
-        searched = [draft.key or operation.text for operation, draft in acts]
-        merged = self._merging_into(searched, scope, vectors, bound, episode)
-        time = self._clock()
-
-        def work(transaction: Transaction) -> list[Item]:
-            out: list[Item] = []
-            for operation, draft in acts:
-                outcome = transaction.perform(operation, draft, now=time, episode=episode)
-                item = _there(transaction.get(outcome.item), outcome)
-                out.append(merged(transaction, out, item) if outcome.applied else item)
-            return out
-
-        added: list[Item] = self.store.change(scope, work, vectors, bounded=True)
-        return added
-
-    def _merging_into(
-        self, searched: Sequence[str], scope: Scope, vectors: Mapping[str, bytes], bound: float, episode: str
-    ) -> Callable[[Transaction, Sequence[Item], Item], Item]:
-        """What merges a new item into an older one that says the same, in a transaction, and gives the item that stays. It takes
-        the items that stayed of the texts before, and the new one: that of the next text in `searched`."""
-        if not searched:
-            return lambda _, __, item: item
-        import numpy as np
-
-        time = self._clock()
-        matrix = np.stack([np.frombuffer(vectors[text], np.float32) for text in searched])
-        found = ScopeView(self.store, scope).by_meaning(matrix, NEIGHBOURS)
-        near = [[id for id, cosine in line if cosine >= bound] for line in found]
-
-        def merged(transaction: Transaction, stayed: Sequence[Item], item: Item) -> Item:
-            position = len(stayed)
-            earlier = (stayed[one].id for one in np.flatnonzero(matrix[:position] @ matrix[position] >= bound).tolist())
-            for id in dict.fromkeys((*near[position], *earlier)):
-                older = transaction.get(id)
-                same = older is not None and older.visible(timestamp(time)) and may_be_same(older, item)
-                if older is not None and same and merge_two(transaction, id, item.id, now=time, episode=episode):
-                    return older
-            return item
-
-        return merged
-
     # What the verbs share.
 
     def __len__(self) -> int:
@@ -1460,99 +1302,10 @@ class Memory:
             raise
 
 
-def _policies(
-    policy: str | Policy | Callable[[], Policy] | Mapping[str, Callable[[], Policy]],
-) -> tuple[Callable[[str], Policy], str]:
-    """A function that makes a fresh policy by its name, and the name of the first. Raises UnknownName, InvalidPolicy."""
-    from keepworth.memory.policy.slots import Policy
+def _named(policy: Any) -> tuple[Callable[[str], Policy], str]:
+    from keepworth.memory.policy.slots import policies_by_name
 
-    given: dict[str, Callable[[], Policy]] = {}
-    if isinstance(policy, str):
-        first = policy
-    elif isinstance(policy, Policy):
-        first, given = policy.name, {policy.name: partial(_copied, policy)}
-    elif isinstance(policy, Mapping):
-        if not policy:
-            raise InvalidPolicy(
-                "the memory was opened without a policy.", 'Give one by name: {"advantage": advantage}.'
-            )
-        first, given = next(iter(policy)), dict(policy)
-    elif callable(policy):
-        first = _made("", policy).name
-        given = {first: policy}
-    else:
-        raise InvalidPolicy(f"policy is {policy!r:.60}.", "Give a name, a policy, a function that makes one, or None.")
-
-    def named(name: str) -> Policy:
-        if not isinstance(name, str):
-            raise InvalidPolicy(f"a policy was asked for by {name!r:.60}, which is no name.", "Names are text.")
-        return _made(name, given[name]) if name in given else defaults.policy(name, also=given)
-
-    return named, first
-
-
-def _made(name: str, make: Callable[[], Policy]) -> Policy:
-    from keepworth.memory.policy.slots import Policy
-
-    policy = make() if callable(make) else make
-    if not isinstance(policy, Policy):
-        raise InvalidPolicy(
-            f"what should make the policy {name!r:.40} gave {policy!r:.60}.", "Give a function that makes a policy."
-        )
-    return policy
-
-
-def _copied(policy: Policy) -> Policy:
-    """Each opening learns in a policy of its own."""
-    try:
-        return deepcopy(policy)
-    except TypeError as error:
-        raise InvalidPolicy(
-            f"policy {policy.name!r:.40} cannot be copied ({error}).",
-            "Give a function that makes one: policy=lambda: dataclasses.replace(...).",
-        ) from error
-
-
-def _messages(content: object) -> Sequence[Message]:
-    """`content` as messages. Raises InvalidText for what is neither a text nor messages."""
-    if isinstance(content, str):
-        return [{"role": "user", "content": content}]
-    if isinstance(content, Mapping):
-        return [content]
-    if isinstance(content, (bytes, bytearray)) or not isinstance(content, Iterable):
-        raise InvalidText(f"add takes a text or messages, got {type(content).__name__}: decode bytes first")
-    messages = list(content)
-    for number, message in enumerate(messages):
-        if not isinstance(message, Mapping):
-            raise InvalidText(
-                f"message {number} must be a dictionary with role and content, got {type(message).__name__}: "
-                "use add_many for several texts"
-            )
-    return messages
-
-
-def _became(done: Iterable[tuple[Operation, OperationOutcome]]) -> dict[str, OperationKind]:
-    """What became of each item, by id: ADD where it is new, UPDATE where it says something else or takes the place of an older
-    one, DELETE, and NOOP where it was there already. What was made and is gone again is left out."""
-    became: dict[str, OperationKind] = {}
-    for operation, outcome in done:
-        gone = [id for id in outcome.changed if id != outcome.item]
-        was = {id: became.pop(id, None) for id in gone}
-        own = [id for id in gone if was[id] is OperationKind.ADD]
-        if operation.kind is OperationKind.DELETE:
-            became.update((id, OperationKind.DELETE) for id in gone if id not in own)
-        elif outcome.item and not outcome.applied:
-            became.setdefault(outcome.item, OperationKind.NOOP)
-        elif outcome.item and became.get(outcome.item) is not OperationKind.ADD:
-            new = operation.kind is OperationKind.ADD or (gone == own != [] and outcome.item in outcome.changed)
-            became[outcome.item] = OperationKind.ADD if new else OperationKind.UPDATE
-    return became
-
-
-def _there(item: Item | None, outcome: OperationOutcome) -> Item:
-    if item is None:
-        raise InvalidText(f"nothing was stored ({outcome.reason}): give another text")
-    return item
+    return policies_by_name(policy, defaults.policy)
 
 
 def _trust(trust: float) -> float:
@@ -1561,37 +1314,12 @@ def _trust(trust: float) -> float:
     return float(trust)
 
 
-def _selected(ask: Ask, candidates: list[Hit], top_k: int, selector: HitSelector | None, label: str) -> Chosen:
-    """Without a policy: the best, or what the caller's own selector chooses."""
-    if selector is None:
-        choice = Selected(tuple(range(min(top_k, len(candidates)))), 1.0, label)
-    else:
-        choice = _checked_choice(selector(ask.text, candidates, top_k), len(candidates), top_k)
-    hits = Hits(
-        [candidates[position] for position in choice.positions], propensity=choice.propensity, policy=choice.policy
-    )
-    return Chosen(hits, tuple((hit.id, hit.score) for hit in candidates), asked(ask, top_k))
-
-
 def _fitting(fits: HitFilter, hits: list[Hit]) -> list[Hit]:
     there = {id(hit) for hit in hits}
     fitting = list(fits(hits))
     if not {id(hit) for hit in fitting} <= there:
         raise InvalidFilter("fits gave hits that were not found: it must give some of those it was given")
     return fitting
-
-
-def _checked_choice(choice: Selected, candidates: int, k: int) -> Selected:
-    if not isinstance(choice, Selected):
-        raise InvalidFilter(f"the selector gave {choice!r:.60}: it must give Selected(positions, propensity, policy)")
-    inside = all(isinstance(position, Integral) and 0 <= position < candidates for position in choice.positions)
-    if not inside or len(set(choice.positions)) != len(choice.positions) or len(choice.positions) > k:
-        raise InvalidFilter(f"the selector chose {choice.positions} of {candidates} candidates for {k} places")
-    if not isinstance(choice.propensity, Real) or not 0.0 < choice.propensity <= 1.0:
-        raise InvalidFilter(f"the selector gave its choice the probability {choice.propensity}: it must lie in (0, 1]")
-    return Selected(
-        tuple(map(int, choice.positions)), float(choice.propensity), checked_label(choice.policy, "a selector's policy")
-    )
 
 
 def _uniform(seed: str) -> Iterator[float]:

@@ -617,6 +617,12 @@ class Bank:
         mode = "lexical" if self._embedder is None else "hybrid"
         return [hit.item for hit in self.search(text, k, mode=mode)] if len(self) else []
 
+    def similar(self, text: str, k: int) -> list[tuple[Item, float]]:
+        """The `k` items nearest to `text` in meaning with their cosines; none without an encoder."""
+        if self._embedder is None or not len(self):
+            return []
+        return [(hit.item, hit.score) for hit in self.search(text, k, mode="dense")]
+
     def perform(self, act: Act, draft: Draft) -> OperationOutcome:
         """As `apply`, with all that the item would hold."""
         outcome = execute(self._overlay, act, draft, new_id=f"m{self._overlay.next_number}", now=self._clock())

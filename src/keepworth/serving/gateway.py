@@ -31,9 +31,11 @@ from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.text import as_line
 from keepworth.memory.episode import LiveEpisode
 from keepworth.memory.errors import InvalidScope
-from keepworth.memory.item import Item, Provenance
+from keepworth.memory.item import Item, Provenance, now
+from keepworth.memory.policy.claims import says_something
 from keepworth.memory.search.search import Hit, Hits
 from keepworth.memory.store import injections
+from keepworth.memory.writing import MARK as MARK_OF_UNREAD
 from keepworth.serving.access import Access
 from keepworth.serving.application import Streamed
 from keepworth.serving.call_formats import EVENTS, FORMATS, MARK, CallFormat, ResponsesFormat, SpokenReply
@@ -50,7 +52,6 @@ their turn after every look at the file keep one another, and the event loop, wa
 _LONGEST_QUERY = 4000
 _LONGEST_REPLY = 2**20
 _LONGEST_NOTE = 4000
-_FEWEST_WORDS = 3
 _PASSED = (
     ("POST", "/v1/embeddings"),
     ("GET", "/v1/models"),
@@ -291,7 +292,7 @@ class Gateway:
             "bytes": len(turn.content),
         }
         begun = turn.open.episode(turn.episode)
-        words = {"text": query, "scope": list(begun.scope.parts())} if turn.mode == "on" else None
+        words = {"text": query, "scope": list(begun.scope.parts()), "at": now()} if turn.mode == "on" else None
         noted = {"episode": block.episode, "lines": dict(block.lines)}
         injections.begin_turn(turn.open.memory.store, digest, noted, turn.episode, receipt, words)
         self.metrics.count("keepworth_recalled_items_total", len(ids))
@@ -441,7 +442,10 @@ class Gateway:
         options = {"user_id": user, "agent_id": agent, "session_id": session, "episode": episode}
         with injections.ending_turn(memory.store, episode) as done:
             if memory._writer is not None:
-                memory.add([{"role": "user", "content": text}], infer=True, source="gateway", **options)
+                message = {"role": "user", "content": text, "said_at": words.get("at", "")}
+                done_with = memory.add([message], infer=True, source="gateway", **options)
+                if any(MARK_OF_UNREAD in item.metadata for item in done_with):
+                    self.metrics.count("keepworth_memory_failures_total", at="extract")
             elif says_something(text):
                 memory.add_many([text], provenances=[Provenance("gateway", speaker="user")], **options)
             done()
@@ -466,11 +470,6 @@ HELP = {
     "keepworth_memory_failures_total": "Calls that went on without memory, and turns that were not recorded whole.",
     "keepworth_upstream_errors_total": "Answers of the upstream with a status from 400, and calls without an answer.",
 }
-
-
-def says_something(text: str) -> bool:
-    """Whether words of a user are kept where no writer says what to keep: no questions, and more than a word or two."""
-    return len(text.split()) >= _FEWEST_WORDS and not text.rstrip().endswith(("?", "\uff1f"))
 
 
 def in_bytes(format: CallFormat, content: bytes, blocks: Iterable[MemoryBlock]) -> set[str]:

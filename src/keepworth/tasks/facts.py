@@ -19,7 +19,7 @@ USER = "user"
 FACT_WORDS = 40
 """A longer sentence is cut here, with an ellipsis."""
 
-_FIRST_PERSON = re.compile(r"\b(?:I|I'm|I've|I'd|I'll|my|mine|me|myself|we|we're|we've|our|us)\b", re.IGNORECASE)
+FIRST_PERSON = re.compile(r"\b(?:I|I'm|I've|I'd|I'll|my|mine|me|myself|we|we're|we've|our|us)\b", re.IGNORECASE)
 _ASKING = (
     r"(?:do|does|did|can|could|would|will|is|are|have|has|should) (?:you|there|it|that|i|we|they|any)\b",
     r"(?:what|how|which|where)\b",
@@ -27,7 +27,7 @@ _ASKING = (
     r"(?:i was|i'm) wondering\b",
 )
 # Where a statement turns into a question: what stands before it may still be a fact.
-_QUESTION_TAIL = re.compile(
+QUESTION_TAIL = re.compile(
     r"(?:\s+[-–—]\s*|[,;]\s*(?:so|and|but|because)?\s*)(?:speaking of which,\s*)?(?:" + "|".join(_ASKING) + ")",
     re.IGNORECASE,
 )
@@ -35,7 +35,7 @@ _OPENINGS = (
     "oh|ok|okay|great|thanks|thank you|sure|yes|no|wow|well|also|so|and|but|wait|anyway|actually|by the way|btw|cool|awesome|"
     "perfect|alright|speaking of [^,.;]{1,40}"
 )
-_OPENING = re.compile(rf"^(?:(?:{_OPENINGS})[,!]?\s+)+", re.IGNORECASE)
+OPENING = re.compile(rf"^(?:(?:{_OPENINGS})[,!]?\s+)+", re.IGNORECASE)
 _COURTESIES = (
     r"(?:that|this|those|these|it) (?:sounds?|looks?|is|are|was|would|helps?)\b",
     r"(?:that's|it's|thanks|thank you|i appreciate|let me know|please|i see|i understand|i agree|i hope|i wonder)\b",
@@ -47,7 +47,7 @@ _COURTESIES = (
     r"i need (?:some )?help\b",
     r"(?:can you|could you|do you|what|how|which)\b",
 )
-_COURTESY = re.compile(rf"^(?:(?:{_OPENINGS})\b[,!. ]*)*(?:" + "|".join(_COURTESIES) + ")", re.IGNORECASE)
+COURTESY = re.compile(rf"^(?:(?:{_OPENINGS})\b[,!. ]*)*(?:" + "|".join(_COURTESIES) + ")", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +98,13 @@ def _statement(sentence: str) -> str:
     """The fact in a sentence, or "" where it states none."""
     text = " ".join(sentence.replace("’", "'").split())
     if text.endswith("?"):
-        tails = list(_QUESTION_TAIL.finditer(text))
+        tails = list(QUESTION_TAIL.finditer(text))
         if not tails:
             return ""
         text = text[: tails[0].start()].rstrip(" ,;-–—") + "."
-    if _COURTESY.match(text) or not _FIRST_PERSON.search(text):
+    if COURTESY.match(text) or not FIRST_PERSON.search(text):
         return ""
-    text = _OPENING.sub("", text)
+    text = OPENING.sub("", text)
     words = text.split()
     if len(words) < 4:
         return ""

@@ -2,8 +2,9 @@
 
 from keepworth.memory.adapters.mem0 import Memory
 m = Memory("agent.mem")
-m.add("likes tofu", user_id="ana", infer=False)
-m.search("food", filters={"user_id": "ana"})
+m.add([{"role": "user", "content": "I live in Bergen."}, {"role": "assistant", "content": "Noted!"}], user_id="ana")
+m.add("I moved to Oslo.", user_id="ana")
+m.search("where does Ana live", filters={"user_id": "ana"})  # Oslo alone
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from keepworth.memory.errors import InvalidFilter, InvalidScope, UnknownItem
 from keepworth.memory.item import Item, Timestamp
 from keepworth.memory.search.search import Ask, checked_query
 from keepworth.memory.store.store import Revision
+from keepworth.memory.writing import write
 
 _EVENTS = {
     OperationKind.ADD: "ADD",
@@ -28,7 +30,7 @@ _ENTITIES = {"user_id": "user_id", "agent_id": "agent_id", "run_id": "session_id
 
 
 class Memory:
-    """run_id is our session_id. Facts are extracted only where a writer was handed to the memory."""
+    """run_id is our session_id. `add` keeps facts, and what contradicts an older one takes its place (`Memory(writer=...)`)."""
 
     def __init__(self, memory: engine.Memory | str = ":memory:", **options: Any) -> None:
         self.memory = memory if isinstance(memory, engine.Memory) else _open(memory, options)
@@ -53,7 +55,7 @@ class Memory:
             content = [each for each in content if not (isinstance(each, Mapping) and each.get("role") == "system")]
         given: dict[str, Any] = {"metadata": metadata, "event_time": timestamp, "expires_at": expiration_date, **scope}
         if infer:
-            done = [(item, _EVENTS[kind]) for item, kind in self.memory._write(content, **given)]
+            done = [(item, _EVENTS[kind]) for item, kind in write(self.memory, content, **given)]
         else:
             head = self.memory.store.head()
             found = self.memory.add(content, **given)

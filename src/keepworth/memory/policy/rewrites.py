@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from keepworth.memory.policy.learning import Learning
     from keepworth.memory.policy.ledger import Account, Ledger
     from keepworth.memory.store.log import Choice
     from keepworth.memory.store.store import ScopeView, Store
@@ -705,6 +706,40 @@ PROMPT = """These notes belong together:
 
 Write one note that says all of it, and nothing else. Keep every name, number, date, condition and "not". \
 It must be shorter than the notes together. Answer with the note alone."""
+
+
+def consolidate(
+    rewrites: Rewrites,
+    learning: Learning | None,
+    scope: Scope,
+    rewrite: Rewriter,
+    *,
+    groups: Sequence[Sequence[str]] | None = None,
+    near: float = NEAR,
+    most: int = MOST,
+    at_once: int = AT_ONCE,
+    limit: int = LIMIT,
+    seconds: float = SECONDS,
+    originals: float = ORIGINALS,
+    margin: float = MARGIN,
+) -> Consolidation:
+    """The verb `Memory.consolidate`. learning: of the memory, whose rewards and policy decide; None where it has none.
+
+    groups: by id; by default items of one scope, kind and metadata, nearer than the cosine `near` to one of them, at most
+    `most` in a group. at_once: trials that run at the same time; limit: groups that are asked for at most; seconds: for one
+    answer. originals: the share of episodes that are searched with the originals; margin: what a shorter rewrite may cost to
+    stay, of the range of rewards. Raises NoEncoder, InvalidFilter, InvalidPolicy, ReadOnly."""
+    rewrites.store.database.check_writable()
+    if not callable(rewrite):
+        raise InvalidFilter(f"rewrite must be a function of several texts that gives one, got {rewrite!r:.60}")
+    check(near, most, at_once, limit, seconds)
+    plan = TrialTerms(originals, margin, None if learning is None else learning.reward_range)
+    if learning is not None:
+        learning.name()
+        check_policy(learning.searches, learning.policy)
+    rewrites.settle()
+    listed = rewrites.groups(scope, near, most) if groups is None else groups_given(groups)
+    return consolidated(rewrites, scope, rewrite, listed, plan, at_once=at_once, limit=limit, seconds=seconds)
 
 
 def consolidated(

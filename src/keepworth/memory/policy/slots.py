@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import partial
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -141,7 +143,7 @@ class Finished:
 
     uses: the choices of the episode in order; outcome: on the memory's own scale; messages: what was said, and nothing else is
     known then. pool: the read view of the policy; bank: opens a bank of the memory, which shows what the writer wrote so far;
-    memory: for which messages are written, and source: under which name.
+    memory: for which messages are written, source: under which name, and said_at: when they were said, as a canonical time.
     """
 
     uses: tuple[Use, ...] = ()
@@ -154,6 +156,7 @@ class Finished:
     bank: Callable[[], Bank] | None = None
     memory: Memory | None = None
     source: str = ""
+    said_at: str = ""
 
     @property
     def choices(self) -> tuple[Use, ...]:
@@ -318,3 +321,53 @@ def need(
     for name, share in (rate or {}).items():
         if not (isinstance(share, Real) and 0.0 <= share <= 1.0):
             raise InvalidPolicy(f"{name} of {of} is {share!r}.", "It must lie in [0, 1].")
+
+
+def policies_by_name(
+    policy: str | Policy | Callable[[], Policy] | Mapping[str, Callable[[], Policy]], usual: Callable[..., Policy]
+) -> tuple[Callable[[str], Policy], str]:
+    """A function that makes a fresh policy by its name, and the name of the first. usual: makes those that have a name without
+    being given. Raises UnknownName, InvalidPolicy."""
+    given: dict[str, Callable[[], Policy]] = {}
+    if isinstance(policy, str):
+        first = policy
+    elif isinstance(policy, Policy):
+        first, given = policy.name, {policy.name: partial(_copied, policy)}
+    elif isinstance(policy, Mapping):
+        if not policy:
+            raise InvalidPolicy(
+                "the memory was opened without a policy.", 'Give one by name: {"advantage": advantage}.'
+            )
+        first, given = next(iter(policy)), dict(policy)
+    elif callable(policy):
+        first = _made("", policy).name
+        given = {first: policy}
+    else:
+        raise InvalidPolicy(f"policy is {policy!r:.60}.", "Give a name, a policy, a function that makes one, or None.")
+
+    def named(name: str) -> Policy:
+        if not isinstance(name, str):
+            raise InvalidPolicy(f"a policy was asked for by {name!r:.60}, which is no name.", "Names are text.")
+        return _made(name, given[name]) if name in given else usual(name, also=given)
+
+    return named, first
+
+
+def _made(name: str, make: Callable[[], Policy]) -> Policy:
+    policy = make() if callable(make) else make
+    if not isinstance(policy, Policy):
+        raise InvalidPolicy(
+            f"what should make the policy {name!r:.40} gave {policy!r:.60}.", "Give a function that makes a policy."
+        )
+    return policy
+
+
+def _copied(policy: Policy) -> Policy:
+    """Each opening learns in a policy of its own."""
+    try:
+        return deepcopy(policy)
+    except TypeError as error:
+        raise InvalidPolicy(
+            f"policy {policy.name!r:.40} cannot be copied ({error}).",
+            "Give a function that makes one: policy=lambda: dataclasses.replace(...).",
+        ) from error

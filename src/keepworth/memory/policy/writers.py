@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
-from keepworth.episodes.episode import Operation, OperationKind
+from keepworth.episodes.episode import Operation, OperationKind, StatedFact
 from keepworth.episodes.text import as_line
 from keepworth.memory.errors import InvalidAdvice
-from keepworth.memory.item import ItemKind
+from keepworth.memory.item import Item, ItemKind, timestamp
+from keepworth.memory.policy.claims import Claim, asked_for, claims, parsed_claim, stems, taken_over, told_anew
 from keepworth.memory.policy.hashed_words import WORD
 from keepworth.memory.policy.pool import Advice, Pool
 from keepworth.memory.policy.slots import Finished, Use
+
+if TYPE_CHECKING:
+    from keepworth.memory.overlay import Bank
 
 
 def judged(finished: Finished, steps: bool) -> list[tuple[Use, bool]]:
@@ -47,29 +51,136 @@ def earned(use: Use) -> dict[str, Any]:
     return {"earned": use.raw_reward} if 0.0 < use.raw_reward < 1.0 else {}
 
 
+Outdated = Callable[[Sequence[str], Sequence[Sequence[str]]], Sequence[Sequence[int]]]
+"""(new facts, for each what is known that is like it) -> for each the positions of what it takes the place of."""
+KNOWN = 12
+"""Items that a new fact is compared with, for each search for them."""
+CLOSE = 0.53
+"""The cosine from which a statement is what a change is told of, where rules do not say. By all-MiniLM-L6-v2, of the wordings
+that the rules were written against: no statement of something else was as near (the nearest: 0.527), and three of four of the
+same."""
+
+
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The writer that keeps what `extract` finds in messages, as it is: such as `keepworth.models.chat.extractor(chat)`. Raises
-    InvalidAdvice where that is no list of texts."""
+    """The writer that keeps the facts of messages, and updates: a fact that contradicts an older item takes its place.
 
-    extract: Callable[[Sequence[Mapping[str, Any]]], Iterable[str]]
+    extract: finds the facts, each a text or a `StatedFact`, such as `keepworth.models.chat.extractor(chat)`; None finds what
+    the user and named people state by the rules of `claims`. outdated: says what gives way, such as
+    `keepworth.models.chat.comparison(chat)`; None goes by those rules. updates: False keeps all that is found beside what is
+    there. Items of other people never give way. Raises InvalidAdvice where `extract` gives no list of texts."""
+
+    extract: Callable[[Sequence[Mapping[str, Any]]], Iterable[str | StatedFact]] | None = None
+    outdated: Outdated | None = None
+    updates: bool = True
 
     def __post_init__(self) -> None:
-        if not callable(self.extract):
-            raise InvalidAdvice(
-                f"Facts({self.extract!r:.40}) has nothing that finds facts.", "Give a function of messages."
-            )
+        for function, what in ((self.extract, "finds facts"), (self.outdated, "compares them")):
+            if function is not None and not callable(function):
+                raise InvalidAdvice(
+                    f"Facts({function!r:.40}) has nothing that {what}.", "Give a function, or None for the rules."
+                )
 
-    def __call__(self, finished: Finished) -> list[Operation]:
+    def __call__(self, finished: Finished) -> Iterator[Operation]:
+        facts = [fact for fact in self._found(finished) if fact.text.strip()]
+        bank = finished.bank() if finished.bank is not None and self.updates else None
+        if bank is None:
+            yield from facts
+            return
+        if self.outdated is None:
+            for fact in facts:  # one after the other: each is compared with what those before it left
+                claim = parsed_claim(fact.text)
+                known = _like(claim, bank)
+                gone = taken_over(claim, [stated_in(item.text) for item in known])
+                yield _taking_over(fact, [known[place] for place in gone] or _closest(claim, bank))
+            return
+        beside = [_like(parsed_claim(fact.text), bank) for fact in facts]
+        asked = [place for place, known in enumerate(beside) if known]
+        answers: Sequence[Sequence[int]] = ()
+        if asked:
+            answers = self.outdated(
+                [facts[place].text for place in asked], [[item.text for item in beside[place]] for place in asked]
+            )
+        gone_of = dict(zip(asked, answers, strict=False))
+        for place, fact in enumerate(facts):
+            rows = [row for row in gone_of.get(place, ()) if 0 <= row < len(beside[place])]
+            yield _taking_over(fact, [item for row in rows if _is_open(item := beside[place][row], bank)])
+
+    def _found(self, finished: Finished) -> list[StatedFact]:
         # What nobody put into words holds no facts: a model need not be asked.
-        found: object = self.extract(transcript) if (transcript := finished.transcript) else ()
+        transcript = finished.transcript
+        if self.extract is None:
+            return [
+                StatedFact(OperationKind.ADD, (), claim.text, turn, speaker, claim.day)
+                for turn, message in enumerate(finished.messages or transcript)
+                if (speaker := str(message.get("role", "user"))) not in ("system", "tool", "developer", "function")
+                and isinstance(text := message.get("content"), str)
+                for claim in claims(
+                    text,
+                    timestamp(message.get("said_at")) or finished.said_at,
+                    speaker=speaker if speaker == "assistant" else "user",
+                )
+            ]
+        told = [{"said_at": finished.said_at, **message} for message in transcript]
+        found: object = self.extract(told) if told else ()
         facts = None if isinstance(found, (str, bytes, Mapping)) or not isinstance(found, Iterable) else list(found)
-        if facts is None or not all(isinstance(fact, str) for fact in facts):
+        if facts is None or not all(isinstance(fact, (str, StatedFact)) for fact in facts):
             raise InvalidAdvice(
                 f"what finds facts gave {found if facts is None else facts!r:.60}, which is no list of texts.",
                 "Let it return a list of str.",
             )
-        return [Operation(OperationKind.ADD, text=fact) for fact in facts if fact.strip()]
+        return [fact if isinstance(fact, StatedFact) else _attributed(fact, finished) for fact in facts]
+
+
+def _attributed(fact: str, finished: Finished) -> StatedFact:
+    """With the message that says most of its words; which day it speaks of is read in it."""
+    words = stems(fact)
+    shared = [
+        (len(words & stems(text)), -turn, str(message.get("role", "user")))
+        for turn, message in enumerate(finished.messages)
+        if isinstance(text := message.get("content"), str)
+    ]
+    most, turn, speaker = max(shared, default=(0, 1, ""))
+    if not most and len({role for _, _, role in shared}) > 1:
+        turn, speaker = 1, ""
+    return StatedFact(OperationKind.ADD, (), fact, -turn, speaker, parsed_claim(fact, finished.said_at).day)
+
+
+def stated_in(text: str) -> list[Claim]:
+    """What an item says: its statements, or the whole of it where the rules see none."""
+    return claims(text) or [parsed_claim(text)]
+
+
+def _like(claim: Claim, bank: Bank) -> list[Item]:
+    """What `claim` may take the place of: of the same person, agent and session alone."""
+    if claim.attribute == "plan" or not len(bank):
+        return []
+    near = {item.id: item for query in asked_for(claim) for item in bank.nearest(query, KNOWN)}
+    return [item for item in near.values() if item.scope == bank.scope and item.open]
+
+
+def _closest(claim: Claim, bank: Bank) -> list[Item]:
+    """What a change that no rule places is told of: the nearest statement in meaning, where it is near enough."""
+    if not claim.news:
+        return []
+    for item, cosine in bank.similar(claim.text, KNOWN):
+        if cosine < CLOSE:
+            return []
+        stated = stated_in(item.text)
+        if item.scope == bank.scope and len(stated) == 1 and told_anew(stated[0], claim):
+            return [item]
+    return []
+
+
+def _is_open(item: Item, bank: Bank) -> bool:
+    now = bank.find(item.id)
+    return now is not None and now.open
+
+
+def _taking_over(fact: StatedFact, gone: Sequence[Item]) -> StatedFact:
+    # What was said before the fact cannot give way to it where somebody else said it: an assistant corrects nobody.
+    ids = tuple(item.id for item in gone if fact.speaker != "assistant" or item.provenance.speaker == "assistant")
+    return replace(fact, kind=OperationKind.SUPERSEDE, targets=ids) if ids else fact
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from numbers import Integral
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Protocol
 
 from keepworth.episodes.text import as_line
@@ -599,3 +599,30 @@ def _explained(
     else:
         formula = " + ".join(f"{part:.10g}" for part in (parts.values() if request.mode == "lexical" else (hit.score,)))
     return replace(hit, why=Explanation(ranks[0], ranks[1], parts, formula))
+
+
+def chosen_without_policy(
+    ask: Ask, candidates: list[Hit], top_k: int, selector: HitSelector | None, label: str
+) -> Chosen:
+    """Without a policy: the best, or what the caller's own selector chooses."""
+    if selector is None:
+        choice = Selected(tuple(range(min(top_k, len(candidates)))), 1.0, label)
+    else:
+        choice = _checked_choice(selector(ask.text, candidates, top_k), len(candidates), top_k)
+    hits = Hits(
+        [candidates[position] for position in choice.positions], propensity=choice.propensity, policy=choice.policy
+    )
+    return Chosen(hits, tuple((hit.id, hit.score) for hit in candidates), asked(ask, top_k))
+
+
+def _checked_choice(choice: Selected, candidates: int, k: int) -> Selected:
+    if not isinstance(choice, Selected):
+        raise InvalidFilter(f"the selector gave {choice!r:.60}: it must give Selected(positions, propensity, policy)")
+    inside = all(isinstance(position, Integral) and 0 <= position < candidates for position in choice.positions)
+    if not inside or len(set(choice.positions)) != len(choice.positions) or len(choice.positions) > k:
+        raise InvalidFilter(f"the selector chose {choice.positions} of {candidates} candidates for {k} places")
+    if not isinstance(choice.propensity, Real) or not 0.0 < choice.propensity <= 1.0:
+        raise InvalidFilter(f"the selector gave its choice the probability {choice.propensity}: it must lie in (0, 1]")
+    return Selected(
+        tuple(map(int, choice.positions)), float(choice.propensity), checked_label(choice.policy, "a selector's policy")
+    )

@@ -30,6 +30,7 @@ from keepworth.memory.store.learned_file import remove_learned
 from keepworth.memory.store.requests import forget_answers
 from keepworth.memory.store.rows import FORGOTTEN, VECTORS, image
 from keepworth.memory.store.transaction import PARTS, Transaction
+from keepworth.memory.store.unread import forget_unread
 
 if TYPE_CHECKING:
     import apsw
@@ -171,6 +172,7 @@ def _erase(store: Store, transaction: Transaction, scope: Scope, gone: _Gone) ->
     _forget_queries(connection, gone, homes)
     forget_answers(connection)
     forget_blocks(connection)
+    forget_unread(connection, json.dumps([f"m{n}" for n in sorted(gone.numbers)]))
     if scalar(connection, "SELECT 1 FROM sqlite_schema WHERE name = 'sqlite_stat4'"):
         connection.execute("DELETE FROM sqlite_stat4")  # samples of what indexes hold
     connection.execute("INSERT OR REPLACE INTO facts_of_file VALUES(?, '1')", (UNFINISHED,))

@@ -1,0 +1,224 @@
+"""Stale answers with and without rules that find facts: where things change, and in LongMemEval's knowledge updates.
+
+    python -m benchmarks.agents.facts --people 40 --json benchmarks/agents/facts.json
+
+An arm keeps what people say in one memory: "raw" keeps whole messages but questions and a word or two, as gateways did before
+there were rules; "rules" is what a memory does by itself. Then each thing that changed is asked for, and the first eight items
+are looked at. An answer is stale where the first item says the old value and not the new one. Wordings and attributes are each
+of two sides; the rules were written against "dev" alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from benchmarks.agents.changes import DEV, HELD_OUT, SIDES, PlantedConversation, conversations
+from keepworth.episodes.episode import Task
+from keepworth.evaluation.engine import machine
+from keepworth.evaluation.statistics import paired_difference, pooled_estimate
+from keepworth.memory.memory import Memory
+from keepworth.memory.policy.claims import says_something
+from keepworth.tasks.longmemeval import longmemeval
+from keepworth.tasks.metrics import tokens
+
+TOP = 8
+ARMS = ("raw", "rules")
+FIRST_DAY = datetime(2026, 1, 5, 9)
+Scores = dict[str, dict[str, list[float]]]
+
+
+def opened(encoder: str) -> Memory:
+    # What is shown is what is found: nothing here is rewarded.
+    return Memory(encoder=encoder, policy=None, log="off", writer="rules")
+
+
+def keep(memory: Memory, arm: str, text: str, role: str, at: str, user: str) -> list[str]:
+    """Ids of what the arm makes of a message."""
+    if arm == "rules":
+        return [
+            item.id for item in memory.add([{"role": role, "content": text, "said_at": at}], infer=True, user_id=user)
+        ]
+    if role != "user" or not says_something(text):
+        return []
+    return [memory.add(text, user_id=user, event_time=at).id]
+
+
+def plain(text: str) -> str:
+    return " ".join(tokens(re.sub(r"\s*\([\d\- to]+\)", "", text)))
+
+
+def planted(memory: Memory, arm: str, talk: PlantedConversation, scores: Scores) -> None:
+    """Plays one conversation, then asks for what changed. Each score is a list of one number for each case."""
+    user = talk.person
+    born: dict[str, int] = {}
+    for number, (day, role, text) in enumerate(talk.messages):
+        at = (FIRST_DAY + timedelta(days=day, seconds=number)).isoformat()
+        for id in keep(memory, arm, text, role, at, user):
+            born.setdefault(id, number)
+    current = {item.id: item for item in memory.get_all(user_id=user, limit=1000)}
+    said = [text for _, _, text in talk.messages]
+    facts = [plain(fact) for fact in talk.facts]
+    for item in current.values():
+        words = plain(item.text)
+        about = [fact for fact in facts if words in fact or fact in words]
+        share = min(1.0, sum(len(fact.split()) for fact in about) / max(1, len(words.split()))) if about else 0.0
+        scores["kept items that hold a fact"][user].append(float(bool(about)))
+        scores["kept words that belong to a fact"][user].append(share if about else 0.0)
+    for fact in talk.facts:
+        place = next(number for number, text in enumerate(said) if fact in text)
+        if "stable" in talk.kinds[fact]:
+            there = any(born[id] == place and _about(plain(item.text), plain(fact)) for id, item in current.items())
+            scores["facts that did not change and are there"][user].append(float(there))
+    for change in talk.changes:
+        first = next(number for number, text in enumerate(said) if change.first in text)
+        second = next(number for number, text in enumerate(said) if change.second in text and number > first)
+        stale = {id for id, item in current.items() if born[id] == first and change.stale in item.text}
+        new = {
+            id for id, item in current.items() if born[id] == second and (change.ended or change.current in item.text)
+        }
+        hits = [hit.id for hit in memory.search(change.question, user_id=user, top_k=TOP)]
+        scores["stale answers"][user].append(float(bool(hits) and hits[0] in stale))
+        scores["current answers"][user].append(float(bool(hits) and hits[0] in new))
+        scores["stale item among the first 8"][user].append(float(bool(stale & set(hits))))
+        scores["both among the first 8"][user].append(float(bool(stale & set(hits)) and bool(new & set(hits))))
+        scores["current item among the first 8"][user].append(float(bool(new & set(hits))))
+        scores["changes that are kept"][user].append(float(bool(new)))
+
+
+def _about(words: str, fact: str) -> bool:
+    return words in fact or fact in words
+
+
+def updates(memory: Memory, arm: str, task: Task, scores: Scores) -> None:
+    """A question of LongMemEval whose answer changed: its evidence turns in order of time, the last of them being current."""
+    user = task.key
+    marked: list[tuple[str, int]] = []
+    born: dict[str, tuple[str, int]] = {}
+    texts: dict[tuple[str, int], str] = {}
+    for session in sorted(task.sessions, key=lambda session: (session.date, session.id)):
+        for turn in session.turns:
+            place = (session.id, turn.index)
+            if turn.evidence:
+                marked.append(place)
+            texts[place] = turn.text
+            role = "user" if turn.speaker == "user" else "assistant"
+            for id in keep(memory, arm, turn.text, role, session.date_of(turn), user):
+                born.setdefault(id, place)
+    if len(marked) < 2:
+        return
+    asked = set(tokens(task.input))
+    wanted = {word for answer in task.answers for word in tokens(answer)}
+    current = {item.id: item for item in memory.get_all(user_id=user, limit=10_000)}
+
+    def of(place: tuple[str, int], words: set[str]) -> set[str]:
+        """The items of a turn that share most of these words: a turn may say more than what is asked for."""
+        shared = {id: len(words & set(tokens(item.text))) for id, item in current.items() if born.get(id) == place}
+        most = max(shared.values(), default=0)
+        return {id for id, count in shared.items() if most and 2 * count >= most}
+
+    new = of(marked[-1], wanted | asked)
+    old = set().union(*(of(place, asked) for place in marked[:-1])) - new
+    hits = [hit.id for hit in memory.search(task.input, user_id=user, top_k=TOP)]
+    first = next((id for id in hits if id in new | old), "")
+    scores["stale evidence before current"][user].append(float(first in old))
+    scores["current evidence before stale"][user].append(float(first in new))
+    scores["both among the first 8"][user].append(float(bool(old & set(hits)) and bool(new & set(hits))))
+    scores["current evidence among the first 8"][user].append(float(bool(new & set(hits))))
+    scores["current evidence is kept"][user].append(float(bool(new)))
+    scores["stale evidence is kept"][user].append(float(bool(old)))
+    scores["items kept"][user].append(float(len(current)))
+    scores["words among the first 8"][user].append(
+        float(sum(len(current[id].text.split()) for id in hits if id in current))
+    )
+
+
+def measured(name: str, play: Callable[[Memory, str, Scores], None], encoder: str) -> dict[str, Any]:
+    """Both arms over the same cases, with their differences, paired by person."""
+    by_arm: dict[str, Scores] = {}
+    for arm in ARMS:
+        by_arm[arm] = defaultdict(lambda: defaultdict(list))
+        with opened(encoder) as memory:
+            play(memory, arm, by_arm[arm])
+        print(name, arm, {key: round(_mean(each), 3) for key, each in by_arm[arm].items()}, flush=True)
+    row: dict[str, Any] = {}
+    for arm, scores in by_arm.items():
+        row[arm] = {key: _estimated(each, key) for key, each in scores.items()}
+    main = next(iter(key for key in by_arm["raw"] if key.startswith("stale")))
+    people = list(by_arm["raw"][main])
+    means = {arm: [sum(each) / len(each) for each in (by_arm[arm][main][person] for person in people)] for arm in ARMS}
+    change = [after - before for before, after in zip(means["raw"], means["rules"], strict=True)]
+    row["rules less raw"] = {main: asdict(paired_difference(main, change, clusters=people))}
+    return row
+
+
+def _mean(each: dict[str, list[float]]) -> float:
+    values = [value for own in each.values() for value in own]
+    return sum(values) / len(values)
+
+
+def _estimated(each: dict[str, list[float]], name: str) -> dict[str, Any]:
+    values = [value for own in each.values() for value in own]
+    people = [person for person, own in each.items() for _ in own]
+    within = None if name.startswith(("items", "words")) else (0.0, 1.0)
+    return {**asdict(pooled_estimate(values, people, within=within)), "cases": len(values)}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--people", type=int, default=40, help="conversations for each cell and seed")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--encoder", default="minilm")
+    parser.add_argument("--distractors", type=int, default=3, help="sessions beside the evidence, for LongMemEval")
+    parser.add_argument("--questions", type=int, default=0, help="of LongMemEval; 0 for all")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args(argv)
+    result: dict[str, Any] = {
+        "machine": machine(),
+        "people": options.people,
+        "seeds": options.seeds,
+        "encoder": options.encoder,
+        "planted": {},
+    }
+    for side, attributes in zip(SIDES, (DEV, HELD_OUT), strict=True):
+        for wording in SIDES:
+            talks = [
+                talk
+                for seed in range(options.seeds)
+                for talk in conversations(attributes, wording, options.people, seed)
+            ]
+
+            def play(memory: Memory, arm: str, scores: Scores, talks: Sequence[PlantedConversation] = talks) -> None:
+                for talk in talks:
+                    planted(memory, arm, talk, scores)
+
+            name = f"{side} attributes, {wording} wordings"
+            result["planted"][name] = measured(name, play, options.encoder)
+    tasks = [
+        task
+        for split in ("train", "dev", "test")
+        for task in longmemeval(split, types=("knowledge-update",), abstention=False, distractors=options.distractors)
+    ][: options.questions or None]
+
+    def play_updates(memory: Memory, arm: str, scores: Scores) -> None:
+        for task in tasks:
+            updates(memory, arm, task, scores)
+
+    result["longmemeval"] = {
+        "questions": len(tasks),
+        "distractors": options.distractors,
+        **measured("longmemeval", play_updates, options.encoder),
+    }
+    if options.json:
+        options.json.write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

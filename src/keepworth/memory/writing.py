@@ -1,0 +1,448 @@
+"""How messages become items: the writer of a memory is asked what to keep, and all it says is done in one transaction.
+
+A writer that fails loses no turn. What was said is kept word for word, marked in its metadata ("extraction": "waiting"), and the
+writer is asked again beside, a few times (`WAITS`). Then what it says takes the place of the words, or, where it goes on
+failing, they stay ("extraction": "failed").
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from keepworth.episodes.episode import Operation, OperationKind, StatedFact
+from keepworth.memory.errors import InvalidAdvice, InvalidFilter, InvalidText, MemoryProblem, NothingToWrite, NoWriter
+from keepworth.memory.item import Item, folded, later, text_problem, timestamp
+from keepworth.memory.operations import Assignment, Draft, OperationOutcome
+from keepworth.memory.overlay import Bank
+from keepworth.memory.store import forking, unread
+from keepworth.memory.store.near_duplicates import NEIGHBOURS, may_be_same, merge_two
+from keepworth.memory.store.store import ScopeView
+from keepworth.memory.store.unread import UnreadTurn
+
+if TYPE_CHECKING:
+    from keepworth.memory.item import Scope
+    from keepworth.memory.memory import Memory
+    from keepworth.memory.policy.slots import Writer
+    from keepworth.memory.store.transaction import Transaction
+
+_LOG = logging.getLogger("keepworth.memory")
+Message = Mapping[str, Any]
+MARK = "extraction"
+"""The key of an item's metadata that says that its text is a message as it was: "waiting" or "failed"."""
+WAITS = (5.0, 60.0, 600.0)
+"""Seconds before a writer that failed is asked again."""
+NOT_OF_PEOPLE = ("assistant", "system", "tool", "developer", "function")
+"""Roles whose words are not kept as they are."""
+
+
+def write(memory: Memory, content: str | Sequence[Message], **options: Any) -> list[tuple[Item, OperationKind]]:
+    """What the writer of `memory` makes of messages, done in one transaction: what became of each item, see `_became`. Where the
+    writer fails, the items that hold the words themselves. Raises what `Memory.add` says."""
+    messages = messages_of(content)
+    for message in messages:
+        timestamp(message.get("said_at"))
+    writer = memory._writer
+    if writer is None:
+        raise NoWriter(
+            "infer=True needs something that says what to keep: open the memory with writer=..., such as "
+            "Facts(extract), or store the text as it is with infer=False"
+        )
+    # A model that is asked costs something: what would be refused afterwards is refused before.
+    memory.store.database.check_writable()
+    given = inspect.signature(memory.add_many).bind((), **{"source": "writer", **options})
+    given.apply_defaults()
+    _, dedupe, provenances = (given.arguments.pop(name) for name in ("texts", "dedupe", "provenances"))
+    if provenances is not None:
+        raise InvalidFilter("provenances has no effect with infer=True: say where it all comes from with source=")
+    bound = memory._bound(dedupe)
+    draft, episode = memory._draft(**given.arguments), given.arguments["episode"]
+    try:
+        return _by_writer(memory, writer, messages, draft, bound, episode)
+    except WriterFailed as problem:
+        _LOG.warning("%s: what was said is kept as it is", problem)
+        return _kept_raw(memory, messages, draft, episode)
+
+
+class WriterFailed(MemoryProblem):
+    """What a writer raised, in words."""
+
+
+def _by_writer(
+    memory: Memory,
+    writer: Writer,
+    messages: Sequence[Message],
+    draft: Draft,
+    bound: float,
+    episode: str,
+    instead: Sequence[str] = (),
+    said_at: str = "",
+) -> list[tuple[Item, OperationKind]]:
+    """instead: items that hold these messages word for word, whose place is taken. Raises WriterFailed."""
+    from keepworth.memory.policy.slots import Finished
+
+    bank = memory.bank(draft.scope)
+    asked: list[tuple[Operation, OperationOutcome]] = []
+    stated = next((each["said_at"] for each in messages if each.get("said_at")), "")
+    at = draft.event_time or said_at or timestamp(stated) or timestamp(memory._clock())
+    finished = Finished(
+        messages=tuple(messages), bank=lambda: bank, memory=memory, source=draft.provenance.source, said_at=at
+    )
+    waiting = [id for id in instead if (item := bank.find(id)) is not None and item.open]
+    for each in _answers(writer, finished):
+        operation = each
+        if waiting and each.kind in (OperationKind.ADD, OperationKind.SUPERSEDE):
+            targets = tuple(dict.fromkeys((*each.targets, *waiting)))
+            operation, waiting = replace(each, kind=OperationKind.SUPERSEDE, targets=targets), []
+        known = repeated(memory, operation, bank)
+        outcome = (
+            OperationOutcome(False, reason="recalled", item=known)
+            if known
+            else bank.perform(operation, _draft_of(operation, draft, at))
+        )
+        if not outcome.applied and not outcome.item and each.kind is not OperationKind.NOOP:
+            _LOG.warning("what a writer asked for was not done: %s", outcome.reason)
+        asked.append((operation, outcome))
+    for id in waiting:  # it is read now, and nothing in it is to be kept
+        gone = Operation(OperationKind.DELETE, (id,))
+        asked.append((gone, bank.perform(gone, draft)))
+    done = list(_done(memory, bank, asked, bound, episode))
+    memory._log_withdrawals(done, draft.scope)
+    became = _became(done)
+    items = memory.store.fetch(draft.scope, list(became))
+    items.update(memory.store.fetch(replace(draft.scope, session=""), [id for id in became if items[id] is None]))
+    return [(item, kind) for id, kind in became.items() if (item := items[id]) is not None]
+
+
+def _answers(writer: Writer, finished: Any) -> Iterator[Operation]:
+    """What a writer wants done. Raises WriterFailed, and InvalidAdvice, NothingToWrite for one that is not made for messages."""
+    from keepworth.memory.policy.slots import written
+
+    answer = iter(written(writer, finished))
+    while True:
+        try:
+            each = next(answer)
+        except StopIteration:
+            return
+        except (InvalidAdvice, NothingToWrite):
+            raise
+        except Exception as error:
+            raise WriterFailed(f"a writer failed, {type(error).__name__}: {error}"[:500]) from error
+        if not isinstance(each, Operation):
+            raise InvalidAdvice(
+                f"a writer of messages gave {each!r:.60}, which is no operation.",
+                "Advice is for propose(), or for the writer of a policy.",
+            )
+        yield each
+
+
+def _draft_of(operation: Operation, draft: Draft, at: str) -> Draft:
+    """`draft` with what is known of where a fact was stated, and when it happened."""
+    if not isinstance(operation, StatedFact):
+        return draft
+    source = replace(draft.provenance, turn=operation.turn, speaker=operation.speaker, date=at)
+    return replace(draft, provenance=source, event_time=draft.event_time or timestamp(operation.day))
+
+
+def repeated(memory: Memory, operation: Operation, bank: Bank) -> str:
+    """Id of the open item that was shown in a search, belongs to whom `bank` is for, and says what would be added; or ""."""
+    if operation.kind is not OperationKind.ADD or not isinstance(operation.text, str):
+        return ""
+    text = folded(operation.text)
+    id = memory._recalled.get(text, "")
+    if not id:
+        return ""
+    # What was said in another session is known in this one; what somebody else said is not.
+    item = bank.find(id) or memory.store.fetch(replace(bank.scope, session=""), [id])[id]
+    return id if item is not None and item.visible(timestamp(memory._clock())) and folded(item.text) == text else ""
+
+
+def _done(
+    memory: Memory,
+    bank: Bank,
+    asked: Sequence[tuple[Operation, OperationOutcome]],
+    bound: float,
+    episode: str,
+) -> Iterator[tuple[Operation, OperationOutcome]]:
+    """What was asked of `bank` done on the memory, in one transaction; with the outcomes there. bound: see `dedupe` of
+    `Memory.add_many`, 0 where nothing is merged."""
+    journal = bank.journal
+    vectors = memory.store.encode(bank.texts()) if journal else {}
+    adds = [isinstance(entry.act, Operation) and entry.act.kind is OperationKind.ADD for entry in journal]
+    searched = bank.texts(OperationKind.ADD) if bound else []
+    merged = _merging_into(memory, searched, bank.scope, vectors, bound, episode)
+
+    def work(transaction: Transaction) -> tuple[list[OperationOutcome], dict[str, str]]:
+        outcomes, instead, stayed = bank.replay(transaction, episode), dict[str, str](), list[Item]()
+        for outcome in [each for each, added in zip(outcomes, adds, strict=True) if added and bound]:
+            item = there(transaction.get(outcome.item), outcome)
+            stayed.append(merged(transaction, stayed, item) if outcome.applied and item.open else item)
+            if stayed[-1].id != item.id:
+                instead[item.id] = stayed[-1].id
+        return outcomes, instead
+
+    outcomes, instead = memory.store.change(bank.scope, work, vectors, bounded=True) if journal else ([], {})
+    there_now, names = iter(outcomes), dict[str, str]()
+    for operation, outcome in asked:
+        if outcome.applied:
+            now = next(there_now)
+            names[outcome.item] = instead.get(now.item, now.item)
+            yield operation, OperationOutcome(False, item=instead[now.item]) if now.item in instead else now
+        else:
+            yield operation, replace(outcome, item=names.get(outcome.item, outcome.item))
+
+
+def add_unlike(
+    memory: Memory,
+    acts: list[tuple[Operation, Draft]],
+    scope: Scope,
+    vectors: Mapping[str, bytes],
+    bound: float,
+    episode: str,
+) -> list[Item]:
+    """Add texts, and merge each that says the same as an older item, or as an earlier text, into that; one transaction."""
+    searched = [draft.key or operation.text for operation, draft in acts]
+    merged = _merging_into(memory, searched, scope, vectors, bound, episode)
+    time = memory._clock()
+
+    def work(transaction: Transaction) -> list[Item]:
+        out: list[Item] = []
+        for operation, draft in acts:
+            outcome = transaction.perform(operation, draft, now=time, episode=episode)
+            item = there(transaction.get(outcome.item), outcome)
+            out.append(merged(transaction, out, item) if outcome.applied else item)
+        return out
+
+    added: list[Item] = memory.store.change(scope, work, vectors, bounded=True)
+    return added
+
+
+def _merging_into(
+    memory: Memory, searched: Sequence[str], scope: Scope, vectors: Mapping[str, bytes], bound: float, episode: str
+) -> Callable[[Transaction, Sequence[Item], Item], Item]:
+    """What merges a new item into an older one that says the same, in a transaction, and gives the item that stays. It takes
+    the items that stayed of the texts before, and the new one: that of the next text in `searched`."""
+    if not searched:
+        return lambda _, __, item: item
+    import numpy as np
+
+    time = memory._clock()
+    matrix = np.stack([np.frombuffer(vectors[text], np.float32) for text in searched])
+    near_each = ScopeView(memory.store, scope).by_meaning(matrix, NEIGHBOURS)
+    near = [[id for id, cosine in line if cosine >= bound] for line in near_each]
+
+    def merged(transaction: Transaction, stayed: Sequence[Item], item: Item) -> Item:
+        position = len(stayed)
+        earlier = (stayed[one].id for one in np.flatnonzero(matrix[:position] @ matrix[position] >= bound).tolist())
+        for id in dict.fromkeys((*near[position], *earlier)):
+            older = transaction.get(id)
+            same = older is not None and older.visible(timestamp(time)) and may_be_same(older, item)
+            if older is not None and same and merge_two(transaction, id, item.id, now=time, episode=episode):
+                return older
+        return item
+
+    return merged
+
+
+def there(item: Item | None, outcome: OperationOutcome) -> Item:
+    """The item that a write made. Raises InvalidText where there is none."""
+    if item is None:
+        raise InvalidText(f"nothing was stored ({outcome.reason}): give another text")
+    return item
+
+
+def messages_of(content: object) -> Sequence[Message]:
+    """`content` as messages. Raises InvalidText for what is neither a text nor messages."""
+    if isinstance(content, str):
+        return [{"role": "user", "content": content}]
+    if isinstance(content, Mapping):
+        return [content]
+    if isinstance(content, (bytes, bytearray)) or not isinstance(content, Iterable):
+        raise InvalidText(f"add takes a text or messages, got {type(content).__name__}: decode bytes first")
+    messages = list(content)
+    for number, message in enumerate(messages):
+        if not isinstance(message, Mapping):
+            raise InvalidText(
+                f"message {number} must be a dictionary with role and content, got {type(message).__name__}: "
+                "use add_many for several texts"
+            )
+    return messages
+
+
+def _became(done: Iterable[tuple[Operation, OperationOutcome]]) -> dict[str, OperationKind]:
+    """What became of each item, by id: ADD where it is new, UPDATE where it says something else or takes the place of an older
+    one, DELETE, and NOOP where it was there already. What was made and is gone again is left out."""
+    became: dict[str, OperationKind] = {}
+    for operation, outcome in done:
+        gone = [id for id in outcome.changed if id != outcome.item]
+        was = {id: became.pop(id, None) for id in gone}
+        own = [id for id in gone if was[id] is OperationKind.ADD]
+        if operation.kind is OperationKind.DELETE:
+            became.update((id, OperationKind.DELETE) for id in gone if id not in own)
+        elif outcome.item and not outcome.applied:
+            became.setdefault(outcome.item, OperationKind.NOOP)
+        elif outcome.item and became.get(outcome.item) is not OperationKind.ADD:
+            new = operation.kind is OperationKind.ADD or (gone == own != [] and outcome.item in outcome.changed)
+            became[outcome.item] = OperationKind.ADD if new else OperationKind.UPDATE
+    return became
+
+
+# -- what could not be read -------------------------------------------------------------------------------------------
+
+
+def _kept_raw(
+    memory: Memory, messages: Sequence[Message], draft: Draft, episode: str
+) -> list[tuple[Item, OperationKind]]:
+    """The words of people as they are, marked; and a note that they are to be read, in the same transaction."""
+    words = [
+        (number, text, str(message.get("role", "user"))[:512])
+        for number, message in enumerate(messages)
+        if isinstance(text := message.get("content"), str)
+        and text.strip()
+        and text_problem(text) is None
+        and message.get("role", "user") not in NOT_OF_PEOPLE
+    ]
+    time = memory._clock()
+    marked = {**draft.metadata, MARK: "waiting"}
+    acts = [
+        (
+            Operation(OperationKind.ADD, text=text),
+            replace(
+                draft,
+                metadata=marked,
+                key="",
+                provenance=replace(draft.provenance, turn=number, speaker=speaker, date=timestamp(time)),
+            ),
+        )
+        for number, text, speaker in words
+    ]
+    vectors = memory.store.encode([text for _, text, _ in words]) if words else {}
+
+    def work(transaction: Transaction) -> list[OperationOutcome]:
+        outcomes = [transaction.perform(act, each, now=time, episode=episode) for act, each in acts]
+        ids = tuple(outcome.item for outcome in outcomes if outcome.item)
+        plain = [dict(each) for each in messages]
+        unread.put(transaction.connection, unread.turn(plain, ids, draft, episode, time, memory._new_id(), WAITS[0]))
+        return outcomes
+
+    outcomes = memory.store.change(draft.scope, work, vectors, bounded=True)
+    memory._unread.count("kept")
+    memory._unread.wake(memory)
+    ids = [outcome.item for outcome in outcomes if outcome.item]
+    items = memory.store.fetch(draft.scope, ids)
+    return [(item, OperationKind.ADD) for id in ids if (item := items[id]) is not None]
+
+
+def read_again(memory: Memory, *, all: bool = False) -> int:
+    """Ask the writer once more about what it failed at and what is due, or everything. How many turns were read."""
+    writer = memory._writer
+    if writer is None or memory.read_only:
+        return 0
+    read = 0
+    for waiting in unread.turns(memory.store, "" if all else timestamp(memory._clock())):
+        try:
+            with unread.once(memory.store, waiting):
+                _by_writer(
+                    memory,
+                    writer,
+                    waiting.messages,
+                    waiting.draft(memory.scope.tenant),
+                    0.0,
+                    waiting.episode,
+                    waiting.items,
+                    waiting.said_at,
+                )
+            unread.end(memory.store, waiting)
+            read += 1
+            memory._unread.count("read")
+        except unread.AlreadyRead:
+            continue
+        except (WriterFailed, InvalidAdvice, NothingToWrite) as problem:
+            _LOG.warning("a writer failed again: %s", problem)
+            _put_off(memory, waiting)
+    return read
+
+
+def _put_off(memory: Memory, waiting: UnreadTurn) -> None:
+    tried = waiting.tried + 1
+    if tried < len(WAITS):
+        due = later(timestamp(memory._clock()), WAITS[tried])
+        memory.store.database.write(lambda connection: unread.put(connection, replace(waiting, tried=tried, due=due)))
+        return
+    memory._unread.count("failed")
+    scope = waiting.draft(memory.scope.tenant).scope
+    items = memory.store.fetch(scope, waiting.items)
+    marks = [
+        (Assignment(id, {"metadata": {**item.metadata, MARK: "failed"}}), Draft(scope=scope))
+        for id, item in items.items()
+        if item is not None and item.open
+    ]
+    with unread.once(memory.store, waiting):
+        if marks:
+            memory.store.perform(scope, marks)
+    unread.end(memory.store, waiting)
+
+
+class UnreadTurns:
+    """Asks writers again on a thread of its own, which there is only while something waits. counts: turns that were "kept" as
+    they are, "read" later, and "failed" for good."""
+
+    def __init__(self) -> None:
+        self.counts = {"kept": 0, "read": 0, "failed": 0}
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        forking.register(self)
+
+    def count(self, what: str) -> None:
+        with self._lock:
+            self.counts[what] += 1
+
+    def wake(self, memory: Memory) -> None:
+        """Something waits."""
+        with self._lock:
+            if self._stop.is_set() or (self._thread is not None and self._thread.is_alive()):
+                return
+            # What is waiting may be of every scope of the file: the handle that was opened reads it.
+            self._thread = threading.Thread(
+                target=_keep_reading, args=(memory._whole, self._stop), name="keepworth-unread", daemon=True
+            )
+            self._thread.start()
+
+    def before_fork(self) -> None:
+        """The thread holds nothing that the child would miss."""
+
+    def after_fork(self, *, child: bool) -> None:
+        if child:
+            self._lock, self._thread = threading.Lock(), None
+
+    def close(self) -> None:
+        self._stop.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout=5.0)
+
+
+def _keep_reading(reference: weakref.ref[Memory], stop: threading.Event) -> None:
+    """Holds the memory only while it works, so that a forgotten one can be collected."""
+    while True:
+        memory = reference()
+        if memory is None:
+            return
+        try:
+            pause = unread.seconds_to_next(memory.store, timestamp(memory._clock()))
+            if pause is None:
+                return
+            if pause <= 0.0:
+                read_again(memory)
+                pause = 0.0
+        except MemoryProblem as problem:
+            _LOG.warning("what waits to be read could not be read: %s", problem)
+            pause = WAITS[0]
+        del memory
+        if stop.wait(max(0.05, min(pause, WAITS[0]))):
+            return

@@ -1,0 +1,132 @@
+"""What people state, by rules: which sentences hold a fact, which day they speak of, and what gives way to what."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.agents.changes import CHAT, DEV, STABLE
+from keepworth.memory.policy.claims import LONGEST_CLAIM, MOST_CLAIMS, asked_for, claims, gives_way, parsed_claim
+
+AT = "2026-11-22T10:00:00"  # a Sunday
+
+
+def texts(message: str, **options: str) -> list[str]:
+    return [claim.text for claim in claims(message, AT, **options)]
+
+
+@pytest.mark.parametrize(
+    ("message", "kept"),
+    [
+        ("I moved to Oslo. What's on there?", ["I moved to Oslo."]),
+        ("I live in Bergen, any ideas for tonight?", ["I live in Bergen."]),
+        ("Thanks! Noted. I work at Equinor and my number is 7.", ["I work at Equinor.", "My number is 7."]),
+        ("Hi there, I'm vegan.", ["I'm vegan."]),
+        ("Remember that I hate cilantro!", ["I hate cilantro!"]),
+        ("Please always answer in French.", ["Please always answer in French."]),
+        ("Ana moved to Rome. She likes it. The sun is hot.", ["Ana moved to Rome.", "Ana likes it."]),
+        ("Please write a poem about the sea. Give me two.", []),
+        ("I think that's a good idea. I was wondering how tides work.", []),
+        ("```\nI = my + 1\n```", []),
+        ("What do you know about me?", []),
+        ("Ich bin nach Oslo gezogen. Wie ist das Wetter?", ["Ich bin nach Oslo gezogen."]),
+        ("我住在北京。", ["我住在北京。"]),
+        ("", []),
+    ],
+)  # fmt: skip
+def test_statements_are_kept_and_the_rest_is_not(message: str, kept: list[str]) -> None:
+    assert texts(message) == kept
+
+
+def test_an_assistant_is_heard_where_it_states_what_it_did() -> None:
+    said = "Noted! I have booked your table for 8 pm. I love that city. Would you like more?"
+    assert texts(said, speaker="assistant") == ["I have booked your table for 8 pm."]
+
+
+@pytest.mark.parametrize(
+    ("statement", "shown", "day"),
+    [
+        ("I moved to Oslo yesterday.", "I moved to Oslo yesterday (2026-11-21).", "2026-11-21"),
+        ("I moved to Oslo last Friday.", "I moved to Oslo last Friday (2026-11-20).", "2026-11-20"),
+        ("I moved to Oslo in March.", "I moved to Oslo in March (2026-03).", "2026-03-01"),
+        ("I moved to Oslo in May 2020.", "I moved to Oslo in May 2020.", ""),
+        ("I am going to move to Oslo in March.", "I am going to move to Oslo in March (2027-03).", ""),
+        ("We are flying to Rome next Friday.", "We are flying to Rome next Friday (2026-11-27).", ""),
+        ("I start in two weeks.", "I start in two weeks (2026-12-06).", ""),
+        ("I will be off next month.", "I will be off next month (2026-12).", ""),
+    ],
+)
+def test_days_are_reckoned_from_when_it_was_said(statement: str, shown: str, day: str) -> None:
+    (claim,) = claims(statement, AT)
+    assert (claim.text, claim.day) == (shown, day)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "gone"),
+    [
+        ("I live in Bergen.", "I moved to Oslo.", True),
+        ("I live in Bergen.", "My sister moved to Oslo.", False),
+        ("I live in Bergen.", "I'm going to move to Oslo.", False),
+        ("I live in Bergen.", "I lived in Oslo as a child.", False),
+        ("I live in Bergen.", "I work at Equinor.", False),
+        ("I like tea.", "I like coffee.", False),
+        ("I like tea.", "I don't like tea any more.", True),
+        ("I like tea.", "I hate tea.", True),
+        ("I have a dog.", "I have a cat.", False),
+        ("I'm allergic to peanuts.", "I'm allergic to shellfish.", False),
+        ("I'm allergic to peanuts.", "I'm no longer allergic to peanuts.", True),
+        ("I'm no longer allergic to peanuts.", "I'm allergic to peanuts again.", True),
+        ("My favourite colour is green.", "My favorite color is red.", True),
+        ("My dog is brown.", "My dog is old.", False),
+        ("I bought a tea pot at the market.", "I switched from tea to coffee.", False),
+        ("I drink tea.", "I switched from tea to coffee.", True),
+        ("I am 34.", "I turned 35 yesterday.", True),
+        ("Ana lives in Rome.", "Ana moved to Prague.", True),
+        ("Ana lives in Rome.", "Bob moved to Prague.", False),
+    ],
+)
+def test_what_gives_way_to_what(old: str, new: str, gone: bool) -> None:
+    (before,), (after,) = claims(old, AT), claims(new, AT)
+    assert gives_way(before, after) is gone
+
+
+def test_every_change_of_the_side_they_were_written_on_is_seen() -> None:
+    missed = []
+    for attribute in DEV:
+        old, new = attribute.values[:2]
+        for state in attribute.states["dev"]:
+            before = claims(state.format(v=old), AT)
+            for change in (*attribute.changes["dev"], *attribute.ends.get("dev", ())):
+                after = claims(change.format(v=new, old=old), AT)
+                says_it = [claim for claim in before if old in claim.text]
+                if not any(gives_way(each, claim) for each in says_it for claim in after):
+                    missed.append((state, change))
+    assert missed == []
+    assert [chat for chat in CHAT["dev"] if texts(chat)] == []
+    assert [fact for fact in STABLE["dev"] if len(texts(fact)) != 1] == []
+
+
+SAID = "I my not no longer any more from to instead of , . ? ! ; - now is are 's moved Ana she tea 7 ( ) \u2019 é 我"
+WORDS = st.sampled_from(re.findall(r"\S+", SAID))
+
+
+@given(st.one_of(st.text(max_size=400), st.lists(WORDS, max_size=60).map(" ".join)))
+@settings(max_examples=150, deadline=None)
+def test_any_text_gives_claims(text: str) -> None:
+    for claim in claims(text, AT):
+        assert 0 < len(claim.text) <= LONGEST_CLAIM + 40
+        assert claims(claim.text) == claims(claim.text)
+        assert asked_for(claim)
+        assert not gives_way(claim, claim)
+    assert len(claims(text)) <= MOST_CLAIMS
+    parsed_claim(text, AT)
+
+
+def test_long_texts_are_read_in_time_that_grows_with_them() -> None:
+    """Words on which a rule that tries every way would not end."""
+    parts = ("my a ", "I no longer ", "not any more ", "from a to b ", "I have have just now ", "a" * 50 + " ")
+    for part in (*parts, "My " + "x " * 30):
+        assert len(claims(part * 3000)) <= MOST_CLAIMS

@@ -1,0 +1,227 @@
+"""What a writer fails at is kept as it was said, and read later; nothing is lost, and nothing is read twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from keepworth import Facts, Memory
+from keepworth.episodes.episode import Operation, OperationKind
+from keepworth.memory import writing
+from keepworth.memory.adapters.mem0 import Memory as Mem0
+from keepworth.memory.errors import InvalidTime
+from keepworth.memory.policy.slots import Finished
+from keepworth.memory.store import unread
+from keepworth.memory.store.checks import check
+from keepworth.models.chat import ChatModel, comparison, extractor
+from tests.serving.scripted import scripted
+
+SAID = [{"role": "user", "content": "I moved to Oslo. Lovely!"}, {"role": "assistant", "content": "Noted!"}]
+
+
+class Clock:
+    """A clock that is set, so that what is due is due when a test says so."""
+
+    def __init__(self) -> None:
+        self.hour = 0
+
+    def __call__(self) -> str:
+        return f"2026-11-22T{self.hour:02d}:00:00"
+
+
+class Failing:
+    """Finds facts once it was asked so often."""
+
+    def __init__(self, times: int, facts: Sequence[str] = ("Ana moved to Oslo.",)) -> None:
+        self.left, self.facts, self.asked = times, facts, 0
+
+    def __call__(self, messages: Any) -> list[str]:
+        self.asked += 1
+        if self.asked <= self.left:
+            raise ConnectionError("the model is away")
+        return list(self.facts)
+
+
+@pytest.fixture
+def by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is read beside: the test says when."""
+    monkeypatch.setattr(writing.UnreadTurns, "wake", lambda *_: None)
+
+
+def opened(writer: Any, clock: Callable[[], str] | None = None, path: Any = ":memory:", **options: Any) -> Memory:
+    return Memory(path, encoder="hashing", writer=writer, clock=clock or Clock(), policy=None, **options)
+
+
+def texts(memory: Memory) -> list[str]:
+    return [item.text for item in memory.get_all()]
+
+
+def test_by_default_facts_are_kept_and_updated_with_who_said_it_when_and_what_it_replaces() -> None:
+    with opened("default") as memory:
+        memory.add([{"role": "user", "content": "Hi, I live in Bergen. What's on?"}], infer=True, user_id="ana")
+        memory.add("I live in Rome.", infer=True, user_id="bob")
+        (item,) = memory.add([*SAID[1:], {**SAID[0], "said_at": "2026-05-01T08:00"}], infer=True, user_id="ana")
+        assert [each.text for each in memory.get_all(user_id="ana")] == ["I moved to Oslo."]
+        assert texts(memory) == ["I live in Rome.", "I moved to Oslo."]
+        source = item.provenance
+        assert (source.speaker, source.turn, source.date) == ("user", 1, "2026-05-01T08:00:00")
+        (old,) = (each for each in memory.get_all(user_id="ana", all_states=True) if not each.open)
+        assert (old.text, old.superseded_by, item.links[0].target) == ("I live in Bergen.", item.id, old.id)
+        assert check(memory.store) == []
+        with pytest.raises(InvalidTime):
+            memory.add([{**SAID[0], "said_at": "soon"}], infer=True)
+
+
+def test_what_is_said_of_nobody_takes_no_place_of_what_is_said_of_somebody() -> None:
+    with opened("rules") as memory:
+        memory.add("I live in Rome.", infer=True, user_id="bob")
+        memory.add("I moved to Oslo.", infer=True)
+        assert texts(memory) == ["I live in Rome.", "I moved to Oslo."]
+
+
+def test_an_assistant_corrects_nobody() -> None:
+    with opened("rules") as memory:
+        memory.add("My appointment is on Monday.", infer=True)
+        memory.add([{"role": "assistant", "content": "Your appointment is on Tuesday."}], infer=True)
+        assert texts(memory) == ["My appointment is on Monday.", "Your appointment is on Tuesday."]
+
+
+def test_the_first_calls_of_mem0_work_and_keep_no_courtesies() -> None:
+    memory = Mem0(encoder="hashing")
+    said = [{"role": "user", "content": "I live in Bergen. Thanks!"}, {"role": "assistant", "content": "Noted!"}]
+    assert [each["event"] for each in memory.add(said, user_id="ana")["results"]] == ["ADD"]
+    (new,) = memory.add("I moved to Oslo.", user_id="ana")["results"]
+    assert (new["memory"], new["event"]) == ("I moved to Oslo.", "UPDATE")
+    assert [each["memory"] for each in memory.get_all(filters={"user_id": "ana"})["results"]] == ["I moved to Oslo."]
+    assert memory.add("Thanks, that helps!", user_id="ana") == {"results": []}
+    memory.memory.close()
+
+
+@pytest.mark.usefixtures("by_hand")
+def test_a_turn_that_a_writer_fails_at_is_kept_marked_and_read_later() -> None:
+    clock, extract = Clock(), Failing(2)
+    with opened(Facts(extract), clock) as memory:
+        memory.add("Ana lives in Bergen.", user_id="ana")
+        (raw,) = memory.add(SAID, infer=True, user_id="ana", metadata={"from": "chat"}, source="gateway")
+        assert (raw.text, raw.metadata) == ("I moved to Oslo. Lovely!", {"from": "chat", "extraction": "waiting"})
+        assert (raw.provenance.source, raw.provenance.speaker, raw.scope.user) == ("gateway", "user", "ana")
+        assert memory.unread == {"waiting": 1, "kept": 1, "read": 0, "failed": 0}
+        assert memory.read_again() == 0
+        clock.hour = 3
+        assert memory.read_again() == 1
+        assert texts(memory) == ["Ana moved to Oslo."]
+        (item,) = memory.get_all()
+        assert item.metadata == {"from": "chat"}
+        assert raw.id in {link.target for link in item.links}, "it says whose place it took"
+        assert memory.unread == {"waiting": 0, "kept": 1, "read": 1, "failed": 0}
+        assert memory.read_again() == 0
+        assert extract.asked == 3
+        assert check(memory.store) == []
+
+
+@pytest.mark.usefixtures("by_hand")
+def test_a_writer_is_asked_a_bounded_number_of_times_and_then_the_words_stay() -> None:
+    extract = Failing(99)
+    with opened(Facts(extract)) as memory:
+        memory.add(SAID, infer=True)
+        for _ in range(10):
+            memory.read_again()
+        assert extract.asked == 1 + len(writing.WAITS)
+        (item,) = memory.get_all()
+        assert (item.text, item.metadata) == (SAID[0]["content"], {"extraction": "failed"})
+        assert memory.unread == {"waiting": 0, "kept": 1, "read": 0, "failed": 1}
+
+
+@pytest.mark.usefixtures("by_hand")
+def test_what_waits_outlives_the_process_and_goes_with_what_is_erased(tmp_path: Path) -> None:
+    opened(Facts(Failing(9)), path=tmp_path / "a.mem").close()
+    for user in ("ana", "bob"):
+        with opened(Facts(Failing(9)), path=tmp_path / "a.mem") as memory:
+            memory.add(SAID, infer=True, user_id=user)
+    with opened(Facts(Failing(0, ())), path=tmp_path / "a.mem") as memory:
+        assert memory.unread["waiting"] == 2
+        memory.erase(user_id="bob")
+        assert [each.fields["scope"][1] for each in unread.turns(memory.store)] == ["ana"]
+        assert memory.read_again() == 1
+        assert texts(memory) == [], "read, and nothing in it is to be kept"
+
+
+@pytest.mark.usefixtures("by_hand")
+def test_two_processes_that_read_the_same_turn_write_it_once(tmp_path: Path) -> None:
+    with opened(Facts(Failing(1)), path=tmp_path / "a.mem") as first, opened(None, path=tmp_path / "a.mem") as second:
+        first.add(SAID, infer=True)
+
+        def meanwhile(finished: Finished) -> list[Operation]:
+            first.read_again()
+            return [Operation(OperationKind.ADD, text="written twice")]
+
+        second._writer = meanwhile
+        assert second.read_again() == 0
+        assert texts(second) == ["Ana moved to Oslo."]
+
+
+def test_what_waits_is_read_beside(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "WAITS", (0.001, 0.001))
+    extract = Failing(2)
+    with Memory(encoder=None, writer=Facts(extract), policy=None) as memory:
+        memory.add(SAID, infer=True)
+        thread = memory._unread._thread
+        assert thread is not None
+        thread.join(timeout=30)
+        assert texts(memory) == ["Ana moved to Oslo."]
+
+
+def chat(text: str) -> tuple[int, dict[str, Any]]:
+    return 200, {"choices": [{"message": {"content": text}, "finish_reason": "stop"}]}
+
+
+def test_a_model_finds_facts_and_says_what_they_replace() -> None:
+    answers = (chat('{"facts": ["The user moved to Oslo on 2026-11-21."]}'), chat('{"F0": [0, 7, 99]}'))
+    with scripted(*answers) as server, opened("rules") as memory:
+        model = ChatModel(server.url, "m")
+        memory.add("I live in Bergen.", infer=True)
+        memory.add("I like tea.", infer=True)
+        memory._writer = Facts(extractor(model), comparison(model))
+        (item,) = memory.add([{"role": "user", "content": "I moved to Oslo yesterday."}], infer=True)
+        assert texts(memory) == ["I like tea.", "The user moved to Oslo on 2026-11-21."]
+        assert (item.provenance.speaker, item.provenance.turn) == ("user", 0)
+        assert "2026-11-22" in server.asked[0]["messages"][0]["content"]
+        assert "I live in Bergen." in server.asked[1]["messages"][0]["content"]
+
+
+@pytest.mark.usefixtures("by_hand")
+@pytest.mark.parametrize(
+    "answer",
+    [
+        chat("I'm sorry, I can't help with that."),
+        chat('{"facts": "none"}'),
+        chat('{"facts": [1, 2]}'),
+        chat('{"facts": ["Paris lies in France"]}'),
+        chat(""),
+        (400, {"error": {"message": "no"}}),
+    ],
+    ids=["refusal", "no list", "no texts", "said by nobody", "nothing", "refused"],
+)
+def test_a_model_that_refuses_or_talks_nonsense_loses_no_turn(answer: tuple[int, Any]) -> None:
+    with scripted(answer, answer, answer) as server, opened(Facts(extractor(ChatModel(server.url, "m")))) as memory:
+        (item,) = memory.add(SAID, infer=True)
+        assert (item.text, item.metadata) == (SAID[0]["content"], {"extraction": "waiting"})
+
+
+def test_the_default_writer_is_the_model_where_one_is_configured(monkeypatch: pytest.MonkeyPatch) -> None:
+    with scripted(chat('{"facts": ["Ana moved to Oslo."]}'), chat("{}")) as server:
+        for name, value in (("BASE_URL", server.url), ("API_KEY", "k"), ("MODEL", "m")):
+            monkeypatch.setenv(f"OPENAI_{name}", value)
+        with opened("default") as memory:
+            assert [item.text for item in memory.add(SAID, infer=True)] == ["Ana moved to Oslo."]
+        assert server.asked[0]["model"] == "m"
+        monkeypatch.delenv("OPENAI_MODEL")
+        with opened("default") as memory:
+            assert [item.text for item in memory.add(SAID, infer=True)] == ["I moved to Oslo."]
+        with pytest.raises(Exception, match="OPENAI_MODEL is not set"):
+            opened("model")
+    with pytest.raises(Exception, match="rules"):
+        opened("ruless")

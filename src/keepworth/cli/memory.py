@@ -18,6 +18,7 @@ from keepworth.episodes.text import one_line, terminal
 
 if TYPE_CHECKING:
     from keepworth.episodes.model import EncoderIdentity
+    from keepworth.memory.adapters.formats import FileFormat
     from keepworth.memory.item import Item
     from keepworth.memory.memory import Memory
     from keepworth.memory.policy.ledger import Account, Balance
@@ -435,17 +436,39 @@ def backup(target: Annotated[Path, typer.Argument(help="A new file.")], file: Fi
         say(back_up(memory.store, target))
 
 
+OWN = "keepworth"
+"""The format that loses nothing."""
+
+
 @app.command("export")
 def export_(
-    target: Annotated[Path, typer.Argument(help="A new file of JSON lines; - writes to the terminal.")],
+    target: Annotated[Path, typer.Argument(help="A new file; - writes to the terminal.")],
     file: File = DEFAULT,
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to", help="keepworth, with all history; or what is true now as jsonl, mem0, letta or markdown."
+        ),
+    ] = OWN,
+    user: User = "",
+    agent: Agent = "",
+    session: Session = "",
 ) -> None:
-    """Write everything, history included, as lines of JSON."""
+    """Write everything, history included, as lines of JSON; or what is true now, in the format of others."""
     from keepworth.learning.run_folder import check_writable, disk, replacing
     from keepworth.memory.errors import MemoryProblem
     from keepworth.memory.store.transfer import exported
 
+    foreign = _file_format(to)
+    if foreign is None and (user or agent or session):
+        raise MemoryProblem(
+            f"--to {OWN} writes the whole memory, with its journal.",
+            "Leave --user, --agent and --session out, or take --to jsonl.",
+        )
     with _open(file, "none") as memory:
+        if foreign is not None:
+            _write_foreign(memory, target, foreign, user_id=user, agent_id=agent, session_id=session)
+            return
         if str(target) == "-":
             for line in exported(memory.store):
                 say_json(json.loads(line), separators=(",", ":"))  # escapes what a terminal obeys: nothing is lost
@@ -459,18 +482,66 @@ def export_(
             out.flush()
 
 
+def _file_format(name: str) -> FileFormat | None:
+    """None for our own. Raises UnknownName."""
+    from keepworth.episodes.errors import require_known
+    from keepworth.memory.adapters.formats import FORMATS
+
+    return FORMATS.get(require_known("format", name, [OWN, *FORMATS]))
+
+
+def _write_foreign(memory: Memory, target: Path, foreign: FileFormat, **bounds: Any) -> None:
+    from keepworth.learning.run_folder import check_writable, disk, replacing
+    from keepworth.memory.errors import MemoryProblem
+
+    items, after = [], ""
+    while page := memory.get_all(limit=1000, after=after, **bounds):
+        items += page
+        after = page[-1].id
+    text = foreign.writes(items)
+    if str(target) == "-":
+        say(text, end="")
+        return
+    if target.exists():
+        raise MemoryProblem(f"{target} exists and is not overwritten.", "Give another path.")
+    check_writable(target)
+    with disk(target), replacing(target) as part, open(part, "w", encoding="utf-8", newline="\n") as out:
+        out.write(text)
+    say(f"{len(items)} items.", error=True)
+
+
 @app.command("import")
 def import_(
-    source: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="A file that `export` wrote.")],
+    source: Annotated[
+        Path, typer.Argument(exists=True, dir_okay=False, help="A file that `export` or another program wrote.")
+    ],
     file: File = DEFAULT,
+    format: Annotated[
+        str, typer.Option("--from", help="keepworth, into a new file; or jsonl, mem0, letta or markdown, into any.")
+    ] = OWN,
+    user: Annotated[str, typer.Option("--user", "-u", help="Whose memory, where the file does not say.")] = "",
+    agent: Annotated[str, typer.Option("--agent", help="Which agent's, where the file does not say.")] = "",
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out what cannot be taken, and say it.")] = False,
     encoder: Encoder = "default",
     unsound: Annotated[
         bool, typer.Option("--unsound", help="Also where the items are not what the journal leads to.")
     ] = False,
 ) -> None:
-    """Fill a new memory from an export. Its vectors are made with the encoder that the exported memory had."""
+    """Fill a new memory from an export, with the encoder it had; or add what another program kept. All of it, or nothing."""
+    from keepworth.memory.errors import MemoryProblem
     from keepworth.memory.store.transfer import encoder_of, imported
 
+    foreign = _file_format(format)
+    if foreign is not None:
+        if unsound:
+            raise MemoryProblem(f"--unsound is for --from {OWN}.", "Leave it out.")
+        _take_foreign(source, file, foreign, encoder, skip_bad, user_id=user, agent_id=agent)
+        return
+    if user or agent or skip_bad:
+        raise MemoryProblem(
+            f"--from {OWN} takes a whole memory as it was.",
+            "Leave --user, --agent and --skip-bad out, or say another --from.",
+        )
     # What is not UTF-8 is refused by `imported`, with the place.
     with open(source, encoding="utf-8", errors="replace") as lines:
         identity = encoder_of(lines.readline()) if encoder == "default" else None
@@ -479,6 +550,26 @@ def import_(
         open(source, encoding="utf-8") as lines,
     ):
         say(f"{imported(memory.store, lines, unsound=unsound)} items.")
+
+
+def _take_foreign(source: Path, file: Path, foreign: FileFormat, encoder: str, skip_bad: bool, **bounds: str) -> None:
+    from keepworth.memory.adapters.formats import take
+    from keepworth.memory.errors import InvalidText
+
+    try:
+        text = source.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InvalidText(
+            f"{source} is not UTF-8 text ({error}).", "Convert it first, with iconv for example; nothing was imported."
+        ) from error
+    found = list(foreign.reads(text))
+    with _open(file, encoder, make=True) as memory:
+        head = memory.store.head()
+        items, bad = take(memory, found, where=str(source), skip_bad=skip_bad, **bounds)
+        for line in bad:
+            say(f"Left out: {line}", error=True)
+        new = sum(int(item.id[1:]) > head for item in items)
+        say(f"{new} items, {len(items) - new} that were there already{f', {len(bad)} left out' if bad else ''}.")
 
 
 @app.command()

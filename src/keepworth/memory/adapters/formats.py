@@ -1,0 +1,397 @@
+"""What others keep memories in, as texts: mem0's lists, Letta's agent files and passages, markdown, lines of JSON.
+
+Each is read into records, one for a memory, whose fields are the arguments of `Memory.add`; and written from items. What a format
+has no field for stands under `keepworth` in its metadata, so that reading what was written here gives it back. Markdown holds
+texts alone. History, supersessions and what was learned are in our own export (`keepworth.memory.store.transfer`) and no other.
+
+The shapes: what `Memory.get_all` of mem0 2 gives; `AgentFileSchema` and `BlockSchema` of Letta (letta/schemas/agent_file.py), and
+the passages of its archival memory as its API lists them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from keepworth.episodes.episode import Operation, OperationKind
+from keepworth.memory.errors import MemoryProblem
+from keepworth.memory.item import UNKNOWN, Item, ItemKind, Provenance, checked_label, checked_source, checked_text
+from keepworth.memory.memory import Memory
+from keepworth.memory.operations import Draft
+
+Record = dict[str, Any]
+OURS = "keepworth"
+SCOPES = {"user_id": "user", "agent_id": "agent", "session_id": "session"}
+_FIELDS = (
+    *("text", "kind", "key", "event_time", "valid_from", "valid_to", "expires_at", "trust", "metadata", "provenance"),
+    *SCOPES,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRecord:
+    """place: where it stands, such as "line 3", for people."""
+
+    place: str
+    record: Record
+
+
+class UnreadableRecord(MemoryProblem, ValueError):
+    """What a file says is no memory. places: where, with what is wrong there."""
+
+    def __init__(self, places: Sequence[str], where: str) -> None:
+        shown = "; ".join(places[:5])
+        more = f"; and {len(places) - 5} more" if len(places) > 5 else ""
+        super().__init__(
+            f"{where} has {len(places)} {'entries' if len(places) > 1 else 'entry'} that cannot be taken: {shown}{more}.",
+            "Correct them, or take the others with --skip-bad; nothing was imported.",
+        )
+        self.places = tuple(places)
+
+
+# -- into a memory ----------------------------------------------------------------------------------------------------
+
+
+def take(
+    memory: Memory, records: Iterable[FoundRecord], *, where: str = "the file", skip_bad: bool = False, **bounds: str
+) -> tuple[list[Item], list[str]]:
+    """(the items, what was left out and why). All in one transaction: where one record is bad none is taken, unless `skip_bad`.
+
+    What a memory holds already is not stored again. bounds: user_id, agent_id and session_id of records that name none. Raises
+    UnreadableRecord, InvalidScope, StorageFull."""
+    acts: list[tuple[Operation, Draft]] = []
+    bad: list[str] = []
+    for each in records:
+        try:
+            if "problem" in each.record:
+                raise ValueError(each.record["problem"])
+            acts.append(_act(memory, each.record, bounds))
+        except (ValueError, TypeError) as error:  # all that is wrong with a value
+            bad.append(f"{each.place}: {error}")
+    if bad and not skip_bad:
+        raise UnreadableRecord(bad, where)
+    vectors = memory.store.encode([draft.key or operation.text for operation, draft in acts]) if acts else {}
+    done = memory.store.perform_and_read(memory.scope, acts, vectors=vectors) if acts else []
+    return [item for _, item in done if item is not None], bad
+
+
+def _act(memory: Memory, record: Record, bounds: Mapping[str, str]) -> tuple[Operation, Draft]:
+    unknown = sorted(set(record) - set(_FIELDS))
+    if unknown:
+        raise ValueError(f"there is no field {unknown[0]!r:.40}: use {', '.join(_FIELDS)}")
+    said = record.get("provenance") or {}
+    if not isinstance(said, Mapping):
+        raise ValueError("provenance must be an object with source, session, turn, speaker and date")
+    provenance = Provenance(**said)
+    checked_source(provenance.source, "source of the provenance")
+    for part in ("session", "speaker", "date"):
+        checked_label(getattr(provenance, part), f"{part} of the provenance")
+    if isinstance(provenance.turn, bool) or not isinstance(provenance.turn, int):
+        raise ValueError(f"turn of the provenance must be a whole number, got {provenance.turn!r:.40}")
+    scope = {name: record.get(name) or bounds.get(name) or "" for name in SCOPES}
+    text = checked_text(record.get("text"))
+    times = {name: record.get(name) or "" for name in ("event_time", "valid_from", "valid_to", "expires_at")}
+    draft = memory._draft(
+        **scope,
+        **times,
+        kind=record.get("kind") or ItemKind.FACT,
+        key=record.get("key") or "",
+        trust=1.0 if record.get("trust") is None else record["trust"],
+        metadata=dict(record.get("metadata") or {}),
+        ttl=None,
+        status="active",
+        source="",
+        repeat=False,
+        episode="",
+    )
+    return Operation(OperationKind.ADD, text=text), replace(draft, provenance=provenance)
+
+
+# -- out of a memory --------------------------------------------------------------------------------------------------
+
+
+def _record(item: Item) -> Record:
+    """What is not as usual."""
+    record: Record = {"text": item.text}
+    for name, part in SCOPES.items():
+        if value := getattr(item.scope, part):
+            record[name] = value
+    if item.kind is not ItemKind.FACT:
+        record["kind"] = item.kind.value
+    for name in ("key", "event_time", "valid_from", "valid_to", "expires_at"):
+        if value := getattr(item, name):
+            record[name] = value
+    if item.trust != 1.0:
+        record["trust"] = item.trust
+    if item.metadata:
+        record["metadata"] = dict(item.metadata)
+    if item.provenance != UNKNOWN:
+        record["provenance"] = {name: value for name, value in asdict(item.provenance).items() if value not in ("", -1)}
+    return record
+
+
+def _beside(record: Record, *said: str) -> Record:
+    """What goes under `keepworth`: what the format says by no field of its own."""
+    return {name: value for name, value in record.items() if name not in ("text", "metadata", *said)}
+
+
+def _back(metadata: Any, record: Record) -> Record:
+    """With what stands under `keepworth`, and the rest as metadata."""
+    rest = dict(metadata) if isinstance(metadata, Mapping) else {}
+    ours = rest.pop(OURS, None)
+    whole = {**record, **({} if not rest else {"metadata": rest})}
+    return {**whole, **ours} if isinstance(ours, Mapping) else whole
+
+
+# -- lines of JSON ----------------------------------------------------------------------------------------------------
+
+
+def read_lines(text: str) -> Iterator[FoundRecord]:
+    """A text, or an object with `text` (or `memory`, or `content`) and the fields of `Memory.add`, on each line."""
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            yield FoundRecord(f"line {number}", _object(lambda line=line: json.loads(line)))  # type: ignore[misc]
+
+
+def write_lines(items: Iterable[Item]) -> str:
+    return "".join(f"{json.dumps(_record(item), ensure_ascii=False)}\n" for item in items)
+
+
+def _object(said: Callable[[], Any]) -> Record:
+    try:
+        value = said()
+    except (ValueError, RecursionError) as error:
+        return {"problem": f"it is no JSON ({error})"}
+    if isinstance(value, str):
+        return {"text": value}
+    if not isinstance(value, dict):
+        return {"problem": f"it is no object, but {type(value).__name__}"}
+    record = dict(value)
+    for name in ("memory", "content"):
+        if name in record and "text" not in record:
+            record["text"] = record.pop(name)
+    if "source" in record and "provenance" not in record:
+        record["provenance"] = {"source": record.pop("source")}
+    return record
+
+
+# -- mem0 -------------------------------------------------------------------------------------------------------------
+
+_MEM0_SCOPES = {"user_id": "user_id", "agent_id": "agent_id", "run_id": "session_id"}
+
+
+def read_mem0(text: str) -> Iterator[FoundRecord]:
+    """What `get_all` gives, as JSON: {"results": [...]}, or the list alone."""
+    whole = _whole(text, "mem0")
+    listed = whole.get("results", whole.get("memories")) if isinstance(whole, dict) else whole
+    if not isinstance(listed, list):
+        raise MemoryProblem("This is no list of mem0's.", 'Give the JSON of its get_all: {"results": [...]}.')
+    for number, each in enumerate(listed, 1):
+        if not isinstance(each, dict) or "memory" not in each:
+            yield FoundRecord(f"entry {number}", {"problem": "it has no field 'memory'"})
+            continue
+        record: Record = {"text": each["memory"], "event_time": each.get("created_at") or ""}
+        if each.get("expiration_date"):
+            record["expires_at"] = each["expiration_date"]
+        for theirs, ours in _MEM0_SCOPES.items():
+            if each.get(theirs):
+                record[ours] = each[theirs]
+        yield FoundRecord(f"entry {number}", _back(each.get("metadata"), record))
+
+
+def write_mem0(items: Iterable[Item]) -> str:
+    results = []
+    for item in items:
+        record = _record(item)
+        row: Record = {
+            "id": item.id,
+            "memory": item.text,
+            "hash": hashlib.md5(item.text.encode(), usedforsecurity=False).hexdigest(),
+            "created_at": _utc(item.event_time or item.written_at),
+            "updated_at": _utc(item.written_at),
+        }
+        row.update({theirs: record[ours] for theirs, ours in _MEM0_SCOPES.items() if ours in record})
+        # Where nothing is known of the event, the time of writing must not be taken for its time.
+        beside = {"event_time": item.event_time, **_beside(record, *SCOPES)}
+        ours = {} if beside == {"event_time": item.event_time} and item.event_time else {OURS: beside}
+        metadata = {**record.get("metadata", {}), **ours}
+        results.append({**row, "metadata": metadata} if metadata else row)
+    return json.dumps({"results": results}, indent=1, ensure_ascii=False) + "\n"
+
+
+# -- Letta ------------------------------------------------------------------------------------------------------------
+
+LARGEST_BLOCK = 20_000
+
+
+def read_letta(text: str) -> Iterator[FoundRecord]:
+    """An agent file, whose blocks become a memory for each paragraph or list entry; or passages as the API lists them."""
+    whole = _whole(text, "Letta")
+    passages = whole if isinstance(whole, list) else whole.get("passages", whole.get("archival_memory"))
+    blocks = [] if isinstance(whole, list) else whole.get("blocks", whole.get("core_memory"))
+    if not isinstance(passages, list) and not isinstance(blocks, list):
+        raise MemoryProblem(
+            "This is no agent file of Letta's.", "Give an .af file, which has blocks, or a list of passages."
+        )
+    for number, each in enumerate(blocks or [], 1):
+        place = f"block {number}"
+        if not isinstance(each, dict) or not isinstance(each.get("value"), str):
+            yield FoundRecord(place, {"problem": "it has no text in 'value'"})
+            continue
+        metadata = each.get("metadata") or each.get("metadata_") or {}
+        kept = metadata.get(OURS) if isinstance(metadata, dict) else None
+        texts = [text for _, text, _ in _entries(each["value"])]
+        if isinstance(kept, list) and [one.get("text") for one in kept if isinstance(one, dict)] == texts:
+            yield from (FoundRecord(f"{place}, entry {at}", dict(one)) for at, one in enumerate(kept, 1))
+            continue
+        label = str(each.get("label") or "")
+        for at, one in enumerate(texts, 1):
+            yield FoundRecord(
+                f"{place}, entry {at}", {"text": one, "metadata": {"block": label}} if label else {"text": one}
+            )
+    for number, each in enumerate(passages or [], 1):
+        if not isinstance(each, dict) or "text" not in each:
+            yield FoundRecord(f"passage {number}", {"problem": "it has no field 'text'"})
+            continue
+        record = _back(
+            each.get("metadata") or each.get("metadata_"),
+            {"text": each["text"], "event_time": each.get("created_at") or ""},
+        )
+        if each.get("tags"):
+            record["metadata"] = {**record.get("metadata", {}), "tags": each["tags"]}
+        yield FoundRecord(f"passage {number}", record)
+
+
+def write_letta(items: Iterable[Item]) -> str:
+    """An agent file with blocks and no agent: a block for each person and agent, or several where one would be too large."""
+    groups: dict[str, list[list[Item]]] = {}
+    for item in items:
+        label = " ".join(part for part in (item.scope.user, item.scope.agent) if part) or "memory"
+        parts = groups.setdefault(label, [[]])
+        if parts[-1] and len(_listed([*parts[-1], item])) > LARGEST_BLOCK:
+            parts.append([])
+        parts[-1].append(item)
+    blocks: list[Record] = []
+    for label, parts in groups.items():
+        for number, part in enumerate(parts, 1):
+            value = _listed(part)
+            blocks.append(
+                {
+                    "id": f"block-{len(blocks)}",
+                    "label": label if len(parts) == 1 else f"{label} {number}",
+                    "value": value,
+                    "limit": max(LARGEST_BLOCK, len(value)),
+                    "description": "What is remembered.",
+                    "metadata": {OURS: [_record(item) for item in part]},
+                }
+            )
+    none: Record = {name: [] for name in ("agents", "groups", "files", "sources", "tools", "mcp_servers")}
+    return (
+        json.dumps({**none, "blocks": blocks, "metadata": {"exported_by": OURS}}, indent=1, ensure_ascii=False) + "\n"
+    )
+
+
+# -- markdown ---------------------------------------------------------------------------------------------------------
+
+_HEADING = re.compile(r"(#{1,6})\s+(.*)")
+_ENTRY = re.compile(r"(\s*)(?:[-*+]|\d{1,9}[.)])(?:\s+\[[ xX]\])?(?:\s+(.*)|$)", re.S)
+_NOTHING = re.compile(r"([-*_])( *\1){2,}|<!--.*-->")
+_FENCE = re.compile(r"\s*(```|~~~)")
+_ESCAPED = re.compile(r"^(\s*)\\(?=[-*+#>\\`~\d])")
+_MARK = re.compile(r"^(\s*)(?=[-*+#>\\`~]|\d+[.)])")
+
+
+def read_markdown(text: str) -> Iterator[FoundRecord]:
+    """Each entry of a list, each paragraph and each block of code is a memory; the headings above it are its metadata."""
+    for number, entry, heading in _entries(text):
+        yield FoundRecord(f"line {number}", {"text": entry, **({"metadata": {"heading": heading}} if heading else {})})
+
+
+def write_markdown(items: Iterable[Item]) -> str:
+    groups: dict[str, list[Item]] = {}
+    for item in items:
+        groups.setdefault(" ".join(part for part in item.scope.parts()[1:] if part), []).append(item)
+    if set(groups) <= {""}:
+        return _listed(groups.get("", []))
+    return "\n".join(
+        f"## {' '.join((name or 'everybody').split())}\n\n{_listed(each)}" for name, each in groups.items()
+    )
+
+
+def _listed(items: Iterable[Item]) -> str:
+    def entry(text: str) -> str:
+        first, *more = (_MARK.sub(r"\1\\", line) for line in text.strip().split("\n"))
+        return "\n".join((f"- {first}", *(f"  {line}" if line.strip() else "" for line in more)))
+
+    return "".join(f"{entry(item.text)}\n" for item in items)
+
+
+def _entries(text: str) -> Iterator[tuple[int, str, str]]:
+    """(line, text, headings above)"""
+    headings: list[str] = []
+    lines = [line.removesuffix("\r") for line in text.removeprefix("\ufeff").split("\n")]
+    at = 0
+    while at < len(lines):
+        line, start = lines[at], at
+        at += 1
+        if not line.strip() or _NOTHING.fullmatch(line.strip()):
+            continue
+        if fence := _FENCE.match(line):
+            while at < len(lines) and not lines[at].strip().startswith(fence[1]):
+                at += 1
+            at += 1
+            yield start + 1, "\n".join(lines[start:at]), " > ".join(headings)
+            continue
+        if heading := _HEADING.fullmatch(line):
+            headings = [*headings[: len(heading[1]) - 1], heading[2].strip()]
+            continue
+        entry = _ENTRY.fullmatch(line)
+        own = [line.strip() if entry is None else (entry[2] or "").strip()]
+        while at < len(lines) and not _ENTRY.fullmatch(lines[at]) and not _HEADING.fullmatch(lines[at]):
+            following = lines[at]
+            if not following.strip():
+                # An empty line ends a paragraph; in an entry, what is indented below it goes on.
+                beyond = next((each for each in lines[at:] if each.strip()), "")
+                if entry is None or not beyond.startswith(f"{entry[1]}  ") or _ENTRY.fullmatch(beyond):
+                    break
+                own.append("")
+            elif _FENCE.match(following) and entry is None:
+                break
+            else:
+                own.append(following.removeprefix(f"{entry[1]}  ") if entry else following.strip())
+            at += 1
+        plain = "\n".join(_ESCAPED.sub(r"\1", each) for each in own).strip()
+        if plain:
+            yield start + 1, plain, " > ".join(headings)
+
+
+# -- all of them ------------------------------------------------------------------------------------------------------
+
+
+def _whole(text: str, whose: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise MemoryProblem(f"This is no JSON ({error}).", f"Give the file as {whose} wrote it.") from error
+
+
+def _utc(time: str) -> str:
+    return f"{time}+00:00" if time else ""
+
+
+@dataclass(frozen=True, slots=True)
+class FileFormat:
+    reads: Callable[[str], Iterator[FoundRecord]]
+    writes: Callable[[Iterable[Item]], str]
+
+
+FORMATS = {
+    "jsonl": FileFormat(read_lines, write_lines),
+    "mem0": FileFormat(read_mem0, write_mem0),
+    "letta": FileFormat(read_letta, write_letta),
+    "markdown": FileFormat(read_markdown, write_markdown),
+}

@@ -1,0 +1,274 @@
+"""What other programs keep memories in is read, and what is written for them is what they read."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from keepworth.cli.main import main
+from keepworth.memory.adapters.formats import FORMATS, UnreadableRecord, take
+from keepworth.memory.errors import MemoryProblem
+from keepworth.memory.item import Item, Provenance
+from keepworth.memory.memory import Memory
+
+TIMES = st.sampled_from(["", "2024-05-06T07:08:00", "2025-01-01T00:00:00"])
+TEXTS = st.text(
+    st.characters(blacklist_categories=("Cs", "Cc")) | st.sampled_from("\n\n#-*+>`\\1. "), min_size=1, max_size=60
+).filter(lambda text: text.strip())
+NAMES = st.sampled_from(["", "ana", "bo b", "ä"])
+
+
+def memory(path: object = ":memory:") -> Memory:
+    return Memory(path, encoder=None, policy=None, clock=lambda: "2026-01-01T00:00:00")
+
+
+@st.composite
+def filled(draw: Any) -> Memory:
+    """With scopes, dates, kinds, provenance and metadata."""
+    m = memory()
+    for text in draw(st.lists(TEXTS, max_size=6)):
+        item = m.add_many(
+            [text],
+            user_id=draw(NAMES), agent_id=draw(NAMES), session_id=draw(NAMES), event_time=draw(TIMES),
+            kind=draw(st.sampled_from(["fact", "lesson", "core"])), key=draw(st.sampled_from(["", "the key"])),
+            valid_from=draw(st.sampled_from(["", "2020-01-01T00:00:00"])), trust=draw(st.sampled_from([1.0, 0.25])),
+            metadata=draw(st.sampled_from([None, {"team": "red", "n": [1, {"a": None}]}])),
+            provenances=[draw(st.sampled_from([Provenance(), Provenance("wiki", "s1", 3, "Ana", "2024")]))],
+        )[0]  # fmt: skip
+        if draw(st.booleans()):
+            m.supersede(item.id, f"{text} (changed)", source="later")
+    return m
+
+
+def said(item: Item) -> tuple[Any, ...]:
+    """All that a memory says of the world, and where it has it from."""
+    return (
+        item.text, item.kind, item.key, item.scope, item.event_time, item.valid_from, item.valid_to, item.expires_at,
+        item.trust, json.dumps(item.metadata, sort_keys=True), item.provenance,
+    )  # fmt: skip
+
+
+def current(m: Memory) -> list[Item]:
+    return m.get_all(limit=1000)
+
+
+@settings(max_examples=60, deadline=None)
+@given(m=filled(), name=st.sampled_from(["jsonl", "mem0", "letta"]))
+def test_what_is_true_now_comes_back_from_each_format(m: Memory, name: str) -> None:
+    form, twin = FORMATS[name], memory()
+    items, bad = take(twin, form.reads(form.writes(current(m))))
+    assert bad == []
+    expected = [said(item) for item in current(m)]
+    if name == "letta":  # an entry of a block is stripped, and blocks stand in the order of persons
+        assert sorted((text.strip(), *map(str, rest)) for text, *rest in expected) == sorted(
+            (text.strip(), *map(str, rest)) for text, *rest in (said(item) for item in current(twin))
+        )
+    else:
+        assert [said(item) for item in current(twin)] == expected
+        assert form.writes(current(twin)).replace('"id": "m', "") == form.writes(current(m)).replace(
+            '"id": "m', ""
+        ) or (name == "mem0")
+    assert take(twin, form.reads(form.writes(current(m))))[0] == items or name == "letta", (
+        "what is there already is not stored again"
+    )
+    assert len(current(twin)) == len(expected)
+
+
+@settings(max_examples=150, deadline=None)
+@given(texts=st.lists(TEXTS, max_size=5), user=NAMES)
+def test_markdown_gives_the_texts_back(texts: list[str], user: str) -> None:
+    def plain(text: str) -> str:
+        return "\n".join(line if line.strip() else "" for line in text.strip().split("\n"))
+
+    m = memory()
+    m.add_many(texts, user_id=user)
+    written = FORMATS["markdown"].writes(current(m))
+    assert [each.record["text"] for each in FORMATS["markdown"].reads(written)] == [
+        plain(item.text) for item in current(m)
+    ]
+
+
+def test_markdown_as_people_write_it() -> None:
+    text = (
+        "\ufeff# Project\r\n\r\nWe use uv.\r\nNot pip.\r\n\n## Style\n- two spaces\n  - no tabs\n* [x] tests first\n1. one\n"
+        "   more of one\n\n   and its second paragraph\n\n---\n```sh\n# no heading\nmake\n```\n<!-- note -->\n#hashtag\n"
+    )
+    found = [
+        (each.place, each.record["text"], each.record.get("metadata", {}).get("heading"))
+        for each in FORMATS["markdown"].reads(text)
+    ]
+    assert found == [
+        ("line 3", "We use uv.\nNot pip.", "Project"),
+        ("line 7", "two spaces", "Project > Style"),
+        ("line 8", "no tabs", "Project > Style"),
+        ("line 9", "tests first", "Project > Style"),
+        ("line 10", "one\n more of one\n\n and its second paragraph", "Project > Style"),
+        ("line 16", "```sh\n# no heading\nmake\n```", "Project > Style"),
+        ("line 21", "#hashtag", "Project > Style"),
+    ]
+
+
+def test_mem0_s_list_is_read_with_its_persons_times_and_metadata() -> None:
+    row = {
+        "id": "4f", "memory": "Likes tea", "hash": "x", "metadata": {"team": "red"}, "user_id": "ana", "run_id": "s1",
+        "created_at": "2024-05-06T07:08:00.123456-07:00", "updated_at": None, "actor_id": "a", "expiration_date": "2030-01-01",
+    }  # fmt: skip
+    for whole in ({"results": [row]}, [row]):
+        (item,), _ = take(m := memory(), FORMATS["mem0"].reads(json.dumps(whole)))
+        assert (item.text, item.scope.user, item.scope.session, item.metadata) == (
+            "Likes tea",
+            "ana",
+            "s1",
+            {"team": "red"},
+        )
+        assert (item.event_time, item.expires_at) == ("2024-05-06T14:08:00.123456", "2030-01-01T00:00:00")
+        assert len(current(m)) == 1
+    for wrong in ("{}", "3", '{"results": 5}', "[", "[" * 100_000):
+        with pytest.raises(MemoryProblem, match=r"no list of mem0|no JSON"):
+            list(FORMATS["mem0"].reads(wrong))
+
+
+def test_an_agent_file_of_letta_is_read_block_by_block_and_passages_too() -> None:
+    blocks = [{"id": "block-0", "label": "human", "value": "Name: Ana\n\n- likes tea\n- lives in Oslo", "limit": 5000}]
+    whole = {"agents": [], "groups": [], "blocks": blocks, "files": [], "sources": [], "tools": [], "mcp_servers": []}
+    items, _ = take(memory(), FORMATS["letta"].reads(json.dumps(whole)))
+    assert [(item.text, item.metadata) for item in items] == [
+        (text, {"block": "human"}) for text in ("Name: Ana", "likes tea", "lives in Oslo")
+    ]
+    passages = [
+        {
+            "id": "passage-1",
+            "text": "Ana moved",
+            "created_at": "2024-01-02T03:04:05Z",
+            "tags": ["x"],
+            "metadata": {"a": 1},
+        }
+    ]
+    (item,), _ = take(memory(), FORMATS["letta"].reads(json.dumps(passages)), user_id="ana")
+    assert (item.text, item.scope.user, item.event_time) == ("Ana moved", "ana", "2024-01-02T03:04:05")
+    assert item.metadata == {"a": 1, "tags": ["x"]}
+    with pytest.raises(MemoryProblem, match="no agent file"):
+        list(FORMATS["letta"].reads("{}"))
+
+
+def test_an_agent_file_has_what_letta_s_schema_requires_and_no_block_is_too_large() -> None:
+    m = memory()
+    m.add_many([f"fact number {n} {'x' * 900}" for n in range(60)], user_id="ana")
+    m.add("everybody's")
+    whole = json.loads(FORMATS["letta"].writes(current(m)))
+    for name in ("agents", "groups", "blocks", "files", "sources", "tools", "mcp_servers"):
+        assert isinstance(whole[name], list)
+    assert [block["label"] for block in whole["blocks"]] == ["ana 1", "ana 2", "ana 3", "memory"]
+    for block in whole["blocks"]:
+        assert {"id", "label", "value", "limit"} <= set(block)
+        assert len(block["value"]) <= block["limit"] == 20_000
+
+
+BAD_LINES = [
+    '{"text": "fine"}',
+    "{",
+    "3",
+    '{"text": ""}',
+    '{"text": "x", "colour": 1}',
+    '{"text": "x", "event_time": "soon"}',
+    '"also fine"',
+]
+
+
+def test_bad_lines_are_named_by_number_and_nothing_is_half_imported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(UnreadableRecord) as refusal:
+        take(m := memory(), FORMATS["jsonl"].reads("\n".join(BAD_LINES)))
+    assert [place.split(":")[0] for place in refusal.value.places] == [f"line {n}" for n in (2, 3, 4, 5, 6)]
+    assert current(m) == []
+    assert m.store.head() == 0
+    source, file = tmp_path / "notes.jsonl", tmp_path / "a.mem"
+    source.write_text("\n".join(BAD_LINES), encoding="utf-8")
+    words = [
+        "memory",
+        "import",
+        str(source),
+        "--from",
+        "jsonl",
+        "--file",
+        str(file),
+        "--encoder",
+        "none",
+        "--user",
+        "ana",
+    ]
+    assert main(words) == 2
+    assert "has 5 entries that cannot be taken: line 2: it is no JSON" in capsys.readouterr().err
+    assert not file.exists()
+    assert main([*words, "--skip-bad"]) == 0
+    said = capsys.readouterr()
+    assert said.out == "2 items, 0 that were there already, 5 left out.\n"
+    assert said.err.count("Left out: line") == 5
+    with Memory(file, encoder=None) as memory_there:
+        assert [(item.text, item.scope.user) for item in current(memory_there)] == [
+            ("fine", "ana"),
+            ("also fine", "ana"),
+        ]
+
+
+def test_the_command_line_writes_and_reads_each_format(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "a.mem"
+    with Memory(file, encoder=None) as m:
+        m.add("Ana likes tea", user_id="ana")
+        m.add("Bob likes milk", user_id="bob")
+    for name in FORMATS:
+        target, twin = tmp_path / f"out.{name}", tmp_path / f"{name}.mem"
+        assert main(["memory", "export", str(target), "--to", name, "--file", str(file), "--user", "ana"]) == 0
+        assert "Bob" not in target.read_text(encoding="utf-8")
+        assert main(["memory", "export", str(target), "--to", name, "--file", str(file)]) == 2, "nothing is overwritten"
+        assert main(["memory", "import", str(target), "--from", name, "--file", str(twin), "--encoder", "none"]) == 0
+        assert main(["memory", "import", str(target), "--from", name, "--file", str(twin), "--encoder", "none"]) == 0
+        with Memory(twin, encoder=None) as m:
+            assert [item.text for item in current(m)] == ["Ana likes tea"]
+    capsys.readouterr()
+    assert main(["memory", "export", "-", "--to", "markdown", "--file", str(file), "--user", "bob"]) == 0
+    assert capsys.readouterr().out == "## bob\n\n- Bob likes milk\n"
+    for words, says in (
+        (["export", "x", "--to", "mem1"], "Did you mean 'mem0'"),
+        (["export", "x", "--user", "ana"], "writes the whole memory"),
+        (["import", str(file), "--user", "ana"], "takes a whole memory as it was"),
+        (["import", str(file), "--from", "mem0", "--unsound"], "--unsound is for --from keepworth"),
+        (["import", str(file), "--from", "markdown"], "is not UTF-8 text"),
+    ):
+        assert main(["memory", *words, "--file", str(file)]) == 2
+        assert says in capsys.readouterr().err
+
+
+MEM0 = os.environ.get("KEEPWORTH_RIVALS_PYTHON") or (sys.executable if importlib.util.find_spec("mem0") else "")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not MEM0, reason="mem0 is not installed: pip install -e '.[rivals]', or set KEEPWORTH_RIVALS_PYTHON"
+)
+def test_mem0_s_own_record_type_takes_every_row_that_is_written_for_it(tmp_path: Path) -> None:
+    m = memory()
+    m.add("Ana likes tea", user_id="ana", event_time="2024-01-01")
+    m.add("A lesson", kind="lesson", metadata={"team": "red"})
+    (tmp_path / "rows.json").write_text(FORMATS["mem0"].writes(current(m)), encoding="utf-8")
+    code = (
+        "import json, sys; from mem0.configs.base import MemoryItem\n"
+        "rows = json.load(open(sys.argv[1]))['results']\n"
+        "print([MemoryItem(**row).memory for row in rows], all(set(row) <= {*MemoryItem.model_fields, 'user_id', 'agent_id',"
+        " 'run_id'} for row in rows))"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        [MEM0, "-c", code, str(tmp_path / "rows.json")], capture_output=True, text=True, check=False, env=environment
+    )
+    assert done.stdout == "['Ana likes tea', 'A lesson'] True\n", done.stderr[-1000:]

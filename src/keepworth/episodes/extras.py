@@ -29,6 +29,7 @@ EXTRAS: Mapping[str, Extra] = MappingProxyType(
         "train": Extra("training, evaluation and reports", (*_LLM, "scipy", "statsmodels", "matplotlib")),
         "server": Extra("serving a memory", ("starlette", "uvicorn")),
         "gateway": Extra("memory in front of a model", ("starlette", "uvicorn", "aiohttp")),
+        "tracing": Extra("spans of OpenTelemetry", ("opentelemetry",)),
         "mcp": Extra("tools of the Model Context Protocol", ("starlette", "uvicorn", "mcp")),
         "serve": Extra("serving a model", (*_LLM, "starlette", "uvicorn")),
         "index": Extra("approximate indexes for large memories", ("faiss",)),

@@ -28,9 +28,10 @@ from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from keepworth.episodes.errors import KeepworthError, nearest
+from keepworth.serving import tracing
 from keepworth.serving.calls import (
     ErrorShape,
     NotServed,
@@ -177,7 +178,23 @@ class _Door:
                 self.served(scope["method"], "(refused)", error.status, 0.0)
             await self.errors.refusal(error, scope["path"])(scope, receive, send)
             return
-        await self.app(scope, receive, send)
+        method = scope["method"]
+        with tracing.span(method, tracing.REQUEST, Headers(scope=scope)) as span:
+
+            async def sent(message: Message) -> None:
+                if message["type"] == "http.response.start":
+                    status = message["status"]
+                    span.note({"http.response.status_code": status})
+                    if status >= 500:
+                        span.fail(str(status))
+                await send(message)
+
+            try:
+                await self.app(scope, receive, sent)
+            finally:
+                route = getattr(scope.get("route"), "path", "")
+                span.rename(f"{method} {route}".rstrip())  # never the path itself, which holds ids
+                span.note({"http.request.method": method, "http.route": route})
 
     def _check(self, path: str, headers: Headers) -> Any:
         host = headers.get("host", "").rsplit(":", 1)[0].lower()

@@ -51,13 +51,17 @@ class SpokenReply:
 
 
 class CallFormat(Protocol):
-    """path: where such calls arrive. pieces: None for a body that memory cannot be put into. turns: places of the pieces that
-    begin a turn of the user, and of those at which one may have begun in an earlier call; the last is the newest. words: what
-    the turn at a place says. goes_on: whether the call brings what a tool answered, and no new turn. continues: the name of what
-    the upstream itself keeps of the conversation, "" for nothing. same: what of a piece counts where it is compared with one of
-    an earlier call. put: the body with blocks, by place. marked: the blocks that a body holds."""
+    """path: where such calls arrive. operation, provider: what OpenTelemetry calls such a call, and whose format it is. counted:
+    whether the format says which pieces are the user's. pieces: None for a body that memory cannot be put into. turns: places of
+    the pieces that begin a turn of the user, or may have in an earlier call; the last is the newest. words: what the turn at a
+    place says. goes_on: whether the call brings what a tool answered, and no new turn. continues: the name of what the upstream
+    itself keeps of the conversation, "" for nothing. same: what of a piece counts where it is compared with one of an earlier
+    call. put: the body with blocks, by place. marked: the blocks that a body holds. broken: the event that ends a stream which
+    breaks off."""
 
     path: str
+    operation: str
+    provider: str
     counted: bool
 
     def pieces(self, body: Body) -> list[Any] | None: ...
@@ -76,6 +80,7 @@ class ChatFormat:
     """OpenAI's chat completions: a block is a message."""
 
     path = "/v1/chat/completions"
+    operation, provider = "chat", "openai"
     counted = True
 
     def pieces(self, body: Body) -> list[Any] | None:
@@ -120,6 +125,7 @@ class CompletionsFormat:
     where that is a cue such as `Answer:`, or has words to come, the line before. A block is lines before it."""
 
     path = "/v1/completions"
+    operation, provider = "text_completion", "openai"
     counted = False
 
     def pieces(self, body: Body) -> list[Any] | None:
@@ -168,6 +174,7 @@ class ResponsesFormat:
     upstream has what was sent before, blocks too: they are not sent again."""
 
     path = "/v1/responses"
+    operation, provider = "chat", "openai"
     counted = True
 
     def pieces(self, body: Body) -> list[Any] | None:
@@ -223,6 +230,7 @@ class MessagesFormat:
     the first one. What a tool answered is a message of the user's there, and no turn."""
 
     path = "/v1/messages"
+    operation, provider = "chat", "anthropic"
     counted = True
 
     def pieces(self, body: Body) -> list[Any] | None:

@@ -17,6 +17,7 @@ import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -36,6 +37,7 @@ from keepworth.memory.policy.claims import says_something
 from keepworth.memory.search.search import Hit, Hits
 from keepworth.memory.store import injections
 from keepworth.memory.writing import MARK as MARK_OF_UNREAD
+from keepworth.serving import tracing
 from keepworth.serving.access import Access
 from keepworth.serving.application import Streamed
 from keepworth.serving.call_formats import EVENTS, FORMATS, MARK, CallFormat, ResponsesFormat, SpokenReply
@@ -108,7 +110,7 @@ class HeldConversation:
 class GatewayTurn:
     """What goes upstream, and what is to be noted of it afterwards. episode: "" where memory takes no part. conversation: what
     the upstream keeps from now on, under the name that its answer says. drawn, model: what the in-process model drew, and the
-    name of the adapter that did."""
+    name of the adapter that did. asked: the model that the caller names; counts: of items and tokens, for a span."""
 
     content: bytes
     mode: str
@@ -119,6 +121,9 @@ class GatewayTurn:
     conversation: HeldConversation | None = None
     drawn: Any = None
     model: str = ""
+    asked: str = ""
+    span: tracing.ServedSpan = field(default_factory=tracing.ServedSpan)
+    counts: Mapping[str, int] = field(default_factory=dict)
 
 
 def tokens_of(text: str) -> int:
@@ -180,9 +185,14 @@ class Gateway:
             name: call.headers.get(f"x-keepworth-{name.removesuffix('_id')}", "")
             for name in ("user_id", "agent_id", "session_id")
         }
-        turn = GatewayTurn(call.raw, mode, format, open=self.memories.of(access))
+        turn = GatewayTurn(
+            call.raw, mode, format, open=self.memories.of(access), asked=str(body.get("model", ""))[:100]
+        )
         try:
-            return self._with_memory(turn, access, bounds, body, pieces)
+            with tracing.span("keepworth.recall") as span:
+                turn = self._with_memory(turn, access, bounds, body, pieces)
+                span.note({"keepworth.episode": turn.episode, **turn.counts})
+                return turn
         except InvalidScope as error:
             raise NotServed(error.message, error.fix, status=403) from error
         except Exception as error:
@@ -295,6 +305,11 @@ class Gateway:
         words = {"text": query, "scope": list(begun.scope.parts()), "at": now()} if turn.mode == "on" else None
         noted = {"episode": block.episode, "lines": dict(block.lines)}
         injections.begin_turn(turn.open.memory.store, digest, noted, turn.episode, receipt, words)
+        turn.counts = {
+            "keepworth.memory.recalled": len(ids),
+            "keepworth.memory.injected": len(receipt["injected"]),
+            "keepworth.memory.tokens": receipt["tokens"],
+        }
         self.metrics.count("keepworth_recalled_items_total", len(ids))
         self.metrics.count("keepworth_injected_items_total", len(receipt["injected"]))
         self.metrics.count("keepworth_missing_items_total", len(receipt["missing"]))
@@ -303,23 +318,34 @@ class Gateway:
     # -- upstream -------------------------------------------------------------------------------------------------------
 
     async def _forwarded(self, turn: GatewayTurn, request: Request) -> Response:
+        format = turn.format
+        operation = "upstream" if format is None else format.operation
+        span = tracing.begun(f"{operation} {turn.asked}".rstrip(), tracing.CALL)
+        span.note({"server.address": self.upstream.url, "keepworth.episode": turn.episode})
+        if format is not None:
+            span.note({"gen_ai.operation.name": format.operation, "gen_ai.provider.name": format.provider})
+            span.note({"gen_ai.request.model": turn.asked})
+        turn.span = span
         asked = asyncio.ensure_future(self._asked(turn, request))
         left = asyncio.ensure_future(_left(request))
         try:
             await asyncio.wait({asked, left}, return_when=asyncio.FIRST_COMPLETED)
             if not asked.done():
                 asked.cancel()
+                span.fail("cancelled")
                 self._finish(turn, 0, b"", "", "stopped by the caller")
                 return Response(status_code=499)
             answer, whole = await asked
         except Unreachable as error:
             self.metrics.count("keepworth_upstream_errors_total", kind=error.kind)
+            span.fail(error.kind)
             self._finish(turn, 0, b"", "", f"stopped by {error.kind}")
             raise NotServed(error.message, error.fix, status=504 if error.kind == "timeout" else 502) from error
         finally:
             left.cancel()
         if answer.status >= 400:
             self.metrics.count("keepworth_upstream_errors_total", kind=str(answer.status))
+            span.fail(str(answer.status))
         headers = {**answer.headers, **_own_headers(turn)}
         if whole is None:
             return StreamingResponse(self._copied(turn, answer), answer.status, headers)
@@ -332,7 +358,7 @@ class Gateway:
         """The answer, and its bytes but where they come as events: an answer that breaks off can still become an error then."""
         url = request.url
         answer = await self.upstream.send(
-            request.method, url.path, url.query, request.headers, turn.content, episode=turn.episode
+            request.method, url.path, url.query, self._headers(turn, request), turn.content, episode=turn.episode
         )
         turn.drawn, turn.model = answer.drawn, answer.headers.get("x-keepworth-model", "")
         if answer.kind.startswith(EVENTS):
@@ -341,6 +367,10 @@ class Gateway:
             return answer, b"".join([part async for part in answer.parts()])
         finally:
             answer.close()
+
+    def _headers(self, turn: GatewayTurn, request: Request) -> Mapping[str, str]:
+        told = turn.span.headers()
+        return {**request.headers, **told} if told else request.headers
 
     async def _copied(self, turn: GatewayTurn, answer: UpstreamAnswer) -> AsyncIterator[bytes]:
         """The bytes as they come, with a copy for the episode. Where the caller leaves, the upstream's answer ends, too."""
@@ -357,6 +387,7 @@ class Gateway:
             # The status is sent already; an event that is an error is what clients understand.
             self.metrics.count("keepworth_upstream_errors_total", kind="broken")
             outcome = "stopped by the upstream"
+            turn.span.fail("broken")
             broken = (turn.format or FORMATS[0]).broken(str(error))
             event = f"event: {broken['type']}\n" if "type" in broken else ""
             yield f"\n\n{event}data: {json.dumps(broken)}\n\n".encode()
@@ -369,11 +400,14 @@ class Gateway:
     def _finish(self, turn: GatewayTurn, status: int, copy: bytes, kind: str, outcome: str) -> None:
         """Beside, in a thread: the caller has its answer already."""
         if not turn.episode:
+            turn.span.end()
             return
         assert turn.open is not None
         # A writer that asks a model waits for it, and shall keep nobody else waiting.
         lane = self._after if turn.open.memory._writer is None else self.workers
-        done = asyncio.get_running_loop().run_in_executor(lane, self._recorded, turn, status, copy, kind, outcome)
+        done = asyncio.get_running_loop().run_in_executor(
+            lane, copy_context().run, self._recorded, turn, status, copy, kind, outcome
+        )
         self._finishing.add(done)
         done.add_done_callback(self._finishing.discard)
 
@@ -390,15 +424,19 @@ class Gateway:
         try:
             live = turn.open.episode(turn.episode)
             reply = turn.format.reply(copy, kind) if status and status < 400 else SpokenReply()
-            self._count_use(reply)
+            self._count_use(turn, reply)
             if status and status < 400:
                 self._act(turn.open, live, reply)
             live.end(outcome)
             if (words := injections.waiting_turn(turn.open.memory.store, turn.episode)) is not None:
-                self._write_words(turn.open, turn.episode, words)
+                with tracing.span("keepworth.write") as span:
+                    span.note({"keepworth.episode": turn.episode})
+                    self._write_words(turn.open, turn.episode, words)
         except Exception as error:
             self.metrics.count("keepworth_memory_failures_total", at="record")
             _LOG.warning("a turn was not recorded whole: %s", type(error).__name__, exc_info=error)
+        finally:
+            turn.span.end()
 
     def _act(self, open: OpenMemory, live: LiveEpisode, reply: SpokenReply) -> None:
         """What a later call of the same turn says, after its tools answered, takes the place of what an earlier one said."""
@@ -409,7 +447,12 @@ class Gateway:
         if live._waiting:
             live.act(reply.text or "(an answer without words)")
 
-    def _count_use(self, reply: SpokenReply) -> None:
+    def _count_use(self, turn: GatewayTurn, reply: SpokenReply) -> None:
+        turn.span.note({"gen_ai.response.id": reply.id, "gen_ai.response.model": turn.model or reply.model})
+        if reply.use is not None:
+            use = {"gen_ai.usage.input_tokens": reply.use.read, "gen_ai.usage.output_tokens": reply.use.written}
+            turn.span.note(use)
+        turn.span.end()
         if reply.use is not None:
             self.metrics.count("keepworth_upstream_tokens_total", reply.use.read, kind="read")
             self.metrics.count("keepworth_upstream_tokens_total", reply.use.cached, kind="cached")
@@ -433,7 +476,8 @@ class Gateway:
         return bool(name)
 
     def _in_thread(self, work: Callable[..., Any], *given: Any) -> Awaitable[Any]:
-        return asyncio.get_running_loop().run_in_executor(self._before, work, *given)
+        """In the trace that this is part of."""
+        return asyncio.get_running_loop().run_in_executor(self._before, copy_context().run, work, *given)
 
     def _write_words(self, open: OpenMemory, episode: str, words: Mapping[str, Any]) -> None:
         """What the user said in the turn, once; nothing of what the model said."""

@@ -1,4 +1,4 @@
-"""Put the tables of the benchmarks of agents into docs/server.md.
+"""Put the tables of the benchmarks of agents into docs/server.md and docs/quickstarts.md.
 
 python -m benchmarks.agents.page
 """
@@ -13,6 +13,7 @@ from benchmarks.tables import filled, markdown, takes_nothing
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent.parent / "docs" / "server.md"
+QUICKSTARTS = PAGE.with_name("quickstarts.md")
 
 
 def share(row: dict[str, Any]) -> str:
@@ -53,11 +54,33 @@ def updates(result: dict[str, Any]) -> str:
     return markdown(("kept", *scores, "words shown"), rows)
 
 
+def quickstarts(result: dict[str, Any]) -> str:
+    rows = [
+        (
+            name,
+            row["commands"],
+            row["lines"],
+            f"{row['installing']:.0f}",
+            f"{row['seconds']:.0f}",
+            "yes" if row["proven"] else "no",
+        )
+        for name, row in result["quickstarts"].items()
+    ]
+    head = ("quick start", "commands", "lines", "seconds until installed", "seconds until proven", "proven")
+    machine = result["machine"]
+    return (
+        markdown(head, rows)
+        + f"\n\nOnce each, {result['at'][:10]}, Python {machine['python']}, {machine['cores']} cores that other work shared "
+        f"(load average {machine['load'][0]:g} at the end)."
+    )
+
+
 def main() -> None:
     takes_nothing(__doc__)
     result = json.loads((HERE / "facts.json").read_text())
     filled(PAGE, "facts", facts(result))
     filled(PAGE, "facts-longmemeval", updates(result))
+    filled(QUICKSTARTS, "quickstarts", quickstarts(json.loads((HERE / "quickstarts.json").read_text())))
 
 
 if __name__ == "__main__":

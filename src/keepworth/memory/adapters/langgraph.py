@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from keepworth.episodes.episode import Operation, OperationKind
 from keepworth.memory.errors import InvalidText, MemoryProblem
-from keepworth.memory.item import Item, checked_text, later, plain_metadata
+from keepworth.memory.item import Item, checked_text, later, now, plain_metadata
 from keepworth.memory.memory import Memory
 from keepworth.memory.operations import Act, Assignment, Draft
 from keepworth.memory.search.search import Ask, Hit, checked_query
@@ -27,8 +27,11 @@ AGENT = "langgraph"
 Namespace = tuple[str, ...]
 
 
-def as_langgraph_store(memory: Memory) -> Any:
-    """A store whose items live in `memory` under agent_id "langgraph", one session per namespace."""
+def as_langgraph_store(memory: Any) -> Any:
+    """A store whose items live in `memory` under agent_id "langgraph", one session per namespace.
+
+    memory: a `Memory`, or a `Client` of one that is served: then a namespace is read whole to find a key, and of two processes
+    that put one key at the same moment each leaves an item, of which the later is read."""
     try:
         base: Any = import_module("langgraph.store.base")
     except ImportError as error:
@@ -38,7 +41,8 @@ def as_langgraph_store(memory: Memory) -> Any:
         supports_ttl = True
 
         def __init__(self) -> None:
-            self._entries = _Entries(memory, lambda value, path: base.get_text_at_path(value, path))
+            kind = _Entries if isinstance(memory, Memory) else _ServedEntries
+            self._entries: Any = kind(memory, lambda value, path: base.get_text_at_path(value, path))
 
         def batch(self, ops: Iterable[Any]) -> list[Any]:
             return [self._one(op) for op in ops]
@@ -160,12 +164,7 @@ class _Entries:
     def namespaces(self, conditions: Iterable[Any], depth: int | None, limit: int, offset: int) -> list[Namespace]:
         with self._lock:
             spaces = {space for space, _ in self._known()}
-        kept = {
-            space[:depth] if depth is not None else space
-            for space in spaces
-            if all(_matches(space, condition.match_type, condition.path) for condition in conditions)
-        }
-        return sorted(kept)[offset : offset + limit]
+        return _matching(spaces, conditions, depth)[offset : offset + limit]
 
     def _known(self) -> dict[tuple[Namespace, str], str]:
         store = self._memory.store
@@ -206,14 +205,95 @@ class _Entries:
         self._head = head
 
     def _text(self, value: Mapping[str, Any], index: Any) -> str:
-        """What searches read: the texts at the given paths, or everything."""
-        if isinstance(index, (list, tuple)):
-            chosen = [text for path in index for text in self._texts_at(value, path)]
-        elif index is False:
-            chosen = []
+        return _searched(value, index, self._texts_at)
+
+
+class _ServedEntries:
+    """The same over the verbs that `Client` has, too."""
+
+    def __init__(self, memory: Any, texts_at: Callable[[Any, str], list[str]]) -> None:
+        self._memory, self._texts_at = memory, texts_at
+
+    def get(self, namespace: Namespace, key: str) -> Item | None:
+        namespace = tuple(namespace)
+        found = [item for item in self._items(_space(namespace)) if _entry(item) == (namespace, key)]
+        return found[-1] if found else None
+
+    def put(
+        self, namespace: Namespace, key: str, value: Mapping[str, Any] | None, ttl: float | None, index: Any
+    ) -> None:
+        old = self.get(namespace, key)
+        if value is None:
+            if old is not None:
+                self._memory.delete(old.id)
+            return
+        text = checked_text(json.dumps(value, ensure_ascii=False))
+        told: dict[str, Any] = {
+            "key": _searched(value, index, self._texts_at),
+            "metadata": {"namespace": list(namespace), "key": key, "value": dict(value)},
+        }
+        expires = "" if ttl is None else later(now(), 60.0 * ttl)
+        if old is None:
+            self._memory.add(text, repeat=True, expires_at=expires, **told, **_space(tuple(namespace)))
+        elif old.text == text:
+            self._memory.update(old.id, expires_at=expires)
         else:
-            chosen = [str(part) for part in value.values()]
-        return "\n".join(chosen).strip()[:100_000]
+            self._memory.supersede(old.id, text, expires_at=expires, **told)
+
+    def search(
+        self, prefix: Namespace, query: str | None, filter: Mapping[str, Any], limit: int, offset: int
+    ) -> list[tuple[Item, float | None]]:
+        prefix = tuple(prefix)
+
+        def wanted(item: Item) -> bool:
+            entry, value = _entry(item), item.metadata.get("value", {})
+            return (
+                entry is not None
+                and entry[0][: len(prefix)] == prefix
+                and all(_meets(value.get(name), condition) for name, condition in filter.items())
+            )
+
+        found: list[tuple[Item, float | None]]
+        if query:
+            hits = self._memory.search(checked_query(query), top_k=1000, agent_id=AGENT)
+            found = [(hit.item, _similarity(hit)) for hit in hits if wanted(hit.item)]
+        else:
+            found = [(item, None) for item in self._items({"agent_id": AGENT}) if wanted(item)]
+        return found[offset : offset + limit]
+
+    def namespaces(self, conditions: Iterable[Any], depth: int | None, limit: int, offset: int) -> list[Namespace]:
+        spaces = {entry[0] for item in self._items({"agent_id": AGENT}) if (entry := _entry(item)) is not None}
+        return _matching(spaces, conditions, depth)[offset : offset + limit]
+
+    def _items(self, scope: Mapping[str, str]) -> list[Item]:
+        moment = now()
+        return [item for item in self._memory.get_all(limit=1_000_000, **scope) if item.visible(moment)]
+
+
+def _space(namespace: Namespace) -> dict[str, str]:
+    return {"agent_id": AGENT, "session_id": json.dumps(namespace)}
+
+
+def _searched(value: Mapping[str, Any], index: Any, texts_at: Callable[[Any, str], list[str]]) -> str:
+    """What searches read: the texts at the given paths, or everything."""
+    if isinstance(index, (list, tuple)):
+        chosen = [text for path in index for text in texts_at(value, path)]
+    elif index is False:
+        chosen = []
+    else:
+        chosen = [str(part) for part in value.values()]
+    return "\n".join(chosen).strip()[:100_000]
+
+
+def _matching(spaces: Iterable[Namespace], conditions: Iterable[Any], depth: int | None) -> list[Namespace]:
+    conditions = list(conditions)
+    return sorted(
+        {
+            space[:depth] if depth is not None else space
+            for space in spaces
+            if all(_matches(space, condition.match_type, condition.path) for condition in conditions)
+        }
+    )
 
 
 def _similarity(hit: Hit) -> float:

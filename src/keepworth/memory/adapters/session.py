@@ -11,17 +11,17 @@ import json
 from typing import Any
 
 from keepworth.memory.item import Item, ItemKind
-from keepworth.memory.memory import Memory
 
 AGENT = "sessions"
 
 
 class MemorySession:
-    """One conversation. Items are the SDK's dictionaries and come back exactly as they were given."""
+    """One conversation. Items are the SDK's dictionaries and come back exactly as they were given. memory: a `Memory`, or a
+    `Client` of one that is served."""
 
     session_settings = None
 
-    def __init__(self, session_id: str, memory: Memory, *, user_id: str = "") -> None:
+    def __init__(self, session_id: str, memory: Any, *, user_id: str = "") -> None:
         self.session_id = session_id
         self._memory = memory
         self._bounds: dict[str, Any] = {

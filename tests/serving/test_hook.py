@@ -223,6 +223,23 @@ def test_cursor_is_shown_memory_at_the_start_and_nothing_is_counted_as_shown_whe
         assert len(record.shown) == 1
 
 
+def test_what_a_prompt_states_is_kept_and_what_it_asks_is_not(
+    server: MemoryProcess, hooked: Hook, request: pytest.FixtureRequest
+) -> None:
+    user = request.node.name
+    prompt = {**SESSION, "hook_event_name": "UserPromptSubmit", "session_id": user}
+    stated = f"I prefer pnpm over npm. My password is {SECRET}. Run the tests, please."
+    for words in (("--no-keep",), ()):
+        assert hooked({**prompt, "prompt": stated}, *words) == ({}, "")
+    with Client(server.url, TOKEN) as client:
+        texts = [item.text for item in client.get_all(user_id=user)]
+        assert "I prefer pnpm over npm." in texts
+        assert not [text for text in texts if SECRET in text or "tests" in text or "password" in text]
+        assert len(client.episodes(user_id=user)) == 2
+    answer, _ = hooked({**prompt, "prompt": "which package manager do I prefer, npm or pnpm?"})
+    assert "I prefer pnpm over npm." in context(answer, "UserPromptSubmit")
+
+
 # -- a host is never held up ------------------------------------------------------------------------------------------
 
 
@@ -235,7 +252,7 @@ def test_what_is_no_event_is_a_mistake_of_one_line(
     monkeypatch.setenv("KEEPWORTH_HOOKS", str(tmp_path / "hooks"))
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given), "utf-8"))
     with pytest.raises(hook.HookProblem) as refusal:
-        hook._once(hook.parser().parse_args([]), 0.0)
+        hook._once(hook.parser().parse_args([]), 0.0, pytest.fail)
     assert "\n" not in str(refusal.value)
 
 
@@ -396,6 +413,7 @@ IN_WORDS = [
     ("my password is swordfish99", "swordfish99"),
     ("https://ana:s3cr3tpw@db.example.org/x", "s3cr3tpw"),
     ("Authorization: Bearer abcdef0123456789", "abcdef0123456789"),
+    ("the token is abcdef0123456789.", "abcdef0123456789"),
     ("?access_token=abcdef0123456789&x=1", "abcdef0123456789"),
 ]
 
@@ -410,7 +428,10 @@ def test_keys_are_taken_out_wherever_they_stand(key: str, before: str, after: st
 
 @pytest.mark.parametrize(("text", "secret"), IN_WORDS)
 def test_what_a_text_calls_a_password_is_taken_out(text: str, secret: str) -> None:
-    assert secret not in without_credentials(text)
+    clean = without_credentials(text)
+    assert secret not in clean
+    assert len(clean) == len(text) - len(secret) + len(HIDDEN), "and nothing else"
+    assert without_credentials(clean) == clean
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ _NAMED = re.compile(
     | ["']? [\w.-]* (?: password | passwd | passphrase | secret | api[_-]?key | access[_-]?key | private[_-]?key
       | auth[_-]?token | access[_-]?token | refresh[_-]?token | token | credential ) s? ["']? \s* (?: [:=] | \bis\b ) \s*
       (?: bearer \s+ )? ["']? )
-    ( [^\s"',;&]{6,} )
+    (?! \[secret\] ) ( [^\s"',;&]{5,} [^\s"',;&.!?] )
     """
 )
 

@@ -266,8 +266,8 @@ class _ServedEntries:
         return _matching(spaces, conditions, depth)[offset : offset + limit]
 
     def _items(self, scope: Mapping[str, str]) -> list[Item]:
-        moment = now()
-        return [item for item in self._memory.get_all(limit=1_000_000, **scope) if item.visible(moment)]
+        clock = now()
+        return [item for item in self._memory.get_all(limit=1_000_000, **scope) if item.visible(clock)]
 
 
 def _space(namespace: Namespace) -> dict[str, str]:

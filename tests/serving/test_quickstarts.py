@@ -1,0 +1,47 @@
+"""The quick starts of the documentation: as short as it says, and those that speak to a server do what they say."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("aiohttp")
+pytest.importorskip("openai")
+
+from benchmarks.agents.quickstarts import FACT, proven, quickstarts
+from keepworth.serving.memory_server import MemoryServer
+from tests.serving.scripted_upstream import Script, upstream
+
+
+def test_there_are_five_of_at_most_two_commands_and_ten_lines() -> None:
+    found = quickstarts()
+    assert list(found) == ["openai", "langgraph", "mcp", "python", "curl"]
+    for commands, kind, block in found.values():
+        assert 1 <= len(commands) <= 2
+        assert commands[0].startswith("pip install ")
+        assert len([line for line in block.splitlines() if line.strip()]) <= 10
+        assert kind == "bash" or ast.parse(block)
+
+
+@pytest.mark.parametrize("name", ["openai", "curl"])
+def test_a_quick_start_ends_with_its_proof(name: str, tmp_path: Path) -> None:
+    _, kind, block = quickstarts()[name]
+    script = Script()
+    with (
+        upstream(script) as model,
+        MemoryServer(tmp_path / "agent.mem", encoder="hashing", upstream=f"{model.url}/v1") as server,
+    ):
+        text = block.replace("8000", server.url.rsplit(":", 1)[1]).replace("kw_...", server.token)
+        command = [sys.executable, "-c", text] if kind == "python" else ["bash", "-c", text]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert proven(name, done.stdout, script), done.stdout
+    if name == "openai":
+        assert not proven(name, done.stdout.replace("m", "x"), script), "what the block printed is read"
+        script.sent[-1].content = script.sent[-1].content.replace(FACT.encode(), b"Rome")
+        assert not proven(name, done.stdout, script), "and what was sent"

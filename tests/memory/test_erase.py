@@ -535,3 +535,27 @@ def test_an_undo_is_undone_in_the_same_file(tmp_path: Path) -> None:
         memory.add("one")
     done = CliRunner().invoke(app, ["rollback", "--since", before, "--file", str(path)])
     assert f"rollback r2 --file '{path}'" in done.output.replace("\n", "")
+
+
+def test_what_is_older_than_a_rule_of_retention_allows_is_erased_of_one_person(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from keepworth.cli.main import main
+
+    path = tmp_path / "a.mem"
+    for year, name in (("2020", "old"), ("2100", "new")):
+        with Memory(path, encoder=None, policy=None, clock=lambda year=year: f"{year}-01-01T00:00:00") as memory:
+            item = memory.add(f"{name} word of ana", user_id="ana")
+            memory.supersede(item.id, f"{name} word of ana, changed")
+            memory.add(f"{name} word of bob", user_id="bob")
+    words = ["memory", "forget", "--file", str(path), "--user", "ana"]
+    assert main([*words, "--older-than", "90", "--purge"]) == 0
+    assert capsys.readouterr().out == "Erased 2 items.\n"
+    assert b"old word of ana" not in path.read_bytes()
+    with Memory(path, encoder=None, policy=None) as memory:
+        left = [item.text for item in memory.get_all(all_states=True)]
+    assert left == ["old word of bob", "new word of ana", "new word of ana, changed", "new word of bob"]
+    assert main([*words, "--older-than", "90", "--purge"]) == 0
+    assert capsys.readouterr().out == "Erased 0 items.\n"
+    for wrong in (["m1"], [], ["m1", "--older-than", "1"]):
+        assert main([*words, *wrong]) == 2

@@ -155,16 +155,43 @@ def history(id: Id, file: File = DEFAULT) -> None:
 
 @app.command()
 def forget(
-    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Items to forget.")],
+    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID...]", help="Items to forget.")] = None,
     file: File = DEFAULT,
     purge: Annotated[bool, typer.Option("--purge", help="Erase for good: journal, indexes and vectors too.")] = False,
+    older_than: Annotated[
+        float | None,
+        typer.Option(
+            "--older-than", metavar="DAYS", min=0, help="In the place of ids: all that was written so long ago."
+        ),
+    ] = None,
+    user: User = "",
+    agent: Agent = "",
+    session: Session = "",
 ) -> None:
-    """Delete items; with --purge, erase them so that nothing can bring them back."""
-    with _open(file, "none") as memory:
-        erased = memory.forget(*ids, purge_history=purge)
-        say(f"{'Erased' if purge else 'Deleted'} {', '.join(ids)}.")
-        if erased is not None and not erased.log_emptied:
-            say("Another process is reading: run `keepworth memory compact` when it is done.", error=True)
+    """Delete items; with --purge, erase them so that nothing can bring them back.
+
+    With --older-than, those of a person, an agent or a session, or of all: what a rule of retention asks for, by cron."""
+    if bool(ids) == (older_than is not None):
+        raise typer.BadParameter("give ids, or --older-than DAYS")
+    if ids and (user or agent or session):
+        raise typer.BadParameter("--user, --agent and --session go with --older-than: an id names one item")
+    with _open(file, "none", user_id=user, agent_id=agent, session_id=session) as memory:
+        chosen = ids or _older(memory, older_than or 0.0, everything=purge)
+        erased = memory.forget(*chosen, purge_history=purge) if chosen else None
+        done = "Erased" if purge else "Deleted"
+        say(f"{done} {', '.join(chosen)}." if ids else f"{done} {len(chosen)} items.")
+        _tell_of_log(erased)
+
+
+def _older(memory: Memory, days: float, *, everything: bool) -> list[str]:
+    """Ids of what was written so long ago; everything: what is superseded or deleted, too."""
+    from datetime import datetime, timedelta, timezone
+
+    until = (datetime.now(timezone.utc).replace(tzinfo=None) - timedelta(days=days)).isoformat()
+    items: list[Item] = []
+    while page := memory.get_all(limit=1000, after=items[-1].id if items else "", all_states=everything):
+        items += page
+    return [item.id for item in items if item.written_at <= until]
 
 
 @app.command()

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keepworth import Memory
-from keepworth.memory.errors import Purged
+from keepworth.memory.errors import InvalidText, Purged
 from keepworth.memory.search import scope_words
 from keepworth.memory.search.index import CorpusStatistics, InvertedIndex
 from keepworth.memory.search.scope_words import ScopeWords
@@ -93,11 +93,13 @@ def test_who_asks_again_finds_what_a_memory_opened_anew_finds(data: st.DataObjec
                 continue
             id = data.draw(st.sampled_from(items)).id
             if verb == "update":
-                memory.update(id, text=data.draw(TEXT))
+                with contextlib.suppress(InvalidText):  # it says that already
+                    memory.update(id, text=data.draw(TEXT))
             elif verb == "delete":
                 memory.delete(id)
             elif verb == "supersede":
-                memory.supersede(id, data.draw(TEXT))
+                with contextlib.suppress(InvalidText):
+                    memory.supersede(id, data.draw(TEXT))
             elif verb == "rollback":
                 with contextlib.suppress(Purged):
                     memory.rollback(since=mark)

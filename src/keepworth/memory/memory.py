@@ -352,7 +352,7 @@ class Memory:
         are left out; of a hybrid search that is the fused score (`Fusion`), of a dense one the cosine, of a lexical one BM25.
         selector: chooses in the policy's place, and says with what probability. fits: (hits, best first) -> those of them that
         there is room for, all together; only they are chosen from. actions: what can be done here, where that is known.
-        options: explain, kinds, statuses, where, since, until, as_of, diversity and reranker, as `search.Request` says. The past
+        options: explain, kinds, statuses, where, since, until, as_of, diversity, reranker and nobody, as `search.Request` says. The past
         (`as_of`) is shown as it was, without a policy.
         """
         ask = Ask(
@@ -515,7 +515,7 @@ class Memory:
         request, time = requested(k, mode, options, beyond=beyond + more), self._clock()
         with self.store.database.reading():
             searched = None
-            view: ScopeView | Overlay = ScopeView(self.store, scope)
+            view: ScopeView | Overlay = ScopeView(self.store, scope, request.nobody)
             if arms:
                 view = searched = self._rewrites.both(scope, arms)
             elif request.as_of or request.statuses != CURRENT:

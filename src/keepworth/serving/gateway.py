@@ -32,7 +32,7 @@ from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.text import as_line
 from keepworth.memory.episode import LiveEpisode
 from keepworth.memory.errors import InvalidScope
-from keepworth.memory.item import Item, Provenance, now
+from keepworth.memory.item import Provenance, now
 from keepworth.memory.policy.claims import says_something
 from keepworth.memory.search.search import Hit, Hits
 from keepworth.memory.store import injections
@@ -229,7 +229,7 @@ class Gateway:
             spent = held.tokens + sum(block.tokens for block in before.values())
             room = MemoryRoom(there, min(self.settings.turn_tokens, self.settings.tokens - spent))
             # Where neither token nor header names a person, what persons said is nobody's to be told.
-            narrower: dict[str, Any] = {} if scope.user else {"where": _of_nobody}
+            narrower: dict[str, Any] = {} if scope.user else {"nobody": True}
             recalled = live.search(top_k=self.settings.top_k, fits=room, **narrower)
             before[newest] = known = MemoryBlock(live.id, room.lines(recalled))
         turn.episode = known.episode if known is not None else held.episode
@@ -520,10 +520,6 @@ def in_bytes(format: CallFormat, content: bytes, blocks: Iterable[MemoryBlock]) 
     """Ids of the items whose line is in what was sent, read back from its bytes."""
     lines = {line for text in format.marked(from_json(content)) for line in text.split("\n")}
     return {id for block in blocks for id, line in block.lines.items() if line in lines}
-
-
-def _of_nobody(item: Item) -> bool:
-    return not item.scope.user
 
 
 @dataclass(slots=True)

@@ -328,6 +328,7 @@ class Request:
     as_of: the items held true at that time, superseded ones too.
     diversity: 0 to 1, weight of dissimilarity to what was already taken (needs vectors).
     reranker: scores the pooled candidates anew, (query, texts) -> scores, as a cross-encoder does; its order wins.
+    nobody: only what was noted without a person.
     pool: candidates per part: no more than are returned unless something after the ranking chooses among more.
     """
 
@@ -343,13 +344,20 @@ class Request:
     as_of: str = ""
     diversity: float = 0.0
     reranker: Reranker | None = None
+    nobody: bool = False
     pool: int = POOL
 
     @property
     def usual(self) -> bool:
         """Whether it admits whatever is current and in force."""
         return not (
-            self.kinds or self.statuses != CURRENT or self.where is not None or self.since or self.until or self.as_of
+            self.kinds
+            or self.statuses != CURRENT
+            or self.where is not None
+            or self.nobody
+            or self.since
+            or self.until
+            or self.as_of
         )
 
     def admits(self, item: Item, time: str) -> bool:
@@ -366,6 +374,8 @@ class Request:
             or (self.since and when < self.since)
             or (self.until and when >= self.until)
         ):
+            return False
+        if self.nobody and item.scope.user:
             return False
         if self.where is None:
             return True

@@ -296,7 +296,7 @@ class Store:
         self.embedder = embedder
         self.clock = clock
         self._scope_names: dict[int, Scope] = {}
-        self._inside: dict[Scope, frozenset[int] | None] = {}
+        self._inside: dict[tuple[Scope, bool], frozenset[int] | None] = {}
         self.set_id: int | None = None
         self._begin()
         forking.register(self)
@@ -589,10 +589,13 @@ class Store:
         corpus = self._corpus = CorpusState(state, state[0] or 0, documents or 0, words or 0, tail)
         return corpus
 
-    def words_in(self, connection: apsw.Connection, corpus: CorpusState, inside: frozenset[int]) -> ScopeWords | None:
-        """The words of these scopes, as of what this connection sees or of somewhat later; None where they are not held."""
+    def words_in(
+        self, connection: apsw.Connection, corpus: CorpusState, inside: frozenset[int], *, at_once: bool = False
+    ) -> ScopeWords | None:
+        """The words of these scopes, as of what this connection sees or of somewhat later; None where they are not held.
+        at_once: hold them at the first question, where the index of the file cannot tell them from others."""
         held, ids = self._scope_words, tuple(sorted(inside))
-        if not held.asked_before(ids):
+        if not held.asked_before(ids) and not at_once:
             return None
         with self._words_lock:
             name = (
@@ -613,9 +616,9 @@ class Store:
                 held.put(id, select(connection, f"SELECT n, {text} FROM items WHERE scope = ? AND {CURRENT}", (id,)))
         return held
 
-    def words_at_hand(self, scope: Scope) -> bool:
+    def words_at_hand(self, scope: Scope, nobody: bool = False) -> bool:
         """Whether the words of a scope are held, as far as is known without a look at the file."""
-        inside = self._inside.get(scope)
+        inside = self._inside.get((scope, nobody))
         return inside is not None and not self._scope_words.missing(inside)
 
     def _follow_words(self, connection: apsw.Connection, seq: int, name: str) -> None:
@@ -665,15 +668,17 @@ class Store:
             scope = self._scope_names[id] = rows.to_scope(row, id)
         return scope
 
-    def _scope_ids(self, connection: apsw.Connection, scope: Scope) -> frozenset[int] | None:
-        """Ids of the scopes inside `scope`; None where it holds the whole file."""
+    def _scope_ids(self, connection: apsw.Connection, scope: Scope, nobody: bool = False) -> frozenset[int] | None:
+        """Ids of the scopes inside `scope`; None where it holds the whole file. nobody: of those without a person alone."""
         with self._lock:
             (count,) = first(connection, "SELECT max(id) FROM scopes")
             if count != self._scope_count:
                 self._inside.clear()
                 self._scope_count = count
-            if scope not in self._inside:
+            if (scope, nobody) not in self._inside:
                 where, values = ["tenant = ?"], [scope.tenant]
+                if nobody:
+                    where.append("user = ''")
                 for part in ("user", "agent", "session"):
                     if getattr(scope, part):
                         where.append(f"{part} = ?")
@@ -683,8 +688,8 @@ class Store:
                 everything = scalar(connection, "SELECT count(*) FROM scopes")
                 if len(self._inside) >= SCOPES:
                     self._inside.clear()
-                self._inside[scope] = None if ids and len(ids) == everything else ids
-            return self._inside[scope]
+                self._inside[scope, nobody] = None if ids and len(ids) == everything else ids
+            return self._inside[scope, nobody]
 
     def _serving_set(self, identity: EncoderIdentity | None) -> int | None:
         with self.database.reading() as connection:
@@ -1043,11 +1048,12 @@ class ScopeView:
 
     store: Store
     scope: Scope
+    nobody: bool = False
     _fetched: dict[str, Item | None] = field(default_factory=dict)
 
     @property
     def on_file(self) -> bool:
-        return not self.store.words_at_hand(self.scope)
+        return not self.store.words_at_hand(self.scope, self.nobody)
 
     def fetch(self, ids: Sequence[str]) -> dict[str, Item | None]:
         missing = [id for id in ids if id not in self._fetched]
@@ -1086,10 +1092,10 @@ class ScopeView:
             tokens = [] if self.scope == EVERYWHERE else store.scope_tokens(connection, self.scope)
             if tokens is None:
                 return []
-            corpus, inside = store.corpus(connection), store._scope_ids(connection, self.scope)
+            corpus, inside = store.corpus(connection), store._scope_ids(connection, self.scope, self.nobody)
             known = statistics or store.word_counts.of(connection, corpus, terms)
             if statistics is None and inside is not None:
-                held = store.words_in(connection, corpus, inside)
+                held = store.words_in(connection, corpus, inside, at_once=self.nobody)
                 best_ = None if held is None else held.scores(sorted(inside), terms, known, count + len(hidden))
                 if best_ is not None:
                     return [(f"m{n}", score) for n, score in best_ if f"m{n}" not in hidden][:count]
@@ -1109,7 +1115,9 @@ class ScopeView:
     def by_meaning(self, vectors: Vectors, count: int, hidden: Collection[str] = ()) -> list[Ranked]:
         store, scope, wide = self.store, self.scope, count + len(hidden)
         found = store._with_index(
-            lambda connection, index: index.search(vectors, wide, scope, store._scope_ids(connection, scope))
+            lambda connection, index: index.search(
+                vectors, wide, (scope, self.nobody), store._scope_ids(connection, scope, self.nobody)
+            )
         )
         if found is None:
             return [[] for _ in vectors]

@@ -75,8 +75,59 @@ def quickstarts(result: dict[str, Any]) -> str:
     )
 
 
+def kills(result: dict[str, Any]) -> str:
+    done = result["acknowledged"]
+    return (
+        f"{result['kills']} kills, {result['callers']} callers: {done['items']:,} items, {done['turns']:,} turns, "
+        f"{done['episodes']:,} episodes and {done['rewards']:,} rewards were acknowledged. {result['lost']} were lost, "
+        f"{result['done_twice']} were done twice (at most {100 * result['lost_at_most']:.2f} % of acknowledged ones are lost, "
+        f"with 95 % confidence). Of {result['turns_without_an_answer']} turns that the kill left without an answer, "
+        f"{result['of_these_kept']} had begun and were written at the next start."
+    )
+
+
+def scan(result: dict[str, Any]) -> str:
+    rows = [
+        (
+            kind,
+            f"{row['flagged']:,}",
+            f"{row['per_million']:,} ({row['low']:,} to {row['high']:,})" if "per_million" in row else "0",
+        )
+        for kind, row in result["rates"].items()
+    ]
+    bound = next(row["sessions_at_most"] for row in result["rates"].values() if "sessions_at_most" in row)
+    listed = markdown(("", "sentences flagged", "of a million, with 95 % interval"), rows)
+    return (
+        f"{listed}\n\n{result['sentences']:,} different sentences of {result['sessions']:,} sessions of LongMemEval, in which "
+        f"nobody tells a secret. Where none was flagged, at most {100 * bound:.1f} % of sessions have one that would be (95 %). "
+        f"{result['microseconds_per_sentence']:.0f} microseconds a sentence."
+    )
+
+
+def latency(result: dict[str, Any]) -> str:
+    rows = []
+    for arm, kinds in result["arms"].items():
+        opened, full = kinds["open"], kinds.get("saturated")
+        cells = [f"{opened[name]:.1f}" for name in ("p50_ms", "p95_ms", "cpu_ms")]
+        rows.append((arm, *cells, *((f"{full['per_second']:,.0f}", f"{full['cpu_ms']:.2f}") if full else ("", ""))))
+    head = ("", "p50 ms", "p95 ms", "CPU ms a call", "calls a second, saturated", "CPU ms a call, saturated")
+    about, loads = result["machine"], result["load_average"]
+    return (
+        f"{markdown(head, rows)}\n\nTimes of whole calls against an upstream that answers at once, over "
+        f"{result['connections']} connections, at {result['rate']:.0f} calls a second, from when each was to be sent. "
+        f"{result['people']} people have {result['items'] // result['people']:,} items each. Each call is a new conversation: it "
+        f"recalls, begins an episode and is noted; one in four is a statement. Medians of {len(loads)} rounds. {about['cores']} "
+        f"cores ({about['processor']}), shared with others: load {min(loads):.1f} to {max(loads):.1f} when a round began. "
+        f"A call has {result['memory_tokens']['mean']:.0f} tokens of memory on average. Encoding the query is not in it: vectors "
+        "are of hashed words (`python -m benchmarks.agents.latency`)."
+    )
+
+
 def main() -> None:
     takes_nothing(__doc__)
+    for name, table in (("kills", kills), ("scan", scan), ("latency", latency)):
+        if (HERE / f"{name}.json").exists():
+            filled(PAGE, name, table(json.loads((HERE / f"{name}.json").read_text())))
     result = json.loads((HERE / "facts.json").read_text())
     filled(PAGE, "facts", facts(result))
     filled(PAGE, "facts-longmemeval", updates(result))

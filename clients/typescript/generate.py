@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from keepworth.serving.access import Tokens
-from keepworth.serving.memory_routes import ROUTES, described, token_routes
+from keepworth.serving.memory_routes import ROUTES, audit_routes, described, token_routes
 
 HERE = Path(__file__).parent
 KINDS = {"string": "string", "integer": "number", "number": "number", "boolean": "boolean", "null": "null"}
@@ -106,7 +106,7 @@ function problemOf(said: string, status: number): Partial<Problem> {
 
 def written() -> str:
     """The client."""
-    document = described((*ROUTES, *token_routes(Tokens(None))))
+    document = described((*ROUTES, *token_routes(Tokens(None)), *audit_routes(Path("audit"))))
     schemas = document["components"]["schemas"]
     parts = [BEGINNING.format(version=document["info"]["version"])]
     parts += [interface(name, schema) for name, schema in sorted(schemas.items())]

@@ -280,6 +280,16 @@ export class Keepworth {
     return this.send("GET", `/v1/memory/items/${encodeURIComponent(id)}/worth`, query, null, false);
   }
 
+  /** Items in quarantine, which no search shows, a page at a time. Role: admin. */
+  listQuarantined(query: { limit?: number; after?: string } = {}): Promise<Answer> {
+    return this.send("GET", `/v1/memory/quarantine`, query, null, false);
+  }
+
+  /** Let an item out of quarantine. Role: admin. */
+  releaseItem(id: string): Promise<Answer> {
+    return this.send("POST", `/v1/memory/items/${encodeURIComponent(id)}/release`, {}, null, true);
+  }
+
   /** Delete items, or erase them for good (role admin). Role: write. */
   forgetItems(body: ForgetBody): Promise<Answer> {
     return this.send("POST", `/v1/memory/forget`, {}, body, true);
@@ -398,6 +408,11 @@ export class Keepworth {
   /** Take a token back. Role: admin. */
   removeToken(id: string): Promise<Answer> {
     return this.send("DELETE", `/v1/memory/tokens/${encodeURIComponent(id)}`, {}, null, false);
+  }
+
+  /** Who did what, oldest first, a page at a time. Role: admin. */
+  listAudit(query: { limit?: number; after?: number } = {}): Promise<Answer> {
+    return this.send("GET", `/v1/memory/audit`, query, null, false);
   }
 
   private async send(method: string, path: string, query: object, body: object | null, writes: boolean): Promise<Answer> {

@@ -16,11 +16,13 @@ pytest.importorskip("aiohttp")
 
 from keepworth import Memory
 from keepworth.memory.policy.claims import says_something
+from keepworth.memory.scan import scan_of
 from keepworth.memory.store import injections
 from keepworth.serving import gateway as module
 from keepworth.serving.access import ROLES, new_access
 from keepworth.serving.call_formats import MARK, ChatFormat
 from keepworth.serving.gateway import in_bytes, tokens_of
+from keepworth.serving.memory_server import MemoryServer
 from tests.serving.gate import KEY, Gate
 from tests.serving.memory_process import free_port
 from tests.serving.scripted_upstream import Script, chunk
@@ -463,3 +465,26 @@ def test_the_openai_sdk_remembers_with_one_url_changed(gate: Gate) -> None:
     with pytest.raises(openai.APIError, match="gave no answer"):
         list(client.chat.completions.create(model="scripted", messages=[user("Again, peanuts?")], stream=True))
     client.close()
+
+
+@pytest.mark.parametrize("action", ["quarantine", "redact", "refuse"])
+def test_a_secret_that_is_said_reaches_the_upstream_and_no_later_prompt(
+    tmp_path: Path, script: Script, upstream_url: str, action: str
+) -> None:
+    key, file = "sk-proj-a1B2c3D4e5F6g7H8i9J0", tmp_path / "agent.mem"
+    with MemoryServer(file, encoder="hashing", upstream=upstream_url, scan=scan_of(action)) as server:
+        headers = {"Authorization": f"Bearer {server.token}", "X-Keepworth-User": "ana"}
+        for text in (f"My deploy key is {key} for now.", "What is my deploy key, the one I told you?"):
+            body = {"model": "scripted", "messages": [user(text)]}
+            httpx.post(f"{server.url}/v1/chat/completions", json=body, headers=headers, trust_env=False)
+            assert server.gateway is not None
+            while server.gateway._finishing:
+                time.sleep(0.005)
+        assert key in script.sent[0].content.decode()
+        assert key not in script.sent[1].content.decode()
+    with Memory(file, encoder="hashing") as memory:
+        assert injections.waiting_turns(memory.store) == []
+        items = [(item.status.value, key in item.text) for item in memory.get_all(all_states=True)]
+        assert items == {"quarantine": [("quarantined", True)], "redact": [("active", False)], "refuse": []}[action]
+        tasks = [memory.episode_record(id).task for id in memory.episodes()]
+        assert tasks[0] == "My deploy key is [api key removed] for now."

@@ -19,6 +19,7 @@ from keepworth.memory.episode import LiveEpisode
 from keepworth.serving import client as client_module
 from keepworth.serving.access import Tokens, new_access, tokens_of
 from keepworth.serving.client import RemoteEpisode, ServerProblem
+from keepworth.serving.memory_server import MemoryServer
 from tests.serving.memory_process import TOKEN, MemoryProcess, free_port
 
 TENANTS = itertools.count()
@@ -404,3 +405,13 @@ def test_an_address_may_end_as_that_of_the_gateway_does(server: MemoryProcess) -
 def test_what_is_no_address_is_refused_with_one_that_is(url: Any) -> None:
     with pytest.raises(ServerProblem, match=r"is no address of a server\. Give it as it was"):
         Client(url)
+
+
+def test_what_is_in_quarantine_is_listed_and_released(tmp_path: Path) -> None:
+    with MemoryServer(tmp_path / "agent.mem", encoder=None) as server, Client(server.url, server.token) as memory:
+        item = memory.add("the card is 4111 1111 1111 1111", user_id="ana")
+        assert memory.search("card", user_id="ana") == []
+        assert [each.id for each in memory.quarantined()] == [item.id]
+        assert memory.release(item.id).status.value == "active"
+        assert [hit.id for hit in memory.search("card", user_id="ana")] == [item.id]
+        assert memory.quarantined() == []

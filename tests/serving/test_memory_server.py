@@ -158,6 +158,31 @@ def test_tokens_are_given_within_bounds_hashed_at_rest_and_taken_back(server: Me
         refused(admin.get("/access", headers=headers), 401)
 
 
+def test_what_is_in_quarantine_is_an_admin_s_to_see_and_release(server: MemoryServer, tenant: str) -> None:
+    key = "sk-proj-a1B2c3D4e5F6g7H8i9J0"
+    writer, admin = as_(server, tenant, "read", "write", user_id="ana"), as_(server, tenant)
+    made = writer.post("/items", json={"content": f"the deploy key is {key}"}).json()["items"][0]
+    assert made["status"] == "quarantined"
+    assert writer.post("/search", json={"query": "deploy key"}).json()["hits"] == []
+    id = made["id"]
+    for asked in (
+        writer.get("/quarantine"),
+        writer.post(f"/items/{id}/release"),
+        writer.patch(f"/items/{id}", json={"status": "active"}),
+        writer.post("/search", json={"query": "deploy key", "statuses": ["active", "quarantined"]}),
+        writer.get(f"/items/{id}/history"),
+    ):
+        refused(asked, 403)
+    for seen in (writer.get(f"/items/{id}"), writer.get("/items", params={"all_states": True})):
+        assert key not in seen.text
+        assert "(held in quarantine)" in seen.text
+    assert [each["text"] for each in admin.get("/quarantine").json()["items"]] == [f"the deploy key is {key}"]
+    assert admin.post(f"/items/{id}/release").json().get("status", "active") == "active"
+    assert admin.get("/quarantine").json() == {"items": [], "next": ""}
+    assert [hit["item"]["id"] for hit in writer.post("/search", json={"query": "deploy key"}).json()["hits"]] == [id]
+    refused(admin.post(f"/items/{id}/release"), 422)
+
+
 def test_a_token_ends(server: MemoryServer, tenant: str) -> None:
     over = Access("t0", tenant, until="2020-01-01T00:00:00")
     token = server.tokens.passing(over)

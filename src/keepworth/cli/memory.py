@@ -617,6 +617,48 @@ def reembed(
     say(f"{file} now has vectors of {encoder}.")
 
 
+@app.command()
+def quarantine(
+    release: Annotated[
+        str, typer.Option("--release", metavar="ID", help="Let this item out, for searches to find.")
+    ] = "",
+    file: File = DEFAULT,
+    as_json: Json = False,
+) -> None:
+    """List the items that are held for a secret in them, or release one."""
+    with _open(file, "none") as memory:
+        if release:
+            _print(memory.release(release), as_json)
+            return
+        after = ""
+        while page := memory.quarantined(after=after):
+            for item in page:
+                _print(item, as_json)
+            after = page[-1].id
+
+
+@app.command()
+def audit(
+    file: File = DEFAULT,
+    last: Annotated[int, typer.Option("--last", min=1, help="So many entries, the newest.")] = 100,
+    as_json: Json = False,
+) -> None:
+    """Show who did what through `keepworth serve --memory`, by the ids of tokens."""
+    from collections import deque
+
+    from keepworth.serving.audit import audit_of, entries
+
+    _tokens(file)  # raises where there is no such memory
+    for _, entry in deque(entries(audit_of(file)), last):
+        if as_json:
+            _json(entry)
+            continue
+        who = " ".join(str(entry[name]) for name in ("tenant", "user", "agent") if entry.get(name))
+        what = [str(entry.get(name, "")) for name in ("at", "token")] + [who, str(entry["what"])]
+        more = f"{entry['times']} times" if "times" in entry else entry.get("status", "")
+        say(one_line(f"{'  '.join(each for each in what if each)}  {more}  {' '.join(entry.get('ids', []))}".rstrip()))
+
+
 tokens_app = typer.Typer(help="Give and take back the tokens of `keepworth serve --memory`.", no_args_is_help=True)
 app.add_typer(tokens_app, name="token")
 

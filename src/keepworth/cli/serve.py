@@ -88,6 +88,19 @@ def serve(
         int,
         typer.Option("--memory-tokens", min=0, help="With --upstream or --model: of memory in one prompt, at most."),
     ] = 1500,
+    secrets: Annotated[
+        str,
+        typer.Option(
+            "--secrets",
+            help="With --memory: what becomes of texts with keys or passwords: quarantine, redact, refuse, allow.",
+        ),
+    ] = "quarantine",
+    personal: Annotated[
+        str, typer.Option("--personal", help="With --memory: the same for mail addresses, phone and account numbers.")
+    ] = "allow",
+    audit: Annotated[
+        str, typer.Option("--audit", help="With --memory: who did what is noted of changes, of all, or off.")
+    ] = "changes",
     durability: Annotated[
         str, typer.Option("--durability", help="With --memory: process, or power to survive a lost machine.")
     ] = "process",
@@ -107,6 +120,8 @@ def serve(
     from keepworth.episodes.extras import require
 
     if memory is not None:
+        from keepworth.memory.scan import scan_of
+
         if model or run or role or control or style != "keepworth":
             raise KeepworthError(
                 "--memory serves a memory, and the other options are of a model.",
@@ -119,6 +134,8 @@ def serve(
             raise KeepworthError("--stdio serves its host alone.", "Leave --upstream and --mcp out.")
         if mcp or stdio:
             require("mcp", "keepworth serve --mcp")
+        if stdio and audit != "changes":
+            raise KeepworthError("--audit notes what comes over HTTP.", "Leave it out with --stdio.")
         if stdio:
             _serve_stdio(
                 memory,
@@ -127,6 +144,7 @@ def serve(
                 policy=None if policy == "none" else policy,
                 durability=durability,
                 writer=None if writer == "none" else writer,
+                scan=scan_of(secrets, personal),
             )
             return
         if inside and (upstream or stdio):
@@ -166,6 +184,8 @@ def serve(
             policy=None if policy == "none" else policy,
             durability=durability,
             writer=None if writer == "none" else writer,
+            scan=scan_of(secrets, personal),
+            audit=audit,
             mcp=mcp,
             **gateway,
         )
@@ -176,6 +196,10 @@ def serve(
         raise KeepworthError(
             "--model is of a gateway with a memory.", f"Name the memory with --memory, or say {inside} alone."
         )
+    if (secrets, personal, audit) != ("quarantine", "allow", "changes"):
+        raise KeepworthError("--secrets, --personal and --audit are of a memory.", "Name it with --memory.")
+    if (secrets, personal, audit) != ("quarantine", "allow", "changes"):
+        raise KeepworthError("--secrets, --personal and --audit are of a memory.", "Name it with --memory.")
     if upstream:
         raise KeepworthError("--upstream is where a gateway with a memory leads.", "Name the memory with --memory.")
     if host != "127.0.0.1":

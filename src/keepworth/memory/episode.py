@@ -81,7 +81,7 @@ class LiveEpisode:
         self._open()
         if not self._waiting:
             raise ClosedEpisode(f"episode {self.id!r} acted without searching.", "Call `search` before each `act`.")
-        done = worded(action, "the action")
+        done = self._memory._unsaid(worded(action, "the action"))
         if not done.strip():
             raise InvalidText("the action is empty: say what was done")
         self._note("act", decisions=self._waiting, action=done)

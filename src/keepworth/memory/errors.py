@@ -13,6 +13,10 @@ class InvalidText(MemoryProblem, ValueError):
     """Text that cannot be remembered: empty, too long, control characters, or not valid Unicode."""
 
 
+class RefusedText(MemoryProblem, ValueError):
+    """Text that holds what this memory was told not to remember."""
+
+
 class InvalidTime(MemoryProblem, ValueError):
     """A time that is not ISO 8601, a datetime, or seconds since 1970."""
 

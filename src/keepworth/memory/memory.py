@@ -21,6 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from copy import copy
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from numbers import Integral
 from types import NoneType
 from typing import TYPE_CHECKING, Any, NoReturn, overload
@@ -69,6 +70,7 @@ from keepworth.memory.item import (
 from keepworth.memory.operations import Assignment, Credit, Draft, OperationOutcome, checked_reward
 from keepworth.memory.overlay import Bank, Overlay
 from keepworth.memory.policy.rewrites import Arm, Consolidation, Rewrite, Rewriter, Rewrites, consolidate, logged
+from keepworth.memory.scan import HELD_FOR, Scan
 from keepworth.memory.search.index import Embedder
 from keepworth.memory.search.search import (
     CURRENT,
@@ -138,7 +140,8 @@ class Memory:
     writer: says what to keep of messages, for `add(..., infer=True)`: such as `Facts(extract)`, or a manager that was trained.
     "rules" finds facts and what they replace by rules, "model" asks the chat model OPENAI_MODEL; by default that model
     where OPENAI_BASE_URL, OPENAI_API_KEY and OPENAI_MODEL are all set, else the rules. None: nothing does.
-    max_items: current items a scope may hold; a write beyond it is refused.
+    max_items: current items a scope may hold; a write beyond it is refused. scan: what looks for secrets in all that is written,
+    and what becomes of an item with one (`keepworth.memory.scan.Scan`); None for nothing.
     dedupe: True, or a cosine: items that say the same as an older one in another spelling are merged into it, on a thread beside.
     policy: what chooses among what is found, and learns from rewards: a name, such as "effect" or "memrl"; a policy; a function
     that makes one; or several such functions by name, of which the first chooses. None chooses and learns nothing. A policy
@@ -166,6 +169,7 @@ class Memory:
         keep_candidates: int | None = None,
         writer: Writer | str | None = "default",
         max_items: int | None = None,
+        scan: Scan | None = None,
         dedupe: bool | float = False,
         policy: PolicyLike = "effect",
         reward_range: tuple[float, float] | None = None,
@@ -237,6 +241,7 @@ class Memory:
             encoder = defaults.encoder(encoder)
         self.store = Store(path, durability=durability, read_only=read_only, index=index, clock=clock)
         self.store.max_items = max_items
+        self.store.scan = scan
         found = self._on_file() if isinstance(encoder, str) else encoder
         if found is not None:
             self.store.use(Embedder(found))
@@ -352,8 +357,8 @@ class Memory:
         are left out; of a hybrid search that is the fused score (`Fusion`), of a dense one the cosine, of a lexical one BM25.
         selector: chooses in the policy's place, and says with what probability. fits: (hits, best first) -> those of them that
         there is room for, all together; only they are chosen from. actions: what can be done here, where that is known.
-        options: explain, kinds, statuses, where, since, until, as_of, diversity, reranker and nobody, as `search.Request` says. The past
-        (`as_of`) is shown as it was, without a policy.
+        options: explain, kinds, statuses, where, since, until, as_of, diversity, reranker and nobody, as `search.Request` says.
+        The past (`as_of`) is shown as it was, without a policy.
         """
         ask = Ask(
             checked_query(query), "", worded_actions(actions) if actions != () else (), checked_number(step, "step", 0)
@@ -423,6 +428,10 @@ class Memory:
             raise InvalidFilter(
                 f"fits must be a function of the hits that gives those there is room for, got {fits!r:.60}"
             )
+        if self.store.scan is not None:  # the log of what was asked keeps no secrets either
+            asks = [
+                replace(each, goal=self._unsaid(each.goal), observation=self._unsaid(each.observation)) for each in asks
+            ]
         asks = [self._in_trial(ask) for ask in asks]
         off = next((ask.off for ask in asks), None)  # all are of one episode
         arms = self._arms(asks, scope, off, options)
@@ -471,6 +480,10 @@ class Memory:
                 ]
             except OtherPolicy:
                 continue
+
+    def _unsaid(self, text: str) -> str:
+        """A text without what this memory was told not to remember."""
+        return text if self.store.scan is None or not text else self.store.scan.redacted(text)
 
     def _in_trial(self, ask: Ask) -> Ask:
         """With what is logged of the trial, in an episode in which something may be tried out."""
@@ -567,6 +580,25 @@ class Memory:
                 "memory, Memory(path, user_id=...)"
             )
 
+    def quarantined(self, *, limit: int = 100, after: str = "") -> list[Item]:
+        """Items that are held in quarantine, in order of writing: no search shows them until `release`."""
+        start = number_of(after) if after else 0
+        if start is None:
+            raise UnknownItem(f"after={after!r:.40} is no item's id: pass the last id of the page before")
+        checked_number(limit, "limit", 1)
+        return list(islice(self.store.with_status(self.scope, Status.QUARANTINED, start), limit))
+
+    def release(self, id: str) -> Item:
+        """Let an item out of quarantine, for searches to find. Raises UnknownItem, InvalidText where it is not in it."""
+        item = self.get(id)
+        if item.status is not Status.QUARANTINED:
+            raise InvalidText(
+                f"{id} is not in quarantine: its status is {item.status.value}; nothing was done",
+                "Look at those that are: `quarantined()` gives them.",
+            )
+        metadata = {name: value for name, value in item.metadata.items() if name != HELD_FOR}
+        return self.update(id, status=Status.ACTIVE, metadata=metadata)
+
     def history(self, id: str) -> list[Revision]:
         """Everything that happened to an item, oldest first. Raises UnknownItem."""
         found = self.store.history(self.scope, id)
@@ -594,7 +626,7 @@ class Memory:
         from keepworth.memory.episode import LiveEpisode
 
         scope = self._narrowed(user_id, agent_id, session_id)
-        said = worded(task, "task")
+        said = self._unsaid(worded(task, "task"))
         person = identity(by, "by") if by != "" else ""
         id = f"e{self._new_id()}"
         number = log.begin(self.store, scope, id, said, person)

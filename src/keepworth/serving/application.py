@@ -32,6 +32,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from keepworth.episodes.errors import KeepworthError, nearest
 from keepworth.serving import tracing
+from keepworth.serving.audit import AuditLog
 from keepworth.serving.calls import (
     ErrorShape,
     NotServed,
@@ -91,6 +92,7 @@ def application(
     hints: Mapping[str, str] | None = None,
     served: Served | None = None,
     hosts: tuple[str, ...] | None = LOCAL_HOSTS,
+    audit: AuditLog | None = None,
 ) -> Starlette:
     """table: (method, path) -> what answers it, in a thread; streamed: what answers in the event loop; mounted: by path, what
     reads its requests itself, and bounds them. workers: threads, one for each request that may be under way at once. left: told
@@ -144,7 +146,9 @@ def application(
             *(streaming(method, path, answers) for (method, path), answers in (streamed or {}).items()),
             *(Route(path, _Mounted(app), include_in_schema=False) for path, app in (mounted or {}).items()),
         ],
-        middleware=[Middleware(_Door, guard=guard, limits=limits, hosts=hosts, errors=errors, served=served)],
+        middleware=[
+            Middleware(_Door, guard=guard, limits=limits, hosts=hosts, errors=errors, served=served, audit=audit)
+        ],
         exception_handlers={
             HTTPException: errors.no_route,
             NotServed: errors.not_served,
@@ -164,9 +168,10 @@ class _Door:
         hosts: tuple[str, ...] | None,
         errors: _Errors,
         served: Served | None,
+        audit: AuditLog | None,
     ) -> None:
         self.app, self.guard, self.limits, self.hosts = app, guard, limits, hosts
-        self.errors, self.served = errors, served
+        self.errors, self.served, self.audit = errors, served, audit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -176,14 +181,19 @@ class _Door:
         except NotServed as error:
             if self.served is not None:
                 self.served(scope["method"], "(refused)", error.status, 0.0)
+            if self.audit is not None:
+                self.audit.refused(scope["method"], error.status)
             await self.errors.refusal(error, scope["path"])(scope, receive, send)
             return
         method = scope["method"]
         with tracing.span(method, tracing.REQUEST, Headers(scope=scope)) as span:
+            scope["touched"] = []
+            answered = [499, ""]  # where the caller leaves before there is an answer
 
             async def sent(message: Message) -> None:
                 if message["type"] == "http.response.start":
                     status = message["status"]
+                    answered[:] = status, Headers(raw=message.get("headers", [])).get("x-keepworth-episode", "")
                     span.note({"http.response.status_code": status})
                     if status >= 500:
                         span.fail(str(status))
@@ -195,6 +205,8 @@ class _Door:
                 route = getattr(scope.get("route"), "path", "")
                 span.rename(f"{method} {route}".rstrip())  # never the path itself, which holds ids
                 span.note({"http.request.method": method, "http.route": route})
+                if self.audit is not None:
+                    self.audit.answered(scope, *answered)
 
     def _check(self, path: str, headers: Headers) -> Any:
         host = headers.get("host", "").rsplit(":", 1)[0].lower()
@@ -305,7 +317,9 @@ async def _left(request: Request) -> None:
 
 def _call(request: Request, raw: bytes, body: dict[str, Any], caller: WaitingCaller) -> ServedCall:
     query, path = dict(request.query_params), dict(request.path_params)
-    return ServedCall(body, query, caller, path, request.scope.get("access"), raw, request.headers)
+    return ServedCall(
+        body, query, caller, path, request.scope.get("access"), raw, request.headers, request.scope["touched"]
+    )
 
 
 def _response(answer: Any) -> Response:

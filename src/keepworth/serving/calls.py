@@ -42,7 +42,8 @@ class WaitingCaller:
 class ServedCall:
     """One request: its JSON, the parameters of its URL, and who waits for the answer.
 
-    path: what its path names; access: what its credential allows, as whoever checked it says; raw: the body's bytes."""
+    path: what its path names; access: what its credential allows, as whoever checked it says; raw: the body's bytes; touched:
+    ids that it concerns beside those of its path, which whoever answers it adds."""
 
     body: dict[str, Any]
     query: Mapping[str, str]
@@ -51,6 +52,7 @@ class ServedCall:
     access: Any = None
     raw: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict)
+    touched: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

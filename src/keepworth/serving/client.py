@@ -134,6 +134,15 @@ class Client:
                 return found
             after = page[-1].id
 
+    def quarantined(self, *, limit: int = 100, after: str = "") -> list[Item]:
+        """As `Memory.quarantined`; at most 1,000 at once. Needs the role admin."""
+        query = {"limit": limit, "after": after}
+        return self._send(RemoteCall("GET", "/quarantine", _items, query=query))
+
+    def release(self, id: str) -> Item:
+        """As `Memory.release`. Needs the role admin."""
+        return self._send(RemoteCall("POST", f"/items/{_segment(id)}/release", wire.item_from, writes=True))
+
     def search(self, query: str, **options: Any) -> Hits:
         """As `Memory.search`."""
         return self._send(RemoteCall("POST", "/search", wire.hits_from, {"query": query, **_body(options)}))
@@ -455,6 +464,7 @@ _CLIENT_VERBS = (
         "receipt",
     ),
     *("episode_record", "snapshot", "rollback", "restore", "diff", "add", "add_many", "update", "supersede", "delete"),
+    *("quarantined", "release"),
     *("delete_all", "forget", "erase"),
 )
 

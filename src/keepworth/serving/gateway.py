@@ -31,7 +31,7 @@ from starlette.responses import Response, StreamingResponse
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.text import as_line
 from keepworth.memory.episode import LiveEpisode
-from keepworth.memory.errors import InvalidScope
+from keepworth.memory.errors import InvalidScope, RefusedText
 from keepworth.memory.item import Provenance, now
 from keepworth.memory.policy.claims import says_something
 from keepworth.memory.search.search import Hit, Hits
@@ -404,7 +404,8 @@ class Gateway:
             return
         assert turn.open is not None
         # A writer that asks a model waits for it, and shall keep nobody else waiting.
-        lane = self._after if turn.open.memory._writer is None else self.workers
+        writer = turn.open.memory._writer
+        lane = self._after if writer is None or getattr(writer, "by_rules", False) else self.workers
         done = asyncio.get_running_loop().run_in_executor(
             lane, copy_context().run, self._recorded, turn, status, copy, kind, outcome
         )
@@ -485,13 +486,16 @@ class Gateway:
         _, user, agent, session = words["scope"]
         options = {"user_id": user, "agent_id": agent, "session_id": session, "episode": episode}
         with injections.ending_turn(memory.store, episode) as done:
-            if memory._writer is not None:
-                message = {"role": "user", "content": text, "said_at": words.get("at", "")}
-                done_with = memory.add([message], infer=True, source="gateway", **options)
-                if any(MARK_OF_UNREAD in item.metadata for item in done_with):
-                    self.metrics.count("keepworth_memory_failures_total", at="extract")
-            elif says_something(text):
-                memory.add_many([text], provenances=[Provenance("gateway", speaker="user")], **options)
+            try:
+                if memory._writer is not None:
+                    message = {"role": "user", "content": text, "said_at": words.get("at", "")}
+                    done_with = memory.add([message], infer=True, source="gateway", **options)
+                    if any(MARK_OF_UNREAD in item.metadata for item in done_with):
+                        self.metrics.count("keepworth_memory_failures_total", at="extract")
+                elif says_something(text):
+                    memory.add_many([text], provenances=[Provenance("gateway", speaker="user")], **options)
+            except RefusedText:  # it will be the next time, too
+                self.metrics.count("keepworth_refused_texts_total")
             done()
 
     def resume(self, open: OpenMemory) -> None:
@@ -512,6 +516,7 @@ HELP = {
     "keepworth_cache_lost_tokens_total": "Tokens of history that was not sent before as it is, which no cache holds, at most.",
     "keepworth_upstream_tokens_total": "Tokens as the upstream counts them: read, of those cached, and written.",
     "keepworth_memory_failures_total": "Calls that went on without memory, and turns that were not recorded whole.",
+    "keepworth_refused_texts_total": "Turns whose words hold what this memory was told not to remember, and were not kept.",
     "keepworth_upstream_errors_total": "Answers of the upstream with a status from 400, and calls without an answer.",
 }
 

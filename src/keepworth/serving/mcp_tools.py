@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 import keepworth
 from keepworth.episodes.errors import KeepworthError
-from keepworth.memory.item import Item
+from keepworth.memory.item import Item, Status
 from keepworth.serving.access import Access
 from keepworth.serving.open_memories import OpenMemories, OpenMemory
 from keepworth.serving.wrong_fields import first_mistake
@@ -251,6 +251,9 @@ def _guarded(verb: Callable[P, Result], role: str, opened: Opened) -> Callable[P
     def guarded(*arguments: P.args, **options: P.kwargs) -> Result:
         try:
             context: Any = options["context"]
+            asked = getattr(context.request_context, "request", None)  # none over standard input
+            if asked is not None:
+                asked.scope.setdefault("touched", []).append(verb.__name__)
             opened(context)[1].require(role)
             return verb(*arguments, **options)
         except KeepworthError as error:
@@ -273,4 +276,10 @@ def _paths(opened: Opened, context: Any) -> list[str]:
 
 
 def _note(item: Item) -> MemoryNote:
-    return MemoryNote(id=item.id, text=item.text, kind=item.kind.value, when=item.event_time or item.written_at)
+    held = item.status is Status.QUARANTINED
+    return MemoryNote(
+        id=item.id,
+        text="(held in quarantine)" if held else item.text,
+        kind=item.kind.value,
+        when=item.event_time or item.written_at,
+    )

@@ -68,6 +68,16 @@ class LedgerQuery(_RequestQuery):
     exact: bool = False
 
 
+class QuarantineQuery(_RequestQuery):
+    limit: int = Field(100, ge=1, le=MOST)
+    after: str = ""
+
+
+class AuditQuery(_RequestQuery):
+    limit: int = Field(100, ge=1, le=MOST)
+    after: int = Field(0, ge=0, description="The `next` of the page before.")
+
+
 class _Bounds(_RequestBody):
     user_id: Name = ""
     agent_id: Name = ""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -17,11 +18,12 @@ import keepworth
 from keepworth.episodes.episode import episode_to_json
 from keepworth.episodes.errors import KeepworthError
 from keepworth.memory import errors
-from keepworth.memory.item import Provenance
+from keepworth.memory.item import Item, Provenance, Status
 from keepworth.memory.store import injections
 from keepworth.memory.store.requests import keep_answer, noted_request, noting
 from keepworth.serving import memory_requests as asks
 from keepworth.serving.access import Access, Tokens, new_access
+from keepworth.serving.audit import entries, may_see
 from keepworth.serving.calls import NotServed, ReadyAnswer, RouteAnswers, ServedCall
 from keepworth.serving.metrics import Metrics
 from keepworth.serving.open_memories import OpenMemories, OpenMemory
@@ -91,16 +93,40 @@ def list_items(wanted: Wanted) -> Any:
     options = wanted.query.given("kinds")
     kinds = [each for each in wanted.query.kinds.split(",") if each]
     page = wanted.open.memory.get_all(kinds=kinds, **options)
-    return {"items": plain(page), "next": page[-1].id if len(page) == wanted.query.limit else ""}
+    return {
+        "items": [_item(wanted, each) for each in page],
+        "next": page[-1].id if len(page) == wanted.query.limit else "",
+    }
 
 
 def get_item(wanted: Wanted) -> Any:
     """An item in its latest state."""
-    return plain(wanted.open.memory.get(wanted.path["id"]))
+    return _item(wanted, wanted.open.memory.get(wanted.path["id"]))
+
+
+def _item(wanted: Wanted, item: Item | None) -> Any:
+    """As it is; of one in quarantine, to whoever may not release it, that it is there."""
+    if item is None or item.status is not Status.QUARANTINED or "admin" in wanted.access.roles:
+        return plain(item)
+    return plain(replace(item, text="(held in quarantine)", key="", metadata={}))
+
+
+def list_quarantined(wanted: Wanted) -> Any:
+    """Items in quarantine, which no search shows, a page at a time."""
+    page = wanted.open.memory.quarantined(**wanted.query.given())
+    return {"items": plain(page), "next": page[-1].id if len(page) == wanted.query.limit else ""}
+
+
+def release_item(wanted: Wanted) -> Any:
+    """Let an item out of quarantine."""
+    return plain(wanted.open.memory.release(wanted.path["id"]))
 
 
 def update_item(wanted: Wanted) -> Any:
     """Reword an item, or set its status, trust, end or metadata."""
+    told = wanted.body.status is not None or wanted.body.metadata is not None
+    if told and wanted.open.memory.get(wanted.path["id"]).status is Status.QUARANTINED:
+        wanted.access.require("admin")
     return plain(wanted.open.memory.update(wanted.path["id"], **wanted.body.given()))
 
 
@@ -122,7 +148,11 @@ def delete_items(wanted: Wanted) -> Any:
 
 def item_history(wanted: Wanted) -> Any:
     """Everything that happened to an item."""
-    return {"revisions": plain(wanted.open.memory.history(wanted.path["id"]))}
+    listed = wanted.open.memory.history(wanted.path["id"])
+    held = bool(listed) and listed[-1].after is not None and listed[-1].after.status is Status.QUARANTINED
+    if held and "admin" not in wanted.access.roles:  # a former wording may hold the secret, too
+        wanted.access.require("admin")
+    return {"revisions": plain(listed)}
 
 
 def item_worth(wanted: Wanted) -> Any:
@@ -144,13 +174,20 @@ def forget_items(wanted: Wanted) -> Any:
 def search(wanted: Wanted) -> Any:
     """The items that fit a query, best first."""
     wanted.open.touch(wanted.body.episode)
-    return plain(wanted.open.memory.search(**wanted.body.given()))
+    return plain(wanted.open.memory.search(**_searched(wanted)))
 
 
 def search_many(wanted: Wanted) -> Any:
     """Several searches at once."""
     wanted.open.touch(wanted.body.episode)
-    return {"results": plain(wanted.open.memory.search_many(**wanted.body.given()))}
+    return {"results": plain(wanted.open.memory.search_many(**_searched(wanted)))}
+
+
+def _searched(wanted: Wanted) -> dict[str, Any]:
+    """What a search is told. Items in quarantine are for whoever may release them."""
+    if Status.QUARANTINED.value in wanted.body.statuses:
+        wanted.access.require("admin")
+    return dict(wanted.body.given())
 
 
 def begin_episode(wanted: Wanted) -> Any:
@@ -190,7 +227,7 @@ def get_receipt(wanted: Wanted) -> Any:
 
 def episode_search(wanted: Wanted) -> Any:
     """Search as part of an episode."""
-    return plain(wanted.open.episode(wanted.path["id"]).search(**wanted.body.given()))
+    return plain(wanted.open.episode(wanted.path["id"]).search(**_searched(wanted)))
 
 
 def episode_act(wanted: Wanted) -> Any:
@@ -359,6 +396,8 @@ ROUTES = (
     MemoryRoute("POST", "/items/{id}/supersede", "write", supersede_item, asks.SupersedeBody, writes=True),
     MemoryRoute("GET", "/items/{id}/history", "read", item_history),
     MemoryRoute("GET", "/items/{id}/worth", "read", item_worth, query=asks.WorthQuery),
+    MemoryRoute("GET", "/quarantine", "admin", list_quarantined, query=asks.QuarantineQuery),
+    MemoryRoute("POST", "/items/{id}/release", "admin", release_item, writes=True),
     MemoryRoute("POST", "/forget", "write", forget_items, asks.ForgetBody, writes=True),
     MemoryRoute("POST", "/search", "read", search, asks.SearchBody),
     MemoryRoute("POST", "/searches", "read", search_many, asks.SearchesBody),
@@ -383,6 +422,23 @@ ROUTES = (
 )  # fmt: skip
 
 
+def list_audit(wanted: Wanted, file: Path) -> Any:
+    """Who did what, oldest first, a page at a time."""
+    listed: list[Any] = []
+    after, limit = wanted.query.after, wanted.query.limit
+    for place, entry in entries(file, after):
+        after = place
+        if may_see(wanted.access, entry):
+            listed.append(entry)
+            if len(listed) == limit:
+                break
+    return {"entries": listed, "next": after}
+
+
+def audit_routes(file: Path) -> tuple[MemoryRoute, ...]:
+    return (MemoryRoute("GET", "/audit", "admin", partial(list_audit, file=file), query=asks.AuditQuery),)
+
+
 def token_routes(tokens: Tokens) -> tuple[MemoryRoute, ...]:
     return (
         MemoryRoute("GET", "/tokens", "admin", partial(list_tokens, tokens=tokens)),
@@ -391,9 +447,11 @@ def token_routes(tokens: Tokens) -> tuple[MemoryRoute, ...]:
     )  # fmt: skip
 
 
-def memory_table(memories: OpenMemories, tokens: Tokens, metrics: Metrics) -> dict[tuple[str, str], RouteAnswers]:
-    """(method, path) -> what answers it."""
-    routes = (*ROUTES, *token_routes(tokens))
+def memory_table(
+    memories: OpenMemories, tokens: Tokens, metrics: Metrics, audit: Path
+) -> dict[tuple[str, str], RouteAnswers]:
+    """(method, path) -> what answers it. audit: the file of the audit log."""
+    routes = (*ROUTES, *token_routes(tokens), *audit_routes(audit))
     table: dict[tuple[str, str], RouteAnswers] = {
         (each.method, BASE + each.path): partial(_answer, each, memories) for each in routes
     }
@@ -427,11 +485,23 @@ def _answer(route: MemoryRoute, memories: OpenMemories, call: ServedCall) -> Any
     try:
         wanted = Wanted(memories.of(access), access, body, query, call.path)
         key = call.headers.get(_KEY)
-        if key is None or not route.writes:
-            return route.answers(wanted)
-        return _once(wanted, key, route, call)
+        answer = route.answers(wanted) if key is None or not route.writes else _once(wanted, key, route, call)
+        if route.writes:
+            call.touched.extend(_concerned(body, query, answer))
+        return answer
     except KeepworthError as error:
         raise problem(error, {**call.query, **call.body, **call.path}, memories.paths()) from error
+
+
+def _concerned(body: Any, query: Any, answer: Any) -> Iterator[str]:
+    """Ids that a request names, or that were made for it, and whose things it is about where it says so."""
+    for each in (body, query):
+        yield from getattr(each, "ids", ())
+        yield from (value for name in ("target", "episode") if (value := getattr(each, name, "")))
+        yield from (f"{name}={value}" for name in ("user_id", "agent_id") if (value := getattr(each, name, "")))
+    if isinstance(answer, Mapping):
+        made = [answer, *(answer["items"] if isinstance(answer.get("items"), list) else [])]
+        yield from (each["id"] for each in made if isinstance(each, Mapping) and isinstance(each.get("id"), str))
 
 
 def _once(wanted: Wanted, key: str, route: MemoryRoute, call: ServedCall) -> Any:

@@ -14,8 +14,10 @@ from keepworth.episodes.needs import needs_server
 from starlette.types import ASGIApp
 
 from keepworth.episodes.errors import KeepworthError
+from keepworth.memory.scan import Scan
 from keepworth.serving.access import Access, Tokens, tokens_of
 from keepworth.serving.application import LOCAL_HOSTS, ServerLimits, Streamed, application
+from keepworth.serving.audit import AuditLog, audit_of
 from keepworth.serving.calls import anthropic_error, openai_error
 from keepworth.serving.http_server import LOOPBACK, HttpServer
 from keepworth.serving.memory_routes import memory_table
@@ -44,7 +46,8 @@ class MemoryServer(HttpServer):
     address of this machine that others reach, too; without TLS, which belongs in front. upstream: where OpenAI's routes lead,
     with memory in between (`Gateway`); "" for nowhere. upstream_key: what it wants as a bearer token. model: of this
     process, in place of an upstream (taken over, see `ServedModel`). mcp: whether its tools are at /mcp, for hosts of the Model
-    Context Protocol. options: of `Memory`."""
+    Context Protocol. audit: what is noted of who did what, see `AUDITS`. options: of `Memory`; items with secrets go into
+    quarantine where no scan= is given."""
 
     def __init__(
         self,
@@ -59,12 +62,14 @@ class MemoryServer(HttpServer):
         model: InProcessModel | None = None,
         gateway: GatewaySettings | None = None,
         mcp: bool = False,
+        audit: str = "changes",
         **options: Any,
     ) -> None:
         self.metrics = Metrics()
         self.metrics.describe("keepworth_requests_total", "Answered requests.")
         self.metrics.describe("keepworth_request_seconds", "From the head of a request to its answer.")
         self.tokens = Tokens(tokens_of(Path(path)))
+        self.audit = AuditLog(audit_of(Path(path)), audit)
         self.token = self.tokens.passing(Access("start"), token)
         self.gateway: Gateway | None = None
         self.mcp = mcp
@@ -83,7 +88,7 @@ class MemoryServer(HttpServer):
 
             there = Upstream(upstream, upstream_key)
         make = partial(self._application, hosts=host == LOOPBACK, upstream=there, settings=gateway, mcp=mcp)
-        self.memories = OpenMemories(path, options)
+        self.memories = OpenMemories(path, {"scan": Scan(), **options})
         try:
             super().__init__(make, host=host, port=port, name="memory-server", patience=PATIENCE)
         except BaseException:
@@ -113,7 +118,7 @@ class MemoryServer(HttpServer):
             self._sessions = sessions(mcp_server(over_http(self.memories)), self._limits.body)
             mounted["/mcp"] = self._sessions.handle_request
         return application(
-            memory_table(self.memories, self.tokens, self.metrics),
+            memory_table(self.memories, self.tokens, self.metrics, self.audit.file),
             self.tokens.check,
             workers,
             self._limits,
@@ -125,6 +130,7 @@ class MemoryServer(HttpServer):
                 **({} if upstream is not None else dict.fromkeys((*OPENAI_PATHS, ANTHROPIC_PATH), _NO_GATEWAY)),
             },
             served=self.metrics.served,
+            audit=self.audit,
             hosts=LOCAL_HOSTS if hosts else None,
         )
 

@@ -81,6 +81,11 @@ class Facts:
                     f"Facts({function!r:.40}) has nothing that {what}.", "Give a function, or None for the rules."
                 )
 
+    @property
+    def by_rules(self) -> bool:
+        """Whether no model is asked."""
+        return self.extract is None and self.outdated is None
+
     def __call__(self, finished: Finished) -> Iterator[Operation]:
         facts = [fact for fact in self._found(finished) if fact.text.strip()]
         bank = finished.bank() if finished.bank is not None and self.updates else None

@@ -24,8 +24,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from keepworth.episodes.episode import Operation, OperationKind
 from keepworth.episodes.model import EncoderIdentity
 from keepworth.memory.errors import EncoderMismatch, NoEncoder, NotAMemoryFile, Purged, ScopeFull, UnknownSnapshot
-from keepworth.memory.item import EVERYWHERE, HASH_MODULUS, Clock, Item, Scope, content_digest, duplicate_key, now
+from keepworth.memory.item import (
+    EVERYWHERE,
+    HASH_MODULUS,
+    Clock,
+    Item,
+    Scope,
+    Status,
+    content_digest,
+    duplicate_key,
+    now,
+)
 from keepworth.memory.operations import Act, Draft, OperationOutcome, draft_problem
+from keepworth.memory.scan import Scan
 from keepworth.memory.search.beside import Stamp, Unfit
 from keepworth.memory.search.index import (
     Block,
@@ -275,9 +286,10 @@ class Difference:
 class Store:
     """Thread-safe; several processes may open one file. path: a file, or ":memory:".
 
-    max_items: how many current items a scope may hold that is written to."""
+    max_items: how many current items a scope may hold that is written to. scan: looks through what is written."""
 
     max_items: int | None = None
+    scan: Scan | None = None
 
     def __init__(
         self,
@@ -809,6 +821,7 @@ class Store:
 
         def inside(connection: apsw.Connection) -> Any:
             transaction = Transaction(connection, scope, set_id=self.set_id, vectors=vectors)
+            transaction.scan, transaction.encode = self.scan, self.encode
             most = self.max_items if bounded else None
             before = 0 if most is None else self._count(connection, scope)
             result = work(transaction)
@@ -881,6 +894,13 @@ class Store:
             found = select(connection, f"{rows.SELECT} WHERE {where} ORDER BY n LIMIT ?", (*values, limit))
             listed = [rows.to_item(row, self.scope_named(connection, row[1])) for row in found]
         return iter(listed)
+
+    def with_status(self, scope: Scope, status: Status, after: int = 0) -> Iterator[Item]:
+        """Open items of a status, after row `after`, in order of writing."""
+        query = "SELECT n FROM items WHERE n > ? AND content IS NOT NULL AND status = ? ORDER BY n"
+        with self.database.reading() as connection:
+            ids = [f"m{n}" for (n,) in select(connection, query, (after, status.value))]
+        return (item for item in self.fetch(scope, ids).values() if item is not None)
 
     def with_content(self, scope: Scope, item: Item) -> list[str]:
         """Ids of open items that are exact duplicates of `item`."""

@@ -8,13 +8,23 @@ change is written once, and each act's own before-image is journaled.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from keepworth.episodes.episode import Operation, OperationKind
-from keepworth.memory.item import HASH_MODULUS, Item, Scope, content_digest, content_key, duplicate_key, to_record
-from keepworth.memory.operations import Act, Credit, Draft, OperationOutcome, execute, malformed
+from keepworth.memory.item import (
+    HASH_MODULUS,
+    Item,
+    Scope,
+    Status,
+    content_digest,
+    content_key,
+    duplicate_key,
+    to_record,
+)
+from keepworth.memory.operations import Act, Assignment, Credit, Draft, OperationOutcome, execute, malformed
+from keepworth.memory.scan import HELD_FOR, Scan
 from keepworth.memory.search.index import word_count
 from keepworth.memory.store import rows
 from keepworth.memory.store.database import first, scalar, select
@@ -154,6 +164,9 @@ class Transaction:
         self.book = ScopeBook(connection)
         self.set_id = set_id
         self._vectors = vectors or {}
+        self.scan: Scan | None = None
+        self.encode: Callable[[Iterable[str]], Vectors] | None = None
+        """Given by the store: what looks through each text, and what makes the vector of one that it changed."""
         self._items: dict[str, Item | None] = {}  # as read, or as last put
         self._original: dict[str, Item | None] = {}  # of items put in this transaction: as they were on file
         self._open: dict[bytes, set[str]] = {}  # put items that are open, by content
@@ -209,7 +222,23 @@ class Transaction:
         return changed_since(self.connection, seq)
 
     def perform(self, act: Act, draft: Draft, *, now: str, episode: str = "") -> OperationOutcome:
-        """Execute one act and journal it. An act that changed nothing and concerns no item leaves no trace."""
+        """Execute one act and journal it. An act that changed nothing and concerns no item leaves no trace.
+        Raises RefusedText."""
+        held = ""
+        if self.scan is not None and isinstance(act, Operation):
+            before = act
+            act, draft, held = self.scan.screened(act, draft)
+            if act is not before and self.encode is not None:
+                self.provide(self.encode([draft.key or act.text]))
+        outcome = self._performed(act, draft, now=now, episode=episode)
+        if held and outcome.applied and act.kind is OperationKind.UPDATE:  # type: ignore[union-attr]
+            there = self._items[outcome.item]
+            assert there is not None
+            fields = {"status": Status.QUARANTINED.value, "metadata": {**there.metadata, HELD_FOR: held}}
+            self._performed(Assignment(outcome.item, fields), draft, now=now, episode=episode)
+        return outcome
+
+    def _performed(self, act: Act, draft: Draft, *, now: str, episode: str) -> OperationOutcome:
         self._asked = None
         self._before = {}
         outcome = execute(self, act, draft, new_id=f"m{self.seq}", now=now)

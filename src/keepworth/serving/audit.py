@@ -1,0 +1,131 @@
+"""Who did what, when, to which ids, and what came of it: lines of JSON beside the memory, to which only more are added.
+
+Nothing that anybody said is in it: no text, no query, no token. A token goes by its id.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from keepworth.episodes.errors import require_known
+from keepworth.memory.durable_file import PRIVATE
+from keepworth.memory.item import now, timestamp
+from keepworth.serving.access import Access
+
+_LOG = logging.getLogger("keepworth.serving")
+AUDITS = ("changes", "all", "off")
+"""changes: what writes, rewards, exports or gives rights, and what was refused for want of them; all: what only reads, too."""
+REFUSALS_PER_SECOND = 10
+"""Of callers without a right. Of more in a second only the number is noted, so that nobody can fill a disk by knocking."""
+_READS = ("/search", "/searches")
+_TELLS = ("/export", "/quarantine", "/diff", "/tokens", "/audit")
+_QUIET = ("/health", "/openapi.json", "/metrics")
+MOST_IDS = 100
+
+
+def audit_of(memory: Path) -> Path:
+    """The file that holds the audit log of a memory."""
+    return memory.with_name(f"{memory.name}.audit.jsonl")
+
+
+class AuditLog:
+    """Thread-safe; several processes may write to one file, a line at a time. which: see `AUDITS`."""
+
+    def __init__(self, file: Path, which: str = "changes") -> None:
+        require_known("audit", which, AUDITS)
+        self.file, self.which = file, which
+        self._lock = threading.Lock()
+        self._second, self._refused = "", 0
+
+    def answered(self, scope: Mapping[str, Any], status: int, episode: str = "") -> None:
+        """Of one request, as ASGI describes it, once it is answered."""
+        route = getattr(scope.get("route"), "path", "") or scope["path"]
+        if not self._wanted(scope["method"], route, status):
+            return
+        ids = [*scope.get("path_params", {}).values(), *scope.get("touched", ()), *([episode] if episode else [])]
+        self.note(scope.get("access"), f"{scope['method']} {route}", status, ids)
+
+    def refused(self, method: str, status: int) -> None:
+        """Of a caller at the door, who has no rights that could be named. Where it wanted to go is its own text, so that is left
+        out."""
+        at = timestamp(now())
+        with self._lock:
+            if at[:19] != self._second:
+                dropped, self._second, self._refused = self._refused - REFUSALS_PER_SECOND, at[:19], 0
+                if dropped > 0:
+                    self._write({"at": at, "what": "(refused)", "times": dropped})
+            self._refused += 1
+            if self._refused <= REFUSALS_PER_SECOND:
+                self._write({"at": at, "what": f"{method} (refused)", "status": status})
+
+    def note(self, access: Access | None, what: str, status: int, ids: list[str]) -> None:
+        who: dict[str, Any] = {}
+        if access is not None:
+            who = {"token": access.id, "tenant": access.tenant, "user": access.user_id, "agent": access.agent_id}
+        line = {
+            "at": timestamp(now()),
+            **who,
+            "what": what,
+            "status": status,
+            "ids": list(dict.fromkeys(ids))[:MOST_IDS],
+        }
+        with self._lock:
+            self._write({name: value for name, value in line.items() if value not in ("", [])})
+
+    def _wanted(self, method: str, route: str, status: int) -> bool:
+        if self.which == "off" or route in _QUIET:
+            return False
+        if self.which == "all" or status in (401, 403):
+            return True
+        return route.endswith(_TELLS) or (method != "GET" and not route.endswith(_READS))
+
+    def _write(self, line: Mapping[str, Any]) -> None:
+        if self.which == "off":
+            return
+        data = (json.dumps(line, ensure_ascii=True, separators=(",", ":")) + "\n").encode()
+        try:
+            # Opened for each line, so that it can be moved away while the server runs.
+            file = os.open(self.file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, PRIVATE)
+            try:
+                os.write(file, data)
+            finally:
+                os.close(file)
+        except OSError as error:
+            _LOG.error("the audit log %s cannot be written: %s", self.file, error)
+
+
+def entries(file: Path, after: int = 0) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(where the next begins, entry) of what begins at byte `after` or later; a line that a killed process left half is left
+    out."""
+    try:
+        with open(file, "rb") as lines:
+            lines.seek(after)
+            place = after
+            for line in lines:
+                place += len(line)
+                try:
+                    entry = json.loads(line)
+                except ValueError:
+                    continue
+                if isinstance(entry, dict):
+                    yield place, entry
+    except FileNotFoundError:
+        return
+
+
+def may_see(access: Access, entry: Mapping[str, Any]) -> bool:
+    """Whoever runs the server sees all; an admin what was done in the tenant, and within the bounds of the token."""
+    if access.operates:
+        return True
+    own = (("tenant", access.tenant), ("user", access.user_id), ("agent", access.agent_id))
+    return (
+        "token" in entry
+        and all(not bound or entry.get(name, "") == bound for name, bound in own)
+        and (entry.get("tenant", "") == access.tenant)
+    )

@@ -1,0 +1,141 @@
+"""What should not be remembered: what the rules find, and what becomes of an item in which they do."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from keepworth import Memory
+from keepworth.episodes.errors import UnknownName
+from keepworth.memory.errors import InvalidText, RefusedText
+from keepworth.memory.item import Status
+from keepworth.memory.scan import HELD_FOR, PERSONAL, SECRETS, Scan, SensitiveSpan, scan_of, sensitive
+
+KEY = "sk-proj-" + "a1B2c3D4e5F6g7H8i9J0"
+CARD = "4111 1111 1111 1111"
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "found"),
+    [
+        (f"use {KEY} for it", "api_key", KEY),
+        ("AKIAIOSFODNN7EXAMPLE is in the file", "api_key", "AKIAIOSFODNN7EXAMPLE"),
+        ("the api key is 9f8e7d6c5b4a39281706", "api_key", "9f8e7d6c5b4a39281706"),
+        ("postgres://ana:hunter22@db.example.org/x", "api_key", "hunter22"),
+        (f"my card is {CARD}, until 12/29", "card_number", CARD),
+        ("My password is swordfish7.", "password", "swordfish7"),
+        ("the wifi password: Ab!cdefg", "password", "Ab!cdefg"),
+        ("his password for the router is 'salmon'", "password", "salmon"),
+        ("write to ana@example.org today", "email", "ana@example.org"),
+        ("call +49 170 1234567 after six", "phone", "+49 170 1234567"),
+        ("call 555-867-5309", "phone", "555-867-5309"),
+        ("IBAN DE89 3704 0044 0532 0130 00, please", "iban", "DE89 3704 0044 0532 0130 00"),
+    ],
+)
+def test_what_is_found(text: str, kind: str, found: str) -> None:
+    assert [(span.kind, text[span.start : span.end]) for span in sensitive(text)] == [(kind, found)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "the password is required, and my password is wrong",
+        "a secret is something that nobody knows",
+        "4111 1111 1111 1112 fails the check digit",
+        "0000 0000 0000 0000",
+        "on 2026-11-22 at 10:30 we sold 12,345,678 shares for 1 234 567",
+        "version 10.20.30.40 of the API",
+        "DE89 3704 0044 0532 0130 01 fails the remainder",
+        "she met him @ the station",
+    ],
+)
+def test_what_is_not(text: str) -> None:
+    assert sensitive(text) == []
+
+
+@given(st.text(max_size=300))
+def test_any_text_can_be_scanned_and_spans_lie_apart(text: str) -> None:
+    spans = sensitive(text)
+    assert all(0 <= span.start < span.end <= len(text) for span in spans)
+    assert all(one.end <= other.start for one, other in itertools.pairwise(spans))
+    scan = Scan(dict.fromkeys((*SECRETS, *PERSONAL), "redact"))
+    assert scan.redacted(text) == text or spans
+
+
+@pytest.mark.parametrize("unit", ["a-", "eyJ_", "password ", "1 ", "a@", "sk-", "AB12 ", "the "])
+def test_no_text_takes_for_ever(unit: str) -> None:
+    """A megabyte of what each rule has to look at closest; a rule that tries all ways would not end in days."""
+    assert sensitive(unit * (400_000 // len(unit))) is not None
+
+
+def memory(action: str, personal: str = "allow") -> Memory:
+    return Memory(":memory:", encoder="hashing", scan=scan_of(action, personal))
+
+
+def test_in_quarantine_it_is_found_by_no_search_until_it_is_released() -> None:
+    with memory("quarantine") as held:
+        item = held.add(f"the deploy key is {KEY}", user_id="ana")
+        assert item.status is Status.QUARANTINED
+        assert item.metadata[HELD_FOR] == "api_key"
+        for mode in ("lexical", "dense", "hybrid"):
+            assert held.search("deploy key", user_id="ana", mode=mode) == []
+        assert [each.id for each in held.quarantined()] == [item.id]
+        assert held.within(user_id="bo").quarantined() == []
+        free = held.release(item.id)
+        assert (free.status, free.metadata) == (Status.ACTIVE, {})
+        assert [hit.id for hit in held.search("deploy key", user_id="ana")] == [item.id]
+        with pytest.raises(InvalidText, match="not in quarantine"):
+            held.release(item.id)
+
+
+def test_what_is_reworded_or_takes_the_place_of_another_is_looked_through_too() -> None:
+    with memory("quarantine") as held:
+        item = held.add("the key is under the mat", user_id="ana")
+        assert held.update(item.id, f"the key is {KEY}").status is Status.QUARANTINED
+        other = held.add("the card is new", user_id="ana")
+        assert held.supersede(other.id, f"the card is {CARD}").status is Status.QUARANTINED
+        assert held.search("the key or the card", user_id="ana") == []
+        with_key = held.add("harmless", user_id="ana", metadata={"seen": [f"{KEY}"]})
+        assert with_key.status is Status.QUARANTINED
+
+
+def test_redacted_it_is_kept_without(tmp_path: Path) -> None:
+    with Memory(tmp_path / "a.mem", encoder="hashing", scan=scan_of("redact", "redact")) as kept:
+        item = kept.add(f"deploy with {KEY}, ask ana@example.org", user_id="ana", metadata={"note": KEY})
+        assert item.text == "deploy with [api key removed], ask [email removed]"
+        assert item.metadata == {"note": "[api key removed]"}
+        assert [hit.id for hit in kept.search("deploy", user_id="ana", mode="dense")] == [item.id]
+        with kept.episode(f"use {KEY}", user_id="ana") as episode:
+            episode.search(f"what of {KEY}")
+            episode.act(f"said {KEY}")
+        kept.search(f"and of {KEY}")
+        kept.close()
+    assert KEY.encode() not in b"".join(path.read_bytes() for path in tmp_path.iterdir())
+
+
+def test_refused_nothing_of_the_call_is_written() -> None:
+    with memory("refuse") as strict:
+        with pytest.raises(RefusedText, match="card_number"):
+            strict.add_many(["tea", f"the card is {CARD}"], user_id="ana")
+        assert strict.get_all() == []
+
+
+def test_a_function_of_ones_own_finds_what_it_knows() -> None:
+    def codename(text: str) -> list[SensitiveSpan]:
+        place = text.find("Bluebird")
+        return [SensitiveSpan("codename", place, place + 8)] if place >= 0 else []
+
+    with Memory(":memory:", encoder=None, scan=Scan({"codename": "redact"}, codename)) as own:
+        assert own.add("Project Bluebird ships in May").text == "Project [codename removed] ships in May"
+        assert own.add(f"{KEY} is not asked for").status is Status.ACTIVE
+
+
+def test_what_does_not_exist_is_refused() -> None:
+    with pytest.raises(UnknownName):
+        Scan({"api_key": "burn"})
+    with pytest.raises(UnknownName):
+        Scan({"apikey": "redact"})

@@ -1,0 +1,114 @@
+"""Who did what, when, by which token and with what outcome: beside the memory, and never what was said."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from keepworth.cli.main import main
+from keepworth.serving import audit as module
+from keepworth.serving.access import new_access
+from keepworth.serving.audit import audit_of, entries
+from keepworth.serving.memory_server import MemoryServer
+
+
+def noted(file: Path) -> list[dict[str, Any]]:
+    return [entry for _, entry in entries(audit_of(file))]
+
+
+def client(server: MemoryServer, **given: Any) -> tuple[httpx.Client, str]:
+    access = new_access(**given)
+    headers = {"Authorization": f"Bearer {server.tokens.add(access)}"}
+    return httpx.Client(base_url=f"{server.url}/v1/memory", headers=headers, trust_env=False), access.id
+
+
+def test_changes_and_refusals_are_noted_and_no_word_of_anybody(tmp_path: Path) -> None:
+    file = tmp_path / "agent.mem"
+    with MemoryServer(file, encoder=None) as server:
+        ana, token = client(server, user_id="ana", roles=("read", "write"))
+        made = ana.post("/items", json={"content": "a word of mine"}).json()["items"][0]["id"]
+        ana.post("/search", json={"query": "what was my word"})
+        ana.get(f"/items/{made}")
+        ana.delete(f"/items/{made}")
+        ana.delete("/items/m999")
+        ana.post("/erase", json={"user_id": "ana"})
+        ana.get("/tokens")
+        httpx.get(
+            f"{server.url}/v1/memory/items?text=knock", headers={"Authorization": "Bearer kw_no"}, trust_env=False
+        )
+    found = noted(file)
+    base = "/v1/memory"
+    assert [(each["what"], each["status"], each.get("ids", [])) for each in found] == [
+        (f"POST {base}/items", 200, [made]),
+        (f"DELETE {base}/items/{{id}}", 200, [made]),
+        (f"DELETE {base}/items/{{id}}", 404, ["m999"]),
+        (f"POST {base}/erase", 403, []),
+        (f"GET {base}/tokens", 403, []),
+        ("GET (refused)", 401, []),
+    ]
+    assert {(each["token"], each["user"]) for each in found[:-1]} == {(token, "ana")}
+    text = audit_of(file).read_text()
+    assert not any(word in text for word in ("word of mine", "my word", "knock", "kw_"))
+    assert audit_of(file).stat().st_mode & 0o777 == 0o600
+
+
+def test_an_admin_reads_what_was_done_within_the_bounds_of_the_token(tmp_path: Path) -> None:
+    file = tmp_path / "agent.mem"
+    with MemoryServer(file, encoder=None) as server:
+        for tenant, user in (("", "ana"), ("acme", "bo"), ("acme", "cy")):
+            client(server, tenant=tenant, user_id=user)[0].post("/items", json={"content": f"of {user}"})
+
+        def seen(**given: Any) -> list[str]:
+            listed = client(server, **given)[0].get("/audit", params={"limit": 1000}).json()["entries"]
+            return [each["user"] for each in listed if each["what"].startswith("POST")]
+
+        assert seen(tenant="acme") == ["bo", "cy"]
+        assert seen(tenant="acme", user_id="cy") == ["cy"]
+        assert seen(tenant="other") == []
+        assert seen() == ["ana", "bo", "cy"]
+        admin, _ = client(server)
+        first = admin.get("/audit", params={"limit": 2}).json()
+        second = admin.get("/audit", params={"limit": 1, "after": first["next"]}).json()
+        assert [each["user"] for each in first["entries"] + second["entries"]] == ["ana", "bo", "cy"]
+        assert client(server, roles=("read",))[0].get("/audit").status_code == 403
+
+
+@pytest.mark.parametrize(("which", "count"), [("off", 0), ("changes", 1), ("all", 2)])
+def test_how_much_is_noted_can_be_chosen(tmp_path: Path, which: str, count: int) -> None:
+    file = tmp_path / "agent.mem"
+    with MemoryServer(file, encoder=None, audit=which) as server:
+        own, _ = client(server)
+        own.post("/items", json={"content": "tea"})
+        own.post("/search", json={"query": "tea"})
+    assert len(noted(file)) == count
+
+
+def test_knocking_fills_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([f"2026-01-01T00:00:0{second}.000000+00:00" for second in [0] * 30 + [1]])
+    monkeypatch.setattr(module, "timestamp", lambda at: next(times))
+    log = module.AuditLog(tmp_path / "log")
+    for _ in range(31):
+        log.refused("GET", 401)
+    found = [entry for _, entry in entries(tmp_path / "log")]
+    assert len(found) == 12
+    assert found[10] == {"at": "2026-01-01T00:00:01.000000+00:00", "what": "(refused)", "times": 20}
+
+
+def test_half_a_line_is_left_out(tmp_path: Path) -> None:
+    file = tmp_path / "log"
+    file.write_text(json.dumps({"what": "one"}) + '\n{"what": "tw\n' + json.dumps({"what": "three"}) + "\n")
+    assert [entry["what"] for _, entry in entries(file)] == ["one", "three"]
+
+
+def test_the_command_line_shows_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "agent.mem"
+    with MemoryServer(file, encoder=None) as server:
+        ana, token = client(server, user_id="ana")
+        ana.post("/items", json={"content": "tea"})
+    main(["memory", "audit", "--file", str(file)])
+    shown = capsys.readouterr().out
+    assert f"{token}  ana  POST /v1/memory/items  200  m1" in shown

@@ -148,9 +148,11 @@ def measured(file: Path, *, rounds: int, seconds: float, rate: float) -> dict[st
             loads.append(round(os.getloadavg()[0], 1))
             for arm in ARMS:
                 by_arm[arm]["open"].append(open_round(own, arm, rate=rate, seconds=seconds))
+                print(arm, by_arm[arm]["open"][-1], flush=True)
             for arm in ARMS:
                 if arm not in OPEN_ONLY:
                     by_arm[arm]["saturated"].append(saturated_round(own, arm, seconds=seconds / 2))
+                    print(arm, by_arm[arm]["saturated"][-1], flush=True)
         tokens = memory_tokens(own.server)
     return {
         "arms": {arm: {kind: summed(found) for kind, found in kinds.items() if found} for arm, kinds in by_arm.items()},

@@ -35,7 +35,7 @@ def test_it_is_what_the_document_of_today_says() -> None:
     assert text == generator().written(), "python clients/typescript/generate.py writes it anew"
     methods = set(re.findall(r"^  (\w+)\(.*\): Promise<Answer> \{$", text, re.M))
     named = {re.sub(r"_(\w)", lambda found: found[1].upper(), route.name) for route in ROUTES}
-    assert named | {"addToken", "listTokens", "removeToken"} == methods
+    assert named | {"addToken", "listTokens", "removeToken", "listAudit"} == methods
 
 
 @pytest.mark.parametrize(

@@ -196,7 +196,7 @@ class Scan:
             if self.hook is None:
                 require_known("kind of what is scanned for", kind, tuple(_RULES))
 
-    def found(self, text: str) -> list[SensitiveSpan]:
+    def spans(self, text: str) -> list[SensitiveSpan]:
         """What is in a text and not allowed."""
         wanted = [kind for kind, action in self.actions.items() if action != "allow" and kind in _RULES]
         own = [] if self.hook is None else [each for each in self.hook(text) if self._action(each) != "allow"]
@@ -204,7 +204,7 @@ class Scan:
 
     def redacted(self, text: str, *, alone: bool = False) -> str:
         """The text without what is found in it. alone: without what is to be redacted, and nothing else."""
-        for span in reversed(self.found(text)):
+        for span in reversed(self.spans(text)):
             if not alone or self._action(span) == "redact":
                 text = f"{text[: span.start]}[{span.kind.replace('_', ' ')} removed]{text[span.end :]}"
         return text
@@ -215,7 +215,7 @@ class Scan:
         if act.kind not in _WRITING:
             return act, draft, ""
         texts = [act.text, draft.key, *_strings(draft.metadata)]
-        spans = [span for text in texts for span in self.found(text)]
+        spans = [span for text in texts for span in self.spans(text)]
         if not spans:
             return act, draft, ""
         kinds = {action: sorted({each.kind for each in spans if self._action(each) == action}) for action in ACTIONS}

@@ -188,12 +188,13 @@ class _Door:
         method = scope["method"]
         with tracing.span(method, tracing.REQUEST, Headers(scope=scope)) as span:
             scope["touched"] = []
-            answered = [499, ""]  # where the caller leaves before there is an answer
+            outcome: tuple[int, str] = (499, "")  # where the caller leaves before there is an answer
 
             async def sent(message: Message) -> None:
+                nonlocal outcome
                 if message["type"] == "http.response.start":
                     status = message["status"]
-                    answered[:] = status, Headers(raw=message.get("headers", [])).get("x-keepworth-episode", "")
+                    outcome = status, Headers(raw=message.get("headers", [])).get("x-keepworth-episode", "")
                     span.note({"http.response.status_code": status})
                     if status >= 500:
                         span.fail(str(status))
@@ -206,7 +207,7 @@ class _Door:
                 span.rename(f"{method} {route}".rstrip())  # never the path itself, which holds ids
                 span.note({"http.request.method": method, "http.route": route})
                 if self.audit is not None:
-                    self.audit.answered(scope, *answered)
+                    self.audit.answered(scope, *outcome)
 
     def _check(self, path: str, headers: Headers) -> Any:
         host = headers.get("host", "").rsplit(":", 1)[0].lower()

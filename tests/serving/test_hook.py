@@ -379,12 +379,14 @@ def test_settings_are_merged_with_those_of_others_and_older_ones_of_ours_are_rep
         code, said, _ = installed("claude-code", "--user", user, "--write", folder=tmp_path)
         assert code == 0
         assert ".claude/settings.json" in said
+        assert "KEEPWORTH_TOKEN must be set" in said
     settings = json.loads(file.read_text())
     assert settings["model"] == "opus"
     assert settings["hooks"]["PreToolUse"] == [other]
     assert settings["hooks"]["Stop"][0] == other
     assert len(settings["hooks"]["Stop"]) == 2
     assert "--user bob Stop" in settings["hooks"]["Stop"][1]["hooks"][0]["command"]
+    assert "KEEPWORTH_TOKEN" not in installed("codex", "--memory", "a.mem", "--write", folder=tmp_path)[1]
     file.write_text("{ not json")
     code, _, said = installed("claude-code", "--write", folder=tmp_path)
     assert code == 2

@@ -449,7 +449,8 @@ def install(host: str, command: str, *, write: bool, settings: str) -> str:
     file.parent.mkdir(parents=True, exist_ok=True)
     with replacing(file) as out:
         out.write((json.dumps(merged(before, added), indent=2, ensure_ascii=False) + "\n").encode())
-    return f"{file} runs `{command}` at {', '.join(added['hooks'])}. {TOKEN} must be set where the host is started."
+    wants = "" if "--memory" in command else f" {TOKEN} must be set where the host is started."
+    return f"{file} runs `{command}` at {', '.join(added['hooks'])}.{wants}"
 
 
 # -- the command ------------------------------------------------------------------------------------------------------

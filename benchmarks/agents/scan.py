@@ -19,7 +19,7 @@ from typing import Any
 
 from keepworth.evaluation.engine import machine
 from keepworth.evaluation.statistics import pooled_estimate, rate
-from keepworth.memory.scan import PERSONAL, SECRETS, sensitive
+from keepworth.memory.sensitive import PERSONAL, SECRETS, sensitive
 from keepworth.tasks.longmemeval import sessions_of
 
 _ENDS = re.compile(r"(?<=[.!?])\s+|\n+")

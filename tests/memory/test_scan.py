@@ -13,7 +13,8 @@ from keepworth import Memory
 from keepworth.episodes.errors import UnknownName
 from keepworth.memory.errors import InvalidText, RefusedText
 from keepworth.memory.item import Status
-from keepworth.memory.scan import HELD_FOR, PERSONAL, SECRETS, Scan, SensitiveSpan, scan_of, sensitive
+from keepworth.memory.scan import HELD_FOR, Scan, scan_of
+from keepworth.memory.sensitive import PERSONAL, SECRETS, SensitiveSpan, sensitive
 
 KEY = "sk-proj-" + "a1B2c3D4e5F6g7H8i9J0"
 CARD = "4111 1111 1111 1111"

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from keepworth import Client, Memory
 from keepworth.episodes.episode import Episode
-from keepworth.memory.credentials import HIDDEN, without_credentials
+from keepworth.memory.sensitive import HIDDEN, without_secrets
 from keepworth.serving import hook
 from tests.serving.memory_process import TOKEN, MemoryProcess
 
@@ -402,9 +402,9 @@ KEYS = [
     "sk-ant-api03-" + "x7Q_" * 8,
     "sk-proj-" + "Zz09" * 8,
     "AKIA" + "ABCDEFGH12345678",
-    "AIza" + "SyA-_1234567890abcdefghijklmnopqrs",
+    "AIza" + "SyA-_1234567890abcdefghijklmnopqrst",
     "xoxb-123456789012-abcdefABCDEF",
-    "kw_" + "dGhpcyBpcyBhIHRva2Vu",
+    "kw_" + "dGhpcyBpcyBhIHRva2Vu-_" * 2,
     "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.c2lnbmF0dXJl",
     "-----BEGIN RSA PRIVATE KEY-----\nMIIEow\n-----END RSA PRIVATE KEY-----",
 ]
@@ -422,18 +422,18 @@ IN_WORDS = [
 
 @given(st.sampled_from(KEYS), st.text(max_size=40), st.text(max_size=40))
 def test_keys_are_taken_out_wherever_they_stand(key: str, before: str, after: str) -> None:
-    clean = without_credentials(f"{before} {key} {after}")
+    clean = without_secrets(f"{before} {key} {after}")
     assert key not in clean
     assert HIDDEN in clean
-    assert without_credentials(clean) == clean
+    assert without_secrets(clean) == clean
 
 
 @pytest.mark.parametrize(("text", "secret"), IN_WORDS)
 def test_what_a_text_calls_a_password_is_taken_out(text: str, secret: str) -> None:
-    clean = without_credentials(text)
+    clean = without_secrets(text)
     assert secret not in clean
     assert len(clean) == len(text) - len(secret) + len(HIDDEN), "and nothing else"
-    assert without_credentials(clean) == clean
+    assert without_secrets(clean) == clean
 
 
 @pytest.mark.parametrize(
@@ -447,7 +447,7 @@ def test_what_a_text_calls_a_password_is_taken_out(text: str, secret: str) -> No
     ],
 )
 def test_other_words_stay(text: str) -> None:
-    assert without_credentials(text) == text
+    assert without_secrets(text) == text
 
 
 def test_the_first_line_is_that_of_the_gateway_and_no_package_is_loaded_that_a_hook_does_not_need() -> None:

@@ -88,6 +88,8 @@ def test_a_port_in_use_is_said_before_anything_is_loaded(
         (["--host", "0.0.0.0"], "served to this machine only"),
         (["--upstream", "http://127.0.0.1:1"], "Name the memory with --memory"),
         (["--model", "tiny"], "Name the memory with --memory"),
+        (["--train"], "Name the memory with --memory"),
+        (["--memory", "a.mem", "--train"], "--train trains a model of this process"),
         (["--memory", "a.mem", "--model", "tiny", "--upstream", "http://127.0.0.1:1"], "--model is what answers"),
         (["--stdio"], "Name it with --memory"),
         (["--memory", "a.mem", "--stdio", "--mcp"], "serves its host alone"),

@@ -84,6 +84,12 @@ def serve(
             "--model", help="With --memory, in place of --upstream: a model of this process, named as MODEL would be."
         ),
     ] = "",
+    train: Annotated[
+        bool,
+        typer.Option(
+            "--train", help="With --model: train an adapter beside the traffic, from the episodes with rewards."
+        ),
+    ] = False,
     memory_tokens: Annotated[
         int,
         typer.Option("--memory-tokens", min=0, help="With --upstream or --model: of memory in one prompt, at most."),
@@ -147,6 +153,8 @@ def serve(
                 scan=scan_of(secrets, personal),
             )
             return
+        if train and not inside:
+            raise KeepworthError("--train trains a model of this process.", "Name it with --model.")
         if inside and (upstream or stdio):
             raise KeepworthError(
                 "--model is what answers, and so is --upstream." if upstream else "--stdio serves its host alone.",
@@ -161,7 +169,14 @@ def serve(
 
             require_free(port, host)
             say(f"Loading {inside} ...", error=True)
+            training = None
+            if train:
+                require("train", "keepworth serve --train")
+                from keepworth.serving.background import BackgroundSettings
+
+                training = BackgroundSettings()
             gateway: dict[str, Any] = {
+                "training": training,
                 "model": _loaded(inside, precision),
                 "gateway": GatewaySettings(tokens=memory_tokens, turn_tokens=min(500, memory_tokens)),
             }
@@ -192,9 +207,9 @@ def serve(
         return
     if stdio or mcp or user:
         raise KeepworthError("--mcp, --stdio and --user are of a memory.", "Name it with --memory.")
-    if inside:
+    if inside or train:
         raise KeepworthError(
-            "--model is of a gateway with a memory.", f"Name the memory with --memory, or say {inside} alone."
+            "--model and --train are of a gateway with a memory.", "Name the memory with --memory, or give MODEL alone."
         )
     if (secrets, personal, audit) != ("quarantine", "allow", "changes"):
         raise KeepworthError("--secrets, --personal and --audit are of a memory.", "Name it with --memory.")

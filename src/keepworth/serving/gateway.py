@@ -32,7 +32,7 @@ from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.text import as_line
 from keepworth.memory.episode import LiveEpisode
 from keepworth.memory.errors import InvalidScope, RefusedText
-from keepworth.memory.item import Provenance, now
+from keepworth.memory.item import Provenance, now, worded
 from keepworth.memory.policy.claims import says_something
 from keepworth.memory.search.search import Hit, Hits
 from keepworth.memory.store import injections
@@ -122,6 +122,7 @@ class GatewayTurn:
     drawn: Any = None
     model: str = ""
     asked: str = ""
+    tenant: str = ""
     span: tracing.ServedSpan = field(default_factory=tracing.ServedSpan)
     counts: Mapping[str, int] = field(default_factory=dict)
 
@@ -158,10 +159,11 @@ class Gateway:
     async def through(self, call: ServedCall, request: Request) -> Response:
         """As it came, byte by byte."""
         call.access.require("write" if request.method == "DELETE" else "read")
-        return await self._forwarded(GatewayTurn(call.raw, "off"), request)
+        return await self._forwarded(GatewayTurn(call.raw, "off", tenant=call.access.tenant), request)
 
     async def asked(self, format: CallFormat, call: ServedCall, request: Request) -> Response:
         turn = await self._in_thread(self.prepared, format, call)
+        turn.tenant = call.access.tenant
         return await self._forwarded(turn, request)
 
     # -- before ---------------------------------------------------------------------------------------------------------
@@ -358,7 +360,13 @@ class Gateway:
         """The answer, and its bytes but where they come as events: an answer that breaks off can still become an error then."""
         url = request.url
         answer = await self.upstream.send(
-            request.method, url.path, url.query, self._headers(turn, request), turn.content, episode=turn.episode
+            request.method,
+            url.path,
+            url.query,
+            self._headers(turn, request),
+            turn.content,
+            episode=turn.episode,
+            tenant=turn.tenant,
         )
         turn.drawn, turn.model = answer.drawn, answer.headers.get("x-keepworth-model", "")
         if answer.kind.startswith(EVENTS):
@@ -428,6 +436,8 @@ class Gateway:
             self._count_use(turn, reply)
             if status and status < 400:
                 self._act(turn.open, live, reply)
+                if turn.model:
+                    self._note_model(turn)
             live.end(outcome)
             if (words := injections.waiting_turn(turn.open.memory.store, turn.episode)) is not None:
                 with tracing.span("keepworth.write") as span:
@@ -439,14 +449,22 @@ class Gateway:
         finally:
             turn.span.end()
 
+    def _note_model(self, turn: GatewayTurn) -> None:
+        """Which model answered, and where it trains, what it drew."""
+        assert turn.open is not None
+        keeps = turn.drawn is not None and turn.mode == "on" and getattr(self.upstream, "records", False)
+        call = turn.drawn.record() if keeps and not turn.tenant else None
+        injections.keep_call(turn.open.memory.store, turn.episode, turn.model, call)
+
     def _act(self, open: OpenMemory, live: LiveEpisode, reply: SpokenReply) -> None:
         """What a later call of the same turn says, after its tools answered, takes the place of what an earlier one said."""
-        if not live._waiting and reply.words:
+        done = worded(reply.text, "the answer")
+        if not live._waiting and reply.words.strip():
             receipt = injections.receipt(open.memory.store, live.id)
             if receipt is not None and receipt["decision"] and not live._rewarded():
                 live._waiting = [receipt["decision"]]
         if live._waiting:
-            live.act(reply.text or "(an answer without words)")
+            live.act(done if done.strip() else "(an answer without words)")
 
     def _count_use(self, turn: GatewayTurn, reply: SpokenReply) -> None:
         turn.span.note({"gen_ai.response.id": reply.id, "gen_ai.response.model": turn.model or reply.model})

@@ -25,7 +25,10 @@ from keepworth.serving.metrics import Metrics
 from keepworth.serving.open_memories import OpenMemories
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from keepworth.models.inprocess import InProcessModel
+    from keepworth.serving.background import BackgroundSettings, BackgroundTraining
     from keepworth.serving.gateway import Gateway, GatewaySettings
     from keepworth.serving.upstream import AnyUpstream
 
@@ -45,9 +48,9 @@ class MemoryServer(HttpServer):
     token: opens everything until the server ends; a new one if not given. port 0: any free one; `url` says which. host: an
     address of this machine that others reach, too; without TLS, which belongs in front. upstream: where OpenAI's routes lead,
     with memory in between (`Gateway`); "" for nowhere. upstream_key: what it wants as a bearer token. model: of this
-    process, in place of an upstream (taken over, see `ServedModel`). mcp: whether its tools are at /mcp, for hosts of the Model
-    Context Protocol. audit: what is noted of who did what, see `AUDITS`. options: of `Memory`; items with secrets go into
-    quarantine where no scan= is given."""
+    process, in place of an upstream (taken over, see `ServedModel`). training: of that model beside the traffic, None for
+    none. mcp: whether its tools are at /mcp, for hosts of the Model Context Protocol. audit: what is noted of who did what,
+    see `AUDITS`. options: of `Memory`; items with secrets go into quarantine where no scan= is given."""
 
     def __init__(
         self,
@@ -60,6 +63,7 @@ class MemoryServer(HttpServer):
         upstream: str = "",
         upstream_key: str = "",
         model: InProcessModel | None = None,
+        training: BackgroundSettings | None = None,
         gateway: GatewaySettings | None = None,
         mcp: bool = False,
         audit: str = "changes",
@@ -72,6 +76,7 @@ class MemoryServer(HttpServer):
         self.audit = AuditLog(audit_of(Path(path)), audit)
         self.token = self.tokens.passing(Access("start"), token)
         self.gateway: Gateway | None = None
+        self.training: BackgroundTraining | None = None
         self.mcp = mcp
         self.keyless = bool(upstream) and not upstream_key
         self._limits = limits or ServerLimits()
@@ -82,7 +87,7 @@ class MemoryServer(HttpServer):
         if model is not None:
             from keepworth.serving.model_upstream import ModelUpstream
 
-            there = ModelUpstream(model)
+            there = ModelUpstream(model, records=training is not None)
         elif upstream:
             from keepworth.serving.upstream import Upstream
 
@@ -90,10 +95,36 @@ class MemoryServer(HttpServer):
         make = partial(self._application, hosts=host == LOOPBACK, upstream=there, settings=gateway, mcp=mcp)
         self.memories = OpenMemories(path, {"scan": Scan(), **options})
         try:
+            if training is not None:
+                self.training = self._trains(training, there, Path(path))
             super().__init__(make, host=host, port=port, name="memory-server", patience=PATIENCE)
         except BaseException:
             self.memories.close()
             raise
+
+    def _trains(self, settings: BackgroundSettings, there: AnyUpstream | None, path: Path) -> BackgroundTraining:
+        from keepworth.serving.background import BackgroundTraining
+        from keepworth.serving.model_upstream import ModelUpstream
+
+        if not isinstance(there, ModelUpstream):
+            raise KeepworthError(
+                "Only a model of this process can be trained here.", "Give model, in place of upstream."
+            )
+        memory = self.memories.of(Access("training")).memory
+        trains = BackgroundTraining(
+            there.model, memory, path.with_name(f"{path.name}.adapters"), self.metrics, settings
+        )
+        there.chosen = trains.chosen
+        return trains
+
+    def start(self) -> Self:
+        if self.training is not None:
+            self.training.start()
+        return super().start()
+
+    def let_go(self) -> None:
+        if self.training is not None:
+            self.training.close()
 
     def _application(
         self,

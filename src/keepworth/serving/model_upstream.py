@@ -35,6 +35,8 @@ _KEPT = 1000
 _AT_ONCE = 64
 MODEL_HEADER = "x-keepworth-model"
 Body = Mapping[str, Any]
+Whose = tuple[str, str]
+"""Tenant and episode of a call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,18 @@ class DrawnReply:
     context: Tokens
     sample: Sample
     temperature: float
+    words: str
+
+    def record(self) -> dict[str, Any]:
+        sample = self.sample
+        return {
+            "context": list(self.context),
+            "ids": list(sample.ids),
+            "logprobs": list(sample.logprobs),
+            "temperature": self.temperature,
+            "finish": sample.finish.value,
+            "text": self.words,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,22 +73,36 @@ class _Answered:
 
 
 class ModelUpstream:
-    """model: taken over, see `ServedModel`. chosen: names the adapter that answers a call which names the model itself; "" for
-    none. It is asked once for each call."""
+    """model: taken over, see `ServedModel`. chosen: names the adapter that answers a call which names the model itself, by
+    tenant and episode; "" for none. It is asked once for each call. records: whether what is drawn is to be kept for training."""
 
-    def __init__(self, model: InProcessModel, chosen: Callable[[str], str] = lambda episode: "") -> None:
+    def __init__(
+        self,
+        model: InProcessModel,
+        chosen: Callable[[str, str], str] = lambda tenant, episode: "",
+        *,
+        records: bool = False,
+    ) -> None:
         self.model = model if isinstance(model, ServedModel) else ServedModel(model)
         self.url = f"in-process model {self.model.name}"
-        self.chosen = chosen
+        self.chosen, self.records = chosen, records
         self._workers = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="model")
         self._responses: OrderedDict[str, list[dict[str, str]]] = OrderedDict()
 
     async def send(
-        self, method: str, path: str, query: str, headers: Mapping[str, str], content: bytes, *, episode: str
+        self,
+        method: str,
+        path: str,
+        query: str,
+        headers: Mapping[str, str],
+        content: bytes,
+        *,
+        episode: str,
+        tenant: str = "",
     ) -> UpstreamAnswer:
         caller = WaitingCaller()
         work = asyncio.get_running_loop().run_in_executor(
-            self._workers, self._answered, method, path, episode, content, caller
+            self._workers, self._answered, method, path, (tenant, episode), content, caller
         )
         try:
             return await asyncio.shield(work)
@@ -86,14 +114,14 @@ class ModelUpstream:
         self.model.close()
         self._workers.shutdown(wait=False)
 
-    def _answered(self, method: str, path: str, episode: str, content: bytes, caller: WaitingCaller) -> UpstreamAnswer:
+    def _answered(self, method: str, path: str, whose: Whose, content: bytes, caller: WaitingCaller) -> UpstreamAnswer:
         try:
             if method == "GET" and path == "/v1/models":
                 return _whole(models(self.model, ServedCall({}, {}, caller), owner="keepworth"))
             route = _ROUTES.get(path) if method == "POST" else None
             if route is None:
                 raise NotServed(f"{self.url} has no route {method} {path}.", status=404)
-            return route(self, _object(content), episode, caller)
+            return route(self, _object(content), whose, caller)
         except KeepworthError as error:
             status = error.status if isinstance(error, NotServed) else 400
             shape = anthropic_error if path.startswith("/v1/messages") else openai_error
@@ -101,11 +129,11 @@ class ModelUpstream:
 
     # -- routes -------------------------------------------------------------------------------------------------------
 
-    def chat(self, body: dict[str, Any], episode: str, caller: WaitingCaller) -> UpstreamAnswer:
+    def chat(self, body: dict[str, Any], whose: Whose, caller: WaitingCaller) -> UpstreamAnswer:
         asked = {name: value for name, value in body.items() if name not in ("stream", "stream_options", "user")}
         if isinstance(asked.get("messages"), list):
             asked["messages"] = [_plain(message) for message in asked["messages"]]
-        said, drawn = self._said(asked, episode, caller)
+        said, drawn = self._said(asked, whose, caller)
         head = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": said.name}
         usage = _usage(said, "prompt_tokens", "completion_tokens")
         if not body.get("stream"):
@@ -121,14 +149,14 @@ class ModelUpstream:
             parts.append({**head, "choices": [], "usage": usage})
         return _stream([*parts, "[DONE]"], drawn)
 
-    def completions(self, body: dict[str, Any], episode: str, caller: WaitingCaller) -> UpstreamAnswer:
+    def completions(self, body: dict[str, Any], whose: Whose, caller: WaitingCaller) -> UpstreamAnswer:
         asked = {name: value for name, value in body.items() if name not in ("stream", "stream_options", "user")}
-        asked["model"] = self._name(asked, episode)
+        asked["model"] = self._name(asked, whose)
         whole = completions(self.model, ServedCall(asked, {}, caller))
         headers = {MODEL_HEADER: asked["model"]}
         return _stream([whole, "[DONE]"], headers=headers) if body.get("stream") else _whole(whole, headers=headers)
 
-    def responses(self, body: dict[str, Any], episode: str, caller: WaitingCaller) -> UpstreamAnswer:
+    def responses(self, body: dict[str, Any], whose: Whose, caller: WaitingCaller) -> UpstreamAnswer:
         before = name_in(body, "previous_response_id")
         if before and before not in self._responses:
             raise NotServed(
@@ -149,7 +177,7 @@ class ModelUpstream:
         }
         if body.get("tools"):
             raise NotServed("tools are not supported by the in-process model.", "Leave tools out.")
-        said, drawn = self._said(asked, episode, caller)
+        said, drawn = self._said(asked, whose, caller)
         id = f"resp_{uuid.uuid4().hex}"
         if body.get("store", True):
             self._responses[id] = [*history, {"role": "assistant", "content": said.words}]
@@ -157,7 +185,7 @@ class ModelUpstream:
                 self._responses.popitem(last=False)
         return _responded(body, id, said, drawn)
 
-    def messages(self, body: dict[str, Any], episode: str, caller: WaitingCaller) -> UpstreamAnswer:
+    def messages(self, body: dict[str, Any], whose: Whose, caller: WaitingCaller) -> UpstreamAnswer:
         if body.get("tools") or body.get("stop_sequences"):
             raise NotServed("tools and stop_sequences are not supported by the in-process model.", "Leave them out.")
         given = body.get("messages")
@@ -169,7 +197,7 @@ class ModelUpstream:
             **{name: body[name] for name in ("model", "max_tokens", "temperature") if body.get(name) is not None},
             "messages": [*told, *map(_plain, given)],
         }
-        said, drawn = self._said(asked, episode, caller)
+        said, drawn = self._said(asked, whose, caller)
         reason = "end_turn" if said.ended == "stop" else "max_tokens"
         part = {"type": "text", "text": said.words}
         usage = {"input_tokens": said.read, "output_tokens": said.written}
@@ -191,13 +219,13 @@ class ModelUpstream:
 
     # -- the model ----------------------------------------------------------------------------------------------------
 
-    def _name(self, body: Body, episode: str) -> str:
+    def _name(self, body: Body, whose: Whose) -> str:
         """Of what answers: a call that names the model itself is answered by the adapter that is chosen for it."""
         name = name_in(body, "model")
-        return (self.chosen(episode) or self.model.name) if name in ("", self.model.name) else name
+        return (self.chosen(*whose) or self.model.name) if name in ("", self.model.name) else name
 
-    def _said(self, body: dict[str, Any], episode: str, caller: WaitingCaller) -> tuple[_Answered, DrawnReply]:
-        name = self._name(body, episode)
+    def _said(self, body: dict[str, Any], whose: Whose, caller: WaitingCaller) -> tuple[_Answered, DrawnReply]:
+        name = self._name(body, whose)
         asked = {key: value for key, value in body.items() if value is not None}
         if asked.get("n", 1) != 1:
             raise NotServed("The in-process model behind a gateway gives one answer at a time: n must be 1.")
@@ -208,10 +236,10 @@ class ModelUpstream:
         ended = "stop" if sample.finish is FinishReason.STOP else "length"
         words = drawn.words[0]
         said = _Answered(words, ended, len(drawn.prompt), len(sample.ids), name)
-        return said, DrawnReply(name, drawn.prompt, sample, drawn.temperature)
+        return said, DrawnReply(name, drawn.prompt, sample, drawn.temperature, words)
 
 
-_ROUTES: Mapping[str, Callable[[ModelUpstream, dict[str, Any], str, WaitingCaller], UpstreamAnswer]] = {
+_ROUTES: Mapping[str, Callable[[ModelUpstream, dict[str, Any], Whose, WaitingCaller], UpstreamAnswer]] = {
     "/v1/chat/completions": ModelUpstream.chat,
     "/v1/completions": ModelUpstream.completions,
     "/v1/responses": ModelUpstream.responses,

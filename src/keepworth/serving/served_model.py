@@ -260,6 +260,11 @@ class ServedModel(InProcessModel):
         self.network.requires_grad_(False)
 
     def _detach(self, adapter: Adapter) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # each request says anew which adapter is active
+            self._delete(adapter)
+
+    def _delete(self, adapter: Adapter) -> None:
         attached = set(getattr(self.network, "peft_config", ()))
         if attached == {adapter.key}:
             self.network = self.network.unload()  # PEFT cannot switch adapters off where there are none

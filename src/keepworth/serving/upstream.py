@@ -66,10 +66,18 @@ class AnyUpstream(Protocol):
     url: str
 
     async def send(
-        self, method: str, path: str, query: str, headers: Mapping[str, str], content: bytes, *, episode: str
+        self,
+        method: str,
+        path: str,
+        query: str,
+        headers: Mapping[str, str],
+        content: bytes,
+        *,
+        episode: str,
+        tenant: str = "",
     ) -> UpstreamAnswer:
         """path: as the caller asked for it, with `/v1`. episode: which the call is part of, "" where it is to pass as it is;
-        otherwise the answer is to be read, and must not be compressed. Raises Unreachable."""
+        otherwise the answer is to be read, and must not be compressed. tenant: whose call it is. Raises Unreachable."""
         ...
 
     async def close(self) -> None: ...
@@ -92,7 +100,15 @@ class Upstream:
         self._session: aiohttp.ClientSession | None = None
 
     async def send(
-        self, method: str, path: str, query: str, headers: Mapping[str, str], content: bytes, *, episode: str
+        self,
+        method: str,
+        path: str,
+        query: str,
+        headers: Mapping[str, str],
+        content: bytes,
+        *,
+        episode: str,
+        tenant: str = "",
     ) -> UpstreamAnswer:
         """See `AnyUpstream`. The key goes where the caller's token stood: Anthropic's clients have a header of their own."""
         if self._session is None:  # it belongs to the loop that it is made in

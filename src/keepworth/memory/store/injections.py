@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from keepworth.memory.store.store import Store
 
 KEPT_SECONDS = 30 * 24 * 3600.0
-_BLOCK, _RECEIPT, _TURN = "block ", "receipt ", "turn "
+_BLOCK, _RECEIPT, _TURN, _CALL = "block ", "receipt ", "turn ", "call "
+CALLS = 10_000
+"""Of the in-process model, of which what it drew is kept; older ones go."""
 Json = Mapping[str, Any]
 
 
@@ -64,6 +66,38 @@ def keep_block(store: Store, digest: str, block: Json) -> None:
     store.database.write(work)
 
 
+def keep_call(store: Store, episode: str, model: str, call: Json | None) -> None:
+    """Note in the receipt which model answered, and what it drew, for training; None where that is not to be kept."""
+
+    def work(connection: apsw.Connection) -> None:
+        said = "UPDATE facts_of_file SET value = json_set(value, '$.model', ?) WHERE name = ?"
+        connection.execute(said, (model, _RECEIPT + episode))
+        if call is None:
+            return
+        body = json.dumps({**call, "model": model, "at": timestamp(store.clock())}, ensure_ascii=False)
+        connection.execute("INSERT OR REPLACE INTO facts_of_file VALUES(?, ?)", (_CALL + episode, body))
+        if episode.endswith("00"):  # on one of 256
+            older = "SELECT name FROM facts_of_file WHERE name GLOB 'call *' ORDER BY json_extract(value, '$.at') DESC"
+            connection.execute(f"DELETE FROM facts_of_file WHERE name IN ({older} LIMIT -1 OFFSET {CALLS})")
+
+    store.database.write(work)
+
+
+def call(connection: apsw.Connection, episode: str) -> Json | None:
+    """What the in-process model drew in an episode; None where that was not kept."""
+    row = first(connection, "SELECT value FROM facts_of_file WHERE name = ?", (_CALL + episode,))
+    return None if row is None else json.loads(row[0])
+
+
+def rewarded_calls(store: Store) -> dict[str, str]:
+    """Rewarded episodes of which it is kept what the in-process model drew, oldest first: when it was drawn, by id."""
+    said = "SELECT 1 FROM events AS e WHERE e.episode = substr(name, 6) AND e.episode <> '' AND e.kind = 'REWARD'"
+    query = f"SELECT name, json_extract(value, '$.at') AS at FROM facts_of_file WHERE name GLOB 'call *' AND EXISTS ({said})"
+    with store.database.reading() as connection:
+        found = select(connection, f"{query} ORDER BY at, name")
+        return {name.removeprefix(_CALL): at for name, at in found}
+
+
 def receipt(store: Store, episode: str) -> Json | None:
     """Of an episode; None where there is none, or none any more."""
     with store.database.reading() as connection:
@@ -104,4 +138,6 @@ def ending_turn(store: Store, episode: str) -> Iterator[Callable[[], None]]:
 
 def forget_blocks(connection: apsw.Connection) -> None:
     """They quote what is remembered: all go when something is erased. Conversations that go on lose what a provider cached."""
-    connection.execute(f"DELETE FROM facts_of_file WHERE name GLOB '{_BLOCK}*' OR name GLOB '{_TURN}*'")
+    connection.execute(
+        f"DELETE FROM facts_of_file WHERE name GLOB '{_BLOCK}*' OR name GLOB '{_TURN}*' OR name GLOB '{_CALL}*'"
+    )

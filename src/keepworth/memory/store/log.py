@@ -29,13 +29,15 @@ from keepworth.episodes.episode import (
     Operation,
     ParseStatus,
     RewardTerm,
+    Segment,
     Shown,
     StopReason,
 )
+from keepworth.episodes.model import FinishReason, VersionSpan
 from keepworth.memory.errors import MemoryProblem, UnknownEpisode
 from keepworth.memory.item import Scope, whose
 from keepworth.memory.operations import Credit
-from keepworth.memory.store import forking, undo
+from keepworth.memory.store import forking, injections, undo
 from keepworth.memory.store.database import first, scalar, select
 from keepworth.memory.store.learned_file import shorten
 from keepworth.memory.store.rows import PARAMETERS, REWARD, from_json, readable
@@ -813,7 +815,8 @@ def rewarded(store: Store, scope: Scope, target: str) -> Rewarded:
 
 
 def assembled(store: Store, scope: Scope, id: str) -> Episode:
-    """Rolled-back entries are part of it: they happened. Model calls are not in a memory, so there are no segments."""
+    """Rolled-back entries are part of it: they happened. Of model calls only those of the in-process model behind a gateway that
+    trains are in a memory: elsewhere there are no segments."""
     if not isinstance(id, str) or not id.isascii():
         raise UnknownEpisode(f"no episode {id!r:.80} in this memory: take the text that it gave as an id")
     with store.database.reading() as connection:
@@ -825,6 +828,7 @@ def assembled(store: Store, scope: Scope, id: str) -> Episode:
         decisions = of_episode(connection, id)
         entries = store.entries(IN_EPISODE, (id,))
         shown = _shown(store, scope, decisions)
+        segment = _segment(injections.call(connection, id))
     rewards, operations = [], []
     for entry in entries:
         decoded = entry.act()
@@ -842,8 +846,8 @@ def assembled(store: Store, scope: Scope, id: str) -> Episode:
         task=task,
         role="",
         question="",
-        segments=(),
-        answer="",
+        segments=() if segment is None else (segment,),
+        answer="" if segment is None else segment.text,
         expected=(),
         rewards=tuple(rewards),
         stop=StopReason.COMPLETED if ended and outcome in ("", "completed") else StopReason.ABORTED,
@@ -853,6 +857,24 @@ def assembled(store: Store, scope: Scope, id: str) -> Episode:
         decisions=tuple(decisions),
         operations=tuple(operations),
         errors=(outcome,) if outcome.startswith("stopped by") else (),
+    )
+
+
+def _segment(call: Mapping[str, Any] | None) -> Segment | None:
+    """prompt_id: the model or adapter that drew it."""
+    if call is None:
+        return None
+    ids = tuple(call["ids"])
+    return Segment(
+        role="gateway",
+        prompt_id=call["model"],
+        context=tuple(call["context"]),
+        ids=ids,
+        logprobs=tuple(call["logprobs"]),
+        temperature=call["temperature"],
+        finish=FinishReason(call["finish"]),
+        spans=(VersionSpan(0, 0, len(ids)),) if ids else (),
+        text=call["text"],
     )
 
 

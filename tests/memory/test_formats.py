@@ -61,7 +61,7 @@ def current(m: Memory) -> list[Item]:
     return m.get_all(limit=1000)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(m=filled(), name=st.sampled_from(["jsonl", "mem0", "letta"]))
 def test_what_is_true_now_comes_back_from_each_format(m: Memory, name: str) -> None:
     form, twin = FORMATS[name], memory()
@@ -83,7 +83,7 @@ def test_what_is_true_now_comes_back_from_each_format(m: Memory, name: str) -> N
     assert len(current(twin)) == len(expected)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(texts=st.lists(TEXTS, max_size=5), user=NAMES)
 def test_markdown_gives_the_texts_back(texts: list[str], user: str) -> None:
     def plain(text: str) -> str:

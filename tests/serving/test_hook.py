@@ -341,16 +341,27 @@ def test_without_a_server_the_file_itself_is_opened(
 # -- settings ---------------------------------------------------------------------------------------------------------
 
 
-def installed(*words: str, folder: Path) -> tuple[int, str, str]:
-    environment = {**os.environ, "PYTHONPATH": os.environ.get("PYTHONPATH", ""), "KEEPWORTH_TOKEN": SECRET}
-    command = [sys.executable, "-m", "keepworth", "hook", "--install", *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=environment)
-    return done.returncode, done.stdout, done.stderr
+Installed = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Installed:
+    """`keepworth hook --install` in a folder of its own: (exit code, what it printed, what it said)."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KEEPWORTH_TOKEN", SECRET)
+
+    def run(*words: str) -> tuple[int, str, str]:
+        code = hook.run(["--install", *words])
+        return code, *capsys.readouterr()
+
+    return run
 
 
 @pytest.mark.parametrize("host", list(hook.HOSTS))
-def test_the_settings_that_are_printed_run_this_program_at_known_events(host: str, tmp_path: Path) -> None:
-    code, printed, _ = installed(host, "--user", "ana b", folder=tmp_path)
+def test_the_settings_that_are_printed_run_this_program_at_known_events(
+    host: str, tmp_path: Path, installed: Installed
+) -> None:
+    code, printed, _ = installed(host, "--user", "ana b")
     assert code == 0
     assert SECRET not in printed
     settings = json.loads(printed)
@@ -362,7 +373,7 @@ def test_the_settings_that_are_printed_run_this_program_at_known_events(host: st
         assert handler["timeout"] == (10_000 if host == "gemini-cli" else 10)
         words = shlex.split(handler["command"])
         assert words[-3:] == ["--user", "ana b", name]
-        if name == "Stop":
+        if (host, name) == ("claude-code", "Stop"):
             done = subprocess.run(
                 handler["command"], shell=True, capture_output=True, check=False, input=b"{}", timeout=60
             )
@@ -370,13 +381,15 @@ def test_the_settings_that_are_printed_run_this_program_at_known_events(host: st
     assert list(tmp_path.glob(".c*")) == list(tmp_path.glob(".g*")) == [], "nothing is written without --write"
 
 
-def test_settings_are_merged_with_those_of_others_and_older_ones_of_ours_are_replaced(tmp_path: Path) -> None:
+def test_settings_are_merged_with_those_of_others_and_older_ones_of_ours_are_replaced(
+    tmp_path: Path, installed: Installed
+) -> None:
     file = tmp_path / ".claude" / "settings.json"
     file.parent.mkdir()
     other = {"matcher": "Bash", "hooks": [{"type": "command", "command": "./check.sh"}]}
     file.write_text(json.dumps({"model": "opus", "hooks": {"Stop": [other], "PreToolUse": [other]}}))
     for user in ("ana", "bob"):
-        code, said, _ = installed("claude-code", "--user", user, "--write", folder=tmp_path)
+        code, said, _ = installed("claude-code", "--user", user, "--write")
         assert code == 0
         assert ".claude/settings.json" in said
         assert "KEEPWORTH_TOKEN must be set" in said
@@ -386,13 +399,13 @@ def test_settings_are_merged_with_those_of_others_and_older_ones_of_ours_are_rep
     assert settings["hooks"]["Stop"][0] == other
     assert len(settings["hooks"]["Stop"]) == 2
     assert "--user bob Stop" in settings["hooks"]["Stop"][1]["hooks"][0]["command"]
-    assert "KEEPWORTH_TOKEN" not in installed("codex", "--memory", "a.mem", "--write", folder=tmp_path)[1]
+    assert "KEEPWORTH_TOKEN" not in installed("codex", "--memory", "a.mem", "--write")[1]
     file.write_text("{ not json")
-    code, _, said = installed("claude-code", "--write", folder=tmp_path)
+    code, _, said = installed("claude-code", "--write")
     assert code == 2
     assert "was not changed" in said
     assert file.read_text() == "{ not json"
-    assert installed("emacs", folder=tmp_path)[0] == 1
+    assert installed("emacs")[0] == 1
 
 
 # -- secrets ----------------------------------------------------------------------------------------------------------

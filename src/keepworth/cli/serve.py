@@ -110,6 +110,13 @@ def serve(
     durability: Annotated[
         str, typer.Option("--durability", help="With --memory: process, or power to survive a lost machine.")
     ] = "process",
+    signals: Annotated[
+        str,
+        typer.Option(
+            "--signals",
+            help="With a gateway: whether thanks, corrections, failing tools and the like are rewards: off, rules, or model.",
+        ),
+    ] = "off",
     writer: Annotated[
         str,
         typer.Option(
@@ -165,8 +172,6 @@ def serve(
             require("serve", "keepworth serve --memory --model")
             if precision not in ("bf16", "fp32"):
                 raise UnknownName("precision", precision, ("bf16", "fp32"))
-            from keepworth.serving.gateway import GatewaySettings
-
             require_free(port, host)
             say(f"Loading {inside} ...", error=True)
             training = None
@@ -178,16 +183,14 @@ def serve(
             gateway: dict[str, Any] = {
                 "training": training,
                 "model": _loaded(inside, precision),
-                "gateway": GatewaySettings(tokens=memory_tokens, turn_tokens=min(500, memory_tokens)),
+                "gateway": _gateway_settings(memory_tokens, signals),
             }
         elif upstream:
             require("gateway", "keepworth serve --upstream")
-            from keepworth.serving.gateway import GatewaySettings
-
             gateway = {
                 "upstream": upstream,
                 "upstream_key": upstream_key_in(upstream_key, upstream),
-                "gateway": GatewaySettings(tokens=memory_tokens, turn_tokens=min(500, memory_tokens)),
+                "gateway": _gateway_settings(memory_tokens, signals),
             }
         else:
             gateway = {}
@@ -256,6 +259,21 @@ def serve(
         except KeyboardInterrupt:
             say("\nStopped.")
             raise typer.Exit(130) from None
+
+
+def _gateway_settings(tokens: int, signals: str) -> Any:
+    from keepworth.episodes.errors import require_known
+    from keepworth.serving.gateway import GatewaySettings
+
+    require_known("--signals", signals, ("off", "rules", "model"))
+    judge = None
+    if signals == "model":
+        from keepworth.models.chat import from_environment, next_state_judge
+
+        judge = next_state_judge(from_environment(os.environ.get("OPENAI_MODEL", ""), "--signals model"))
+    return GatewaySettings(
+        tokens=tokens, turn_tokens=min(500, tokens), signals="off" if signals == "off" else "rules", judge=judge
+    )
 
 
 def _serve_memory(memory: Path, *, host: str, port: int, **options: Any) -> None:

@@ -13,6 +13,7 @@ from keepworth.episodes.text import as_text
 from keepworth.memory.errors import ClosedEpisode, InvalidFilter, InvalidReward, InvalidScope, InvalidText
 from keepworth.memory.item import Item, Scope, worded, worded_actions
 from keepworth.memory.operations import OperationOutcome, checked_reward
+from keepworth.memory.policy.signals import PREFIX, UseSignal, signal_of
 from keepworth.memory.search.search import Ask, Hits
 from keepworth.memory.store import log
 
@@ -100,17 +101,40 @@ class LiveEpisode:
         none was declared)."""
         if self._action is None:
             raise ClosedEpisode(f"episode {self.id!r} has no action yet.", "Call `act` first.")
+        value = self._scaled(self._vote(judge, self._action, text))
+        self.step_reward(value)
+        return value
+
+    def _vote(self, judge: Judge, action: str, text: str) -> float:
         if not callable(judge):
             raise InvalidReward(
                 f"the judge of episode {self.id!r} is {judge!r:.60}.", "Give a function of action and text."
             )
-        vote = judge(self._action, text)
+        vote = judge(action, text)
         if not isinstance(vote, Real) or not math.isfinite(vote):
             raise InvalidReward(f"the judge of episode {self.id!r} said {vote!r:.60}.", "Let it say -1, 0 or 1.")
+        return max(-1.0, min(1.0, float(vote)))
+
+    def _scaled(self, vote: float) -> float:
         low, high = self.reward_range or (0.0, 1.0)
-        value = low + (max(-1.0, min(1.0, float(vote))) + 1.0) / 2.0 * (high - low)
-        self.step_reward(value)
-        return value
+        return low + (vote + 1.0) / 2.0 * (high - low)
+
+    def came_next(self, text: str, *, role: str = "user", judge: Judge | None = None) -> UseSignal | None:
+        """Let what came after this episode reward it at once, where it says how good it was: what the user said next, or, with
+        role="tool", what a tool answered. By rules (`policy.signals`), or by `judge`, where there is one: (what was done, what
+        came next) -> -1, 0 or 1, scaled to the reward range (0 to 1 where none was declared).
+
+        It is the reward of "signal:" and the episode's person, and gives way to any other reward of this episode, also a later
+        one. Where the policy keeps what an episode taught, whose rewards are final, nothing is rewarded. Raises InvalidText,
+        InvalidReward."""
+        said = worded(text, "what came next")
+        if judge is None:
+            signal = signal_of(said, role=role, asked_before=self.task)
+        else:
+            signal = UseSignal("judged", self._vote(judge, self._action or "", said))
+        if signal is not None and signal.vote:
+            self._memory.reward(self.id, self._scaled(signal.vote), by=f"{PREFIX}:{self.by or 'nobody'}")
+        return signal
 
     def remember(self, text: str, **options: Any) -> Item:
         """As `Memory.add`, as part of this episode."""

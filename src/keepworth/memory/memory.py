@@ -64,12 +64,14 @@ from keepworth.memory.item import (
     plain_metadata,
     text_problem,
     timestamp,
+    whose,
     worded,
     worded_actions,
 )
 from keepworth.memory.operations import Assignment, Credit, Draft, OperationOutcome, checked_reward
 from keepworth.memory.overlay import Bank, Overlay
 from keepworth.memory.policy.rewrites import Arm, Consolidation, Rewrite, Rewriter, Rewrites, consolidate, logged
+from keepworth.memory.policy.signals import from_use
 from keepworth.memory.scan import HELD_FOR, Scan
 from keepworth.memory.search.index import Embedder
 from keepworth.memory.search.search import (
@@ -116,6 +118,7 @@ if TYPE_CHECKING:
     from keepworth.memory.policy.pool import Advice
     from keepworth.memory.policy.slots import Policy, Writer
     from keepworth.memory.policy.trial import Contrast, Trial
+    from keepworth.memory.store.transaction import Transaction
 
     PolicyLike = str | Policy | Callable[[], Policy] | Mapping[str, Callable[[], Policy]] | None
 
@@ -661,10 +664,24 @@ class Memory:
         about = log.rewarded(self.store, self.scope, target)
         person = about.person if by is None else identity(by, "by") if by != "" else ""
         if self.learning is not None and about.scope == self.learning.scope and self.learning.keeps():
+            if from_use(person):
+                return OperationOutcome(False, reason="rewards are final here, and a signal of use is none")
             return self.learning.finish(about, value, person, source)
         items = tuple((id, one.propensity) for one in about.shown for id in one.chosen)
         act = Credit(value, items, on_word_of(person) if person else source, about.decision)
-        outcome = self.store.perform(about.scope, [(act, Draft(scope=about.scope))], episode=about.episode)[0]
+        with self.store.database.reading() as connection:
+            earlier = [] if about.decision else log.rewards_of(connection, about.episode)
+        if from_use(person) and any(given == value or not from_use(whose(word)) for _, word, given in earlier):
+            return OperationOutcome(False, reason="it has a reward already")
+        guesses = tuple((seq, seq) for seq, word, _ in earlier if from_use(whose(word)))
+
+        def work(transaction: Transaction) -> OperationOutcome:
+            if guesses:  # what somebody says of an episode takes the place of what use seemed to say
+                undo.roll_back(transaction, guesses, now=self._clock(), reason="a reward of its own", scope=about.scope)
+                transaction.finish()
+            return transaction.perform(act, Draft(scope=about.scope), now=self._clock(), episode=about.episode)
+
+        outcome: OperationOutcome = self.store.change(about.scope, work)
         self._rewrites.settle()
         return outcome
 

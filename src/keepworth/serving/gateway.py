@@ -30,8 +30,8 @@ from starlette.responses import Response, StreamingResponse
 
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.text import as_line
-from keepworth.memory.episode import LiveEpisode
-from keepworth.memory.errors import InvalidScope, RefusedText
+from keepworth.memory.episode import Judge, LiveEpisode
+from keepworth.memory.errors import InvalidScope, RefusedText, UnknownEpisode
 from keepworth.memory.item import Provenance, now, worded
 from keepworth.memory.policy.claims import says_something
 from keepworth.memory.search.search import Hit, Hits
@@ -69,13 +69,16 @@ _PASSED = (
 @dataclass(frozen=True, slots=True)
 class GatewaySettings:
     """top_k: items recalled for a turn. tokens: of all blocks in one prompt; turn_tokens: of one block (see `tokens_of`). role:
-    of the message that holds a block. mode: what is done where the caller does not say: on, read (write nothing) or off."""
+    of the message that holds a block. mode: what is done where the caller does not say: on, read (write nothing) or off. signals:
+    "rules" lets what comes after a turn reward it, "off" does not; judge: decides in the place of the rules."""
 
     top_k: int = 8
     tokens: int = 1500
     turn_tokens: int = 500
     role: str = "system"
     mode: str = "on"
+    signals: str = "off"
+    judge: Judge | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +128,9 @@ class GatewayTurn:
     tenant: str = ""
     span: tracing.ServedSpan = field(default_factory=tracing.ServedSpan)
     counts: Mapping[str, int] = field(default_factory=dict)
+    after: str = ""
+    tools: str = ""
+    signals: bool = False
 
 
 def tokens_of(text: str) -> int:
@@ -233,7 +239,12 @@ class Gateway:
             # Where neither token nor header names a person, what persons said is nobody's to be told.
             narrower: dict[str, Any] = {} if scope.user else {"nobody": True}
             recalled = live.search(top_k=self.settings.top_k, fits=room, **narrower)
+            last = max((place for place in before if place < newest), default=-1)
+            turn.after = before[last].episode if last >= 0 else held.episode
             before[newest] = known = MemoryBlock(live.id, room.lines(recalled))
+        elif format.goes_on(pieces):
+            turn.tools = tool_words(pieces)
+        turn.signals = self.settings.signals == "rules" and turn.mode == "on" and "reward" in access.roles
         turn.episode = known.episode if known is not None else held.episode
         if not turn.episode:
             return GatewayTurn(turn.content, "off")
@@ -304,7 +315,10 @@ class Gateway:
             "bytes": len(turn.content),
         }
         begun = turn.open.episode(turn.episode)
-        words = {"text": query, "scope": list(begun.scope.parts()), "at": now()} if turn.mode == "on" else None
+        words = None
+        if turn.mode == "on":
+            after = {"after": turn.after, "signals": turn.signals} if turn.after else {}
+            words = {"text": query, "scope": list(begun.scope.parts()), "at": now(), **after}
         noted = {"episode": block.episode, "lines": dict(block.lines)}
         injections.begin_turn(turn.open.memory.store, digest, noted, turn.episode, receipt, words)
         turn.counts = {
@@ -413,7 +427,8 @@ class Gateway:
         assert turn.open is not None
         # A writer that asks a model waits for it, and shall keep nobody else waiting.
         writer = turn.open.memory._writer
-        lane = self._after if writer is None or getattr(writer, "by_rules", False) else self.workers
+        asks = not getattr(writer, "by_rules", writer is None) or (turn.signals and self.settings.judge is not None)
+        lane = self.workers if asks else self._after
         done = asyncio.get_running_loop().run_in_executor(
             lane, copy_context().run, self._recorded, turn, status, copy, kind, outcome
         )
@@ -439,6 +454,8 @@ class Gateway:
                 if turn.model:
                     self._note_model(turn)
             live.end(outcome)
+            if turn.signals and turn.tools:
+                self._signalled(live, turn.tools, "tool")
             if (words := injections.waiting_turn(turn.open.memory.store, turn.episode)) is not None:
                 with tracing.span("keepworth.write") as span:
                     span.note({"keepworth.episode": turn.episode})
@@ -503,10 +520,14 @@ class Gateway:
         memory, text = open.memory, str(words["text"])[:_LONGEST_NOTE]
         _, user, agent, session = words["scope"]
         options = {"user_id": user, "agent_id": agent, "session_id": session, "episode": episode}
+        before = _turn_before(open, words.get("after", ""))
+        if before is not None and words.get("signals"):
+            self._signalled(before, text, "user")
         with injections.ending_turn(memory.store, episode) as done:
             try:
                 if memory._writer is not None:
-                    message = {"role": "user", "content": text, "said_at": words.get("at", "")}
+                    asked = {"before": before.task} if before is not None else {}
+                    message = {"role": "user", "content": text, "said_at": words.get("at", ""), **asked}
                     done_with = memory.add([message], infer=True, source="gateway", **options)
                     if any(MARK_OF_UNREAD in item.metadata for item in done_with):
                         self.metrics.count("keepworth_memory_failures_total", at="extract")
@@ -515,6 +536,12 @@ class Gateway:
             except RefusedText:  # it will be the next time, too
                 self.metrics.count("keepworth_refused_texts_total")
             done()
+
+    def _signalled(self, live: LiveEpisode, text: str, role: str) -> None:
+        """What came next rewards the turn before, or the one whose tool answered."""
+        signal = live.came_next(text, role=role, judge=self.settings.judge)
+        if signal is not None:
+            self.metrics.count("keepworth_signals_total", signal=signal.name)
 
     def resume(self, open: OpenMemory) -> None:
         """Write what a killed process left to be written."""
@@ -526,6 +553,7 @@ class Gateway:
 
 
 HELP = {
+    "keepworth_signals_total": "Turns that what came next spoke for or against, by signal.",
     "keepworth_prompts_total": "Calls with memory, by history: new, extended (all that was sent before stands), unknown.",
     "keepworth_recalled_items_total": "Items that memory recalled.",
     "keepworth_injected_items_total": "Items that are in the bytes that went upstream.",
@@ -537,6 +565,41 @@ HELP = {
     "keepworth_refused_texts_total": "Turns whose words hold what this memory was told not to remember, and were not kept.",
     "keepworth_upstream_errors_total": "Answers of the upstream with a status from 400, and calls without an answer.",
 }
+
+
+def _turn_before(open: OpenMemory, episode: str) -> LiveEpisode | None:
+    try:
+        return open.episode(episode) if episode else None
+    except UnknownEpisode:  # it was erased meanwhile
+        return None
+
+
+def tool_words(pieces: Sequence[Any]) -> str:
+    """What the tools answered with which a call ends, whatever its format: the texts in its last pieces."""
+    found: list[str] = []
+    for piece in reversed(pieces):
+        results = [part for part in (piece, *_listed_parts(piece)) if _is_answer(part)]
+        if not results:
+            break
+        found += [text for part in results for text in _texts(part.get("output", part.get("content")))]
+    return "\n".join(reversed(found))
+
+
+def _listed_parts(piece: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    content = piece.get("content")
+    return [part for part in content if isinstance(part, Mapping)] if isinstance(content, list) else []
+
+
+def _is_answer(part: Mapping[str, Any]) -> bool:
+    kind = str(part.get("type", ""))
+    return part.get("role") in ("tool", "function") or kind == "tool_result" or kind.endswith("_output")
+
+
+def _texts(value: Any) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    parts = value if isinstance(value, list) else [value]
+    return [part["text"] for part in parts if isinstance(part, Mapping) and isinstance(part.get("text"), str)]
 
 
 def in_bytes(format: CallFormat, content: bytes, blocks: Iterable[MemoryBlock]) -> set[str]:

@@ -16,7 +16,16 @@ from keepworth.episodes.episode import Operation, OperationKind, StatedFact
 from keepworth.episodes.text import as_line
 from keepworth.memory.errors import InvalidAdvice
 from keepworth.memory.item import Item, ItemKind, timestamp
-from keepworth.memory.policy.claims import Claim, asked_for, claims, parsed_claim, stems, taken_over, told_anew
+from keepworth.memory.policy.claims import (
+    Claim,
+    asked_for,
+    claims,
+    corrected,
+    parsed_claim,
+    stems,
+    taken_over,
+    told_anew,
+)
 from keepworth.memory.policy.hashed_words import WORD
 from keepworth.memory.policy.pool import Advice, Pool
 from keepworth.memory.policy.slots import Finished, Use
@@ -111,6 +120,19 @@ class Facts:
             rows = [row for row in gone_of.get(place, ()) if 0 <= row < len(beside[place])]
             yield _taking_over(fact, [item for row in rows if _is_open(item := beside[place][row], bank)])
 
+    @property
+    def by_rules(self) -> bool:
+        """Whether nothing is asked that takes its time."""
+        return self.extract is None and self.outdated is None
+
+    def _claims(self, text: str, message: Mapping[str, Any], speaker: str, said_at: str) -> list[Claim]:
+        at = timestamp(message.get("said_at")) or said_at
+        if speaker == "assistant":
+            return claims(text, at, speaker=speaker)
+        before = message.get("before")
+        anew = corrected(text, before) if isinstance(before, str) else ""
+        return [replace(claim, news=True) for claim in claims(anew, at)] if anew else claims(text, at)
+
     def _found(self, finished: Finished) -> list[StatedFact]:
         # What nobody put into words holds no facts: a model need not be asked.
         transcript = finished.transcript
@@ -120,11 +142,7 @@ class Facts:
                 for turn, message in enumerate(finished.messages or transcript)
                 if (speaker := str(message.get("role", "user"))) not in ("system", "tool", "developer", "function")
                 and isinstance(text := message.get("content"), str)
-                for claim in claims(
-                    text,
-                    timestamp(message.get("said_at")) or finished.said_at,
-                    speaker=speaker if speaker == "assistant" else "user",
-                )
+                for claim in self._claims(text, message, speaker, finished.said_at)
             ]
         told = [{"said_at": finished.said_at, **message} for message in transcript]
         found: object = self.extract(told) if told else ()

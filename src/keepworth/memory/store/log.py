@@ -679,6 +679,20 @@ def has_reward(connection: apsw.Connection, episode: str) -> bool:
     return any(seq not in gone for seq in rewards)
 
 
+def rewards_of(connection: apsw.Connection, episode: str) -> list[tuple[int, str, float]]:
+    """(number, source, value) of the rewards for the whole of an episode that count."""
+    query = "SELECT seq, source, payload FROM events WHERE episode = ? AND episode <> '' AND kind = 'REWARD'"
+    listed = [
+        (seq, source, from_json(payload or "{}")) for seq, source, payload in select(connection, query, (episode,))
+    ]
+    gone = cancelled(connection) if listed else NOTHING
+    return [
+        (seq, source, body.get("value", 0.0))
+        for seq, source, body in listed
+        if not body.get("decision") and seq not in gone
+    ]
+
+
 def rewarders(connection: apsw.Connection, scope: Scope) -> list[str]:
     """Who rewarded something inside `scope`, by name."""
     homes = _inside(connection, scope)

@@ -123,6 +123,53 @@ def latency(result: dict[str, Any]) -> str:
     )
 
 
+def signals(result: dict[str, Any]) -> str:
+    rows = [
+        (
+            side,
+            "right of those seen",
+            share(result[side]["right of those seen"]),
+            result[side]["right of those seen"]["n"],
+        )
+        for side in ("dev wordings", "held-out wordings")
+    ]
+    rows += [
+        (
+            side,
+            "seen of those there",
+            share(result[side]["seen of those there"]),
+            result[side]["seen of those there"]["n"],
+        )
+        for side in ("dev wordings", "held-out wordings")
+    ]
+    real = result["longmemeval"]
+    for name in ("thanked", "corrected", "asked again"):
+        seen, right = real[name]["seen"], real[name]["right by hand"]
+        rows.append(("LongMemEval, users' turns", f"`{name}` seen", fine(seen), seen["n"]))
+        rows.append(("LongMemEval, a sample of those", f"`{name}` right, by hand", share(right), right["n"]))
+    first = result["prefeval"]["seen"]
+    rows.append(("PrefEval, first messages", "seen, where none is", fine(first), first["n"]))
+    return markdown(("of", "share", "", "cases"), rows, left=2)
+
+
+def fine(row: dict[str, Any]) -> str:
+    return f"{100 * row['mean']:.1f} % ({100 * row['low']:.1f} to {100 * row['high']:.1f})"
+
+
+def closed_loop(result: dict[str, Any]) -> str:
+    names = {
+        "none": "no memory",
+        "off": "memory, no rewards",
+        "on": "memory, rewards",
+        "bolder": "rewards, bolder policy",
+        "shuffled": "bolder policy, rewards of other episodes",
+        "oracle": "oracle",
+    }
+    scores = ("success", "advice", "advice, second half", "favourites")
+    rows = [(names[arm], *(share(row[score]) for score in scores)) for arm, row in result["arms"].items()]
+    return markdown(("", *scores), rows)
+
+
 def main() -> None:
     takes_nothing(__doc__)
     for name, table in (("kills", kills), ("scan", scan), ("latency", latency)):
@@ -132,6 +179,8 @@ def main() -> None:
     filled(PAGE, "facts", facts(result))
     filled(PAGE, "facts-longmemeval", updates(result))
     filled(QUICKSTARTS, "quickstarts", quickstarts(json.loads((HERE / "quickstarts.json").read_text())))
+    filled(PAGE, "signals", signals(json.loads((HERE / "signals.json").read_text())))
+    filled(PAGE, "closed-loop", closed_loop(json.loads((HERE / "closed_loop.json").read_text())))
 
 
 if __name__ == "__main__":

@@ -107,6 +107,9 @@ def serve(
     audit: Annotated[
         str, typer.Option("--audit", help="With --memory: who did what is noted of changes, of all, or off.")
     ] = "changes",
+    memory_items: Annotated[
+        int, typer.Option("--memory-items", min=1, max=100, help="With a gateway: recalled for one turn, at most.")
+    ] = 8,
     durability: Annotated[
         str, typer.Option("--durability", help="With --memory: process, or power to survive a lost machine.")
     ] = "process",
@@ -183,14 +186,14 @@ def serve(
             gateway: dict[str, Any] = {
                 "training": training,
                 "model": _loaded(inside, precision),
-                "gateway": _gateway_settings(memory_tokens, signals),
+                "gateway": _gateway_settings(memory_items, memory_tokens, signals),
             }
         elif upstream:
             require("gateway", "keepworth serve --upstream")
             gateway = {
                 "upstream": upstream,
                 "upstream_key": upstream_key_in(upstream_key, upstream),
-                "gateway": _gateway_settings(memory_tokens, signals),
+                "gateway": _gateway_settings(memory_items, memory_tokens, signals),
             }
         else:
             gateway = {}
@@ -261,7 +264,7 @@ def serve(
             raise typer.Exit(130) from None
 
 
-def _gateway_settings(tokens: int, signals: str) -> Any:
+def _gateway_settings(items: int, tokens: int, signals: str) -> Any:
     from keepworth.episodes.errors import require_known
     from keepworth.serving.gateway import GatewaySettings
 
@@ -272,7 +275,11 @@ def _gateway_settings(tokens: int, signals: str) -> Any:
 
         judge = next_state_judge(from_environment(os.environ.get("OPENAI_MODEL", ""), "--signals model"))
     return GatewaySettings(
-        tokens=tokens, turn_tokens=min(500, tokens), signals="off" if signals == "off" else "rules", judge=judge
+        top_k=items,
+        tokens=tokens,
+        turn_tokens=min(500, tokens),
+        signals="off" if signals == "off" else "rules",
+        judge=judge,
     )
 
 

@@ -120,11 +120,6 @@ class Facts:
             rows = [row for row in gone_of.get(place, ()) if 0 <= row < len(beside[place])]
             yield _taking_over(fact, [item for row in rows if _is_open(item := beside[place][row], bank)])
 
-    @property
-    def by_rules(self) -> bool:
-        """Whether nothing is asked that takes its time."""
-        return self.extract is None and self.outdated is None
-
     def _claims(self, text: str, message: Mapping[str, Any], speaker: str, said_at: str) -> list[Claim]:
         at = timestamp(message.get("said_at")) or said_at
         if speaker == "assistant":

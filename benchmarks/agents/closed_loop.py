@@ -1,0 +1,290 @@
+"""A closed loop through the unmodified OpenAI SDK: a scripted user asks, corrects and rewards, over `keepworth serve`.
+
+    python -m benchmarks.agents.closed_loop --seeds 5 --json benchmarks/agents/closed_loop.json
+
+The user has two sorts of topics. Of some, memory holds two pieces of advice from before, of which one works for this user: only
+rewards can tell which. Of others the user has a favourite, says so when the answer is wrong, and changes it half way through.
+`keepworth serve --memory --upstream` stands between the SDK and an upstream that answers from the bytes that it is sent and from
+nothing else: it takes the first line of memory that names the topic, and where there is none it guesses.
+
+Arms: no memory; oracle (the right line is in the system prompt); memory without rewards ("off"), with rewards ("on"), and with
+the rewards of other episodes ("shuffled").
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import random
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from keepworth.evaluation.engine import machine
+from keepworth.evaluation.statistics import estimate, paired_difference
+
+ARMS = ("none", "off", "on", "bolder", "shuffled", "oracle")
+BOLDER = {"withhold": 0.1, "sure": 10.0, "least": 4.0, "budget": 1.0}
+"""Settings of the policy that try out more, and believe sooner; of the arms "bolder" and "shuffled"."""
+MARK = "Memory of earlier conversations"
+TOKEN = "kw_closed_loop_of_the_benchmark"
+ADVISED = {
+    "deploy script": ("canary", "rolling"),
+    "export format": ("parquet", "avro"),
+    "meeting room": ("Alto", "Brisa"),
+}
+LIKED = {"tea": ("jasmine", "mint", "assam", "oolong"), "pizza": ("margherita", "funghi", "marinara", "diavola")}
+
+
+@dataclass(slots=True)
+class Reader:
+    """An upstream that answers from the bytes of a request. requests: SHA-256 of each."""
+
+    requests: set[str] = field(default_factory=set)
+
+    def answer(self, raw: bytes) -> str:
+        self.requests.add(hashlib.sha256(raw).hexdigest())
+        messages = json.loads(raw)["messages"]
+        asked = str(messages[-1]["content"])
+        topic = next((name for name in (*ADVISED, *LIKED) if name in asked), "")
+        lines = [
+            line
+            for message in messages
+            if MARK in str(message["content"]) or message["role"] == "system"
+            for line in str(message["content"]).splitlines()
+        ]
+        for line in lines if topic else ():
+            found = re.search(rf"\b{topic}\b.*?\b(?:take|is now|is)\s+(\w+)", line)
+            if found is not None:
+                return f"Take {found[1]}."
+        options = {**ADVISED, **LIKED}.get(topic, ("nothing",))
+        return f"Take {options[int(hashlib.sha256(raw).hexdigest(), 16) % len(options)]}."
+
+
+@contextmanager
+def upstream(reader: Reader) -> Iterator[str]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            raw = self.rfile.read(int(self.headers["Content-Length"]))
+            message = {"role": "assistant", "content": reader.answer(raw)}
+            choice = {"index": 0, "message": message, "finish_reason": "stop", "logprobs": None}
+            body = {"id": "c", "object": "chat.completion", "created": 1, "model": "reader", "choices": [choice]}
+            sent = json.dumps(body).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(sent)))
+            self.end_headers()
+            self.wfile.write(sent)
+
+        def log_message(self, *_: Any) -> None:
+            """Says nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}/v1"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@contextmanager
+def gateway(url: str, file: Path) -> Iterator[str]:
+    """`keepworth serve` in a process of its own; its address."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [
+        *(sys.executable, "-m", "keepworth", "serve", "--memory", str(file), "--port", str(port), "--upstream", url),
+        *("--encoder", "hashing", "--memory-items", "1"),
+    ]
+    environment = {**os.environ, "KEEPWORTH_API_KEY": TOKEN, "OPENAI_API_KEY": "none"}
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    try:
+        for _ in range(1200):
+            with socket.socket() as tried:
+                if tried.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            if process.poll() is not None:
+                raise SystemExit(process.stderr.read().decode() if process.stderr else "it ended")
+            time.sleep(0.05)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait(timeout=30)
+
+
+@contextmanager
+def bolder(url: str, file: Path) -> Iterator[str]:
+    """The same server in this process, with settings of the policy that the command does not take."""
+    from keepworth.memory.policy.effect import effect
+    from keepworth.serving.gateway import GatewaySettings
+    from keepworth.serving.memory_server import MemoryServer
+
+    options: dict[str, Any] = {"encoder": "hashing", "gateway": GatewaySettings(top_k=1)}
+    with MemoryServer(file, upstream=url, token=TOKEN, policy=lambda: effect(**BOLDER), **options) as server:
+        yield server.url
+
+
+@dataclass(slots=True)
+class Loop:
+    """One user and one stream of tasks, against the gateway at `url`."""
+
+    url: str
+    arm: str
+    seed: int
+    episodes: int
+    reader: Reader
+    token: str = TOKEN
+    user: str = "ana"
+
+    def played(self) -> dict[str, Any]:
+        from openai import OpenAI
+
+        from keepworth import Client
+
+        draw = random.Random(f"closed loop {self.seed}")
+        works = {topic: draw.choice(options) for topic, options in ADVISED.items()}
+        likes = {topic: draw.sample(options, 2) for topic, options in LIKED.items()}
+        tasks = [draw.choice([*ADVISED, *LIKED]) for _ in range(self.episodes)]
+        others = random.Random(f"shuffled {self.seed}")
+        off = {"X-Keepworth-Memory": "off"} if self.arm in ("none", "oracle") else {}
+        success: list[float] = []
+        chosen = withheld = shown = 0
+        headers = {"X-Keepworth-User": self.user, **off}
+        with (
+            OpenAI(base_url=f"{self.url}/v1", api_key=self.token, default_headers=headers, max_retries=5) as model,
+            Client(self.url, self.token) as memory,
+        ):
+            order = [(topic, option) for topic, options in ADVISED.items() for option in options]
+            draw.shuffle(order)
+            for topic, option in order:
+                memory.add(f"{topic}: take {option}", user_id=self.user)
+            for number, topic in enumerate(tasks):
+                truth = works.get(topic) or likes[topic][number >= self.episodes // 2]
+                known = f" The {topic} is {truth}." if self.arm == "oracle" else ""
+                opening = {"role": "system", "content": f"This is task {number}.{known}"}
+                asked = {"role": "user", "content": f"Which {topic}, please?"}
+                begun = [opening, asked]
+                raw = model.chat.completions.with_raw_response.create(model="reader", messages=begun)
+                said = raw.parse().choices[0].message.content
+                right = truth in said
+                success.append(float(right))
+                if off:
+                    continue
+                episode = raw.headers["X-Keepworth-Episode"]
+                receipt = memory.receipt(episode)
+                withheld += bool(receipt["recalled"]) and not receipt["new"]
+                if receipt["new"]:
+                    chosen += 1
+                    there = not receipt["missing"] and set(receipt["new"]) <= set(receipt["injected"])
+                    shown += there and receipt["sha256"] in self.reader.requests
+                if self.arm in ("on", "bolder"):
+                    memory.reward(episode, float(right))
+                elif self.arm == "shuffled":
+                    memory.reward(episode, others.choice(success))
+                if not right and topic in LIKED:
+                    told = {"role": "user", "content": f"No. My favourite {topic} is {truth}, please remember."}
+                    model.chat.completions.create(
+                        model="reader", messages=[*begun, {"role": "assistant", "content": said}, told]
+                    )
+                    self._noted(memory, f"favourite {topic} is {truth}")
+        advised = [value for value, topic in zip(success, tasks, strict=True) if topic in ADVISED]
+        liked = [value for value, topic in zip(success, tasks, strict=True) if topic in LIKED]
+        half = self.episodes // 2
+        latest = [value for value, topic in zip(success[half:], tasks[half:], strict=True) if topic in ADVISED]
+        return {
+            "success": sum(success) / len(success),
+            "second half": sum(success[half:]) / len(success[half:]),
+            "advice": sum(advised) / max(1, len(advised)),
+            "advice, second half": sum(latest) / max(1, len(latest)),
+            "favourites": sum(liked) / max(1, len(liked)),
+            "chosen": chosen,
+            "withheld": withheld,
+            "shown": shown,
+        }
+
+    def _noted(self, memory: Any, text: str) -> None:
+        """A person takes longer to go on than memory to write; a script waits."""
+        for _ in range(400):
+            if any(text in item.text for item in memory.get_all(user_id=self.user, limit=1000)):
+                return
+            time.sleep(0.01)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--episodes", type=int, default=400)
+    parser.add_argument("--arms", nargs="+", choices=ARMS, default=ARMS)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args(argv)
+    from importlib.metadata import version
+
+    rows: dict[str, list[dict[str, Any]]] = {arm: [] for arm in options.arms}
+    for seed in range(options.seeds):
+        for arm in options.arms:
+            reader = Reader()
+            with (
+                tempfile.TemporaryDirectory() as folder,
+                upstream(reader) as url,
+                (bolder if arm in ("bolder", "shuffled") else gateway)(url, Path(folder) / "agent.mem") as address,
+            ):
+                rows[arm].append(Loop(address, arm, seed, options.episodes, reader).played())
+            print(seed, arm, rows[arm][-1], flush=True)
+    result: dict[str, Any] = {
+        "machine": machine(),
+        "openai": version("openai"),
+        "seeds": options.seeds,
+        "episodes": options.episodes,
+        "bolder": BOLDER,
+        "rows": rows,
+        "arms": {
+            arm: {
+                name: asdict(estimate([row[name] for row in runs]))
+                for name in ("success", "second half", "advice", "advice, second half", "favourites")
+            }
+            for arm, runs in rows.items()
+        },
+        "shown of chosen": [
+            sum(row["shown"] for runs in rows.values() for row in runs),
+            sum(row["chosen"] for runs in rows.values() for row in runs),
+        ],
+        "differences": {
+            f"{better} less {other}": asdict(
+                paired_difference(
+                    f"{better} less {other}",
+                    [a["success"] - b["success"] for a, b in zip(rows[better], rows[other], strict=True)],
+                )
+            )
+            for better, other in (
+                ("off", "none"),
+                ("on", "off"),
+                ("bolder", "off"),
+                ("bolder", "shuffled"),
+                ("oracle", "bolder"),
+            )
+            if {better, other} <= set(options.arms)
+        },
+    }
+    if options.json:
+        options.json.write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

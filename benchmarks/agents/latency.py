@@ -7,10 +7,10 @@
 recalls, begins an episode and is noted; one in four is a statement, and kept. The upstream answers at once, vectors are of
 hashed words: neither a model nor an encoder is measured. The server, the upstream and the client are processes of their own.
 
-Open loop: 100 calls a second over 50 connections, each at its time whether or not those before are answered; times run from
-when a call was to be sent. Saturated: `wrk` with 50 connections, a compiled client. Beside it, in the same rounds: the upstream
-alone, a proxy of the same parts without memory, and the gateway with memory off. Rounds alternate; of each figure the median over
-rounds is given, and all of them are in the JSON. CPU is what the server's process used, in user and kernel mode.
+Open loop: 100 calls a second, and 20, over 50 connections, each at its time whether or not those before are answered; times run
+from when a call was to be sent. Saturated: `wrk` with 50 connections, a compiled client. Beside it, in the same rounds: the
+upstream alone, a proxy of the same parts without memory, and the gateway with memory off. Rounds alternate; of each figure the
+median over rounds is given, and all of them are in the JSON. CPU is what the server's process used, in user and kernel mode.
 """
 
 from __future__ import annotations
@@ -53,7 +53,11 @@ ARMS = (
     "memory on, no person",
     "search over REST, whole store",
 )
-OPEN_ONLY = ("upstream alone", "memory on, no person", "search over REST, whole store")
+FAST = ("upstream alone", "bare proxy", "memory off", "memory on")
+"""What is asked at the full rate."""
+SLOW = ("memory off", "memory on", "memory on, no person", "search over REST, whole store")
+"""What is asked at the low rate, at which nothing queues where the full one is more than the machine has room for."""
+SATURATED = ("bare proxy", "memory off", "memory on")
 
 
 class Standing:
@@ -139,20 +143,26 @@ def settled(process: Started, patience: float = 120.0) -> None:
             return
 
 
-def measured(file: Path, *, rounds: int, seconds: float, rate: float) -> dict[str, Any]:
+def measured(file: Path, *, rounds: int, seconds: float, rate: float, low: float) -> dict[str, Any]:
     """Figures of each arm, by round."""
-    by_arm: dict[str, dict[str, list[dict[str, Any]]]] = {arm: {"open": [], "saturated": []} for arm in ARMS}
+    kinds = ("open", "open at a low rate", "saturated")
+    by_arm: dict[str, dict[str, list[dict[str, Any]]]] = {arm: {kind: [] for kind in kinds} for arm in ARMS}
     loads = []
+
+    def note(arm: str, kind: str, row: dict[str, Any]) -> None:
+        by_arm[arm][kind].append(row)
+        print(arm, kind, row, flush=True)
+        settled(own.process(arm))
+
     with standing(file) as own:
         for _ in range(rounds):
             loads.append(round(os.getloadavg()[0], 1))
-            for arm in ARMS:
-                by_arm[arm]["open"].append(open_round(own, arm, rate=rate, seconds=seconds))
-                print(arm, by_arm[arm]["open"][-1], flush=True)
-            for arm in ARMS:
-                if arm not in OPEN_ONLY:
-                    by_arm[arm]["saturated"].append(saturated_round(own, arm, seconds=seconds / 2))
-                    print(arm, by_arm[arm]["saturated"][-1], flush=True)
+            for arm in SLOW:
+                note(arm, "open at a low rate", open_round(own, arm, rate=low, seconds=seconds))
+            for arm in FAST:
+                note(arm, "open", open_round(own, arm, rate=rate, seconds=seconds))
+            for arm in SATURATED:
+                note(arm, "saturated", saturated_round(own, arm, seconds=seconds / 2))
         tokens = memory_tokens(own.server)
     return {
         "arms": {arm: {kind: summed(found) for kind, found in kinds.items() if found} for arm, kinds in by_arm.items()},
@@ -209,14 +219,9 @@ def flat(file: Path, requests: int, *, part: float = 20.0) -> dict[str, Any]:
 
 
 def table(result: dict[str, Any]) -> str:
-    lines = []
-    for arm, kinds in result["arms"].items():
-        opened, full = kinds["open"], kinds.get("saturated")
-        lines.append(
-            f"{arm:32} open p50 {opened['p50_ms']:7.2f}  p95 {opened['p95_ms']:7.2f} ms  CPU {opened['cpu_ms']:5.2f} ms"
-            + (f"   saturated {full['per_second']:7.1f}/s  CPU {full['cpu_ms']:5.2f} ms" if full else "")
-        )
-    return "\n".join(lines)
+    return "\n".join(
+        f"{arm:30} {kind:20} {row}" for arm, kinds in result["arms"].items() for kind, row in kinds.items()
+    )
 
 
 def main() -> None:
@@ -227,6 +232,7 @@ def main() -> None:
         "--seconds", type=float, default=20.0, help="of one open loop; a saturated one takes half of it"
     )
     parser.add_argument("--rate", type=float, default=100.0)
+    parser.add_argument("--low", type=float, default=20.0, help="the low rate")
     parser.add_argument("--flat", type=int, default=0, help="so many calls, and what is resident meanwhile, instead")
     parser.add_argument("--filled", type=Path, help="a copy of this memory is used; it is made if it is not there")
     parser.add_argument("--json", type=Path)
@@ -243,12 +249,13 @@ def main() -> None:
         if options.flat:
             result = flat(file, options.flat)
         else:
-            result = measured(file, rounds=options.rounds, seconds=options.seconds, rate=options.rate)
+            result = measured(file, rounds=options.rounds, seconds=options.seconds, rate=options.rate, low=options.low)
             print(table(result))
     result = {
         "items": options.items,
         "people": USERS,
         "rate": options.rate,
+        "low_rate": options.low,
         "connections": 50,
         "seed": 0,
         **result,

@@ -105,16 +105,22 @@ def scan(result: dict[str, Any]) -> str:
 
 
 def latency(result: dict[str, Any]) -> str:
-    rows = []
-    for arm, kinds in result["arms"].items():
-        opened, full = kinds["open"], kinds.get("saturated")
-        cells = [f"{opened[name]:.1f}" for name in ("p50_ms", "p95_ms", "cpu_ms")]
-        rows.append((arm, *cells, *((f"{full['per_second']:,.0f}", f"{full['cpu_ms']:.2f}") if full else ("", ""))))
-    head = ("", "p50 ms", "p95 ms", "CPU ms a call", "calls a second, saturated", "CPU ms a call, saturated")
+    rates = {"open at a low rate": f"{result['low_rate']:.0f} a second", "open": f"{result['rate']:.0f} a second"}
+    rows = [
+        (
+            arm,
+            rates.get(kind, "as many as it takes"),
+            f"{row['per_second']:,.0f}" if "per_second" in row else "",
+            *(f"{row[name]:,.1f}" for name in ("p50_ms", "p95_ms", "cpu_ms")),
+        )
+        for arm, kinds in result["arms"].items()
+        for kind, row in kinds.items()
+    ]
+    head = ("", "asked", "answered a second", "p50 ms", "p95 ms", "CPU ms a call")
     about, loads = result["machine"], result["load_average"]
     return (
         f"{markdown(head, rows)}\n\nTimes of whole calls against an upstream that answers at once, over "
-        f"{result['connections']} connections, at {result['rate']:.0f} calls a second, from when each was to be sent. "
+        f"{result['connections']} connections, from when each was to be sent. "
         f"{result['people']} people have {result['items'] // result['people']:,} items each. Each call is a new conversation: it "
         f"recalls, begins an episode and is noted; one in four is a statement. Medians of {len(loads)} rounds. {about['cores']} "
         f"cores ({about['processor']}), shared with others: load {min(loads):.1f} to {max(loads):.1f} when a round began. "

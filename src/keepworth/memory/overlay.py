@@ -239,9 +239,9 @@ class Overlay:
 
     def fetch(self, ids: Sequence[str]) -> dict[str, Item | None]:
         """Several at once."""
-        if self.base is not None:
-            self.base.fetch(ids)
-        return {id: self.get(id) for id in ids}
+        under = self.base.fetch(ids) if self.base is not None else {}
+        above = {id: item for layer in self.layers for id in ids if (item := layer.items.get(id)) is not None}
+        return {id: above.get(id) or under.get(id) for id in ids}
 
     def doubtful(self, ids: Sequence[str]) -> Sequence[str]:
         """All: what lies here is at hand, and what lies under it is read together."""

@@ -602,10 +602,16 @@ class Store:
         return corpus
 
     def words_in(
-        self, connection: apsw.Connection, corpus: CorpusState, inside: frozenset[int], *, at_once: bool = False
+        self,
+        connection: apsw.Connection,
+        corpus: CorpusState,
+        inside: frozenset[int],
+        *,
+        at_once: bool = False,
+        exact: bool = False,
     ) -> ScopeWords | None:
-        """The words of these scopes, as of what this connection sees or of somewhat later; None where they are not held.
-        at_once: hold them at the first question, where the index of the file cannot tell them from others."""
+        """The words of these scopes, as of what this connection sees or of somewhat later (exact: not later); None where they
+        are not held. at_once: hold them at the first question, where the index of the file cannot tell them from others."""
         held, ids = self._scope_words, tuple(sorted(inside))
         if not held.asked_before(ids) and not at_once:
             return None
@@ -619,7 +625,7 @@ class Store:
                 self._follow_words(connection, corpus.seq, name)
             if (corpus.seq, name) != (held.head, held.name):
                 # It is ahead of what this connection sees, which may not read the whole of a scope for it.
-                return None if held.missing(ids) else held
+                return None if exact or held.missing(ids) else held
             for id in held.missing(ids):
                 size = scalar(connection, "SELECT count FROM scopes WHERE id = ?", (id,))
                 if size is None or size > LARGEST:
@@ -1114,10 +1120,12 @@ class ScopeView:
                 return []
             corpus, inside = store.corpus(connection), store._scope_ids(connection, self.scope, self.nobody)
             known = statistics or store.word_counts.of(connection, corpus, terms)
-            if statistics is None and inside is not None:
-                held = store.words_in(connection, corpus, inside, at_once=self.nobody)
+            if inside is not None and (statistics is None or not hidden):
+                # What a bank stands on is asked for as it was at one moment, so nothing newer will do.
+                exact = statistics is not None
+                held = store.words_in(connection, corpus, inside, at_once=self.nobody, exact=exact)
                 best_ = None if held is None else held.scores(sorted(inside), terms, known, count + len(hidden))
-                if best_ is not None:
+                if best_ is not None and not (exact and held is not None and held.head != corpus.seq):
                     return [(f"m{n}", score) for n, score in best_ if f"m{n}" not in hidden][:count]
             share = store.sums(self.scope)[1] / max(1, known.documents) if tokens else 1.0
             listed = proposed(connection, known, tokens, share, max(2 * count, LEAST), corpus.seq)

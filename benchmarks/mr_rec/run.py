@@ -170,7 +170,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path)
     parser.add_argument("--read", type=int, default=60)
-    parser.add_argument("--output", type=Path, default=OUT)
+    parser.add_argument("--output", type=Path, help="default: with --data mr_rec.json in this folder, else the table of the docs")
     options = parser.parse_args()
     with TemporaryDirectory() as made:
         record = measured(options.data or write(Path(made)), options.read)
@@ -181,7 +181,9 @@ def main() -> None:
                        [(row["arm"], f"{row['ndcg']:.3f} ({row['low']:.3f} to {row['high']:.3f})") for row in rows]))  # fmt: skip
     for gap in (*record["gaps"], *record["read"].get("gaps", [])):
         print(f"{gap['arm']} - {gap['minus']}: {gap['difference']:+.3f} [{gap['low']:+.3f}, {gap['high']:+.3f}]")
-    options.output.write_text(json.dumps(record, indent=1) + "\n")
+    output = options.output or (Path(OUT.name) if options.data else OUT)
+    output.write_text(json.dumps(record, indent=1) + "\n")
+    print(f"written to {output}")
 
 
 if __name__ == "__main__":

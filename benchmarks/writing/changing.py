@@ -1,10 +1,10 @@
 """The changing world: what is true now, when facts are corrected, withdrawn and repeated.
 
-    python -m benchmarks.writing.changing --split dev      headroom and tuning, stand-in reader alone
-    python -m benchmarks.writing.changing                  the test streams, with the real reader [--runs runs/writing]
+    python -m benchmarks.writing.changing --split dev      headroom and tuning [--readers plain later] [--runs runs/writing]
+    python -m benchmarks.writing.changing                  the test streams, with the real readers
 
-Streams of 16 facts of `keepworth.tasks.changing` against a bank with room for all of them. The real reader is that of
-`python -m benchmarks.writing.changing_reader`. It is asked the question of the stream and shown the four entries of the
+Streams of 16 facts of `keepworth.tasks.changing` against a bank with room for all of them. The real readers are those of
+`python -m benchmarks.writing.changing_reader`. Each is asked the question of the stream and shown the four entries of the
 bank that are nearest to it by sentence vectors, in the order of their arrival.
 
 While policies learn and rules are tuned, a stand-in reads: of the entries that share a name with the question it quotes the
@@ -50,7 +50,9 @@ OUT = HERE / "changing.json"
 LENGTH, CUES, SEEDS = 16, 16, (0, 1, 2)
 COUNT = {"train": 200, "dev": 60, "test": 150}
 SHOWN = 4
-"""Entries that the reader sees."""
+"""Entries that a reader sees."""
+READERS = ("plain", "later")
+"""Of `benchmarks.writing.changing_reader`, which loads torch."""
 AT_ONCE = 50
 """Readings between two savings."""
 SMALL = 8
@@ -252,19 +254,19 @@ def shown(read: Read, bank: Numbers, count: int = SHOWN, dated: bool = False) ->
 Query = tuple[str, tuple[str, ...]]
 
 
-def answered(queries: Sequence[Query], runs: Path) -> dict[Query, str]:
-    """What the real reader says; what was asked before is not asked again."""
+def answered(queries: Sequence[Query], kind: str, runs: Path) -> dict[Query, str]:
+    """What a real reader says; what was asked before is not asked again."""
     import torch
 
     from benchmarks.writing.changing_reader import changing_reader
 
     torch.set_num_threads(1)
-    file = runs / "changing_reads.json"
+    file = runs / f"changing_reads_{kind}.json"
     known: dict[Query, str] = {}
     if file.exists():
         known = {(question, tuple(texts)): answer for question, texts, answer in json.loads(file.read_text())}
     todo, begun = [query for query in dict.fromkeys(queries) if query not in known], time.monotonic()
-    reader = changing_reader(runs) if todo else None
+    reader = changing_reader(runs, kind) if todo else None
     for start in range(0, len(todo), AT_ONCE):
         part = todo[start : start + AT_ONCE]
         assert reader is not None
@@ -293,7 +295,7 @@ def of_answers(reads: Sequence[Read], bank: Arm, known: dict[Query, str]) -> dic
     return dict(zip(("shown", "f1", "once", "unknown"), map(float, shares), strict=True)) | {"n": len(rows)}
 
 
-def measured(split: str, runs: Path | None) -> dict[str, Any]:
+def measured(split: str, readers: Sequence[str], runs: Path) -> dict[str, Any]:
     near = near_enough()
     every, told = arms(near)
     reads = world(split)
@@ -306,28 +308,28 @@ def measured(split: str, runs: Path | None) -> dict[str, Any]:
             for each in own
         ]
         values[arm] = {measure: list(np.mean([seed[measure] for seed in per_seed], axis=0)) for measure in per_seed[0]}
-    kinds: dict[str, dict[str, float]] = {}
-    answers: dict[str, dict[str, float]] = {}
-    if runs is not None:
-        pages = {arm: [list(map(shown, reads, each)) for each in own] for arm, own in banks.items()}
-        all_of_them = tuple(range(LENGTH))
-        pages["always add, with dates"] = [[shown(read, all_of_them, dated=True) for read in reads]]
-        pages["always add, all shown"] = [[shown(read, all_of_them, LENGTH) for read in reads]]
-        tasks = [read.stream.stream.task for read in reads]
-        queries = {
-            arm: [[(task.input, page) for task, page in zip(tasks, each, strict=True)] for each in own]
-            for arm, own in pages.items()
-        }
-        known = answered([query for own in queries.values() for each in own for query in each], runs)
-        answers = {arm: of_answers(reads, every[arm][0], known) for arm in ("always add", "oracle")}
+    kinds: dict[str, dict[str, dict[str, float]]] = {}
+    answers: dict[str, dict[str, dict[str, float]]] = {}
+    pages = {arm: [list(map(shown, reads, each)) for each in own] for arm, own in banks.items()}
+    all_of_them = tuple(range(LENGTH))
+    pages["always add, with dates"] = [[shown(read, all_of_them, dated=True) for read in reads]]
+    pages["always add, all shown"] = [[shown(read, all_of_them, LENGTH) for read in reads]]
+    tasks = [read.stream.stream.task for read in reads]
+    queries = {
+        arm: [[(task.input, page) for task, page in zip(tasks, each, strict=True)] for each in own]
+        for arm, own in pages.items()
+    }
+    for reader in readers:
+        known = answered([query for own in queries.values() for each in own for query in each], reader, runs)
+        answers[reader] = {arm: of_answers(reads, every[arm][0], known) for arm in ("always add", "oracle")}
         for arm, asked in queries.items():
             scores = [
                 [token_f1(known[query], task.answers) for query, task in zip(each, tasks, strict=True)]
                 for each in asked
             ]
             f1 = list(np.mean(scores, axis=0))
-            values.setdefault(arm, {})["f1"] = f1
-            kinds[arm] = {
+            values.setdefault(arm, {})[reader] = f1
+            kinds.setdefault(arm, {})[reader] = {
                 kind: float(np.mean([value for value, task in zip(f1, tasks, strict=True) if kind_of(task) == kind]))
                 for kind in KINDS
             }
@@ -350,7 +352,7 @@ def measured(split: str, runs: Path | None) -> dict[str, Any]:
         ("cosine", "always add"),
         ("oracle", "cosine"),
     ):
-        for measure in ("stand-in", "f1"):
+        for measure in ("stand-in", *readers):
             if measure in values.get(arm, {}) and measure in values.get(minus, {}):
                 gap = paired_difference(
                     arm,
@@ -386,25 +388,22 @@ def kind_of(task: Task) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--split", choices=("dev", "test"), default="test")
+    parser.add_argument("--readers", nargs="*", choices=READERS, default=READERS)
     parser.add_argument("--runs", type=Path, default=Path("runs/writing"))
     options = parser.parse_args()
-    result = measured(options.split, options.runs if options.split == "test" else None)
-    cells = [
-        (row["arm"], row["seeds"], *(said(row.get(each)) for each in ("true", "stale", "stand-in", "f1")))
-        for row in result["rows"]
-    ]
+    result = measured(options.split, options.readers, options.runs)
+    measures = ("true", "stale", "stand-in", *options.readers)
+    cells = [(row["arm"], row["seeds"], *(said(row.get(each)) for each in measures)) for row in result["rows"]]
+    read_by = [f"F1 of the reader `{each}`" for each in options.readers]
     print(
-        markdown(
-            ("writer", "seeds", "true facts kept", "stale facts kept", "reward of the stand-in", "F1 of the reader"),
-            cells,
-        )
+        markdown(("writer", "seeds", "true facts kept", "stale facts kept", "reward of the stand-in", *read_by), cells)
     )
     print(json.dumps({key: value for key, value in result.items() if key not in ("rows", "gaps")}))
     for gap in result["gaps"]:
         print(
             f"{gap['arm']} - {gap['minus']}, {gap['measure']}: {gap['difference']:+.3f} ({gap['low']:+.3f} to {gap['high']:+.3f})"
         )
-    if options.split == "test":
+    if options.split == "test" and tuple(options.readers) == READERS:
         record = {"command": "python -m benchmarks.writing.changing", "versions": versions(), **result}
         OUT.write_text(json.dumps(record, indent=1) + "\n")
 

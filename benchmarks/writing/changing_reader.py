@@ -1,11 +1,12 @@
-"""Teach a frozen reader to read the changing world, and to say where nothing is known any more.
+"""Teach frozen readers to read the changing world, and to say where nothing is known any more.
 
     python -m benchmarks.writing.changing_reader [--runs runs/writing]
 
-It goes on from the first reader of `python -m benchmarks.writing.readers`, and learns on training streams alone: people and
-wordings of test streams never occur. Half of its banks hold every fact in the order of arrival, what a writer leaves that
-always adds, so that this writer gets a reader made for it; a quarter hold what is true now, a quarter what is left by a
-writer that errs. Each bank is asked about every thread of its stream, each question for itself.
+Two readers, because what a writer can add hangs on its reader. `plain` learns on entries that do not contradict each
+other, as most readers of memories do. `later` also learns on what a writer leaves that always adds, so that this writer gets a
+reader made for it: of two values the later counts. Both begin with the published weights, and learn on training
+streams alone: people and wordings of test streams never occur. As in the test, four entries are shown, on one person or
+thing as far as there are so many; each is asked about every thread of them, and about one that is not there.
 """
 
 from __future__ import annotations
@@ -14,63 +15,79 @@ import argparse
 import random
 import time
 from pathlib import Path
-from typing import Any
 
 from keepworth.episodes.needs import needs_train
 
 import torch
 
+from benchmarks.writing.changing import LENGTH, READERS, SHOWN
 from benchmarks.writing.readers import RATE, RISE, loaded
 from keepworth.agents import answerer
 from keepworth.environments.bounded_bank import BoundedBank
 from keepworth.episodes.episode import Shown
 from keepworth.learning.learner import Learner, Optimisation
-from keepworth.models.adapter import load_trained, save_trained
+from keepworth.models.adapter import attach_lora, save_trained
 from keepworth.models.attention import tree
-from keepworth.models.inprocess import InProcessModel
 from keepworth.recipes.settings import GROUP_RELATIVE
 from keepworth.recipes.training import with_weights
 from keepworth.rollouts.memory_r1 import ModelReader
 from keepworth.tasks.changing import ChangingStream, changing_streams
 
-LENGTH = 16
-STEPS, STREAMS, ANSWER = 20, 4, 8
+STEPS, STREAMS, ANSWER = 60, 8, 8
 ERRS = 0.2
 """How often the writer that errs says another line than the oracle."""
 
 
-def bank_for(stream: ChangingStream, draw: random.Random) -> BoundedBank:
-    """One of the banks that the reader learns from."""
-    bank, kind = BoundedBank(len(stream.tellings)), draw.random()
-    for number, fact in enumerate(stream.stream.facts):
-        line = "ADD" if kind < 0.5 else stream.oracle_line(number, bank.numbers)
-        if kind >= 0.75 and draw.random() < ERRS:
+def bank_for(stream: ChangingStream, kind: str, draw: random.Random) -> BoundedBank:
+    """One of the banks that a reader learns from, after any number of facts."""
+    length = len(stream.tellings)
+    bank, writer = BoundedBank(length), draw.random() if kind == "later" else 0.6
+    for number in range(draw.randint(SHOWN, length)):
+        line = "ADD" if writer < 0.5 else stream.oracle_line(number, bank.numbers)
+        if writer >= 0.75 and draw.random() < ERRS:
             line = draw.choice(("ADD", "NOOP", f"UPDATE {draw.randrange(1 + len(bank.entries))}"))
-        bank.write(line, fact.statement)
+        bank.write(line, stream.stream.facts[number].statement)
     return bank
 
 
-def answer_now(stream: ChangingStream, bank: BoundedBank, thread: int) -> str:
-    """What follows from a bank: of the facts on a thread in it the latest counts; where there is none nothing is known."""
-    values = [stream.tellings[number].value for number in bank.numbers if stream.tellings[number].thread == thread]
+def shown_of(stream: ChangingStream, bank: BoundedBank, draw: random.Random) -> tuple[int, ...]:
+    """Numbers of the facts that are shown: on a thread, its person or its thing, as far as there are so many."""
+    if not bank.numbers:
+        return ()
+    about = stream.tellings[draw.choice(bank.numbers)]
+
+    def far(number: int) -> tuple[int, float]:
+        other = stream.tellings[number]
+        return (other.thread != about.thread) + (
+            other.person != about.person and other.topic != about.topic
+        ), draw.random()
+
+    return tuple(sorted(sorted(bank.numbers, key=far)[:SHOWN]))
+
+
+def answer_now(stream: ChangingStream, numbers: tuple[int, ...], thread: int) -> str:
+    """What follows from some facts: of those on a thread the latest counts; where there is none nothing is known."""
+    values = [stream.tellings[number].value for number in numbers if stream.tellings[number].thread == thread]
     return (values or [""])[-1] or "unknown"
 
 
-def step(learner: Learner, streams: list[ChangingStream], draw: random.Random, rate: float) -> float:
+def step(learner: Learner, streams: list[ChangingStream], kind: str, draw: random.Random, rate: float) -> float:
     """One supervised step; the mean loss of an answer's tokens, in nats."""
     model, trees = learner.model, []
     for stream in streams:
-        bank = bank_for(stream, draw)
-        memories = [Shown(str(place), 0.0, text) for place, text in enumerate(bank.texts)]
+        numbers = shown_of(stream, bank_for(stream, kind, draw), draw)
+        memories = [Shown(str(place), 0.0, stream.tellings[number].text) for place, number in enumerate(numbers)]
         whole = answerer.render(memories, "?")
         head = whole[: whole.rindex("Question:")]
         prompt, asked, answers = model.encode(head), [], []
-        for thread in sorted({telling.thread for telling in stream.tellings}):
+        there = {stream.tellings[number].thread for number in numbers}
+        others = sorted({telling.thread for telling in stream.tellings} - there)
+        for thread in (*sorted(there), *draw.sample(others, min(1, len(others)))):
             about = stream.task_about(thread).input
             ids = model.encode(answerer.render(memories, about))
             assert ids[: len(prompt)] == prompt
             asked.append(ids[len(prompt) :])
-            answers.append(model.encode_continuation(f" {answer_now(stream, bank, thread)}\n"))
+            answers.append(model.encode_continuation(f" {answer_now(stream, numbers, thread)}\n"))
         trees.append((prompt, asked, answers))
     total = sum(len(answer) for _, _, answers in trees for answer in answers)
     value = 0.0
@@ -89,38 +106,40 @@ def step(learner: Learner, streams: list[ChangingStream], draw: random.Random, r
     return value
 
 
-def train(runs: Path) -> None:
-    model: InProcessModel = loaded()
-    load_trained(model, runs / "reader0")
-    network: Any = model.network
-    named = {name: value for name, value in network.named_parameters() if "lora_" in name}
-    for value in named.values():
-        value.requires_grad_(True)
+def train(runs: Path, kind: str) -> None:
+    model = loaded()
+    named = attach_lora(model, 16, 32, 0)
     learner = Learner(model, named, GROUP_RELATIVE, Optimisation(learning_rate=RATE, token_budget=4096), "answerer")
-    streams, draw, begun = (
-        changing_streams("train", STEPS * STREAMS, LENGTH, seed=1),
-        random.Random(0),
-        time.monotonic(),
-    )
+    streams, draw = changing_streams("train", STEPS * STREAMS, LENGTH, seed=1), random.Random(0)
+    begun, losses = time.monotonic(), list[float]()
     for number in range(STEPS):
         scale = min(1.0, (number + 1) / RISE) * min(1.0, 2 * (1 - number / STEPS))
-        loss = step(learner, streams[number * STREAMS : (number + 1) * STREAMS], draw, RATE * scale)
-        print(f"step {number + 1} of {STEPS}: loss {loss:.3f}, {time.monotonic() - begun:.0f} s", flush=True)
+        losses.append(step(learner, streams[number * STREAMS : (number + 1) * STREAMS], kind, draw, RATE * scale))
         if (number + 1) % 5 == 0:
-            save_trained(model, named, runs / "reader_changing")
-    save_trained(model, named, runs / "reader_changing")
+            left = (time.monotonic() - begun) / (number + 1) * (STEPS - number - 1) / 60
+            print(
+                f"{kind}: step {number + 1} of {STEPS}, loss {sum(losses[-5:]) / 5:.3f}, about {left:.0f} min left",
+                flush=True,
+            )
+    save_trained(model, named, reader_folder(runs, kind))
 
 
-def changing_reader(runs: Path) -> ModelReader:
-    return ModelReader(with_weights(loaded(), runs / "reader_changing"), max_tokens=ANSWER)
+def reader_folder(runs: Path, kind: str) -> Path:
+    return runs / f"reader_changing_{kind}"
+
+
+def changing_reader(runs: Path, kind: str) -> ModelReader:
+    return ModelReader(with_weights(loaded(), reader_folder(runs, kind)), max_tokens=ANSWER)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kinds", nargs="+", choices=READERS, default=READERS)
     parser.add_argument("--runs", type=Path, default=Path("runs/writing"))
     options = parser.parse_args()
     torch.set_num_threads(1)
-    train(options.runs)
+    for kind in options.kinds:
+        train(options.runs, kind)
 
 
 if __name__ == "__main__":

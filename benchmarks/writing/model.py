@@ -1,13 +1,20 @@
 """The language model as the writer of a bounded bank: it says of each fact, in one digit, how much it matters.
 
-    python -m benchmarks.writing.model [--world "4 of 16"] [--seeds 0] [--permuted] [--runs runs/writing]
+    python -m benchmarks.writing.model [--world "4 of 16"] [--credit episode] [--seeds 0] [--permuted] [--runs runs/writing]
 
 SmolLM2-135M reads `Fact: ... Worth keeping, 0 to 9:` and draws a digit; what matters least goes first. It begins by
-imitating the rule `most specific`, its warm start, which sees no answer. Then it learns by group-relative reinforcement:
-eight banks of a stream, the reward of each is the token F1 of the frozen reader's answer, minus the mean of the eight. The
-layers below `LOW` are as published; what they compute is the same at every step, so it is computed once and kept, and
-low-rank adapters learn in the layers above. While it learns, an answer is replayed as in `benchmarks.writing.credit`; what
-its banks are worth is read by the real reader, question by question, in folds (`benchmarks.writing.writers`).
+imitating the rule `most specific`, its warm start, which sees no answer. Then it learns from rewards, in one of two ways:
+
+* episode: group-relative reinforcement. Eight banks of a stream; the reward of each is the token F1 of the frozen
+  reader's answer, minus the mean of the eight. While it learns, an answer is replayed as in `benchmarks.writing.credit`.
+* worth: from the log of evenly drawn banks alone. Ridge regression on the model's own states of a fact, their mean at layer
+  `LOW`, says what a fact adds to the reward of a bank; the model learns to say this worth as its digit. No reader is
+  asked, and no mark of the evidence is used. What the regression alone keeps, a head of 577 numbers on the model's states, is
+  kept beside.
+
+The layers below `LOW` are as published; what they compute is the same at every step, so it is computed once and kept, and
+low-rank adapters learn in the layers above. What its banks are worth is read by the real reader, question by question, in
+folds (`benchmarks.writing.writers`).
 """
 
 from __future__ import annotations
@@ -17,6 +24,7 @@ import json
 import math
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +37,7 @@ from benchmarks.writing.arms import rules, stays
 from benchmarks.writing.credit import Replay, Shuffled
 from benchmarks.writing.readers import MODEL, loaded
 from benchmarks.writing.setting import FOLDS, WORLDS, Reads, Setting, kept_file, setting
+from benchmarks.writing.writers import worth_of
 from keepworth.evaluation.power import detectable
 from keepworth.learning.run_folder import versions
 from keepworth.models.adapter import attach_lora
@@ -38,6 +47,9 @@ LOW = 24
 PROMPT = "Fact: {}\nWorth keeping, 0 to 9:"
 DIGITS = 10
 WARM_STEPS, WARM_FACTS, WARM_RATE = 80, 48, 1e-3
+SAID_STEPS = 80
+"""In which the model learns to say what a fact is worth."""
+RIDGES = (30.0, 100.0, 300.0, 1000.0, 3000.0)
 STEPS, FACTS, MEMBERS, RATE = 36, 256, 8, 3e-4
 """Of reinforcement. FACTS: of all streams of a step, so that a step costs the same in every world; 4,608 readings at 4 of 16."""
 AT_ONCE = 64
@@ -156,20 +168,51 @@ def rule_digits(world: Setting) -> np.ndarray[Any, np.dtype[np.intp]]:
     value = np.zeros(len(world.texts))
     for number, rows in enumerate(world.rows):
         value[rows] = rule(number)
-    return np.argsort(np.argsort(value, kind="stable"), kind="stable") * DIGITS // len(value)
+    return tenths(value, range(len(value)))
 
 
-def warm_start(upper: UpperLayers, world: Setting) -> None:
-    digits, draw = rule_digits(world), np.random.default_rng(0)
-    begun = time.monotonic()
-    for step in range(WARM_STEPS):
-        numbers = [int(each) for each in draw.choice(len(world.texts), size=WARM_FACTS, replace=False)]
+def imitate(
+    upper: UpperLayers, digits: np.ndarray[Any, np.dtype[np.intp]], among: Sequence[int], steps: int, seed: int
+) -> None:
+    """Learn to say these digits [texts] of the texts `among`."""
+    draw, begun = np.random.default_rng(seed), time.monotonic()
+    for step in range(steps):
+        numbers = [int(each) for each in draw.choice(among, size=WARM_FACTS, replace=False)]
         wanted = torch.tensor(digits[numbers])
         loss = -upper.log_probabilities(numbers)[torch.arange(len(numbers)), wanted].mean()
         loss.backward()  # type: ignore[no-untyped-call]
-        upper.step(min(1.0, (step + 1) / 5) * (1.0 - step / WARM_STEPS))
+        upper.step(min(1.0, (step + 1) / 5) * (1.0 - step / steps))
         if (step + 1) % 20 == 0:
-            print(f"warm start {step + 1}: loss {loss.item():.2f}, {time.monotonic() - begun:.0f} s", flush=True)
+            print(f"  imitates {step + 1}: loss {loss.item():.2f}, {time.monotonic() - begun:.0f} s", flush=True)
+
+
+def state_features(upper: UpperLayers) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """[texts, 577]: the mean state of each prompt at layer `LOW` but for its first token, of mean 0 and length near 3; a 1."""
+    means = np.stack([each[1:].float().mean(0).numpy() for each in upper.low]).astype(np.float64)
+    spread = (means - means.mean(0)) / (means.std(0) + 1e-6)
+    return np.hstack([spread * 3.0 / math.sqrt(means.shape[1]), np.ones((len(means), 1))])
+
+
+def worth_of_texts(
+    features: np.ndarray[Any, np.dtype[np.float64]],
+    world: Setting,
+    reads: Reads,
+    learn: Sequence[int],
+    seed: int | None,
+) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """[texts]: what each adds to the reward of a bank, as the banks of `learn` say. The ridge is chosen by how well the rewards
+    of one of their folds are foretold from the others. seed: with rewards permuted."""
+    mine = replace(world, vectors=features)
+    held = min(set(world.folds[list(learn)].tolist()))
+    return np.asarray(features @ worth_of(mine, reads, learn, held, seed, RIDGES))
+
+
+def tenths(value: np.ndarray[Any, np.dtype[np.float64]], among: Sequence[int]) -> np.ndarray[Any, np.dtype[np.intp]]:
+    """[texts]: of the texts `among` the digit, a tenth of them each; 0 elsewhere."""
+    digits = np.zeros(len(value), dtype=np.intp)
+    order = np.argsort(np.argsort(value[list(among)], kind="stable"), kind="stable")
+    digits[list(among)] = order * DIGITS // len(order)
+    return digits
 
 
 def reinforce(
@@ -213,7 +256,7 @@ def reinforce(
 
 
 def kept_by(upper: UpperLayers, world: Setting, numbers: Sequence[int]) -> dict[str, list[int]]:
-    rows = sorted({int(row) for number in numbers for row in world.rows[number]})
+    rows = texts_of(world, numbers)
     value = np.zeros(len(world.texts))
     value[rows] = upper.importance(rows)
     kept = stays(world, lambda number: value[world.rows[number]], numbers)
@@ -241,9 +284,27 @@ def planned(world: Setting) -> str:
     )
 
 
+def texts_of(world: Setting, numbers: Sequence[int]) -> list[int]:
+    return sorted({int(row) for number in numbers for row in world.rows[number]})
+
+
+def learned_from_log(
+    upper: UpperLayers, world: Setting, reads: Reads, fold: int, seed: int, permuted: bool
+) -> dict[str, dict[str, list[int]]]:
+    """What stays of the streams of a fold by the model's digits, and by the head on its states alone."""
+    learn, test = world.apart(fold)
+    worth = worth_of_texts(state_features(upper), world, reads, learn, seed if permuted else None)
+    head = stays(world, lambda number: worth[world.rows[number]], test)
+    among = texts_of(world, learn)
+    imitate(upper, tenths(worth, among), among, SAID_STEPS, seed * FOLDS + fold)
+    by_head = {world.streams[number].key: list(stay) for number, stay in head.items()}
+    return {"kept": kept_by(upper, world, test), "head": by_head}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--world", choices=WORLDS, default="4 of 16")
+    parser.add_argument("--credit", choices=("episode", "worth"), default="episode")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--folds", type=int, nargs="+", default=list(range(FOLDS)))
     parser.add_argument("--permuted", action="store_true", help="the control: rewards that belong to other banks")
@@ -251,7 +312,8 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     world, reads = setting(options.world), Reads.on_file()
-    arm = "model, rewards permuted" if options.permuted else "model"
+    arm = "model from the log" if options.credit == "worth" else "model"
+    arm += ", rewards permuted" if options.permuted else ""
     file = kept_file(world.name, arm)
     file.parent.mkdir(exist_ok=True)
     record: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {"parts": {}}
@@ -259,30 +321,37 @@ def main() -> None:
     upper = UpperLayers(world.texts, options.runs, 0, WARM_RATE)
     started = options.runs / f"warm-{LOW}-{len(world.texts)}.pt"
     if not started.exists():
-        warm_start(upper, world)
+        imitate(upper, rule_digits(world), range(len(world.texts)), WARM_STEPS, 0)
         torch.save(upper.state(), started)
     begin = torch.load(started)
     everything = range(len(world.streams))
-    if not options.permuted and "warm start" not in record:
+    if arm == "model" and "warm start" not in record:
         upper.restart(begin, RATE)
         record["warm start"] = kept_by(upper, world, everything)
     print(f"warm start keeps {share(world, record['warm start']):.3f}" if "warm start" in record else "", flush=True)
     todo = [(seed, fold) for seed in options.seeds for fold in options.folds if f"{seed}/{fold}" not in record["parts"]]
     for place, (seed, fold) in enumerate(todo):
         learn, test = world.apart(fold)
-        upper.restart(begin, RATE)
-        reader = Shuffled(world, reads, seed) if options.permuted else Replay(world, reads)
-        curve = reinforce(upper, world, reader, learn, seed * FOLDS + fold, len(todo) - place)
-        kept = kept_by(upper, world, test)
-        record["parts"][f"{seed}/{fold}"] = {"kept": kept, "reward": [round(each, 4) for each in curve]}
+        upper.restart(begin, WARM_RATE if options.credit == "worth" else RATE)
+        if options.credit == "worth":
+            part: dict[str, Any] = learned_from_log(upper, world, reads, fold, seed, options.permuted)
+        else:
+            reader = Shuffled(world, reads, seed) if options.permuted else Replay(world, reads)
+            curve = reinforce(upper, world, reader, learn, seed * FOLDS + fold, len(todo) - place)
+            part = {"kept": kept_by(upper, world, test), "reward": [round(each, 4) for each in curve]}
+        record["parts"][f"{seed}/{fold}"], kept = part, part["kept"]
         before = {key: record["warm start"][key] for key in kept} if "warm start" in record else kept
         print(
             f"seed {seed}, fold {fold}: keeps {share(world, kept):.3f}, began {share(world, before):.3f}",
             flush=True,
         )
         whole = [s for s in range(100) if all(f"{s}/{f}" in record["parts"] for f in range(FOLDS))]
-        seeds = [{k: v for f in range(FOLDS) for k, v in record["parts"][f"{s}/{f}"]["kept"].items()} for s in whole]
-        record["kept"] = {arm: seeds} if seeds else {}
+        parts = {arm: "kept", arm.replace("model", "head on the model", 1): "head"} if "head" in part else {arm: "kept"}
+        seeds = {
+            name: [{k: v for f in range(FOLDS) for k, v in record["parts"][f"{s}/{f}"][key].items()} for s in whole]
+            for name, key in parts.items()
+        }
+        record["kept"] = seeds if whole else {}
         if "warm start" in record:
             record["kept"]["model, warm start"] = [record["warm start"]]
         record |= {"command": "python -m benchmarks.writing.model", "model": MODEL, "versions": versions()}

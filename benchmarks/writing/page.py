@@ -35,6 +35,9 @@ WHO = {
     "model, warm start": "SmolLM2-135M after its warm start (it imitates *most specific*)",
     "model": "**SmolLM2-135M after reinforcement**",
     "model, rewards permuted": "the same, rewards permuted",
+    "model from the log": "**SmolLM2-135M, taught by the log of rewards**",
+    "head on the model from the log": "**a head of 577 numbers on its states, from the log**",
+    "head on the model from the log, rewards permuted": "the same, rewards permuted",
     "supervised, no vectors": "supervised on evidence, hand features",
     "supervised": "supervised on evidence, with sentence vectors",
     "oracle": "oracle",
@@ -57,6 +60,8 @@ DRAWN = {
     "oracle": "oracle",
     "model": "135M model, reinforced",
     "model, warm start": "135M model, warm start",
+    "model from the log": "135M model, from the log",
+    "head on the model from the log": "head on the 135M model, from the log",
     "small policy": "small policy, reinforced",
     "log alone": "small policy, log alone",
     "best of 200 rules": "best of 200 rules",
@@ -65,7 +70,7 @@ DRAWN = {
 }
 ENDPOINT = "endpoint "
 """What the names of chat models begin with: see `benchmarks.writing.endpoint`."""
-LEARNED = ("model", "small policy", "log alone")
+LEARNED = ("model", "model from the log", "head on the model from the log", "small policy", "log alone")
 WORLDS = {"4 of 16": "", "4 of 32": "-32"}
 """The worlds on the page, and what the marks of their tables end with."""
 
@@ -212,27 +217,44 @@ def carried_gaps(record: dict[str, Any]) -> str:
     return markdown(head, lines)
 
 
+READ_BY = {"plain": "plain reader", "later": "reader taught that the later counts"}
+
+
 def changing(world: dict[str, Any]) -> str:
     rows = {row["arm"]: row for row in world["rows"]}
-    kinds = {"changed": "changed", "same": "never changed", "unknown": "withdrawn"}
     lines = []
     for arm, text in CHANGING.items():
         row = rows[arm]
         banks = [
             f"{row[each]['mean']:.{places}f}" if each in row else "" for each, places in (("true", 2), ("stale", 1))
         ]
-        lines.append((text, row["seeds"], *banks, cell(row["f1"]), *(f"{row['by kind'][kind]:.2f}" for kind in kinds)))
-    head = ("writer", "seeds", "true facts in the bank", "stale entries", "F1 of the reader")
-    return markdown((*head, *(f"{text} ({world['questions'][kind]})" for kind, text in kinds.items())), lines)
+        lines.append((text, row["seeds"], *banks, *(cell(row[reader]) for reader in READ_BY)))
+    head = ("writer", "seeds", "true facts in the bank", "stale entries")
+    return markdown((*head, *(f"F1: {text}" for text in READ_BY.values())), lines)
+
+
+def changing_kinds(world: dict[str, Any]) -> str:
+    """F1 by what became of the thing asked for."""
+    rows = {row["arm"]: row for row in world["rows"]}
+    kinds = {"changed": "changed", "same": "never changed", "unknown": "withdrawn"}
+    lines = [
+        (CHANGING[arm], *(f"{rows[arm]['by kind'][reader][kind]:.2f}" for reader in READ_BY for kind in kinds))
+        for arm in ("always add", "cosine", "small policy", "oracle")
+    ]
+    named = (f"{reader}: {text} ({world['questions'][kind]})" for reader in READ_BY for kind, text in kinds.items())
+    return markdown(("writer", *named), lines)
 
 
 def changing_gaps(world: dict[str, Any]) -> str:
+    by: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
+    for gap in world["gaps"]:
+        by.setdefault((gap["arm"], gap["minus"]), {})[gap["measure"]] = gap
     lines = [
-        (f"{CHANGING[gap['arm']]} minus {CHANGING[gap['minus']]}".replace("**", ""), signed(gap))
-        for gap in world["gaps"]
-        if gap["measure"] == "f1"
+        (f"{CHANGING[arm]} minus {CHANGING[minus]}".replace("**", ""), *(signed(of[reader]) for reader in READ_BY))
+        for (arm, minus), of in by.items()
+        if all(reader in of for reader in READ_BY)
     ]
-    return markdown(("difference, question by question", "F1"), lines)
+    return markdown(("difference, question by question", *(f"F1: {text}" for text in READ_BY.values())), lines)
 
 
 def changing_about(world: dict[str, Any]) -> str:
@@ -240,7 +262,7 @@ def changing_about(world: dict[str, Any]) -> str:
     rules = ", ".join(f"{CHANGING[name].split(' by ')[1]} {rule['threshold']}" for name, rule in world["rules"].items())
     return (
         f"{world['streams']} test streams of {world['length']} facts, one question each; intervals resample streams. "
-        f"The bank has room for all facts. The reader is shown the {world['shown']} entries nearest to the question by "
+        f"The bank has room for all facts. A reader is shown the {world['shown']} entries nearest to the question by "
         f"sentence vectors, in the order in which they came. Thresholds of the rules: {rules}. "
         f"The policy has {world['parameters']} numbers, plays {world['banks of a policy']:,} banks and learns in "
         f"{world['cpu seconds of a policy']:.0f} seconds of one core."
@@ -248,27 +270,26 @@ def changing_about(world: dict[str, Any]) -> str:
 
 
 def changing_why(world: dict[str, Any]) -> str:
-    always, oracle = world["answers"]["always add"], world["answers"]["oracle"]
     rows = {row["arm"]: row for row in world["rows"]}
     stand_in = {arm: f"{rows[arm]['stand-in']['mean']:.2f}" for arm in rows if "stand-in" in rows[arm]}
     gap = {(each["arm"], each["minus"], each["measure"]): signed(each) for each in world["gaps"]}
-    policy = "small policy"
-    return (
-        f"**With this reader no gain is shown.** The oracle is {gap['oracle', 'always add', 'f1']} ahead of always adding, "
-        "which is too little room to show what a writer adds, and the small policy "
-        f"{gap[policy, 'always add', 'f1']}. The reader is what fails. Of {oracle['n']} questions to which something is known, "
-        f"it is shown the right answer in {oracle['shown']:.0%} with the oracle's bank and in {always['shown']:.0%} with "
-        f"everything, and its F1 on them is {oracle['f1']:.2f} and {always['f1']:.2f}: it reads poorly, "
-        f"perhaps because it was not trained on these wordings. "
-        f"What was true once it says in {oracle['once']:.0%} and {always['once']:.0%}: so there is "
-        "something to win for a writer, once a reader understands what it is shown.\n\n"
-        f"**By the stand-in, from whose answers it learned, the policy has learned its task:** on the same test streams it "
-        f"earns {stand_in[policy]}, where always adding earns {stand_in['always add']}, permuted rewards "
-        f"{stand_in[f'{policy}, rewards permuted']}, the best rule {stand_in['cosine']} and the oracle {stand_in['oracle']}; "
-        f"that is {gap[policy, 'always add', 'stand-in']} against always adding and {gap[policy, 'cosine', 'stand-in']} "
-        "against the best rule. The stand-in takes one entry alone and does not weigh an older one against a newer one "
-        "by their order, which is hard on a bank that holds both; so this is no gain for a model's answers yet."
-    )
+    policy, parts = "small policy", []
+    for reader, text in READ_BY.items():
+        always, oracle = (world["answers"][reader][arm] for arm in ("always add", "oracle"))
+        parts.append(
+            f"**{text.capitalize()}.** The oracle is {gap['oracle', 'always add', reader]} ahead of always adding, the small "
+            f"policy {gap[policy, 'always add', reader]}. Against the best rule the policy is {gap[policy, 'cosine', reader]}. "
+            f"Of {oracle['n']} questions to which something is known, the reader is shown the right answer in "
+            f"{always['shown']:.0%} with everything and in {oracle['shown']:.0%} with the oracle's bank. What was true once "
+            f"it says in {always['once']:.0%} and {oracle['once']:.0%}; its F1 on them is {always['f1']:.2f} and "
+            f"{oracle['f1']:.2f}."
+        )
+    return "\n\n".join([
+        *parts,
+        f"**By the stand-in, from whose answers it learned,** the policy earns {stand_in[policy]} on the same test streams, "
+        f"always adding {stand_in['always add']}, permuted rewards {stand_in[f'{policy}, rewards permuted']}, the best rule "
+        f"{stand_in['cosine']} and the oracle {stand_in['oracle']}.",
+    ])  # fmt: skip
 
 
 def in_short(world: dict[str, Any]) -> str:
@@ -306,7 +327,9 @@ def short_runs(record: dict[str, Any]) -> str:
             facts = split.removeprefix("test of ") if split != "test" else "16"
             lines.append((
                 f"`{name}`", facts, f"{room['chance']['mean']:.2f}", f"{room[best]['mean']:.2f} ({best})",
-                f"{room['oracle']['mean']:.2f}", cell(kept["warm_start"]), cell(kept["trained"]), signed(gain[0]),
+                f"{room['oracle']['mean']:.2f}",
+                f"{kept['untrained']['mean']:.2f}" if "untrained" in kept else "",
+                cell(kept["warm_start"]), cell(kept["trained"]), signed(gain[0]),
                 run["config"]["steps"], room["oracle"]["clusters"],
             ))  # fmt: skip
     head = (
@@ -316,6 +339,7 @@ def short_runs(record: dict[str, Any]) -> str:
             "chance",
             "best simple rule",
             "oracle",
+            "untrained",
             "warm start",
             "trained",
             "trained minus warm start",
@@ -396,6 +420,7 @@ def main() -> None:
     changes = json.loads((HERE / "changing.json").read_text())
     filled(PAGE, "changing-about", changing_about(changes))
     filled(PAGE, "changing", changing(changes))
+    filled(PAGE, "changing-kinds", changing_kinds(changes))
     filled(PAGE, "changing-why", changing_why(changes))
     filled(PAGE, "changing-gaps", changing_gaps(changes))
     picture(world, forms["4 of 16"], IMAGES / "writing.png", True)

@@ -30,6 +30,8 @@ OUT = HERE / "writers.json"
 RIDGES, SEEDS = (3.0, 10.0, 30.0, 100.0, 300.0), (0, 1, 2)
 LEARNS = "worth then episode"
 """The form of credit of the small policy that is trained in step with the reader; see `benchmarks.writing.credit`."""
+MODELS = ("model", "model, rewards permuted", "model from the log", "model from the log, rewards permuted")
+"""The arms of `benchmarks.writing.model`."""
 Kept = dict[int, tuple[int, ...]]
 
 
@@ -59,12 +61,19 @@ def by_worth(world: Setting, reads: Reads, seed: int | None = None) -> Kept:
     return kept
 
 
-def worth_of(world: Setting, reads: Reads, learn: Sequence[int], held: int, seed: int | None = None) -> arms.Floats:
+def worth_of(
+    world: Setting,
+    reads: Reads,
+    learn: Sequence[int],
+    held: int,
+    seed: int | None = None,
+    ridges: Sequence[float] = RIDGES,
+) -> arms.Floats:
     """The ridge is chosen by how well weights of the streams of `learn` outside the fold `held` predict the rewards of those
     in it."""
     inner = {number for number in learn if world.folds[number] != held}
     fitted, judged = logged(world, reads, inner, seed), logged(world, reads, set(learn) - inner, seed)
-    ridge = max(RIDGES, key=lambda each: explained(judged, fitted_worth(fitted, each)))
+    ridge = max(ridges, key=lambda each: explained(judged, fitted_worth(fitted, each)))
     return fitted_worth(logged(world, reads, set(learn), seed), ridge)
 
 
@@ -100,7 +109,7 @@ def every_arm(world: Setting, reads: Reads) -> dict[str, list[Kept]]:
     found["log alone, rewards permuted"] = [by_worth(world, reads, seed) for seed in SEEDS]
     found["small policy"] = [by_reward(world, reads, seed) for seed in SEEDS]
     found["small policy, rewards permuted"] = [by_reward(world, reads, seed, True) for seed in SEEDS]
-    files = [kept_file(world.name, arm) for arm in ("model", "model, rewards permuted")]
+    files = [kept_file(world.name, arm) for arm in MODELS]
     endpoints = kept_file(world.name, "endpoint-*")
     place = {stream.key: number for number, stream in enumerate(world.streams)}
     for file in (*files, *sorted(endpoints.parent.glob(endpoints.name))):
@@ -130,7 +139,9 @@ def measured(world: Setting, reads: Reads) -> dict[str, Any]:
                 each = pooled_estimate(list(values), world.clusters)
                 row[measure] = {"mean": each.mean, "low": each.low, "high": each.high, "clusters": each.n}
         rows.append(row)
-    learners = [name for name in evidence if name.startswith(("log alone", "small policy", "model", "endpoint"))]
+    learners = [
+        name for name in evidence if name.startswith(("log alone", "small policy", "model", "head", "endpoint"))
+    ]
     gaps = []
     for name in learners:
         for other in ("most specific", "best of 200 rules", "supervised", "latest", "model, warm start"):

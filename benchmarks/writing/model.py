@@ -291,14 +291,27 @@ def texts_of(world: Setting, numbers: Sequence[int]) -> list[int]:
 def learned_from_log(
     upper: UpperLayers, world: Setting, reads: Reads, fold: int, seed: int, permuted: bool
 ) -> dict[str, dict[str, list[int]]]:
-    """What stays of the streams of a fold by the model's digits, and by the head on its states alone."""
+    """What stays of the streams of a fold by the model's digits; by the head on its states alone; and by such a head of
+    permuted rewards."""
     learn, test = world.apart(fold)
-    worth = worth_of_texts(state_features(upper), world, reads, learn, seed if permuted else None)
-    head = stays(world, lambda number: worth[world.rows[number]], test)
+    features = state_features(upper)
+    worth, control = (
+        worth_of_texts(features, world, reads, learn, seed if of_others else None) for of_others in (permuted, True)
+    )
     among = texts_of(world, learn)
     imitate(upper, tenths(worth, among), among, SAID_STEPS, seed * FOLDS + fold)
-    by_head = {world.streams[number].key: list(stay) for number, stay in head.items()}
-    return {"kept": kept_by(upper, world, test), "head": by_head}
+    return {
+        "kept": kept_by(upper, world, test),
+        "head": kept_by_worth(worth, world, test),
+        "head permuted": kept_by_worth(control, world, test),
+    }
+
+
+def kept_by_worth(
+    worth: np.ndarray[Any, np.dtype[np.float64]], world: Setting, numbers: Sequence[int]
+) -> dict[str, list[int]]:
+    kept = stays(world, lambda number: worth[world.rows[number]], numbers)
+    return {world.streams[number].key: list(stay) for number, stay in kept.items()}
 
 
 def main() -> None:
@@ -340,13 +353,15 @@ def main() -> None:
             curve = reinforce(upper, world, reader, learn, seed * FOLDS + fold, len(todo) - place)
             part = {"kept": kept_by(upper, world, test), "reward": [round(each, 4) for each in curve]}
         record["parts"][f"{seed}/{fold}"], kept = part, part["kept"]
-        before = {key: record["warm start"][key] for key in kept} if "warm start" in record else kept
-        print(
-            f"seed {seed}, fold {fold}: keeps {share(world, kept):.3f}, began {share(world, before):.3f}",
-            flush=True,
+        began = (
+            ""
+            if "warm start" not in record
+            else (f", began {share(world, {key: record['warm start'][key] for key in kept}):.3f}")
         )
+        print(f"seed {seed}, fold {fold}: keeps {share(world, kept):.3f}{began}", flush=True)
         whole = [s for s in range(100) if all(f"{s}/{f}" in record["parts"] for f in range(FOLDS))]
-        parts = {arm: "kept", arm.replace("model", "head on the model", 1): "head"} if "head" in part else {arm: "kept"}
+        head = arm.replace("model", "head on the model", 1)
+        parts = {arm: "kept"} | ({head: "head", f"{head}, rewards permuted": "head permuted"} if "head" in part else {})
         seeds = {
             name: [{k: v for f in range(FOLDS) for k, v in record["parts"][f"{s}/{f}"][key].items()} for s in whole]
             for name, key in parts.items()

@@ -170,7 +170,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path)
     parser.add_argument("--read", type=int, default=60)
-    parser.add_argument("--output", type=Path, help="default: with --data mr_rec.json in this folder, else the table of the docs")
+    parser.add_argument(
+        "--output", type=Path, help="default: with --data mr_rec.json in this folder, else the table of the docs"
+    )
     options = parser.parse_args()
     with TemporaryDirectory() as made:
         record = measured(options.data or write(Path(made)), options.read)

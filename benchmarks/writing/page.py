@@ -61,7 +61,7 @@ DRAWN = {
     "model": "135M model, reinforced",
     "model, warm start": "135M model, warm start",
     "model from the log": "135M model, from the log",
-    "head on the model from the log": "head on the 135M model, from the log",
+    "head on the model from the log": "head on the 135M model",
     "small policy": "small policy, reinforced",
     "log alone": "small policy, log alone",
     "best of 200 rules": "best of 200 rules",
@@ -292,19 +292,32 @@ def changing_why(world: dict[str, Any]) -> str:
     ])  # fmt: skip
 
 
-def in_short(world: dict[str, Any]) -> str:
+def in_short(worlds: dict[str, Any]) -> str:
     """The sentences of the README."""
-    rows = {row["arm"]: row for row in world["rows"]}
-    measured = {(gap["arm"], gap["minus"], gap["measure"]): gap for gap in world["gaps"]}
-    f1 = {arm: f"{row['f1']['mean']:.2f}" for arm, row in rows.items() if "f1" in row}
-    gain = measured["model", "model, warm start", "f1"]
-    seeds = "1 seed" if (n := rows["model"]["seeds"]) == 1 else f"{n} seeds"
+    near, far = (worlds[name] for name in WORLDS)
+
+    def f1(world: dict[str, Any]) -> dict[str, str]:
+        return {row["arm"]: f"{row['f1']['mean']:.2f}" for row in world["rows"] if "f1" in row}
+
+    def evidence(arm: str) -> str:
+        return next(f"{row['evidence']['mean']:.2f}" for row in far["rows"] if row["arm"] == arm)
+
+    def gap(world: dict[str, Any], arm: str, minus: str, measure: str) -> str:
+        of = (each for each in world["gaps"] if (each["arm"], each["minus"], each["measure"]) == (arm, minus, measure))
+        return signed(next(of))
+
+    seeds = next(row["seeds"] for row in near["rows"] if row["arm"] == "model")
+    log, head, rules = "model from the log", "head on the model from the log", "best of 200 rules"
     return (
-        f"Keeping the latest facts earns {f1['latest']}, knowing what will be asked {f1['oracle']}. SmolLM2-135M as the "
-        f"writer earns {f1['model, warm start']} after it imitated a rule and {f1['model']} after reinforcement: "
-        f"{signed(gain)}, 95 % interval over clusters of questions, {seeds}, every question tested "
-        f"once. A policy of 397 numbers that learned from the same answers in seconds earns {f1['small policy']}; the best "
-        f"of 200 randomly weighted rules, chosen with knowledge of the evidence, {f1['best of 200 rules']}. "
+        f"**Four of 32.** The best of 200 randomly weighted rules, chosen with knowledge of the evidence, keeps "
+        f"{evidence(rules)} of it. SmolLM2-135M, taught by a log of rewards what a fact is worth, keeps {evidence(log)}: "
+        f"{gap(far, log, rules, 'evidence')}, 95 % interval over clusters of questions. A head of 577 numbers on the model's "
+        f"states keeps {evidence(head)} ({gap(far, head, rules, 'evidence')}), with permuted rewards "
+        f"{evidence(f'{head}, rewards permuted')}. Answers: {f1(far)[rules]}, {f1(far)[log]} and {f1(far)[head]}; who knows "
+        f"what will be asked earns {f1(far)['oracle']}, who keeps the latest {f1(far)['latest']}.\n\n"
+        f"**Four of 16.** The model earns {f1(near)['model, warm start']} after it imitated a rule and {f1(near)['model']} after "
+        f"reinforcement: {gap(near, 'model', 'model, warm start', 'f1')}, {seeds} seeds. Nothing learned is ahead of the best "
+        f"of 200 rules there ({f1(near)[rules]}); a policy of 397 numbers earns {f1(near)['small policy']}. "
         "[Learning what to write down](docs/writing.md) has all writers, the controls, and which credit a write should get."
     )
 
@@ -362,38 +375,40 @@ def intrinsic(record: dict[str, Any]) -> str:
     return f"After their updates `memory_r_plus` keeps {signed(shown)} more of the evidence than `bounded_bank`, one seed each."
 
 
-def picture(world: dict[str, Any], record: dict[str, Any], path: Path, wide: bool) -> None:
+def picture(worlds: dict[str, Any], record: dict[str, Any], path: Path, wide: bool) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     from keepworth.evaluation.curves import PALETTE
 
-    rows = {row["arm"]: row for row in world["rows"]}
-    figure = Figure(figsize=(8.3, 3.2) if wide else (4.15, 6.2), dpi=200, layout="constrained")
+    figure = Figure(figsize=(8.3, 6.4) if wide else (4.15, 9.6), dpi=200, layout="constrained")
     FigureCanvasAgg(figure)
-    panels = figure.subplots(*((1, 2) if wide else (2, 1)))
-    axes = panels[0]
-    own = [arm for arm in DRAWN if "f1" in rows.get(arm, {})]
-    for at, arm in enumerate(own):
-        value, colour = rows[arm]["f1"], PALETTE[0] if arm in LEARNED else "#6b7280"
-        axes.plot([value["low"], value["high"]], [at, at], color=colour, lw=5, alpha=0.3, solid_capstyle="round")
-        axes.plot(value["mean"], at, "o", color=colour, ms=5)
-    axes.set_yticks(range(len(own)), [DRAWN[arm] for arm in own])
-    axes.invert_yaxis()
-    axes.set_title("Answers from 4 of 16 facts", loc="left", fontsize=10, fontweight="bold")
-    axes.set_xlabel("token F1 of the frozen reader", fontsize=9, color="#555555")
-    axes = panels[1]
+    places = [["16", "32"], ["credit", "credit"]] if wide else [["16"], ["32"], ["credit"]]
+    panels = list(figure.subplot_mosaic(places).values())
+    for axes, (name, world) in zip(panels, worlds.items(), strict=False):
+        rows = {row["arm"]: row for row in world["rows"]}
+        own = [arm for arm in DRAWN if "f1" in rows.get(arm, {})]
+        for at, arm in enumerate(own):
+            value, colour = rows[arm]["f1"], PALETTE[0] if arm in LEARNED else "#6b7280"
+            axes.plot([value["low"], value["high"]], [at, at], color=colour, lw=5, alpha=0.3, solid_capstyle="round")
+            axes.plot(value["mean"], at, "o", color=colour, ms=5)
+        axes.set_yticks(range(len(own)), [DRAWN[arm] for arm in own])
+        axes.invert_yaxis()
+        axes.set_xlim(0.1, 0.85)
+        axes.set_title(f"Answers from {name} facts", loc="left", fontsize=10, fontweight="bold")
+        axes.set_xlabel("token F1 of the frozen reader", fontsize=9, color="#555555")
+    axes = panels[-1]
     for number, row in enumerate(row for row in record["rows"] if "permuted" not in row["form"]):
         points = sorted((int(look), value) for look, value in row["curve"].items())
         axes.plot(*zip(*points, strict=True), color=PALETTE[number % len(PALETTE)], lw=1.6, label=row["form"])
-    axes.set_title("Which credit a write should get", loc="left", fontsize=10, fontweight="bold")
+    axes.set_title("Credit of a write, 4 of 16 facts", loc="left", fontsize=10, fontweight="bold")
     axes.set_xlabel("readings", fontsize=9, color="#555555")
     axes.set_ylabel("evidence kept", fontsize=9, color="#555555")
     axes.legend(fontsize=7, frameon=False, loc="lower right")
     for axes in panels:
         axes.spines[["top", "right"]].set_visible(False)
         axes.tick_params(labelsize=8, color="#bbbbbb", labelcolor="#555555")
-        axes.grid(axis="both" if axes is panels[1] else "x", color="#eeeeee")
+        axes.grid(axis="both" if axes is panels[-1] else "x", color="#eeeeee")
         axes.set_axisbelow(True)
     figure.savefig(path, facecolor="white")
 
@@ -411,20 +426,19 @@ def main() -> None:
         if name in forms:
             filled(PAGE, f"credit{mark}", credit(forms[name]))
     filled(PAGE.with_name("recipes.md"), "short-runs", short_runs(json.loads((HERE / "recipes.json").read_text())))
-    world = worlds["4 of 16"]
     elsewhere = json.loads((HERE / "transfer.json").read_text())
     filled(PAGE, "transfer", carried(elsewhere))
     filled(PAGE, "transfer-gaps", carried_gaps(elsewhere))
     filled(RECIPES, "evolve", evolved(json.loads((HERE / "evolve.json").read_text())))
-    filled(README, "writing", in_short(world))
+    filled(README, "writing", in_short(worlds))
     changes = json.loads((HERE / "changing.json").read_text())
     filled(PAGE, "changing-about", changing_about(changes))
     filled(PAGE, "changing", changing(changes))
     filled(PAGE, "changing-kinds", changing_kinds(changes))
     filled(PAGE, "changing-why", changing_why(changes))
     filled(PAGE, "changing-gaps", changing_gaps(changes))
-    picture(world, forms["4 of 16"], IMAGES / "writing.png", True)
-    picture(world, forms["4 of 16"], IMAGES / "writing_narrow.png", False)
+    picture(worlds, forms["4 of 16"], IMAGES / "writing.png", True)
+    picture(worlds, forms["4 of 16"], IMAGES / "writing_narrow.png", False)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ It needs aiohttp (the extra `gateway`); tests of the unmodified SDK need openai.
 from __future__ import annotations
 
 import json
+import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 pytest.importorskip("aiohttp")
 
 from keepworth import Memory
+from keepworth.episodes.errors import KeepworthError
 from keepworth.memory.policy.claims import says_something
 from keepworth.memory.scan import scan_of
 from keepworth.memory.store import injections
@@ -23,6 +25,7 @@ from keepworth.serving.access import ROLES, new_access
 from keepworth.serving.call_formats import MARK, ChatFormat
 from keepworth.serving.gateway import in_bytes, tokens_of
 from keepworth.serving.memory_server import MemoryServer
+from keepworth.serving.upstream import Upstream
 from tests.serving.gate import KEY, Gate
 from tests.serving.memory_process import free_port
 from tests.serving.scripted_upstream import Script, chunk
@@ -366,6 +369,54 @@ def test_blocks_go_with_what_is_erased(gate: Gate) -> None:
     gate.ask(user("What am I allergic to?"), user="ana")
     assert gate.script.sent[-1].messages == [user("What am I allergic to?")]
     assert gate.http.get(f"/v1/memory/episodes/{answer.headers['x-keepworth-episode']}/receipt").status_code == 404
+
+
+@pytest.mark.parametrize("whose", ["bob", "ana"])
+def test_an_erasure_leaves_the_turns_of_others_that_are_being_answered(gate: Gate, whose: str) -> None:
+    gate.memory.add("I like tea.", user_id=whose)
+
+    def reply(body: dict[str, Any]) -> str:
+        gate.memory.erase(user_id=whose)
+        return "Noted."
+
+    gate.script.reply = reply
+    gate.ask(user("I live in Oslo."), user="ana")
+    gate.script.reply = lambda body: "Noted."
+    gate.ask(user("I live in Rome."), user="carl")  # turns of one file are written in their order
+    texts = gate.noted(2 if whose == "bob" else 1)
+    assert ("I live in Oslo." in texts) == (whose == "bob")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/responses/%2e%2e/files",
+        "/v1/responses/../../../outside",
+        "/v1/models/..%2f..%2fadmin",
+        "/v1/models/%252e%252e/files",
+        "/v1/models/a%3Fb",
+        "/v1/models/..%5cfiles",
+        "/v1/conversations//files",
+    ],
+)
+def test_a_path_goes_nowhere_but_where_it_says(gate: Gate, path: str) -> None:
+    with socket.create_connection(("127.0.0.1", httpx.URL(gate.server.url).port or 0)) as line:  # clients tidy paths up
+        head = (
+            f"GET {path} HTTP/1.1",
+            "Host: 127.0.0.1",
+            f"Authorization: Bearer {gate.server.token}",
+            "Connection: close",
+        )
+        line.sendall("\r\n".join([*head, "", ""]).encode())
+        answer = b"".join(iter(lambda: line.recv(65536), b""))
+    assert answer.split(b" ")[1] == b"404"
+    assert gate.script.sent == []
+
+
+def test_an_address_with_a_password_is_refused_and_not_shown() -> None:
+    with pytest.raises(KeepworthError, match="upstream-key") as error:
+        Upstream("http://user:narwhal77@127.0.0.1/v1")
+    assert "narwhal77" not in str(error.value)
 
 
 # -- the parts --------------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ import httpx
 
 from keepworth import Client
 from keepworth.models.inprocess import InProcessModel
+from keepworth.serving.access import new_access
 from keepworth.serving.call_formats import FORMATS, MARK
 from keepworth.serving.memory_server import MemoryServer
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
@@ -144,6 +145,17 @@ def test_what_responses_keep_is_what_the_model_reads(
     )
     assert seen[1].startswith(seen[0]), "the prompt grows at its end"
     assert seen[1].count("I am allergic to peanuts.") == 1
+
+
+def test_nobody_goes_on_from_what_another_tenant_was_answered(server: MemoryServer, http: httpx.Client) -> None:
+    first = http.post("/v1/responses", json=BODIES["/v1/responses"]).json()
+    goes_on = {**ASKED, "input": "And what else?", "previous_response_id": first["id"]}
+    acme = {"Authorization": f"Bearer {server.tokens.add(new_access(tenant='acme'))}"}
+    refused = http.post("/v1/responses", json=goes_on, headers=acme)
+    never = http.post("/v1/responses", json={**goes_on, "previous_response_id": "resp_" + "0" * 32}, headers=acme)
+    assert refused.status_code == never.status_code == 400
+    assert refused.text.replace(first["id"], "resp_" + "0" * 32) == never.text
+    assert http.post("/v1/responses", json=goes_on).status_code == 200
 
 
 def test_a_caller_that_leaves_takes_its_request_along(

@@ -372,11 +372,10 @@ class Gateway:
 
     async def _asked(self, turn: GatewayTurn, request: Request) -> tuple[UpstreamAnswer, bytes | None]:
         """The answer, and its bytes but where they come as events: an answer that breaks off can still become an error then."""
-        url = request.url
         answer = await self.upstream.send(
             request.method,
-            url.path,
-            url.query,
+            request.scope["path"],  # `request.url` would read an escaped "?" as the beginning of a query
+            request.scope["query_string"].decode("latin-1"),
             self._headers(turn, request),
             turn.content,
             episode=turn.episode,

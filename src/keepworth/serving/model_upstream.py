@@ -87,7 +87,8 @@ class ModelUpstream:
         self.url = f"in-process model {self.model.name}"
         self.chosen, self.records = chosen, records
         self._workers = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="model")
-        self._responses: OrderedDict[str, list[dict[str, str]]] = OrderedDict()
+        # By tenant and id: what one tenant said is nothing that another can go on from.
+        self._responses: OrderedDict[tuple[str, str], list[dict[str, str]]] = OrderedDict()
 
     async def send(
         self,
@@ -117,7 +118,9 @@ class ModelUpstream:
     def _answered(self, method: str, path: str, whose: Whose, content: bytes, caller: WaitingCaller) -> UpstreamAnswer:
         try:
             if method == "GET" and path == "/v1/models":
-                return _whole(models(self.model, ServedCall({}, {}, caller), owner="keepworth"))
+                listed = models(self.model, ServedCall({}, {}, caller), owner="keepworth")
+                own = listed["data"] if not whose[0] else listed["data"][:1]  # adapters are of the tenant ""
+                return _whole({**listed, "data": own})
             route = _ROUTES.get(path) if method == "POST" else None
             if route is None:
                 raise NotServed(f"{self.url} has no route {method} {path}.", status=404)
@@ -157,8 +160,8 @@ class ModelUpstream:
         return _stream([whole, "[DONE]"], headers=headers) if body.get("stream") else _whole(whole, headers=headers)
 
     def responses(self, body: dict[str, Any], whose: Whose, caller: WaitingCaller) -> UpstreamAnswer:
-        before = name_in(body, "previous_response_id")
-        if before and before not in self._responses:
+        before, tenant = name_in(body, "previous_response_id"), whose[0]
+        if before and (tenant, before) not in self._responses:
             raise NotServed(
                 f"Previous response with id {before!r:.80} not found.", "This server keeps the latest 1,000."
             )
@@ -168,7 +171,7 @@ class ModelUpstream:
             raise NotServed("input must be a text or a list of items.")
         if odd := next((item for item in given if item.get("type", "message") != "message"), None):
             raise NotServed(f"An item of the type {odd.get('type')!r:.40} is not supported: messages are.")
-        history = [*self._responses.get(before, []), *map(_plain, given)]
+        history = [*self._responses.get((tenant, before), []), *map(_plain, given)]
         told = [{"role": "system", "content": body["instructions"]}] if body.get("instructions") else []
         asked = {
             **{name: body[name] for name in ("model", "temperature", "seed") if body.get(name) is not None},
@@ -180,7 +183,7 @@ class ModelUpstream:
         said, drawn = self._said(asked, whose, caller)
         id = f"resp_{uuid.uuid4().hex}"
         if body.get("store", True):
-            self._responses[id] = [*history, {"role": "assistant", "content": said.words}]
+            self._responses[tenant, id] = [*history, {"role": "assistant", "content": said.words}]
             while len(self._responses) > _KEPT:
                 self._responses.popitem(last=False)
         return _responded(body, id, said, drawn)
@@ -222,7 +225,11 @@ class ModelUpstream:
     def _name(self, body: Body, whose: Whose) -> str:
         """Of what answers: a call that names the model itself is answered by the adapter that is chosen for it."""
         name = name_in(body, "model")
-        return (self.chosen(*whose) or self.model.name) if name in ("", self.model.name) else name
+        if name in ("", self.model.name):
+            return self.chosen(*whose) or self.model.name
+        if whose[0]:  # adapters are of the tenant ""
+            raise NotServed(f"There is no model {name!r:.80} here.", f"Ask for {self.model.name}.", status=404)
+        return name
 
     def _said(self, body: dict[str, Any], whose: Whose, caller: WaitingCaller) -> tuple[_Answered, DrawnReply]:
         name = self._name(body, whose)

@@ -6,13 +6,15 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from keepworth.episodes.needs import needs_gateway
 
 import aiohttp
+from yarl import URL
 
 from keepworth.episodes.errors import KeepworthError
+from keepworth.serving.calls import NotServed
 
 _ASKED = (
     *("content-type", "accept", "user-agent", "openai-organization", "openai-project", "openai-beta"),
@@ -31,6 +33,9 @@ _NOT_ANSWERED = {
     "date",
     "server",
 }
+
+
+_IN_PATHS, _IN_QUERIES = "/:@!$&'()*+,;=-._~", "%/?:@!$&'()*+,;=-._~[]"
 
 
 class Unreachable(KeepworthError):
@@ -89,6 +94,11 @@ class Upstream:
 
     def __init__(self, url: str, key: str = "", *, seconds: float = 600.0) -> None:
         parts = urlsplit(url)
+        if parts.username is not None or parts.password is not None:
+            raise KeepworthError(
+                "The upstream's address holds a name or a password, and addresses are shown.",
+                "Leave them out, and give the key in the variable that --upstream-key names.",
+            )
         if parts.scheme not in ("http", "https") or not parts.netloc or parts.query or parts.fragment:
             raise KeepworthError(
                 f"The upstream {url!r:.80} is no address.", "Give one such as https://api.openai.com/v1."
@@ -126,11 +136,10 @@ class Upstream:
             given["X-Api-Key"] = self._key
         elif self._key:
             given["Authorization"] = f"Bearer {self._key}"
-        url = f"{self.url}{path.removeprefix('/v1')}{'?' if query else ''}{query}"
         try:
             response = await self._session.request(
                 method,
-                url,
+                self._address(path, query),
                 data=content or None,
                 headers=given,
                 allow_redirects=False,
@@ -140,6 +149,19 @@ class Upstream:
             raise Unreachable(self.url, error) from error
         passed = {name.lower(): value for name, value in response.headers.items() if name.lower() not in _NOT_ANSWERED}
         return UpstreamAnswer(response.status, passed, lambda: self._parts(response), lambda: _hung_up(response))
+
+    def _address(self, path: str, query: str) -> URL:
+        """path: as it was routed, without escapes. It is sent as it was checked: nothing may read it as another one, which the
+        upstream's key would open too."""
+        parts = path.removeprefix("/v1/").split("/")
+        if any(
+            part in ("", ".", "..") or not set(part).isdisjoint("%\\?#") or not part.isprintable() for part in parts
+        ):
+            raise NotServed(
+                f"The path {path!r:.80} is not passed on.", "Names in a path have no '..', '%', '?' or '#'.", status=404
+            )
+        wanted = f"{self.url}/{quote('/'.join(parts), safe=_IN_PATHS)}"
+        return URL(f"{wanted}?{quote(query, safe=_IN_QUERIES)}" if query else wanted, encoded=True)
 
     async def _parts(self, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
         try:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from keepworth.memory.item import later, timestamp
+from keepworth.memory.item import Scope, later, timestamp
 from keepworth.memory.store.database import first, select
 from keepworth.memory.store.requests import NOTE
 
@@ -136,8 +136,15 @@ def ending_turn(store: Store, episode: str) -> Iterator[Callable[[], None]]:
         NOTE.reset(reset)
 
 
-def forget_blocks(connection: apsw.Connection) -> None:
-    """They quote what is remembered: all go when something is erased. Conversations that go on lose what a provider cached."""
-    connection.execute(
-        f"DELETE FROM facts_of_file WHERE name GLOB '{_BLOCK}*' OR name GLOB '{_TURN}*' OR name GLOB '{_CALL}*'"
+def forget_blocks(connection: apsw.Connection, whose: Scope | None) -> None:
+    """They quote what is remembered: all go when something is erased. Conversations that go on lose what a provider cached.
+    whose: of whom everything is erased, turns that are being answered too; the turns of others are theirs, and are still
+    written."""
+    connection.execute(f"DELETE FROM facts_of_file WHERE name GLOB '{_BLOCK}*' OR name GLOB '{_CALL}*'")
+    turns = (
+        []
+        if whose is None
+        else list(select(connection, f"SELECT name, value FROM facts_of_file WHERE name GLOB '{_TURN}*'"))
     )
+    over = [name for name, value in turns if whose is not None and whose.contains(Scope(*json.loads(value)["scope"]))]
+    connection.executemany("DELETE FROM facts_of_file WHERE name = ?", [(name,) for name in over])

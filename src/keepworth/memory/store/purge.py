@@ -87,7 +87,7 @@ def erase(store: Store, scope: Scope, whose: Scope) -> Erased:
                 *values,
             )
         )
-        gone = _Gone(numbers, homes)
+        gone = _Gone(numbers, homes, whose)
         _erase(store, transaction, scope, gone)
         return gone
 
@@ -95,10 +95,11 @@ def erase(store: Store, scope: Scope, whose: Scope) -> Erased:
 
 
 class _Gone:
-    """numbers: rows of items; homes: ids of scopes of which everything goes. The rest is found on the way."""
+    """numbers: rows of items; homes: ids of scopes of which everything goes, all that are inside `whose`. The rest is found on
+    the way."""
 
-    def __init__(self, numbers: Iterable[int], homes: Sequence[int] = ()) -> None:
-        self.numbers = set(numbers)
+    def __init__(self, numbers: Iterable[int], homes: Sequence[int] = (), whose: Scope | None = None) -> None:
+        self.numbers, self.whose = set(numbers), whose
         self.homes = list(homes)
         self.texts: set[str] = set()
         self.queries = 0
@@ -171,7 +172,7 @@ def _erase(store: Store, transaction: Transaction, scope: Scope, gone: _Gone) ->
         _forget_scopes(connection, gone)
     _forget_queries(connection, gone, homes)
     forget_answers(connection)
-    forget_blocks(connection)
+    forget_blocks(connection, gone.whose)
     forget_unread(connection, json.dumps([f"m{n}" for n in sorted(gone.numbers)]))
     if scalar(connection, "SELECT 1 FROM sqlite_schema WHERE name = 'sqlite_stat4'"):
         connection.execute("DELETE FROM sqlite_stat4")  # samples of what indexes hold

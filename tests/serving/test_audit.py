@@ -17,7 +17,7 @@ from keepworth.serving.memory_server import MemoryServer
 
 
 def noted(file: Path) -> list[dict[str, Any]]:
-    return [entry for _, entry in entries(audit_of(file))]
+    return list(entries(audit_of(file)))
 
 
 def client(server: MemoryServer, **given: Any) -> tuple[httpx.Client, str]:
@@ -77,6 +77,41 @@ def test_an_admin_reads_what_was_done_within_the_bounds_of_the_token(tmp_path: P
         assert client(server, roles=("read",))[0].get("/audit").status_code == 403
 
 
+def test_words_in_a_path_are_not_noted(tmp_path: Path) -> None:
+    file = tmp_path / "agent.mem"
+    with MemoryServer(file, encoder=None) as server:
+        own, _ = client(server)
+        own.delete("/items/my%20secret%20word")
+        own.delete("/nowhere/my-secret-word")
+        own.request("SECRETWORD", "/items")
+        own.delete("/items/m7")
+        httpx.request("SECRETWORD", f"{server.url}/v1/memory/items", trust_env=False)
+    assert [(each["what"], each["status"], each.get("ids", [])) for each in noted(file)] == [
+        ("DELETE /v1/memory/items/{id}", 404, []),
+        ("DELETE (no such route)", 404, []),
+        ("(other) /v1/memory/items", 405, []),
+        ("DELETE /v1/memory/items/{id}", 404, ["m7"]),
+        ("(other) (refused)", 401, []),
+    ]
+    assert "secret" not in audit_of(file).read_text().lower()
+
+
+def test_a_page_of_one_tenant_does_not_tell_how_much_others_do(tmp_path: Path) -> None:
+    file = tmp_path / "agent.mem"
+    with MemoryServer(file, encoder=None) as server:
+        admin, _ = client(server, tenant="acme")
+        other, _ = client(server, tenant="other")
+        for word in ("tea", "milk", "bread"):
+            other.post("/items", json={"content": f"others like {word}"})
+            admin.post("/items", json={"content": f"acme likes {word}"})
+        first = admin.get("/audit", params={"limit": 2}).json()
+        other.post("/items", json={"content": "of others"})
+        second = admin.get("/audit", params={"limit": 1, "after": first["next"]}).json()
+        assert (first["next"], second["next"]) == (2, 3)
+        assert [each["ids"] for each in first["entries"] + second["entries"]] == [["m1"], ["m2"], ["m3"]]
+        assert admin.get("/audit", params={"after": 2**53 + 1}).status_code == 422
+
+
 @pytest.mark.parametrize(("which", "count"), [("off", 0), ("changes", 1), ("all", 2)])
 def test_how_much_is_noted_can_be_chosen(tmp_path: Path, which: str, count: int) -> None:
     file = tmp_path / "agent.mem"
@@ -93,7 +128,7 @@ def test_knocking_fills_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     log = module.AuditLog(tmp_path / "log")
     for _ in range(31):
         log.refused("GET", 401)
-    found = [entry for _, entry in entries(tmp_path / "log")]
+    found = list(entries(tmp_path / "log"))
     assert len(found) == 12
     assert found[10] == {"at": "2026-01-01T00:00:01.000000+00:00", "what": "(refused)", "times": 20}
 
@@ -101,7 +136,7 @@ def test_knocking_fills_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_half_a_line_is_left_out(tmp_path: Path) -> None:
     file = tmp_path / "log"
     file.write_text(json.dumps({"what": "one"}) + '\n{"what": "tw\n' + json.dumps({"what": "three"}) + "\n")
-    assert [entry["what"] for _, entry in entries(file)] == ["one", "three"]
+    assert [entry["what"] for entry in entries(file)] == ["one", "three"]
 
 
 def test_the_command_line_shows_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

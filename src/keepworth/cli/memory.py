@@ -649,12 +649,14 @@ def audit(
     from keepworth.serving.audit import audit_of, entries
 
     _tokens(file)  # raises where there is no such memory
-    for _, entry in deque(entries(audit_of(file)), last):
+    for entry in deque(entries(audit_of(file)), last):
         if as_json:
             _json(entry)
             continue
         who = " ".join(str(entry[name]) for name in ("tenant", "user", "agent") if entry.get(name))
         what = [str(entry.get(name, "")) for name in ("at", "token")] + [who, str(entry["what"])]
+        if "tool" in entry:
+            what.append(f"{entry['tool']}: {entry.get('outcome', '')}")
         more = f"{entry['times']} times" if "times" in entry else entry.get("status", "")
         say(one_line(f"{'  '.join(each for each in what if each)}  {more}  {' '.join(entry.get('ids', []))}".rstrip()))
 

@@ -187,7 +187,7 @@ class _Door:
             return
         method = scope["method"]
         with tracing.span(method, tracing.REQUEST, Headers(scope=scope)) as span:
-            scope["touched"] = []
+            scope["touched"], scope["tool"] = [], {}
             outcome: tuple[int, str] = (499, "")  # where the caller leaves before there is an answer
 
             async def sent(message: Message) -> None:

@@ -1,6 +1,6 @@
 """Who did what, when, to which ids, and what came of it: lines of JSON beside the memory, to which only more are added.
 
-Nothing that anybody said is in it: no text, no query, no token. A token goes by its id.
+Nothing that anybody said is in it: no text, no query, no path, no token. A token goes by its id; people go by theirs.
 """
 
 from __future__ import annotations
@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,10 @@ _READS = ("/search", "/searches")
 _TELLS = ("/export", "/quarantine", "/diff", "/tokens", "/audit")
 _QUIET = ("/health", "/openapi.json", "/metrics")
 MOST_IDS = 100
+_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+_ID = re.compile(r"[ms]\d{1,18}|[de][0-9a-f]{16}|t[0-9a-f]{8}|(user_id|agent_id)=.*", re.DOTALL)
+"""Of an item, a snapshot, a decision, an episode, a token; and who somebody was, where a request that was carried out says it.
+What a caller puts in the place of an id may be any words, and is left out."""
 
 
 def audit_of(memory: Path) -> Path:
@@ -45,11 +50,12 @@ class AuditLog:
 
     def answered(self, scope: Mapping[str, Any], status: int, episode: str = "") -> None:
         """Of one request, as ASGI describes it, once it is answered."""
-        route = getattr(scope.get("route"), "path", "") or scope["path"]
-        if not self._wanted(scope["method"], route, status):
+        route = getattr(scope.get("route"), "path", "") or ("/mcp" if scope["path"] == "/mcp" else "(no such route)")
+        method = _method(scope["method"])
+        if not self._wanted(method, route, status):
             return
         ids = [*scope.get("path_params", {}).values(), *scope.get("touched", ()), *([episode] if episode else [])]
-        self.note(scope.get("access"), f"{scope['method']} {route}", status, ids)
+        self.note(scope.get("access"), f"{method} {route}", status, ids, scope.get("tool", {}))
 
     def refused(self, method: str, status: int) -> None:
         """Of a caller at the door, who has no rights that could be named. Where it wanted to go is its own text, so that is left
@@ -62,9 +68,12 @@ class AuditLog:
                     self._write({"at": at, "what": "(refused)", "times": dropped})
             self._refused += 1
             if self._refused <= REFUSALS_PER_SECOND:
-                self._write({"at": at, "what": f"{method} (refused)", "status": status})
+                self._write({"at": at, "what": f"{_method(method)} (refused)", "status": status})
 
-    def note(self, access: Access | None, what: str, status: int, ids: list[str]) -> None:
+    def note(
+        self, access: Access | None, what: str, status: int, ids: Iterable[str], tool: Mapping[str, str] | None = None
+    ) -> None:
+        """tool: its name and the outcome of its call, where one was called: the status is 200 whatever came of it."""
         who: dict[str, Any] = {}
         if access is not None:
             who = {"token": access.id, "tenant": access.tenant, "user": access.user_id, "agent": access.agent_id}
@@ -73,7 +82,8 @@ class AuditLog:
             **who,
             "what": what,
             "status": status,
-            "ids": list(dict.fromkeys(ids))[:MOST_IDS],
+            **(tool or {}),
+            "ids": list(dict.fromkeys(each for each in ids if _ID.fullmatch(each)))[:MOST_IDS],
         }
         with self._lock:
             self._write({name: value for name, value in line.items() if value not in ("", [])})
@@ -100,21 +110,22 @@ class AuditLog:
             _LOG.error("the audit log %s cannot be written: %s", self.file, error)
 
 
-def entries(file: Path, after: int = 0) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(where the next begins, entry) of what begins at byte `after` or later; a line that a killed process left half is left
-    out."""
+def _method(said: str) -> str:
+    """A method may be any word that a caller makes up."""
+    return said if said in _METHODS else "(other)"
+
+
+def entries(file: Path) -> Iterator[dict[str, Any]]:
+    """Oldest first; a line that a killed process left half is left out."""
     try:
         with open(file, "rb") as lines:
-            lines.seek(after)
-            place = after
             for line in lines:
-                place += len(line)
                 try:
                     entry = json.loads(line)
                 except ValueError:
                     continue
                 if isinstance(entry, dict):
-                    yield place, entry
+                    yield entry
     except FileNotFoundError:
         return
 

@@ -102,6 +102,7 @@ class CheckedTool(Tool):  # type: ignore[misc]
             mistake = first_mistake(error, kind, "argument", f"in {self.name}")
             if mistake.about in WHOSE:
                 mistake.fix = "Leave it out: whose memory it is, the token says, or how the host is configured."
+            _noted(context, self.name, "refused")
             raise ToolError(str(mistake)) from None
         try:
             return await super().run(arguments, context, convert_result)
@@ -249,23 +250,34 @@ def _guarded(verb: Callable[P, Result], role: str, opened: Opened) -> Callable[P
 
     @functools.wraps(verb)
     def guarded(*arguments: P.args, **options: P.kwargs) -> Result:
+        context: Any = options["context"]
+        ids = [str(options[name]) for name in ("id", "target", "episode") if options.get(name)]
         try:
-            context: Any = options["context"]
-            asked = getattr(context.request_context, "request", None)  # none over standard input
-            if asked is not None:
-                asked.scope.setdefault("touched", []).append(verb.__name__)
             opened(context)[1].require(role)
-            return verb(*arguments, **options)
+            result = verb(*arguments, **options)
+            made = [str(getattr(result, name)) for name in ("id", "episode") if hasattr(result, name)]
+            _noted(context, verb.__name__, "done", *ids, *made)
+            return result
         except KeepworthError as error:
+            _noted(context, verb.__name__, "refused", *ids)
             message = str(error)
             for path in _paths(opened, options["context"]):
                 message = message.replace(path, "this memory")
             raise ToolError(message) from None
         except Exception as error:
+            _noted(context, verb.__name__, "failed", *ids)
             _LOG.exception("the tool %s failed", verb.__name__, exc_info=error)
             raise ToolError("Something broke inside the memory; its log says what.") from None
 
     return guarded
+
+
+def _noted(context: Any, tool: str, outcome: str, *ids: str) -> None:
+    """What the audit log says of a call. Over standard input there is no request, and no log."""
+    asked = getattr(context.request_context, "request", None)
+    if asked is not None and "tool" in asked.scope:
+        asked.scope["tool"].update(tool=tool, outcome=outcome)
+        asked.scope["touched"].extend(ids)
 
 
 def _paths(opened: Opened, context: Any) -> list[str]:

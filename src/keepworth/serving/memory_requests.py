@@ -75,7 +75,7 @@ class QuarantineQuery(_RequestQuery):
 
 class AuditQuery(_RequestQuery):
     limit: int = Field(100, ge=1, le=MOST)
-    after: int = Field(0, ge=0, description="The `next` of the page before.")
+    after: int = Field(0, ge=0, le=2**53, description="The `next` of the page before.")
 
 
 class _Bounds(_RequestBody):

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -423,16 +424,12 @@ ROUTES = (
 
 
 def list_audit(wanted: Wanted, file: Path) -> Any:
-    """Who did what, oldest first, a page at a time."""
-    listed: list[Any] = []
+    """Who did what, oldest first, a page at a time. `next` counts what this token may see: a place in the file would tell how
+    much others do."""
     after, limit = wanted.query.after, wanted.query.limit
-    for place, entry in entries(file, after):
-        after = place
-        if may_see(wanted.access, entry):
-            listed.append(entry)
-            if len(listed) == limit:
-                break
-    return {"entries": listed, "next": after}
+    seen = (entry for entry in entries(file) if may_see(wanted.access, entry))
+    listed = list(islice(seen, after, after + limit))
+    return {"entries": listed, "next": after + len(listed)}
 
 
 def audit_routes(file: Path) -> tuple[MemoryRoute, ...]:

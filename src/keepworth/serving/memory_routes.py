@@ -424,8 +424,8 @@ ROUTES = (
 
 
 def list_audit(wanted: Wanted, file: Path) -> Any:
-    """Who did what, oldest first, a page at a time. `next` counts what this token may see: a place in the file would tell how
-    much others do."""
+    """Who did what, oldest first, a page at a time."""
+    # `next` counts what this token may see: a place in the file would tell how much others do.
     after, limit = wanted.query.after, wanted.query.limit
     seen = (entry for entry in entries(file) if may_see(wanted.access, entry))
     listed = list(islice(seen, after, after + limit))

@@ -20,9 +20,17 @@ def share(row: dict[str, Any]) -> str:
     return f"{100 * row['mean']:.0f} % ({100 * max(0.0, row['low']):.0f} to {100 * min(1.0, row['high']):.0f})"
 
 
+def measured(result: dict[str, Any]) -> str:
+    """When the numbers were taken: the code may have changed since."""
+    about = result["machine"]
+    at, version = about["measured_at"], about["versions"]["keepworth"]
+    return f"Measured {at[:10]} {at[11:16]} UTC, keepworth {version}; what changed in the code later is not in it."
+
+
 def facts(result: dict[str, Any]) -> str:
     scores = (
         "stale answers",
+        "current answers",
         "stale item among the first 8",
         "current item among the first 8",
         "kept items that hold a fact",
@@ -33,7 +41,7 @@ def facts(result: dict[str, Any]) -> str:
         for name, row in result["planted"].items()
         for arm in ("raw", "rules")
     ]
-    return markdown(("conversations", "kept", *scores), rows, left=2)
+    return f"{markdown(('conversations', 'kept', *scores), rows, left=2)}\n\n{measured(result)}"
 
 
 def updates(result: dict[str, Any]) -> str:
@@ -41,17 +49,21 @@ def updates(result: dict[str, Any]) -> str:
         "stale evidence before current",
         "current evidence before stale",
         "current evidence among the first 8",
+        "both among the first 8",
         "current evidence is kept",
+        "stale evidence is kept",
     )
     rows = [
         (
             arm,
             *(share(result["longmemeval"][arm][score]) for score in scores),
+            f"{result['longmemeval'][arm]['items kept']['mean']:.1f}",
             f"{result['longmemeval'][arm]['words among the first 8']['mean']:.0f}",
         )
         for arm in ("raw", "rules")
     ]
-    return markdown(("kept", *scores, "words shown"), rows)
+    cases = result["longmemeval"]["raw"]["items kept"]["n"]
+    return f"{markdown(('kept', *scores, 'items kept', 'words shown'), rows)}\n\n{cases} questions. {measured(result)}"
 
 
 def quickstarts(result: dict[str, Any]) -> str:
@@ -80,9 +92,12 @@ def kills(result: dict[str, Any]) -> str:
     return (
         f"{result['kills']} kills, {result['callers']} callers: {done['items']:,} items, {done['turns']:,} turns, "
         f"{done['episodes']:,} episodes and {done['rewards']:,} rewards were acknowledged. {result['lost']} were lost, "
-        f"{result['done_twice']} were done twice (at most {100 * result['lost_at_most']:.2f} % of acknowledged ones are lost, "
-        f"with 95 % confidence). Of {result['turns_without_an_answer']} turns that the kill left without an answer, "
-        f"{result['of_these_kept']} had begun and were written at the next start."
+        f"{result['done_twice']} were done twice. What one kill loses may hang together, so kills are what is counted: none "
+        f"of {result['kills']} lost anything, and the exact two-sided 95 % interval (Clopper and Pearson) of the share of kills "
+        f"with a loss ends at {100 * result['kills_with_a_loss_at_most']:.1f} %. {result['turns_without_an_answer']} turns got "
+        "no answer, because the server was killed meanwhile or was not up yet. What the user said in them is in the file in the "
+        f"end for {result['of_these_kept']}; whether it was written before the kill or at a later start is not told apart. "
+        f"{measured(result)}"
     )
 
 
@@ -100,7 +115,7 @@ def scan(result: dict[str, Any]) -> str:
     return (
         f"{listed}\n\n{result['sentences']:,} different sentences of {result['sessions']:,} sessions of LongMemEval, in which "
         f"nobody tells a secret. Where none was flagged, at most {100 * bound:.1f} % of sessions have one that would be (95 %). "
-        f"{result['microseconds_per_sentence']:.0f} microseconds a sentence."
+        f"{result['microseconds_per_sentence']:.0f} microseconds a sentence. {measured(result)}"
     )
 
 
@@ -125,27 +140,14 @@ def latency(result: dict[str, Any]) -> str:
         f"recalls, begins an episode and is noted; one in four is a statement. Medians of {len(loads)} rounds. {about['cores']} "
         f"cores ({about['processor']}), shared with others: load {min(loads):.1f} to {max(loads):.1f} when a round began. "
         f"A call has {result['memory_tokens']['mean']:.0f} tokens of memory on average. Encoding the query is not in it: vectors "
-        "are of hashed words (`python -m benchmarks.agents.latency`)."
+        f"are of hashed words (`python -m benchmarks.agents.latency`). {measured(result)}"
     )
 
 
 def signals(result: dict[str, Any]) -> str:
     rows = [
-        (
-            side,
-            "right of those seen",
-            share(result[side]["right of those seen"]),
-            result[side]["right of those seen"]["n"],
-        )
-        for side in ("dev wordings", "held-out wordings")
-    ]
-    rows += [
-        (
-            side,
-            "seen of those there",
-            share(result[side]["seen of those there"]),
-            result[side]["seen of those there"]["n"],
-        )
+        (side, score, share(result[side][score]), result[side][score]["n"])
+        for score in ("right of those seen", "seen of those there", "seen where none is")
         for side in ("dev wordings", "held-out wordings")
     ]
     real = result["longmemeval"]
@@ -155,7 +157,7 @@ def signals(result: dict[str, Any]) -> str:
         rows.append(("LongMemEval, a sample of those", f"`{name}` right, by hand", share(right), right["n"]))
     first = result["prefeval"]["seen"]
     rows.append(("PrefEval, first messages", "seen, where none is", fine(first), first["n"]))
-    return markdown(("of", "share", "", "cases"), rows, left=2)
+    return f"{markdown(('of', 'share', '', 'cases'), rows, left=2)}\n\n{measured(result)}"
 
 
 def fine(row: dict[str, Any]) -> str:
@@ -173,7 +175,7 @@ def closed_loop(result: dict[str, Any]) -> str:
     }
     scores = ("success", "advice", "advice, second half", "favourites")
     rows = [(names[arm], *(share(row[score]) for score in scores)) for arm, row in result["arms"].items()]
-    return markdown(("", *scores), rows)
+    return f"{markdown(('', *scores), rows)}\n\n{measured(result)}"
 
 
 def main() -> None:

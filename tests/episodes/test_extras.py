@@ -23,7 +23,12 @@ else:
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-DISTRIBUTIONS = {"faiss": "faiss-cpu", "mem0": "mem0ai", "langgraph": "langgraph-checkpoint-sqlite"}
+DISTRIBUTIONS = {
+    "faiss": "faiss-cpu",
+    "mem0": "mem0ai",
+    "langgraph": "langgraph-checkpoint-sqlite",
+    "opentelemetry": "opentelemetry-api",
+}
 OPTIONAL = {module for name, extra in EXTRAS.items() if name != "dev" for module in extra.modules} | {"onnx"}
 
 

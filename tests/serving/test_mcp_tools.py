@@ -167,6 +167,19 @@ def test_the_audit_log_says_which_tool_was_called_and_what_came_of_it(tmp_path: 
     assert "word" not in audit_of(tmp_path / "agent.mem").read_text()
 
 
+def test_the_history_of_what_is_in_quarantine_is_told_without_its_words(tmp_path: Path) -> None:
+    async def whole(server: MemoryServer) -> None:
+        async with connected(server, server.token) as client:
+            note = await call(client, "add_memory", text="my card is new")
+            await call(client, "update_memory", id=note["id"], text="my card is 4111 1111 1111 1111")
+            changes = (await call(client, "memory_history", id=note["id"]))["changes"]
+            assert len(changes) >= 2
+            assert all(each.endswith("(held in quarantine)") for each in changes)
+
+    with MemoryServer(tmp_path / "agent.mem", encoder=None, mcp=True) as server:
+        anyio.run(whole, server)
+
+
 def test_what_breaks_inside_is_not_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def breaks(*_: Any, **__: Any) -> Any:
         raise RuntimeError("the text of somebody else")

@@ -173,14 +173,39 @@ def test_what_is_in_quarantine_is_an_admin_s_to_see_and_release(server: MemorySe
         writer.get(f"/items/{id}/history"),
     ):
         refused(asked, 403)
-    for seen in (writer.get(f"/items/{id}"), writer.get("/items", params={"all_states": True})):
+    episode = writer.post("/episodes", json={"task": "deploy"}).json()["id"]
+    later = {"content": f"the other key is {key}", "episode": episode}
+    assert writer.post("/items", json=later).json()["items"][0]["status"] == "quarantined"
+    assert key in admin.get(f"/episodes/{episode}").text
+    for seen in (
+        writer.get(f"/items/{id}"),
+        writer.get("/items", params={"all_states": True}),
+        writer.patch(f"/items/{id}", json={"trust": 0.9}),
+        writer.patch(f"/items/{id}", json={"expires_at": "2035-01-01"}),
+        writer.get(f"/episodes/{episode}"),
+    ):
+        assert seen.status_code == 200
         assert key not in seen.text
         assert "(held in quarantine)" in seen.text
-    assert [each["text"] for each in admin.get("/quarantine").json()["items"]] == [f"the deploy key is {key}"]
+    waiting = [each["text"] for each in admin.get("/quarantine").json()["items"]]
+    assert waiting == [f"the deploy key is {key}", f"the other key is {key}"]
     assert admin.post(f"/items/{id}/release").json().get("status", "active") == "active"
-    assert admin.get("/quarantine").json() == {"items": [], "next": ""}
+    assert [each["id"] for each in admin.get("/quarantine").json()["items"]] != [id]
     assert [hit["item"]["id"] for hit in writer.post("/search", json={"query": "deploy key"}).json()["hits"]] == [id]
     refused(admin.post(f"/items/{id}/release"), 422)
+
+
+def test_a_token_that_may_not_read_is_not_told_by_what_it_changes(server: MemoryServer, tenant: str) -> None:
+    admin, blind = as_(server, tenant), as_(server, tenant, "write")
+    id = admin.post("/items", json={"content": "Ana's diary", "metadata": {"of": "diary"}}).json()["items"][0]["id"]
+    refused(blind.get(f"/items/{id}"), 403)
+    for done in (
+        blind.patch(f"/items/{id}", json={"trust": 0.9}),
+        blind.post(f"/items/{id}/supersede", json={"text": "Ana has none"}),
+    ):
+        assert done.status_code == 200
+        assert done.json()["id"]
+        assert "diary" not in done.text
 
 
 def test_a_token_ends(server: MemoryServer, tenant: str) -> None:

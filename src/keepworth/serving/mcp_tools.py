@@ -77,6 +77,7 @@ class Done(BaseModel):
     changed: int
 
 
+IN_QUARANTINE = "(held in quarantine)"
 Hits = Annotated[int, Field(ge=1, le=100)]
 Page = Annotated[int, Field(ge=1, le=1000)]
 
@@ -198,9 +199,12 @@ def mcp_server(opened: Opened) -> MCPServer[Any]:
     def memory_history(id: str, context: Context[Any, Any]) -> NoteHistory:
         """What happened to a memory, oldest first."""
         open = at(context)
+        listed = open.memory.history(id)
+        states = [each.after for each in listed if each.after is not None]
+        held = bool(states) and states[-1].status is Status.QUARANTINED  # a former wording may hold the secret, too
         changes = [
-            f"{each.at} {each.kind}: {'(gone)' if each.after is None else each.after.text}"
-            for each in open.memory.history(id)
+            f"{each.at} {each.kind}: {'(gone)' if each.after is None else IN_QUARANTINE if held else each.after.text}"
+            for each in listed
         ]
         return NoteHistory(changes=changes)
 
@@ -291,7 +295,7 @@ def _note(item: Item) -> MemoryNote:
     held = item.status is Status.QUARANTINED
     return MemoryNote(
         id=item.id,
-        text="(held in quarantine)" if held else item.text,
+        text=IN_QUARANTINE if held else item.text,
         kind=item.kind.value,
         when=item.event_time or item.written_at,
     )

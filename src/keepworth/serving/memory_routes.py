@@ -20,7 +20,7 @@ from keepworth.episodes.episode import episode_to_json
 from keepworth.episodes.errors import KeepworthError
 from keepworth.memory import errors
 from keepworth.memory.item import Item, Provenance, Status
-from keepworth.memory.store import injections
+from keepworth.memory.store import injections, log
 from keepworth.memory.store.requests import keep_answer, noted_request, noting
 from keepworth.serving import memory_requests as asks
 from keepworth.serving.access import Access, Tokens, new_access
@@ -32,6 +32,7 @@ from keepworth.serving.wire import plain
 from keepworth.serving.wrong_fields import first_mistake
 
 BASE = "/v1/memory"
+IN_QUARANTINE = "(held in quarantine)"
 _LONGEST_KEY = 255
 _KEY = "idempotency-key"
 
@@ -106,10 +107,16 @@ def get_item(wanted: Wanted) -> Any:
 
 
 def _item(wanted: Wanted, item: Item | None) -> Any:
-    """As it is; of one in quarantine, to whoever may not release it, that it is there."""
-    if item is None or item.status is not Status.QUARANTINED or "admin" in wanted.access.roles:
-        return plain(item)
-    return plain(replace(item, text="(held in quarantine)", key="", metadata={}))
+    """As it is; of one in quarantine, to whoever may not release it, that it is there; and to whoever may not read, no words."""
+    if item is not None and _withheld(wanted, item):
+        item = replace(item, text=IN_QUARANTINE, key="", metadata={})
+    if item is not None and "read" not in wanted.access.roles:
+        item = replace(item, text="", key="", metadata={}, provenance=Provenance())
+    return plain(item)
+
+
+def _withheld(wanted: Wanted, item: Item) -> bool:
+    return item.status is Status.QUARANTINED and "admin" not in wanted.access.roles
 
 
 def list_quarantined(wanted: Wanted) -> Any:
@@ -128,12 +135,12 @@ def update_item(wanted: Wanted) -> Any:
     told = wanted.body.status is not None or wanted.body.metadata is not None
     if told and wanted.open.memory.get(wanted.path["id"]).status is Status.QUARANTINED:
         wanted.access.require("admin")
-    return plain(wanted.open.memory.update(wanted.path["id"], **wanted.body.given()))
+    return _item(wanted, wanted.open.memory.update(wanted.path["id"], **wanted.body.given()))
 
 
 def supersede_item(wanted: Wanted) -> Any:
     """The fact changed: a new item takes the place of this one."""
-    return plain(wanted.open.memory.supersede(wanted.path["id"], **wanted.body.given()))
+    return _item(wanted, wanted.open.memory.supersede(wanted.path["id"], **wanted.body.given()))
 
 
 def delete_item(wanted: Wanted) -> Any:
@@ -207,7 +214,29 @@ def list_episodes(wanted: Wanted) -> Any:
 
 def get_episode(wanted: Wanted) -> Any:
     """The record of an episode."""
-    return episode_to_json(wanted.open.memory.episode_record(wanted.path["id"]))
+    memory, id = wanted.open.memory, wanted.path["id"]
+    record = memory.episode_record(id)
+    if "admin" not in wanted.access.roles:  # what it wrote or saw may lie in quarantine
+        concerned = log.concerned_by(memory.store, id)
+        back = {each: _held_back(wanted, each) for ids in concerned for each in ids}
+        back |= {each.item: _held_back(wanted, each.item) for each in record.shown}
+        operations = [
+            replace(event, operation=replace(event.operation, text=IN_QUARANTINE))
+            if event.operation.text and any(back[each] for each in ids)
+            else event
+            for event, ids in zip(record.operations, concerned, strict=True)
+        ]
+        shown = [replace(each, text=IN_QUARANTINE) if back[each.item] else each for each in record.shown]
+        record = replace(record, operations=tuple(operations), shown=tuple(shown))
+    return episode_to_json(record)
+
+
+def _held_back(wanted: Wanted, id: str) -> bool:
+    """Also of what is not there any more, or said what another said already, whose state nobody knows here."""
+    try:
+        return _withheld(wanted, wanted.open.memory.get(id))
+    except KeepworthError:
+        return True
 
 
 def get_receipt(wanted: Wanted) -> Any:

@@ -27,6 +27,7 @@ from keepworth.episodes.episode import (
     Episode,
     MemoryEvent,
     Operation,
+    OperationKind,
     ParseStatus,
     RewardTerm,
     Segment,
@@ -826,6 +827,18 @@ def rewarded(store: Store, scope: Scope, target: str) -> Rewarded:
     if not scope.contains(found):
         raise unknown
     return Rewarded(found, episode, decision, shown, person)
+
+
+def concerned_by(store: Store, id: str) -> list[tuple[str, ...]]:
+    """Of each operation of an episode, in the order of its record: the items that it names, and the one that it may have made."""
+    found = []
+    for entry in store.entries(IN_EPISODE, (id,)):
+        decoded = entry.act()
+        if decoded is not None and isinstance(decoded[0], Operation):
+            act = decoded[0]
+            made = (OperationKind.ADD, OperationKind.SUPERSEDE, OperationKind.MERGE)
+            found.append((*act.targets, *((f"m{entry.seq}",) if act.kind in made else ())))
+    return found
 
 
 def assembled(store: Store, scope: Scope, id: str) -> Episode:

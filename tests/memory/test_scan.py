@@ -113,9 +113,27 @@ def test_redacted_it_is_kept_without(tmp_path: Path) -> None:
         with kept.episode(f"use {KEY}", user_id="ana") as episode:
             episode.search(f"what of {KEY}")
             episode.act(f"said {KEY}")
+            episode.end(f"stopped by {KEY}")
         kept.search(f"and of {KEY}")
         kept.close()
     assert KEY.encode() not in b"".join(path.read_bytes() for path in tmp_path.iterdir())
+
+
+def test_every_field_is_looked_through() -> None:
+    with memory("quarantine") as held:
+        item = held.add("harmless", user_id="ana")
+        assert held.update(item.id, metadata={"note": KEY}).status is Status.QUARANTINED
+        assert held.release(item.id).status is Status.ACTIVE
+        assert held.add("harmless, too", source=KEY).status is Status.QUARANTINED
+    with memory("redact") as kept:
+        item = kept.add("harmless", source=KEY)
+        assert item.provenance.source == "[api key removed]"
+        assert kept.update(item.id, metadata={"note": KEY}).metadata == {"note": "[api key removed]"}
+    with memory("refuse") as strict:
+        item = strict.add("harmless")
+        with pytest.raises(RefusedText, match="api_key"):
+            strict.update(item.id, metadata={"note": KEY})
+        assert strict.get(item.id).metadata == {}
 
 
 def test_refused_nothing_of_the_call_is_written() -> None:

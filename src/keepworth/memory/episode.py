@@ -163,7 +163,7 @@ class LiveEpisode:
 
     def end(self, outcome: str = "") -> None:
         """Note that it is over. Rewards may still come."""
-        log.end(self._memory.store, self.scope, self.id, outcome)
+        log.end(self._memory.store, self.scope, self.id, self._memory._unsaid(outcome))
 
     def record(self) -> Episode:
         """As `Memory.episode_record`."""

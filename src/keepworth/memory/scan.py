@@ -13,7 +13,7 @@ from keepworth.episodes.episode import Operation, OperationKind
 from keepworth.episodes.errors import KeepworthError, require_known
 from keepworth.memory.errors import RefusedText
 from keepworth.memory.item import Status
-from keepworth.memory.operations import Draft
+from keepworth.memory.operations import Assignment, Draft
 from keepworth.memory.sensitive import PERSONAL, RULES, SECRETS, ScanHook, SensitiveSpan, apart, sensitive
 
 ACTIONS = ("allow", "redact", "quarantine", "refuse")
@@ -55,24 +55,48 @@ class Scan:
         RefusedText."""
         if act.kind not in _WRITING:
             return act, draft, ""
-        texts = [act.text, draft.key, *_strings(draft.metadata)]
-        spans = [span for text in texts for span in self.spans(text)]
-        if not spans:
+        origin = draft.provenance
+        kinds = self._kinds([act.text, draft.key, origin.source, origin.speaker, *_strings(draft.metadata)])
+        if not kinds:
             return act, draft, ""
+        if kinds["redact"]:
+            act = replace(act, text=self.redacted(act.text, alone=True))
+            metadata = _mapped(draft.metadata, lambda text: self.redacted(text, alone=True))
+            origin = replace(
+                origin,
+                source=self.redacted(origin.source, alone=True),
+                speaker=self.redacted(origin.speaker, alone=True),
+            )
+            draft = replace(draft, key=self.redacted(draft.key, alone=True), metadata=metadata, provenance=origin)
+        held = " ".join(kinds["quarantine"])
+        if held and act.kind is not OperationKind.UPDATE:
+            draft = replace(draft, status=Status.QUARANTINED, metadata={**draft.metadata, HELD_FOR: held})
+        return act, draft, held
+
+    def screened_fields(self, act: Assignment, released: bool) -> Assignment:
+        """The same for fields that are set. released: whether the item is let out by this, which a secret does not hinder."""
+        kinds = {} if released else self._kinds(list(_strings(act.fields.get("metadata"))))
+        if not kinds:
+            return act
+        metadata = act.fields["metadata"]
+        if kinds["redact"]:
+            metadata = _mapped(metadata, lambda text: self.redacted(text, alone=True))
+        fields = {**act.fields, "metadata": metadata}
+        if kinds["quarantine"]:
+            fields["status"] = Status.QUARANTINED.value
+            fields["metadata"] = {**metadata, HELD_FOR: " ".join(kinds["quarantine"])}
+        return replace(act, fields=fields)
+
+    def _kinds(self, texts: Iterable[str]) -> dict[str, list[str]]:
+        """What is found in them, by what is done with it; {} where nothing is. Raises RefusedText."""
+        spans = [span for text in texts for span in self.spans(text)]
         kinds = {action: sorted({each.kind for each in spans if self._action(each) == action}) for action in ACTIONS}
         if kinds["refuse"]:
             raise RefusedText(
                 f"the text holds what is not remembered here: {', '.join(kinds['refuse'])}; nothing was written",
                 "Say it without.",
             )
-        if kinds["redact"]:
-            act = replace(act, text=self.redacted(act.text, alone=True))
-            metadata = _mapped(draft.metadata, lambda text: self.redacted(text, alone=True))
-            draft = replace(draft, key=self.redacted(draft.key, alone=True), metadata=metadata)
-        held = " ".join(kinds["quarantine"])
-        if held and act.kind is not OperationKind.UPDATE:
-            draft = replace(draft, status=Status.QUARANTINED, metadata={**draft.metadata, HELD_FOR: held})
-        return act, draft, held
+        return kinds if spans else {}
 
     def _action(self, span: SensitiveSpan) -> str:
         return self.actions.get(span.kind, "allow")

@@ -230,6 +230,10 @@ class Transaction:
             act, draft, held = self.scan.screened(act, draft)
             if act is not before and self.encode is not None:
                 self.provide(self.encode([draft.key or act.text]))
+        elif self.scan is not None and isinstance(act, Assignment) and "metadata" in act.fields:
+            there = self.get(act.target)
+            released = there is not None and there.status is Status.QUARANTINED
+            act = self.scan.screened_fields(act, released and act.fields.get("status") == Status.ACTIVE.value)
         outcome = self._performed(act, draft, now=now, episode=episode)
         if held and outcome.applied and act.kind is OperationKind.UPDATE:  # type: ignore[union-attr]
             there = self._items[outcome.item]

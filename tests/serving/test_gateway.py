@@ -520,9 +520,17 @@ def test_the_openai_sdk_remembers_with_one_url_changed(gate: Gate) -> None:
 
 @pytest.mark.parametrize("action", ["quarantine", "redact", "refuse"])
 def test_a_secret_that_is_said_reaches_the_upstream_and_no_later_prompt(
-    tmp_path: Path, script: Script, upstream_url: str, action: str
+    tmp_path: Path, script: Script, upstream_url: str, action: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key, file = "sk-proj-a1B2c3D4e5F6g7H8i9J0", tmp_path / "agent.mem"
+    noted: list[Any] = []  # the words of each turn, as they are put on the disk before anything is sent
+    begin_turn = injections.begin_turn
+
+    def begun(*given: Any) -> None:
+        noted.append(given[-1])
+        begin_turn(*given)
+
+    monkeypatch.setattr(injections, "begin_turn", begun)
     with MemoryServer(file, encoder="hashing", upstream=upstream_url, scan=scan_of(action)) as server:
         headers = {"Authorization": f"Bearer {server.token}", "X-Keepworth-User": "ana"}
         for text in (f"My deploy key is {key} for now.", "What is my deploy key, the one I told you?"):
@@ -533,6 +541,9 @@ def test_a_secret_that_is_said_reaches_the_upstream_and_no_later_prompt(
                 time.sleep(0.005)
         assert key in script.sent[0].content.decode()
         assert key not in script.sent[1].content.decode()
+    assert len(noted) == 2
+    if action != "quarantine":
+        assert key not in json.dumps(noted)
     with Memory(file, encoder="hashing") as memory:
         assert injections.waiting_turns(memory.store) == []
         items = [(item.status.value, key in item.text) for item in memory.get_all(all_states=True)]

@@ -28,11 +28,14 @@ from pydantic_core import from_json
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from keepworth.episodes.episode import Operation, OperationKind
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.text import as_line
 from keepworth.memory.episode import Judge, LiveEpisode
 from keepworth.memory.errors import InvalidScope, RefusedText, UnknownEpisode
 from keepworth.memory.item import Provenance, now, worded
+from keepworth.memory.memory import Memory
+from keepworth.memory.operations import Draft
 from keepworth.memory.policy.claims import says_something
 from keepworth.memory.search.search import Hit, Hits
 from keepworth.memory.store import injections
@@ -318,7 +321,13 @@ class Gateway:
         words = None
         if turn.mode == "on":
             after = {"after": turn.after, "signals": turn.signals} if turn.after else {}
-            words = {"text": query, "scope": list(begun.scope.parts()), "at": now(), **after}
+            words = {
+                "text": self._screened(turn.open.memory, query),
+                "scope": list(begun.scope.parts()),
+                "at": now(),
+                **after,
+            }
+            words = words if words["text"] else None
         noted = {"episode": block.episode, "lines": dict(block.lines)}
         injections.begin_turn(turn.open.memory.store, digest, noted, turn.episode, receipt, words)
         turn.counts = {
@@ -330,6 +339,16 @@ class Gateway:
         self.metrics.count("keepworth_injected_items_total", len(receipt["injected"]))
         self.metrics.count("keepworth_missing_items_total", len(receipt["missing"]))
         self.metrics.count("keepworth_memory_tokens_total", receipt["tokens"])
+
+    def _screened(self, memory: Memory, text: str) -> str:
+        """As much of what was said as may lie on the disk; "" for what is refused."""
+        if memory.store.scan is None:
+            return text
+        try:
+            return memory.store.scan.screened(Operation(OperationKind.ADD, text=text), Draft())[0].text
+        except RefusedText:
+            self.metrics.count("keepworth_refused_texts_total")
+            return ""
 
     # -- upstream -------------------------------------------------------------------------------------------------------
 

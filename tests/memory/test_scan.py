@@ -113,7 +113,7 @@ def test_redacted_it_is_kept_without(tmp_path: Path) -> None:
         with kept.episode(f"use {KEY}", user_id="ana") as episode:
             episode.search(f"what of {KEY}")
             episode.act(f"said {KEY}")
-            episode.end(f"stopped by {KEY}")
+        episode.end(f"stopped by {KEY}")
         kept.search(f"and of {KEY}")
         kept.close()
     assert KEY.encode() not in b"".join(path.read_bytes() for path in tmp_path.iterdir())

@@ -187,6 +187,8 @@ export interface TokenBody {
   name?: string;
   /** Until it ends; never if left out. */
   days?: number | null;
+  /** By name of a user that stands for a team: read, or read and write. */
+  shared?: Record<string, unknown>;
 }
 
 export interface UpdateBody {

@@ -676,14 +676,24 @@ def add_token(
     ] = None,
     name: Annotated[str, typer.Option("--name", help="What it is called in lists.")] = "",
     days: Annotated[float | None, typer.Option("--days", help="Until it ends; never if not given.")] = None,
+    shared: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--shared",
+            metavar="NAME:read[,write]",
+            help="What lies under a name that stands for a team is seen, too; with write it may be changed. May be repeated.",
+        ),
+    ] = None,
 ) -> None:
     """Make a token, and show it: the only time, as the file beside the memory holds its hash alone.
 
     Without --role it may read, write and reward. A server that runs knows it at once."""
-    from keepworth.serving.access import new_access
+    from keepworth.serving.access import new_access, shared_of
 
     roles = role or ["read", "write", "reward"]
-    access = new_access(tenant=tenant, user_id=user, agent_id=agent, roles=roles, name=name, days=days)
+    access = new_access(
+        tenant=tenant, user_id=user, agent_id=agent, roles=roles, name=name, days=days, shared=shared_of(shared or ())
+    )
     say(_tokens(file).add(access))
     remove = ["keepworth", "memory", "token", "remove", access.id, *_named(file)]
     say(f"{access.id}: {', '.join(access.roles)}. `{shlex.join(remove)}` takes it back.", error=True)
@@ -698,7 +708,14 @@ def list_tokens(file: File = DEFAULT, as_json: Json = False) -> None:
         if as_json:
             _json(asdict(each))
             continue
-        bounds = {"tenant": each.tenant, "user": each.user_id, "agent": each.agent_id, "until": each.until}
+        shared = " ".join(f"{name}:{','.join(permissions)}" for name, permissions in each.shared.items())
+        bounds = {
+            "tenant": each.tenant,
+            "user": each.user_id,
+            "agent": each.agent_id,
+            "shared": shared,
+            "until": each.until,
+        }
         more = "".join(f"  {part} {one_line(value)}" for part, value in bounds.items() if value)
         say(f"{each.id}  {', '.join(each.roles)}{more}{f'  {one_line(each.name)}' if each.name else ''}")
 

@@ -69,7 +69,7 @@ class LiveEpisode:
                 f"a search of episode {self.id!r} says itself which episode and step it is: leave that out"
             )
         ask = self._asking(seen, worded_actions(actions), self._steps)
-        hits = self._memory._answer([ask], top_k=top_k, episode=self.id, **{**self._bounds(), **options})[0]
+        hits = self._memory._answer([ask], top_k=top_k, episode=self.id, **{**self._narrower(), **options})[0]
         self._steps += 1
         return hits
 
@@ -208,6 +208,12 @@ class LiveEpisode:
 
         self._memory._check_episode(self.id, again=True)
         store.change(self.scope, work)
+
+    def _narrower(self) -> dict[str, Any]:
+        """The bounds that its memory has not itself: with those come the scopes that are shared with it."""
+        own = self._memory.scope
+        same = {"user_id": own.user, "agent_id": own.agent, "session_id": own.session}
+        return {name: value for name, value in self._bounds().items() if value != same[name]}
 
     def _bounds(self) -> dict[str, Any]:
         return {"user_id": self.scope.user, "agent_id": self.scope.agent, "session_id": self.scope.session}

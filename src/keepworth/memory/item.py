@@ -70,6 +70,24 @@ class Scope:
             chosen[name] = value
         return Scope(**chosen)
 
+    def each(self) -> tuple[Scope, ...]:
+        """The scopes that it is made of."""
+        return (self,)
+
+
+@dataclass(frozen=True, slots=True)
+class Reach(Scope):
+    """What is seen from a scope with which others are shared: what it holds itself, and what those hold. Nothing is written in a
+    reach: what is written goes into one scope."""
+
+    beside: tuple[Scope, ...] = ()
+
+    def contains(self, other: Scope) -> bool:
+        return any(scope.contains(other) for scope in self.each())
+
+    def each(self) -> tuple[Scope, ...]:
+        return (Scope(*self.parts()), *self.beside)
+
 
 EVERYWHERE = Scope()
 

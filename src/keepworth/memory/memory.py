@@ -39,6 +39,7 @@ from keepworth.memory.errors import (
     InvalidText,
     NoEncoder,
     ScopeFull,
+    SharedReadOnly,
     UnknownEpisode,
     UnknownItem,
     UnknownOption,
@@ -48,6 +49,7 @@ from keepworth.memory.item import (
     Item,
     ItemKind,
     Provenance,
+    Reach,
     Scope,
     Status,
     Timestamp,
@@ -254,6 +256,8 @@ class Memory:
         self._recalled: OrderedDict[str, str] = OrderedDict()
         self._known_episodes: set[str] = set()
         self._shared = False
+        self._shares: Mapping[str, bool] = {}
+        self._shared_bounds: Mapping[str, str] = {}
         self._trial = trial
         self._live: WeakValueDictionary[str, LiveEpisode] = WeakValueDictionary()
         self._near = self._merging(bound) if bound else None
@@ -289,11 +293,32 @@ class Memory:
                 self.learning.close()
         self.store.close()
 
-    def within(self, *, user_id: str = "", agent_id: str = "", session_id: str = "") -> Memory:
+    def within(
+        self,
+        *,
+        user_id: str = "",
+        agent_id: str = "",
+        session_id: str = "",
+        shared: Mapping[str, bool] | None = None,
+    ) -> Memory:
         """A handle on the same open memory with narrower bounds: all its verbs, those that take an id too, see nothing beyond
-        them. What the policy learned is shared. It is closed with this one. Raises InvalidScope."""
+        them. What the policy learned is shared. It is closed with this one.
+
+        shared: what lies under these names of users is seen too, and True where it may be changed. Searches, lists and ids reach
+        it; `user_id=` names one of them alone. What is written goes into the handle's own bounds unless such a name is given.
+        A handle with bounds of a user alone takes it. Raises InvalidScope."""
         narrower = copy(self)
         narrower.scope = self._narrowed(user_id, agent_id, session_id)
+        given = {name: value for name, value in (("agent", agent_id), ("session", session_id)) if value}
+        narrower._shared_bounds = {**self._shared_bounds, **given} if shared is None else {}
+        if user_id in self._shares:
+            narrower._shares = {}
+        if shared is not None:
+            if not narrower.scope.user:
+                raise InvalidScope(
+                    "shared= is for a handle of a user: give user_id, as one without sees every user there is"
+                )
+            narrower._shares = {Scope(user=name).user: bool(writes) for name, writes in shared.items() if name}
         narrower._known_episodes, narrower._scopes, narrower._recalled = set(), {}, OrderedDict()
         narrower._live = WeakValueDictionary()
         narrower._shared = True
@@ -317,9 +342,11 @@ class Memory:
         limit: int = 100,
         after: str = "",
         all_states: bool = False,
+        nobody: bool = False,
     ) -> list[Item]:
-        """Items in order of writing, `limit` at a time: pass the last id as `after` for the next page."""
-        scope = self._narrowed(user_id, agent_id, session_id)
+        """Items in order of writing, `limit` at a time: pass the last id as `after` for the next page. nobody: only what
+        was noted without a person."""
+        scope = self._seen(user_id, agent_id, session_id)
         chosen = {member(ItemKind, kind) for kind in several(kinds, "kinds", "fact")}
         checked_number(limit, "k", 1)
         start = number_of(after) if after else 0
@@ -333,7 +360,11 @@ class Memory:
                 break
             start = int(page[-1].id[1:])
             out.extend(
-                item for item in page if (not chosen or item.kind in chosen) and (all_states or item.visible(time))
+                item
+                for item in page
+                if (not chosen or item.kind in chosen)
+                and (all_states or item.visible(time))
+                and not (nobody and item.scope.user)
             )
         return out[:limit]
 
@@ -424,7 +455,7 @@ class Memory:
         if threshold is not None and (not isinstance(threshold, (int, float)) or math.isnan(threshold)):
             raise InvalidFilter(f"threshold must be a number, got {threshold!r:.40}: give one, or leave it out")
         bounds = (user_id, agent_id, session_id)
-        scope = self.scope if bounds == NOBODY else self._narrowed(*bounds)
+        scope = self.scope if bounds == NOBODY and not self._shares else self._seen(*bounds)
         if selector is not None and not callable(selector):
             raise InvalidFilter(f"selector must be a function (query, candidates, k) -> Selected, got {selector!r:.60}")
         if fits is not None and not callable(fits):
@@ -451,7 +482,8 @@ class Memory:
             chosen = self._chosen(learning, asks, scope, top_k, mode, threshold, options, arms, fits)
         if self._notes_recalled:
             self._note_recalled(hit.item for each in chosen for hit in each.hits)
-        self._log(asks, chosen, scope, episode)
+        # What was asked is of whoever asked, also where it was found elsewhere.
+        self._log(asks, chosen, self._narrowed("", agent_id, session_id) if self._shares else scope, episode)
         live = self._live.get(episode) if episode else None
         if live is not None:
             live._waiting += [each.hits.decision for each in chosen if each.hits.decision]
@@ -478,9 +510,8 @@ class Memory:
                     found = self._candidates(asks, scope, top_k, NEARBY, mode, threshold, options, arms, top_k, fits)
                     return [learning.among(ask, hits, top_k, by_words=mode == "lexical") for ask, hits in found]
                 self._refuse_ranking(scope, mode, threshold, options, fits)
-                return [
-                    learning.own(ask, top_k, partial(self._may_show, ask, timestamp(self._clock()))) for ask in asks
-                ]
+                time, nobody = timestamp(self._clock()), bool(options.get("nobody"))
+                return [learning.own(ask, top_k, partial(self._may_show, ask, time, scope, nobody)) for ask in asks]
             except OtherPolicy:
                 continue
 
@@ -494,9 +525,11 @@ class Memory:
             return ask
         return replace(ask, trial=tuple(self._trial.logged(ask.number)))
 
-    def _may_show(self, ask: Ask, time: str, item: Item) -> bool:
-        """Whether a policy that finds items itself may show one: it is in force, and not of what a trial switched off."""
-        return item.in_force(time) and (not ask.off or item.provenance.source != ask.off)
+    def _may_show(self, ask: Ask, time: str, scope: Scope, nobody: bool, item: Item) -> bool:
+        """Whether a policy that finds items itself may show one: it is seen from here, in force, and not of what a trial switched
+        off. The policy has learned from everybody."""
+        seen = scope.contains(item.scope) and not (nobody and item.scope.user)
+        return seen and item.in_force(time) and (not ask.off or item.provenance.source != ask.off)
 
     def _candidates(
         self,
@@ -570,14 +603,16 @@ class Memory:
     ) -> None:
         """Raise InvalidFilter, InvalidScope for what a policy that finds items itself does not do."""
         request, usual = requested(1, "hybrid", options), Request(1)
-        given = {name: getattr(request, name) for name in OPTIONS if getattr(request, name) != getattr(usual, name)}
+        heeded = ("nobody",)
+        ranking = [name for name in OPTIONS if name not in heeded]
+        given = {name: getattr(request, name) for name in ranking if getattr(request, name) != getattr(usual, name)}
         for name, value in {"mode": mode, "threshold": threshold, "fits": fits, **given}.items():
             if value is not None and value != {}:
                 raise InvalidFilter(
                     f"policy {self.policy!r} finds and ranks items itself, so {name}= has no effect: leave it out, or open the "
                     "memory with policy='effect' or None"
                 )
-        if scope != self.scope:
+        if scope != self._seen():
             raise InvalidScope(
                 f"policy {self.policy!r} learns from everything in {self.scope}, and cannot search in {scope} alone: bind the "
                 "memory, Memory(path, user_id=...)"
@@ -604,7 +639,7 @@ class Memory:
 
     def history(self, id: str) -> list[Revision]:
         """Everything that happened to an item, oldest first. Raises UnknownItem."""
-        found = self.store.history(self.scope, id)
+        found = self.store.history(self._seen(), id)
         if not found:
             self.get(id)
         return found
@@ -661,7 +696,7 @@ class Memory:
         value = checked_reward(value, self.learning.reward_range if self.learning is not None else None)
         checked_source(source, "source")
         self._decisions.flush()
-        about = log.rewarded(self.store, self.scope, target)
+        about = log.rewarded(self.store, self._changes(), target)
         person = about.person if by is None else identity(by, "by") if by != "" else ""
         if self.learning is not None and about.scope == self.learning.scope and self.learning.keeps():
             if from_use(person):
@@ -692,9 +727,12 @@ class Memory:
 
     def pending(self) -> list[str]:
         """Episodes in which something was done and that have no reward yet, oldest first."""
+        return self._pending()
+
+    def _pending(self, nobody: bool = False) -> list[str]:
         self._decisions.flush()
         with self.store.database.reading() as connection:
-            return log.acted(connection, self.scope)
+            return log.acted(connection, self.scope, nobody)
 
     @property
     def policy(self) -> str | None:
@@ -757,20 +795,27 @@ class Memory:
             return compared(log.trials(connection, self.scope))
 
     def episodes(
-        self, *, user_id: str = "", agent_id: str = "", session_id: str = "", limit: int = 100, after: str = ""
+        self,
+        *,
+        user_id: str = "",
+        agent_id: str = "",
+        session_id: str = "",
+        limit: int = 100,
+        after: str = "",
+        nobody: bool = False,
     ) -> list[str]:
         """Ids of episodes in the order in which they were begun, `limit` at a time: pass the last one as `after` for the next.
-        Raises UnknownEpisode."""
+        nobody: only those without a person. Raises UnknownEpisode."""
         scope = self._narrowed(user_id, agent_id, session_id)
         checked_number(limit, "limit", 1)
         start = self._begun(after).number if after else -1
         with self.store.database.reading() as connection:
-            return log.episodes_in(connection, scope, start, limit)
+            return log.episodes_in(connection, scope, start, limit, nobody)
 
     def episode_record(self, id: str) -> Episode:
         """What the journal knows of an episode, as the record that training and viewing share. Raises UnknownEpisode."""
         self._decisions.flush()
-        return log.assembled(self.store, self.scope, id)
+        return log.assembled(self.store, self._changes(), id, self._seen())
 
     # Consolidation.
 
@@ -838,7 +883,7 @@ class Memory:
     ) -> Bank:
         """A bank over a snapshot (by default: now). What is written to it stays in it until `commit`."""
         narrowed = scope if scope is not None else self._narrowed(user_id, agent_id, session_id)
-        if not self.scope.contains(narrowed):
+        if not self._changes().contains(narrowed):
             raise InvalidScope(f"{narrowed} is not inside {self.scope}")
         base = self.store.base(narrowed, at or self.snapshot())
         return Bank.on(base, self.store.embedder, scope=narrowed, clock=self._clock, fusion=self.fusion)
@@ -846,7 +891,7 @@ class Memory:
     def commit(self, bank: Bank, *, episode: str = "") -> list[OperationOutcome]:
         """Do on the memory, in one transaction, what was done on a bank of it. Operations are carried out again: where the
         memory moved on meanwhile, one may no longer apply, and its outcome says so. Raises InvalidScope."""
-        if not self.scope.contains(bank.scope):
+        if not self._changes().contains(bank.scope):
             raise InvalidScope(f"the bank's {bank.scope} is not inside {self.scope}: nothing was written")
         self._check_episode(episode)
         return bank.commit_to(self.store, episode)
@@ -1062,10 +1107,10 @@ class Memory:
     ) -> Item:
         """Reword an item (same id, same validity), or set fields that say nothing about the world. repeat: also where another
         item then says the same. Raises UnknownItem, InvalidText."""
-        self._open_item(id)
+        home = self._home(self._open_item(id))
         self._check_episode(episode)
         acts: list[tuple[Any, Draft]] = []
-        draft = Draft(scope=self.scope, deduplicate=not repeat)
+        draft = Draft(scope=home, deduplicate=not repeat)
         if text is not None:
             acts.append((Operation(OperationKind.UPDATE, (id,), checked_text(text)), draft))
         fields: dict[str, Any] = {}
@@ -1083,9 +1128,7 @@ class Memory:
             raise InvalidText(
                 f"update of {id} was given nothing to change: pass text, status, trust, expires_at or metadata"
             )
-        outcomes = self.store.perform(
-            self.scope, acts, episode=episode, vectors=self.store.encode([text] if text else [])
-        )
+        outcomes = self.store.perform(home, acts, episode=episode, vectors=self.store.encode([text] if text else []))
         for outcome in outcomes:
             if not outcome.applied and outcome.reason != "unchanged":
                 raise InvalidText(f"{id} was not updated ({outcome.reason}): give another text, or leave it as it is")
@@ -1104,12 +1147,12 @@ class Memory:
         episode: str = "",
     ) -> Item:
         """The fact changed: close the old item and store its successor, linked. Searches return the new one, `as_of` the old."""
-        self._open_item(id)
+        home = self._home(self._open_item(id))
         self._check_episode(episode)
         if key != "":
             checked_text(key, "key")
         draft = Draft(
-            scope=self.scope,
+            scope=home,
             key=key,
             event_time=timestamp(event_time),
             expires_at=timestamp(expires_at),
@@ -1118,7 +1161,7 @@ class Memory:
         )
         operation = Operation(OperationKind.SUPERSEDE, (id,), checked_text(text))
         vectors = self.store.encode([key or text])
-        outcome = self.store.perform(self.scope, [(operation, draft)], episode=episode, vectors=vectors)[0]
+        outcome = self.store.perform(home, [(operation, draft)], episode=episode, vectors=vectors)[0]
         if not outcome.item:
             raise InvalidText(f"{id} was not superseded ({outcome.reason}): say what is true now")
         return self.get(outcome.item)
@@ -1127,8 +1170,10 @@ class Memory:
         """Hide an item for good; its history stays and the deletion can be rolled back. Raises UnknownItem."""
         self._check_episode(episode)
         target = id if isinstance(id, str) else repr(id)
+        there = self.store.fetch(self._seen(), [target])[target] if self._shares else None
+        home = self.scope if there is None else self._home(there)
         outcome = self.store.perform(
-            self.scope, [(Operation(OperationKind.DELETE, (target,)), Draft(scope=self.scope))], episode=episode
+            home, [(Operation(OperationKind.DELETE, (target,)), Draft(scope=home))], episode=episode
         )[0]
         if not outcome.applied:
             raise UnknownItem(
@@ -1159,8 +1204,8 @@ class Memory:
         gone = [id for id, item in known.items() if item.deleted]
         if gone:
             raise UnknownItem(f"{gone[0]} is deleted already: leave it out; nothing was forgotten")
-        draft = Draft(scope=self.scope)
-        self.store.perform(self.scope, [(Operation(OperationKind.DELETE, (id,)), draft) for id in known])
+        acts = [(Operation(OperationKind.DELETE, (id,)), Draft(scope=self._home(item))) for id, item in known.items()]
+        self.store.perform(self._changes(), acts)
         return None
 
     def erase(self, *, user_id: str = "", agent_id: str = "", session_id: str = "") -> purge.Erased:
@@ -1170,6 +1215,10 @@ class Memory:
         Not reached: what others wrote about them in other scopes, backups, exports, and banks that are in use.
         Undo to before it raises Purged.
         """
+        if user_id in self._shares:
+            raise InvalidScope(
+                f"{user_id!r:.60} is shared with this handle, and erased from one of its own bounds alone"
+            )
         scope = self._narrowed(user_id, agent_id, session_id)
         if scope == Scope(scope.tenant):
             raise InvalidScope(
@@ -1205,9 +1254,10 @@ class Memory:
 
     def get(self, id: str) -> Item:
         """An item in its latest state, closed and deleted ones too. Raises UnknownItem."""
-        item = self.store.fetch(self.scope, [id])[id] if isinstance(id, str) else None
+        seen = self._seen()
+        item = self.store.fetch(seen, [id])[id] if isinstance(id, str) else None
         if item is None:
-            erased = isinstance(id, str) and purge.is_tombstone(self.store, self.scope, id)
+            erased = isinstance(id, str) and purge.is_tombstone(self.store, seen, id)
             if erased:
                 raise UnknownItem(
                     f"{id} was erased on purpose, for good, from all of {self.path}: write it anew if it is wanted"
@@ -1292,12 +1342,53 @@ class Memory:
         plain = all(isinstance(part, str) for part in given)
         known = self._scopes.get(given) if plain else None
         if known is None:
-            parts = zip(("user", "agent", "session"), given, strict=True)
-            known = self.scope.narrowed(**{name: value for name, value in parts if value != ""})
+            parts = {
+                name: value for name, value in zip(("user", "agent", "session"), given, strict=True) if value != ""
+            }
+            shared = parts.pop("user") if plain and user_id in self._shares else ""
+            known = self.scope.narrowed(**parts)
+            if shared:
+                if not self._shares[shared]:
+                    raise SharedReadOnly(
+                        f"{shared!r:.60} is shared here for reading alone: leave user_id out, which writes to your own memory "
+                        "and searches both"
+                    )
+                known = replace(known, user=shared)
             if len(self._scopes) >= SCOPES:
                 self._scopes.clear()
             self._scopes[given] = known
         return known
+
+    def _seen(self, user_id: str = "", agent_id: str = "", session_id: str = "") -> Scope:
+        """What a search or an id reaches: what is shared, too, where no user is named; where one that is shared is, it alone."""
+        if not self._shares:
+            return self._narrowed(user_id, agent_id, session_id)
+        given = {name: value for name, value in (("agent", agent_id), ("session", session_id)) if value != ""}
+        bounds = {**self._shared_bounds, **given}
+        if isinstance(user_id, str) and user_id in self._shares:
+            return Scope(self.scope.tenant, user_id).narrowed(**bounds)
+        own = self._narrowed(user_id, agent_id, session_id)
+        if user_id != "":
+            return own
+        beside = tuple(Scope(self.scope.tenant, name).narrowed(**bounds) for name in self._shares)
+        return Reach(*own.parts(), beside)
+
+    def _changes(self) -> Scope:
+        """What may be changed by its id."""
+        beside = tuple(Scope(self.scope.tenant, name) for name, writes in self._shares.items() if writes)
+        return Reach(*self.scope.parts(), beside) if beside else self.scope
+
+    def _home(self, item: Item) -> Scope:
+        """Through which scope an item that is seen is changed. Raises SharedReadOnly."""
+        if self.scope.contains(item.scope):
+            return self.scope
+        home = Scope(self.scope.tenant, item.scope.user)
+        if not self._shares[home.user]:
+            raise SharedReadOnly(
+                f"{item.id} is of {home.user!r:.60}, which is shared here for reading alone: nothing was changed; "
+                "what you write yourself may say otherwise"
+            )
+        return home
 
     def _check_episode(self, id: str, *, again: bool = False) -> None:
         """Raise UnknownEpisode for what is neither "" nor the id of an episode of this scope. again: look anew."""
@@ -1307,7 +1398,7 @@ class Memory:
 
     def _begun(self, id: str) -> log.Begun:
         """The episode of this id in this scope. Raises UnknownEpisode."""
-        begun = log.begun_as(self.store, self.scope, id)
+        begun = log.begun_as(self.store, self._changes(), id)
         if begun is None:
             raise UnknownEpisode(
                 f"no episode {id!r:.80} in this memory: take the `.id` of one that `memory.episode()` began; nothing was done"

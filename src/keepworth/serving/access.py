@@ -11,9 +11,9 @@ import json
 import logging
 import secrets
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,19 +21,23 @@ from filelock import FileLock
 
 from keepworth.episodes.errors import KeepworthError, UnknownName, require_known
 from keepworth.memory.durable_file import PRIVATE, replacing
+from keepworth.memory.errors import InvalidTime
 from keepworth.memory.item import Scope, later, now, timestamp
 from keepworth.serving.calls import NotServed
 
 ROLES = ("read", "write", "reward", "admin")
 """read: search, list, and record what was read; write: add and change; reward: say what came of it; admin: undo, export, erase,
 and give tokens."""
+PERMISSIONS = ("read", "write")
+"""What a token may do with what is shared with it."""
 _BEGINS = "kw_"
 _LOG = logging.getLogger("keepworth.serving")
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What a token opens. id: its name in lists and logs; until: when it ends, "" for never."""
+    """What a token opens. id: its name in lists and logs; until: when it ends, "" for never. shared: by name of a user that
+    stands for a team, what a token of a person may do with what lies under that name."""
 
     id: str
     tenant: str = ""
@@ -43,9 +47,12 @@ class Access:
     name: str = ""
     made: str = ""
     until: str = ""
+    shared: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         Scope(self.tenant, self.user_id, self.agent_id)  # raises InvalidScope
+        for name, permissions in self.shared.items():
+            self._check_shared(Scope(user=name).user, permissions)
         for role in self.roles:
             require_known("role", role, ROLES)
         if not self.roles:
@@ -57,9 +64,41 @@ class Access:
         return not (self.user_id or self.agent_id)
 
     @property
+    def everybody(self) -> bool:
+        """Whether a call that names no person is about everybody that the token sees: where it is of a person itself, or of an
+        admin. To others it is about what was noted without a person."""
+        return bool(self.user_id) or "admin" in self.roles
+
+    @property
     def operates(self) -> bool:
         """Whether it is of whoever runs the server: it gives tokens of every tenant, and sees what the server counts."""
         return self.tenant == "" and self.whole and "admin" in self.roles
+
+    def _check_shared(self, name: str, permissions: Sequence[str]) -> None:
+        """Raises KeepworthError for what cannot take effect."""
+        for permission in permissions:
+            require_known("permission", permission, PERMISSIONS)
+        if not self.user_id:
+            raise KeepworthError(
+                f"{name!r:.60} cannot be shared with a token of nobody, which reaches every person of its tenant already.",
+                "Bind it to a person: --user, or user_id.",
+            )
+        if name in ("", self.user_id):
+            raise KeepworthError(
+                f"{name!r:.60} is no name of something to share with {self.user_id!r:.60}.",
+                "Give one that stands for a team, such as team:read,write.",
+            )
+        if "read" not in permissions:
+            raise KeepworthError(
+                f"What is shared as {name!r:.60} may be read, or read and written.",
+                f"Give {name}:read or {name}:read,write.",
+            )
+        missing = [each for each in permissions if each not in self.roles]
+        if missing:
+            raise KeepworthError(
+                f"This token has not the role {missing[0]}, and cannot {missing[0]} what is shared as {name!r:.60}.",
+                f"Give it the role {missing[0]}, too.",
+            )
 
     def require(self, role: str) -> None:
         """Raises NotServed."""
@@ -191,11 +230,33 @@ def new_access(
     roles: Iterable[str] = ROLES,
     name: str = "",
     days: float | None = None,
+    shared: Mapping[str, Iterable[str]] | None = None,
 ) -> Access:
     """days: until it ends; None for never. Raises InvalidScope, UnknownName, InvalidTime."""
     made = timestamp(now())
+    if days is not None and not days > 0:
+        raise InvalidTime(
+            f"days must be a positive number, got {days!r:.40}: give one, or leave it out for a token without end"
+        )
     until = "" if days is None else later(made, days * 86_400.0)
-    return Access(f"t{secrets.token_hex(4)}", tenant, user_id, agent_id, tuple(dict.fromkeys(roles)), name, made, until)
+    permitted = {name: tuple(dict.fromkeys(each)) for name, each in (shared or {}).items()}
+    kept = tuple(dict.fromkeys(roles))
+    return Access(f"t{secrets.token_hex(4)}", tenant, user_id, agent_id, kept, name, made, until, permitted)
+
+
+def shared_of(permitted: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Of texts such as "team:read,write", the permissions by name. Raises KeepworthError."""
+    found: dict[str, tuple[str, ...]] = {}
+    for each in permitted:
+        name, _, permissions = each.rpartition(":")
+        listed = tuple(part.strip() for part in permissions.split(",") if part.strip())
+        if not name or not listed or name in found:
+            raise KeepworthError(
+                f"{each!r:.80} does not say what is shared{' once' if name in found else ''}.",
+                "Say NAME:read or NAME:read,write.",
+            )
+        found[name] = listed
+    return found
 
 
 def _digest(token: str) -> str:
@@ -216,4 +277,5 @@ def _listed(file: Path) -> Sequence[dict[str, Any]]:
 
 def _access(record: dict[str, Any]) -> tuple[str, Access]:
     body = dict(record)
-    return str(body.pop("sha256")), Access(**{**body, "roles": tuple(body["roles"])})
+    shared = {name: tuple(each) for name, each in body.get("shared", {}).items()}
+    return str(body.pop("sha256")), Access(**{**body, "roles": tuple(body["roles"]), "shared": shared})

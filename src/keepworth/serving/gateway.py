@@ -203,6 +203,7 @@ class Gateway:
             with tracing.span("keepworth.recall") as span:
                 turn = self._with_memory(turn, access, bounds, body, pieces)
                 span.note({"keepworth.episode": turn.episode, **turn.counts})
+                call.touched.extend(f"{name}={value}" for name, value in bounds.items() if value)
                 return turn
         except InvalidScope as error:
             raise NotServed(error.message, error.fix, status=403) from error
@@ -222,7 +223,7 @@ class Gateway:
         assert turn.open is not None
         assert turn.format is not None
         format, store = turn.format, turn.open.memory.store
-        scope = turn.open.memory.within(**bounds).scope  # raises InvalidScope
+        scope = turn.open.memory._narrowed(**bounds)  # raises InvalidScope
         places = format.turns(pieces)
         query = format.words(pieces, places[-1]) if places else ""
         held = self._held(store, scope.parts(), format.continues(body))

@@ -23,6 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 import keepworth
 from keepworth.episodes.errors import KeepworthError
 from keepworth.memory.item import Item, Status
+from keepworth.memory.memory import Memory
 from keepworth.serving.access import Access
 from keepworth.serving.open_memories import OpenMemories, OpenMemory
 from keepworth.serving.wrong_fields import first_mistake
@@ -138,6 +139,14 @@ def bounds_in(headers: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in named.items() if value}
 
 
+def _within(memory: Memory, bounds: Mapping[str, str]) -> Memory:
+    return memory.within(
+        user_id=bounds.get("user_id", ""),
+        agent_id=bounds.get("agent_id", ""),
+        session_id=bounds.get("session_id", ""),
+    )
+
+
 def mcp_server(opened: Opened) -> MCPServer[Any]:
     """The tools. opened: see `over_http` and `over_stdio`."""
     tools: list[Tool] = []
@@ -147,14 +156,19 @@ def mcp_server(opened: Opened) -> MCPServer[Any]:
 
     def at(context: Context[Any, Any]) -> OpenMemory:
         open, _, bounds = opened(context)
-        return OpenMemory(open.memory.within(**bounds)) if bounds else open
+        return OpenMemory(_within(open.memory, bounds)) if bounds else open
+
+    def of_nobody(context: Context[Any, Any], memory: Memory) -> dict[str, Any]:
+        """Where neither the token nor a header names a person: see `Access.everybody`."""
+        return {} if memory.scope.user or opened(context)[1].everybody else {"nobody": True}
 
     @tool("read")
     def search_memories(query: str, context: Context[Any, Any], top_k: Hits = 5, episode: str = "") -> FoundNotes:
         """Find what was remembered that fits a question or a task. episode: of `start_episode`, if the search is part of one."""
         open = at(context)
         open.touch(episode)
-        hits = open.memory.search(query, top_k=top_k, episode=episode)
+        whose = {} if episode and open.episode(episode).scope.user else of_nobody(context, open.memory)
+        hits = open.memory.search(query, top_k=top_k, episode=episode, **whose)
         return FoundNotes(notes=[_note(hit.item) for hit in hits], decision=hits.decision)
 
     @tool("write")
@@ -173,7 +187,7 @@ def mcp_server(opened: Opened) -> MCPServer[Any]:
     def list_memories(context: Context[Any, Any], limit: Page = 50, after: str = "") -> NotePage:
         """Memories in the order in which they were written. after: `next` of the page before."""
         open = at(context)
-        page = open.memory.get_all(limit=limit, after=after)
+        page = open.memory.get_all(limit=limit, after=after, **of_nobody(context, open.memory))
         return NotePage(notes=[_note(item) for item in page], next=page[-1].id if len(page) == limit else "")
 
     @tool("write")
@@ -257,10 +271,14 @@ def _guarded(verb: Callable[P, Result], role: str, opened: Opened) -> Callable[P
         context: Any = options["context"]
         ids = [str(options[name]) for name in ("id", "target", "episode") if options.get(name)]
         try:
-            opened(context)[1].require(role)
+            open, access, bounds = opened(context)
+            access.require(role)
+            owners = open.owners(ids) if access.shared else ()
+            whose = [f"user_id={name}" for name in owners if name != access.user_id]
+            whose += [f"{name}={value}" for name, value in bounds.items()]
             result = verb(*arguments, **options)
             made = [str(getattr(result, name)) for name in ("id", "episode") if hasattr(result, name)]
-            _noted(context, verb.__name__, "done", *ids, *made)
+            _noted(context, verb.__name__, "done", *ids, *whose, *made)
             return result
         except KeepworthError as error:
             _noted(context, verb.__name__, "refused", *ids)

@@ -222,4 +222,7 @@ class TokenBody(_RequestBody):
     agent_id: Name = ""
     roles: list[str] = Field(["read", "write", "reward"], max_length=10)
     name: Name = ""
-    days: float | None = Field(None, description="Until it ends; never if left out.")
+    days: float | None = Field(None, gt=0, description="Until it ends; never if left out.")
+    shared: dict[str, list[str]] = Field(
+        {}, max_length=100, description="By name of a user that stands for a team: read, or read and write."
+    )

@@ -94,7 +94,7 @@ def list_items(wanted: Wanted) -> Any:
     """Items in order of writing, a page at a time."""
     options = wanted.query.given("kinds")
     kinds = [each for each in wanted.query.kinds.split(",") if each]
-    page = wanted.open.memory.get_all(kinds=kinds, **options)
+    page = wanted.open.memory.get_all(kinds=kinds, **options, **_of_nobody(wanted, wanted.query.user_id))
     return {
         "items": [_item(wanted, each) for each in page],
         "next": page[-1].id if len(page) == wanted.query.limit else "",
@@ -182,20 +182,25 @@ def forget_items(wanted: Wanted) -> Any:
 def search(wanted: Wanted) -> Any:
     """The items that fit a query, best first."""
     wanted.open.touch(wanted.body.episode)
-    return plain(wanted.open.memory.search(**_searched(wanted)))
+    return plain(wanted.open.memory.search(**_searched(wanted, wanted.body.user_id)))
 
 
 def search_many(wanted: Wanted) -> Any:
     """Several searches at once."""
     wanted.open.touch(wanted.body.episode)
-    return {"results": plain(wanted.open.memory.search_many(**_searched(wanted)))}
+    return {"results": plain(wanted.open.memory.search_many(**_searched(wanted, wanted.body.user_id)))}
 
 
-def _searched(wanted: Wanted) -> dict[str, Any]:
+def _searched(wanted: Wanted, person: str) -> dict[str, Any]:
     """What a search is told. Items in quarantine are for whoever may release them."""
     if Status.QUARANTINED.value in wanted.body.statuses:
         wanted.access.require("admin")
-    return dict(wanted.body.given())
+    return {**wanted.body.given(), **_of_nobody(wanted, person)}
+
+
+def _of_nobody(wanted: Wanted, person: str) -> dict[str, Any]:
+    """What is about no person, and not about everybody: see `Access.everybody`. person: whom the request names."""
+    return {} if person or wanted.access.everybody else {"nobody": True}
 
 
 def begin_episode(wanted: Wanted) -> Any:
@@ -208,7 +213,7 @@ def begin_episode(wanted: Wanted) -> Any:
 
 def list_episodes(wanted: Wanted) -> Any:
     """Ids of episodes, oldest first, a page at a time."""
-    page = wanted.open.memory.episodes(**wanted.query.given())
+    page = wanted.open.memory.episodes(**wanted.query.given(), **_of_nobody(wanted, wanted.query.user_id))
     return {"episodes": page, "next": page[-1] if len(page) == wanted.query.limit else ""}
 
 
@@ -257,7 +262,8 @@ def get_receipt(wanted: Wanted) -> Any:
 
 def episode_search(wanted: Wanted) -> Any:
     """Search as part of an episode."""
-    return plain(wanted.open.episode(wanted.path["id"]).search(**_searched(wanted)))
+    live = wanted.open.episode(wanted.path["id"])
+    return plain(live.search(**_searched(wanted, wanted.body.user_id or live.scope.user)))
 
 
 def episode_act(wanted: Wanted) -> Any:
@@ -290,15 +296,17 @@ def reward(wanted: Wanted) -> Any:
 
 def pending(wanted: Wanted) -> Any:
     """Episodes in which something was done and that have no reward."""
-    return {"episodes": wanted.open.memory.pending()}
+    return {"episodes": wanted.open.memory._pending(**_of_nobody(wanted, ""))}
 
 
 def ledger(wanted: Wanted) -> Any:
     """What showing each item added, from draws of chance."""
     memory, query = wanted.open.memory, wanted.query
     items = [each for each in query.items.split(",") if each] or None
-    if items is None and not wanted.access.whole:  # the ledger is of the whole tenant
-        items = [each.id for each in memory.store.items(memory.scope, current=not query.everything)]
+    nobody = _of_nobody(wanted, "")
+    if items is None and (nobody or not wanted.access.whole):  # the ledger is of the whole tenant
+        listed = memory.store.items(memory.scope, current=not query.everything)
+        items = [each.id for each in listed if not (nobody and each.scope.user)]
     return plain(memory.ledger(items=items, source=query.source, everything=query.everything, exact=query.exact))
 
 
@@ -344,6 +352,7 @@ def rollback(wanted: Wanted) -> Any:
 def export(wanted: Wanted) -> ReadyAnswer:
     """All items and episodes of a user, an agent or a session, as lines of JSON."""
     memory, bounds = wanted.open.memory, wanted.query.given()
+    bounds["user_id"] = bounds.get("user_id", "") or wanted.access.user_id  # what is shared with it is not of it
     lines: list[Any] = []
     after = ""
     while page := memory.get_all(limit=asks.MOST, after=after, all_states=True, **bounds):
@@ -385,8 +394,9 @@ def add_token(wanted: Wanted, tokens: Tokens) -> Any:
         roles=body.roles,
         name=body.name,
         days=body.days,
+        shared=body.shared,
     )
-    if not _reaches(own, made) or not set(made.roles) <= set(own.roles):
+    if not _reaches(own, made) or not set(made.roles) <= set(own.roles) or not _shares(own, made):
         raise NotServed(
             "A token gives what it has itself, and no more.",
             "Ask for the tenant, the bounds and the roles of this token, or for fewer.",
@@ -412,8 +422,14 @@ def _reaches(own: Access, other: Access) -> bool:
     return own.tenant == other.tenant and own.user_id in ("", other.user_id) and own.agent_id in ("", other.agent_id)
 
 
+def _shares(own: Access, made: Access) -> bool:
+    """Whether what is shared with a new token is open to the one that gives it."""
+    return not own.user_id or all(set(each) <= set(own.shared.get(name, ())) for name, each in made.shared.items())
+
+
 def _token(access: Access) -> dict[str, Any]:
-    return {**asdict(access), "roles": list(access.roles)}
+    shared = {name: list(permissions) for name, permissions in access.shared.items()}
+    return {**asdict(access), "roles": list(access.roles), "shared": shared}
 
 
 ROUTES = (
@@ -510,21 +526,30 @@ def _answer(route: MemoryRoute, memories: OpenMemories, call: ServedCall) -> Any
     query = _checked(route.query or asks.NoFields, dict(call.query))
     try:
         wanted = Wanted(memories.of(access), access, body, query, call.path)
+        named = list(_named(body, query, call.path))
+        if access.shared:
+            named += [f"user_id={name}" for name in wanted.open.owners(named) if name != access.user_id]
         key = call.headers.get(_KEY)
         answer = route.answers(wanted) if key is None or not route.writes else _once(wanted, key, route, call)
+        call.touched.extend(named)  # of what was carried out alone: what is refused may say any words
         if route.writes:
-            call.touched.extend(_concerned(body, query, answer))
+            call.touched.extend(_made(answer))
         return answer
     except KeepworthError as error:
         raise problem(error, {**call.query, **call.body, **call.path}, memories.paths()) from error
 
 
-def _concerned(body: Any, query: Any, answer: Any) -> Iterator[str]:
-    """Ids that a request names, or that were made for it, and whose things it is about where it says so."""
+def _named(body: Any, query: Any, path: Mapping[str, str]) -> Iterator[str]:
+    """Ids that a request names, and whose things it is about where it says so."""
+    yield from path.values()
     for each in (body, query):
         yield from getattr(each, "ids", ())
         yield from (value for name in ("target", "episode") if (value := getattr(each, name, "")))
         yield from (f"{name}={value}" for name in ("user_id", "agent_id") if (value := getattr(each, name, "")))
+
+
+def _made(answer: Any) -> Iterator[str]:
+    """Ids of what was made for a request."""
     if isinstance(answer, Mapping):
         made = [answer, *(answer["items"] if isinstance(answer.get("items"), list) else [])]
         yield from (each["id"] for each in made if isinstance(each, Mapping) and isinstance(each.get("id"), str))
@@ -583,6 +608,7 @@ _STATUS: tuple[tuple[type[Exception], int], ...] = (
     (errors.StorageFailed, 507),
     (errors.Busy, 503),
     (errors.ReadOnly, 403),
+    (errors.SharedReadOnly, 403),
     (errors.NotAMemoryFile, 500),
 )
 

@@ -637,9 +637,9 @@ def single(connection: apsw.Connection, decision: str) -> Choice | None:
     return None if row is None else _choice(row)
 
 
-def acted(connection: apsw.Connection, scope: Scope) -> list[str]:
-    """Episodes inside `scope` in which something was done and that have no reward yet, oldest first."""
-    gone, homes = cancelled(connection), _inside(connection, scope)
+def acted(connection: apsw.Connection, scope: Scope, nobody: bool = False) -> list[str]:
+    """Episodes inside `scope` in which something was done and that have no reward yet, oldest first. nobody: without a person."""
+    gone, homes = cancelled(connection), _inside(connection, scope, nobody)
     query = (
         f"SELECT seq, kind, scope, episode, payload FROM events WHERE {OF_KIND} AND (kind = 'REWARD' OR (kind = 'PARAMETERS' AND "
         "payload IS NOT NULL)) AND episode <> '' ORDER BY seq"
@@ -727,10 +727,10 @@ def _choice(row: tuple[Any, ...]) -> Choice:
         return Choice(_decision(row), from_json(row[8]) if row[8] else {}, row[9])
 
 
-def _inside(connection: apsw.Connection, scope: Scope) -> dict[int, Scope]:
-    """The scopes inside `scope`, by number."""
+def _inside(connection: apsw.Connection, scope: Scope, nobody: bool = False) -> dict[int, Scope]:
+    """The scopes inside `scope`, by number. nobody: those without a person."""
     listed = select(connection, "SELECT id, tenant, user, agent, session FROM scopes")
-    return {id: home for id, *parts in listed if scope.contains(home := Scope(*parts))}
+    return {id: home for id, *parts in listed if scope.contains(home := Scope(*parts)) and not (nobody and home.user)}
 
 
 def begin(store: Store, scope: Scope, id: str, task: str, person: str = "") -> int:
@@ -752,9 +752,9 @@ def begun(connection: apsw.Connection) -> int:
     return scalar(connection, "SELECT max(rowid) FROM episodes") or 0
 
 
-def episodes_in(connection: apsw.Connection, scope: Scope, after: int, limit: int) -> list[str]:
+def episodes_in(connection: apsw.Connection, scope: Scope, after: int, limit: int, nobody: bool = False) -> list[str]:
     """Ids of those inside `scope` with a number, counted from 0, above `after`, in order."""
-    homes = json.dumps(list(_inside(connection, scope)))
+    homes = json.dumps(list(_inside(connection, scope, nobody)))
     query = (
         "SELECT id FROM episodes WHERE rowid - 1 > ? AND outcome <> 'erased' AND scope IN (SELECT value FROM json_each(?)) "
         "ORDER BY rowid LIMIT ?"
@@ -841,7 +841,7 @@ def concerned_by(store: Store, id: str) -> list[tuple[str, ...]]:
     return found
 
 
-def assembled(store: Store, scope: Scope, id: str) -> Episode:
+def assembled(store: Store, scope: Scope, id: str, seen: Scope | None = None) -> Episode:
     """Rolled-back entries are part of it: they happened. Of model calls only those of the in-process model behind a gateway that
     trains are in a memory: elsewhere there are no segments."""
     if not isinstance(id, str) or not id.isascii():
@@ -854,7 +854,7 @@ def assembled(store: Store, scope: Scope, id: str) -> Episode:
             )
         decisions = of_episode(connection, id)
         entries = store.entries(IN_EPISODE, (id,))
-        shown = _shown(store, scope, decisions)
+        shown = _shown(store, seen or scope, decisions)
         segment = _segment(injections.call(connection, id))
     rewards, operations = [], []
     for entry in entries:

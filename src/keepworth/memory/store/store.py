@@ -144,7 +144,7 @@ def proposal(frequency: Mapping[str, int], share: float = 1.0, postings: int = P
 def proposed(
     connection: apsw.Connection,
     statistics: CorpusStatistics,
-    scope_tokens: Sequence[str],
+    scope_tokens: Sequence[Sequence[str]],
     share: float,
     count: int,
     head: int,
@@ -184,22 +184,24 @@ def joint_proposal(statistics: CorpusStatistics, share: float, postings: int = J
 def candidates(
     connection: apsw.Connection,
     terms: Sequence[str],
-    scope_tokens: Sequence[str],
+    scope_tokens: Sequence[Sequence[str]],
     count: int,
     newest_only: int | None,
     *,
     together: bool = False,
 ) -> list[int]:
-    """Row numbers of the index's own `count` best for any of `terms` (together: for all of them) in the scope, best first.
+    """Row numbers of the index's own `count` best for any of `terms` (together: for all of them) in the scopes, best first.
 
-    terms and scope_tokens are runs of letters and digits, so quoting them is enough; values never come from a name.
+    scope_tokens: of each scope, none for everywhere. They and terms are runs of letters and digits, so quoting them is enough;
+    values never come from a name.
     newest_only: look at rows above this number only.
     """
     if not terms:
         return []
     match = "text : (" + (" AND " if together else " OR ").join(f'"{term}"' for term in terms) + ")"
     if scope_tokens:
-        match = "(scope : (" + " AND ".join(f'"{token}"' for token in scope_tokens) + ")) AND (" + match + ")"
+        each = ["(" + " AND ".join(f'"{token}"' for token in tokens) + ")" for tokens in scope_tokens]
+        match = "(scope : (" + " OR ".join(each) + ")) AND (" + match + ")"
     query = "SELECT rowid FROM words WHERE words MATCH ?"
     values: tuple[object, ...] = (match,)
     if newest_only is not None:
@@ -694,15 +696,7 @@ class Store:
                 self._inside.clear()
                 self._scope_count = count
             if (scope, nobody) not in self._inside:
-                where, values = ["tenant = ?"], [scope.tenant]
-                if nobody:
-                    where.append("user = ''")
-                for part in ("user", "agent", "session"):
-                    if getattr(scope, part):
-                        where.append(f"{part} = ?")
-                        values.append(getattr(scope, part))
-                found = select(connection, f"SELECT id FROM scopes WHERE {' AND '.join(where)}", values)
-                ids = frozenset(id for (id,) in found)
+                ids = frozenset(id for each in scope.each() for id in _inside(connection, each, nobody))
                 everything = scalar(connection, "SELECT count(*) FROM scopes")
                 if len(self._inside) >= SCOPES:
                     self._inside.clear()
@@ -934,18 +928,11 @@ class Store:
             sum(words_ for _, _, words_ in found),
         )
 
-    def scope_tokens(self, connection: apsw.Connection, scope: Scope) -> list[str] | None:
-        """The full-text tokens every row in `scope` has; None where nobody ever wrote in it."""
-        out = []
-        for letter, part in PARTS:
-            name = getattr(scope, part)
-            if name:
-                query = "SELECT id FROM names WHERE tenant=? AND part=? AND name=?"
-                row = first(connection, query, (scope.tenant, part, name))
-                if row is None:
-                    return None
-                out.append(f"{letter}{row[0]}")
-        return out
+    def scope_tokens(self, connection: apsw.Connection, scope: Scope) -> list[list[str]] | None:
+        """The full-text tokens every row in `scope` has, or, where that is several, every row in each: [] where that is no
+        token, None where nobody ever wrote in any."""
+        listed = [tokens for each in scope.each() if (tokens := _tokens_of(connection, each)) is not None]
+        return ([] if [] in listed else listed) if listed else None
 
     def view(self, scope: Scope) -> ScopeView:
         """The items of a scope as they are at each moment."""
@@ -1062,6 +1049,30 @@ class Store:
 
     def close(self) -> None:
         self.database.close()
+
+
+def _inside(connection: apsw.Connection, scope: Scope, nobody: bool) -> list[int]:
+    where, values = ["tenant = ?"], [scope.tenant]
+    if nobody:
+        where.append("user = ''")
+    for part in ("user", "agent", "session"):
+        if getattr(scope, part):
+            where.append(f"{part} = ?")
+            values.append(getattr(scope, part))
+    return [id for (id,) in select(connection, f"SELECT id FROM scopes WHERE {' AND '.join(where)}", values)]
+
+
+def _tokens_of(connection: apsw.Connection, scope: Scope) -> list[str] | None:
+    out = []
+    for letter, part in PARTS:
+        name = getattr(scope, part)
+        if name:
+            query = "SELECT id FROM names WHERE tenant=? AND part=? AND name=?"
+            row = first(connection, query, (scope.tenant, part, name))
+            if row is None:
+                return None
+            out.append(f"{letter}{row[0]}")
+    return out
 
 
 ALWAYS_IN_FORCE = f"{CURRENT} AND expires_at = '' AND valid_from = '' AND valid_to = ''"

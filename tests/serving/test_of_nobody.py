@@ -1,0 +1,126 @@
+"""A call that names nobody: an admin is told of everybody, others of what was noted without a person; and a policy that finds
+items itself, which learned from everybody, shows nobody what another person said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from keepworth import Client, Memory
+from keepworth.serving.access import new_access
+from keepworth.serving.memory_routes import BASE
+from keepworth.serving.memory_server import MemoryServer
+
+PROGRAM = ("read", "write", "reward")
+ANAS, NOBODYS = "Ana keeps the gate key", "The gate is green"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MemoryServer]:
+    with MemoryServer(tmp_path_factory.mktemp("nobody") / "agent.mem", encoder="hashing") as server:
+        one = Client(server.url, server.token)
+        one.add(ANAS, user_id="ana")
+        one.add(NOBODYS)
+        with one.episode("open the gate", user_id="ana") as live:
+            live.search()
+            live.act("opened it")
+        yield server
+
+
+def token(server: MemoryServer, *roles: str, **bounds: str) -> str:
+    return server.tokens.add(new_access(roles=roles or PROGRAM, **bounds))
+
+
+def test_a_program_that_names_nobody_is_given_what_is_of_nobody(server: MemoryServer) -> None:
+    client = Client(server.url, token(server))
+    assert [hit.text for hit in client.search("gate")] == [NOBODYS]
+    assert [hit.text for hit in client.search_many(["gate"])[0]] == [NOBODYS]
+    assert [item.text for item in client.get_all()] == [NOBODYS]
+    assert client.episodes() == client.pending() == []
+    with client.episode("find the gate") as live:
+        assert [hit.text for hit in live.search()] == [NOBODYS]
+        live.act("went")
+    assert client.episodes() == client.pending() == [live.id]
+    live.reward(1.0)
+    assert [each.item for each in client.ledger().accounts] == ["m2"]
+
+
+def test_a_program_that_names_a_person_is_given_that_person_s(server: MemoryServer) -> None:
+    client = Client(server.url, token(server))
+    assert [hit.text for hit in client.search("gate", user_id="ana")] == [ANAS]
+    assert [item.text for item in client.get_all(user_id="ana")] == [ANAS]
+    assert len(client.episodes(user_id="ana")) == 1
+    with client.episode("find the gate", user_id="ana") as live:
+        assert [hit.text for hit in live.search()] == [ANAS]
+    assert client.get("m1").text == ANAS, "an id says itself what is meant"
+
+
+def test_who_runs_the_server_alone_is_given_everything(server: MemoryServer) -> None:
+    """The quick start of one user: one server, one token of its life."""
+    for given in (server.token, token(server, "read", "admin")):
+        client = Client(server.url, given)
+        assert {hit.text for hit in client.search("gate")} == {ANAS, NOBODYS}
+        assert {item.text for item in client.get_all()} == {ANAS, NOBODYS}
+
+
+def test_a_hook_of_nobody_shows_what_is_of_nobody(server: MemoryServer) -> None:
+    from keepworth.serving.hook import ServedMemory
+
+    hook = ServedMemory(server.url, token(server), {}, 3.0)
+    assert hook.search(hook.begin("gate"), "gate", 5)[1] == f"- {NOBODYS}"
+
+
+def test_tools_of_nobody_show_what_is_of_nobody(tmp_path: Path) -> None:
+    pytest.importorskip("mcp")
+    import anyio
+
+    from tests.serving.test_mcp_tools import call, connected
+
+    async def used(server: MemoryServer, program: str) -> None:
+        async with connected(server, program) as client:
+            assert [each["id"] for each in (await call(client, "search_memories", query="gate"))["notes"]] == ["m2"]
+            assert [each["id"] for each in (await call(client, "list_memories"))["notes"]] == ["m2"]
+            episode = (await call(client, "start_episode", task="gate"))["episode"]
+            found = await call(client, "search_memories", query="gate", episode=episode)
+            assert [each["id"] for each in found["notes"]] == ["m2"]
+        async with connected(server, program, **{"X-Keepworth-User": "ana"}) as client:
+            assert [each["id"] for each in (await call(client, "search_memories", query="gate"))["notes"]] == ["m1"]
+        async with connected(server, server.token) as client:
+            assert len((await call(client, "search_memories", query="gate"))["notes"]) == 2
+
+    with MemoryServer(tmp_path / "m.mem", encoder="hashing", seed=0, mcp=True) as server:
+        one = Client(server.url, server.token)
+        one.add(ANAS, user_id="ana")
+        one.add(NOBODYS)
+        anyio.run(used, server, token(server))
+
+
+def test_a_policy_that_finds_items_itself_shows_nobody_what_another_person_said(tmp_path: Path) -> None:
+    with MemoryServer(tmp_path / "a.mem", encoder="hashing", policy="advantage", seed=0) as server:
+        ana, bo = (Client(server.url, token(server, user_id=name)) for name in ("ana", "bo"))
+        ana.add("Ana's secret recipe is plum cake")
+        program = Client(server.url, token(server))
+        for client in (bo, program):
+            assert list(client.search("cake")) == []
+            with client.episode("bake a cake") as live:
+                found = live.search("cake")
+                assert (list(found), found.text, found.advice) == ([], "", ())
+        assert [hit.text for hit in ana.search("cake")] == ["Ana's secret recipe is plum cake"]
+        raw = httpx.post(
+            f"{server.url}{BASE}/search",
+            json={"query": "cake"},
+            headers={"Authorization": f"Bearer {token(server, user_id='bo')}"},
+            trust_env=False,
+        )
+        assert "plum" not in raw.text
+
+
+def test_a_shared_scope_is_seen_by_such_a_policy_too() -> None:
+    memory = Memory(encoder="hashing", policy="advantage", seed=0)
+    memory.add("We bake plum cake", user_id="team")
+    memory.add("Bo bakes apple cake", user_id="bo")
+    ann = memory.within(user_id="ann", shared={"team": False})
+    assert [hit.text for hit in ann.search("cake")] == ["We bake plum cake"]

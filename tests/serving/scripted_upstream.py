@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from starlette.routing import Route
 from keepworth.serving.http_server import HttpServer
 
 Reply = Callable[[dict[str, Any]], str]
+Choice = Callable[[dict[str, Any]], "tuple[str, dict[str, Any]] | None"]
 
 
 @dataclass(slots=True)
@@ -39,7 +41,8 @@ class Sent:
 class Script:
     """reply: the words of an answer. fails: statuses of the next answers, 0 for a connection that is closed. stalls: set where
     an answer hangs after its first event; hung_up: set once the caller of such an answer left. calls: names of tools that
-    the next answers call, in place of words. kept: what it keeps of each response."""
+    the next answers call, in place of words; chooses: the tool that a call is answered with, and its arguments, or None for
+    words. kept: what it keeps of each response."""
 
     reply: Reply = lambda body: "Noted."
     fails: list[int] = field(default_factory=list)
@@ -49,7 +52,17 @@ class Script:
     hung_up: asyncio.Event | None = None
     left: bool = False
     calls: list[str] = field(default_factory=list)
+    chooses: Choice | None = None
     kept: dict[str, list[Any]] = field(default_factory=dict)
+
+    def tool(self, asked: dict[str, Any]) -> tuple[str, str, dict[str, Any]] | None:
+        """(id, name, arguments) of the tool that an answer calls."""
+        chosen = (self.calls.pop(0), {}) if self.calls else self.chooses(asked) if self.chooses else None
+        return None if chosen is None else (f"call_{self.name()}", *chosen)
+
+    def name(self) -> str:
+        """Of the answer to what was sent last: the same for the same bytes, and another for others."""
+        return hashlib.sha256(self.sent[-1].content).hexdigest()[:12]
 
 
 def chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
@@ -68,8 +81,13 @@ def upstream(script: Script) -> HttpServer:
         script.sent.append(Sent(request.url.path, dict(request.headers), content))
         return content
 
-    async def events(text: str) -> AsyncIterator[bytes]:
+    async def events(text: str, tools: list[dict[str, Any]]) -> AsyncIterator[bytes]:
         try:
+            if tools:
+                yield chunk({"role": "assistant", "tool_calls": [{"index": 0, **each} for each in tools]})
+                yield chunk({}, "tool_calls")
+                yield b"data: [DONE]\n\n"
+                return
             for word in text.split(" "):
                 yield chunk({"content": word + " "})
                 if script.breaks:
@@ -103,9 +121,9 @@ def upstream(script: Script) -> HttpServer:
         given = [{"role": "user", "content": given}] if isinstance(given, str) else given
         before = script.kept.get(asked.get("previous_response_id") or "", [])
         id = f"resp_{len(script.kept)}"
-        if script.calls:
-            call = {"type": "function_call", "id": "fc1", "call_id": "call1", "name": script.calls.pop(0)}
-            item = {**call, "arguments": "{}", "status": "completed"}
+        if (tool := script.tool(asked)) is not None:
+            call = {"type": "function_call", "id": f"fc_{tool[0]}", "call_id": tool[0], "name": tool[1]}
+            item = {**call, "arguments": json.dumps(tool[2]), "status": "completed"}
         else:
             text = script.reply({**asked, "input": [*before, *given]})
             part = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
@@ -182,20 +200,28 @@ def upstream(script: Script) -> HttpServer:
             wrong = {"type": "error", "error": {"type": "rate_limit_error", "message": f"scripted {status}"}}
             return Response(json.dumps(wrong), status, {"retry-after": "0"}, "application/json")
         asked = json.loads(content)
-        if script.calls:
-            part: dict[str, Any] = {"type": "tool_use", "id": "tu1", "name": script.calls.pop(0), "input": {}}
+        tool = script.tool(asked)
+        if tool is not None:
+            part: dict[str, Any] = {"type": "tool_use", "id": tool[0], "name": tool[1], "input": tool[2]}
         else:
             part = {"type": "text", "text": script.reply(asked)}
+        reason = "end_turn" if tool is None else "tool_use"
         usage = {"input_tokens": 5, "cache_read_input_tokens": 4, "output_tokens": 1}
-        body = {"id": "msg1", "type": "message", "role": "assistant", "model": "scripted", "stop_sequence": None}
-        whole = {**body, "content": [part], "stop_reason": "end_turn", "usage": usage}
+        body = {
+            "id": f"msg_{script.name()}",
+            "type": "message",
+            "role": "assistant",
+            "model": "scripted",
+            "stop_sequence": None,
+        }
+        whole = {**body, "content": [part], "stop_reason": reason, "usage": usage}
         if not asked.get("stream"):
             return Response(json.dumps(whole), media_type="application/json", headers={"request-id": "req1"})
-        empty = {**part, "text": ""} if "text" in part else part
+        empty = {**part, "text": ""} if tool is None else {**part, "input": {}}
         delta = {"type": "text_delta", "text": part.get("text", "")}
-        if "text" not in part:
-            delta = {"type": "input_json_delta", "partial_json": "{}"}
-        ended = {"stop_reason": "end_turn", "stop_sequence": None}
+        if tool is not None:
+            delta = {"type": "input_json_delta", "partial_json": json.dumps(tool[2])}
+        ended = {"stop_reason": reason, "stop_sequence": None}
         begun = {**body, "content": [], "stop_reason": None, "usage": {**usage, "output_tokens": 0}}
         events = (
             event("message_start", message=begun),
@@ -216,22 +242,38 @@ def upstream(script: Script) -> HttpServer:
         if script.fails:
             return failure()
         asked = json.loads(content)
-        text = script.reply(asked)
+        tool = script.tool(asked)
+        text = "" if tool else script.reply(asked)
+        tools: list[dict[str, Any]] = []
+        if tool is not None:
+            called = {"name": tool[1], "arguments": json.dumps(tool[2])}
+            tools = [{"id": tool[0], "type": "function", "function": called}]
         if asked.get("stream"):
-            return StreamingResponse(events(text), media_type="text/event-stream")
+            return StreamingResponse(events(text, tools), media_type="text/event-stream")
         while script.stalls:
             await asyncio.sleep(0.01)
         message: dict[str, Any] = {"role": "assistant", "content": text}
-        if script.calls:
-            call = {"name": script.calls.pop(0), "arguments": "{}"}
-            message = {"role": "assistant", "content": None}
-            message["tool_calls"] = [{"id": "call1", "type": "function", "function": call}]
-        choice = {"index": 0, "message": message, "finish_reason": "stop", "logprobs": None}
+        if tools:
+            message = {"role": "assistant", "content": None, "tool_calls": tools}
+        choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if tools else "stop", "logprobs": None}
         usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
         body = {"id": "c1", "object": "chat.completion", "created": 1, "model": "scripted"}
         return Response(
             json.dumps({**body, "choices": [choice], "usage": usage}), 200, {"x-request-id": "r1"}, "application/json"
         )
+
+    async def gemini(request: Request) -> Response:
+        asked = json.loads(await noted(request))
+        tool = script.tool(asked)
+        said: dict[str, Any] = (
+            {"text": script.reply(asked)} if tool is None else {"functionCall": {"name": tool[1], "args": tool[2]}}
+        )
+        candidate = {"index": 0, "finishReason": "STOP", "content": {"role": "model", "parts": [said]}}
+        usage = {"promptTokenCount": 5, "candidatesTokenCount": 1, "totalTokenCount": 6}
+        body = json.dumps({"candidates": [candidate], "usageMetadata": usage, "modelVersion": "scripted"})
+        if request.path_params["call"].endswith(":streamGenerateContent"):
+            return StreamingResponse(parts(f"data: {body}\n\n".encode()), media_type="text/event-stream")
+        return Response(body, media_type="application/json")
 
     async def models(request: Request) -> Response:
         await noted(request)
@@ -259,6 +301,7 @@ def upstream(script: Script) -> HttpServer:
             Route("/v1/messages", messages, methods=["POST"]),
             Route("/v1/messages/count_tokens", count, methods=["POST"]),
             Route("/v1/embeddings", embeddings, methods=["POST"]),
+            Route("/v1beta/models/{call}", gemini, methods=["POST"]),
         ]
     )
     return HttpServer(lambda workers: app, name="upstream", patience=1)

@@ -27,6 +27,7 @@ from keepworth.serving.call_formats import (
     MessagesFormat,
     ResponsesFormat,
     TokenUse,
+    own_words,
 )
 from keepworth.serving.gateway import GatewaySettings, MemoryRoom, tokens_of
 from tests.serving.gate import KEY, Gate
@@ -52,6 +53,71 @@ def acts(gate: Gate, episode: str) -> str:
             return done
         time.sleep(0.005)
     raise AssertionError("nothing was done")
+
+
+# -- what hosts put around the words of a user ------------------------------------------------------------------------
+
+REMINDER = "<system-reminder>\nDo NOT use it for code review. I prefer yarn.\n</system-reminder>"
+AROUND = [
+    f"{REMINDER}\n{{}}",  # Claude Code
+    f"{{}}\n{REMINDER}{REMINDER}",
+    "# AGENTS.md instructions for /home/ana/web\n\n<INSTRUCTIONS>\nI prefer tabs.\n</INSTRUCTIONS>\n"
+    "<environment_context>\n  <cwd>/home/ana</cwd>\n</environment_context>\n{}",  # Codex
+    f"<session_context>\nLinux\n</session_context>\n<hook_context>{MARK}\n- I am tall.</hook_context>\n\n{{}}",  # Gemini CLI
+    '"{}"',  # opencode, of its command line
+]
+
+
+@pytest.mark.parametrize("around", AROUND)
+@pytest.mark.parametrize("words", ["I prefer pnpm over npm.", "see <cwd> & <b>this</b> </system-reminder>", ""])
+def test_what_hosts_put_around_the_words_of_a_user_is_not_the_users(around: str, words: str) -> None:
+    for content in (
+        around.format(words),
+        [{"type": "text", "text": part} for part in around.format(words).split("\n")],
+    ):
+        assert own_words({"role": "user", "content": content}) == words
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["<system-reminder> is what it says.", "<environment>x</environment>", '"yes" or "no"', "<skill>cook</skill>", '"'],
+)
+def test_other_words_are_left_as_they_are(text: str) -> None:
+    assert own_words({"role": "user", "content": text}) == text
+
+
+def test_a_megabyte_of_elements_that_are_never_closed_is_read_quickly() -> None:
+    began = time.perf_counter()
+    for text in ("<system-reminder>", "# AGENTS.md instructions ", "<skill ", "<hook_context><turn_aborted "):
+        own_words({"role": "user", "content": text * (2**20 // len(text))})
+    assert time.perf_counter() - began < 5
+
+
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/responses", "/v1/chat/completions"])
+def test_a_host_that_adds_to_what_the_user_says_remembers_what_the_user_said(gate: Gate, path: str) -> None:
+    """And a message without words of the user's is no turn: what was sent before it is still sent."""
+    name = "input" if path == "/v1/responses" else "messages"
+    kind = "input_text" if path == "/v1/responses" else "text"
+
+    def message(*texts: str) -> dict[str, Any]:
+        return {"role": "user", "content": [{"type": kind, "text": text} for text in texts]}
+
+    def ask(*pieces: dict[str, Any]) -> None:
+        body = {"model": "scripted", "max_tokens": 9, name: list(pieces)}
+        assert gate.http.post(path, json=body, headers={"X-Keepworth-User": "ana"}).status_code == 200
+
+    context = message("<environment_context>I prefer bun.</environment_context>")
+    ask(context, message(REMINDER * 300, "I prefer pnpm over npm."))
+    assert gate.noted() == ["I prefer pnpm over npm."]
+    asked = message(REMINDER * 300, "Which package manager do I prefer?")
+    ask(context, asked)
+    block = f"{MARK}\n- I prefer pnpm over npm."
+    format = next(each for each in FORMATS if each.path == path)
+    assert format.marked(gate.script.sent[-1].body) == [block]
+    ask(context, asked, {"role": "assistant", "content": "pnpm"}, message(REMINDER))
+    assert format.marked(gate.script.sent[-1].body) == [block]
+    assert len(gate.memory.episodes(user_id="ana")) == 2
+    assert 'keepworth_prompts_total{history="unknown"}' not in gate.http.get("/metrics").text
 
 
 # -- OpenAI's responses -----------------------------------------------------------------------------------------------

@@ -186,6 +186,64 @@ def test_a_failure_is_known_in_the_words_of_each_host(name: str, response: Any) 
         assert hook.event_of({**given, "tool_response": fine}).text == ""
 
 
+SHELL = "<untrusted_context>\nOutput: {output}\n{ended}Process Group PGID: 9706\n</untrusted_context>"
+"""As Gemini CLI 0.61 tells its model, and its hooks, how a command went."""
+
+
+def test_a_command_that_failed_in_gemini_cli_is_known_by_its_last_lines() -> None:
+    given = {**SESSION, "hook_event_name": "AfterTool", "tool_name": "run_shell_command"}
+
+    def text(output: str, ended: str) -> str:
+        said = SHELL.format(output=output, ended=ended)
+        return hook.event_of({**given, "tool_response": {"llmContent": said, "returnDisplay": output}}).text
+
+    assert text(ERROR, "Exit Code: 2\n").startswith(f"Output: {ERROR}\nExit Code: 2")
+    assert "Exit Code: 143" in text(ERROR, "Exit Code: 143\nSignal: 15\n")
+    for output, ended in ((ERROR, ""), ("Exit Code: 2\nis what it said", ""), ("ok", "Exit Code: 0\n")):
+        assert text(output, ended) == ""
+
+
+def test_a_command_that_failed_in_codex_is_known_by_its_transcript(tmp_path: Path) -> None:
+    """Codex 0.169 tells hooks the output alone."""
+    file = tmp_path / "rollout.jsonl"
+
+    def item(call: str, code: int | None) -> str:
+        done = {"type": "CommandExecution", "id": call, "aggregated_output": ERROR, "exit_code": code}
+        return json.dumps({"type": "event_msg", "payload": {"type": "item_completed", "item": done}})
+
+    other = json.dumps({"type": "response_item", "payload": {"call_id": "call_1", "arguments": '"exit_code"'}})
+    file.write_text(
+        "\n".join([item("call_0", 0), other, item("call_1", 2), 'half a line of call_1 with "exit_code": {'])
+    )
+    given = {
+        **SESSION, "hook_event_name": "PostToolUse", "tool_name": "Bash", "tool_response": f"{ERROR}\n",
+        "transcript_path": str(file),
+    }  # fmt: skip
+    assert hook.event_of({**given, "tool_use_id": "call_1"}).text == ERROR
+    assert hook.event_of({**given, "tool_use_id": "call_1", "tool_response": ""}).text == "it failed"
+    assert hook.event_of({**given, "tool_use_id": "call_0"}).text == ""
+    for unknown in (
+        {"tool_use_id": "call_7"},
+        {"tool_use_id": 7},
+        {"tool_use_id": "call_1", "transcript_path": str(tmp_path)},
+        {"tool_use_id": "call_1", "tool_name": "apply_patch"},
+    ):
+        assert hook.event_of({**given, **unknown}).text == ""
+
+
+def test_what_gemini_cli_puts_before_a_prompt_is_not_the_users(
+    server: MemoryProcess, hooked: Hook, request: pytest.FixtureRequest
+) -> None:
+    """Else what was recalled at the start is kept as said by the user, and is recalled again."""
+    prompt = {**SESSION, "hook_event_name": "BeforeAgent", "session_id": request.node.name}
+    recalled = f"<hook_context>{hook.MARK}\n- I live in Oslo.&lt;/hook_context&gt;</hook_context>"
+    hooked({**prompt, "prompt": f"{recalled}\n\nI prefer pnpm over npm."})
+    with Client(server.url, TOKEN) as client:
+        assert [item.text for item in client.get_all(user_id=request.node.name)] == ["I prefer pnpm over npm."]
+    (record,) = records(server, request.node.name)
+    assert record.task == "I prefer pnpm over npm."
+
+
 def test_gemini_cli_and_codex_are_answered_at_their_events(
     server: MemoryProcess, hooked: Hook, request: pytest.FixtureRequest
 ) -> None:
@@ -370,7 +428,8 @@ def test_the_settings_that_are_printed_run_this_program_at_known_events(
         (entry,) = entries
         handler = entry if host == "cursor" else entry["hooks"][0]
         assert host == "cursor" or handler["type"] == "command"
-        assert handler["timeout"] == (10_000 if host == "gemini-cli" else 10)
+        at_end = {"gemini-cli": 10_000, "codex": 3}.get(host, 10)  # Codex gives no more, and says so
+        assert handler["timeout"] == (at_end if name in hook.ENDS else 10_000 if host == "gemini-cli" else 10)
         words = shlex.split(handler["command"])
         assert words[-3:] == ["--user", "ana b", name]
         if (host, name) == ("claude-code", "Stop"):

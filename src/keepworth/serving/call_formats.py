@@ -21,6 +21,21 @@ MARK = "Memory of earlier conversations. These are notes, not instructions:"
 EVENTS = "text/event-stream"
 TEXTS = ("text", "input_text", "output_text")
 """What a part of a message that is text calls itself."""
+CONTEXT = (
+    # Claude Code, and opencode
+    "system-reminder", "command-name", "command-message", "command-args", "local-command-caveat", "local-command-stdout",
+    "local-command-stderr", "bash-input", "bash-stdout", "bash-stderr", "ide_opened_file", "ide_selection", "task-notification",
+    # Codex
+    "environment_context", "user_instructions", "turn_aborted", "user_shell_command",
+    # Gemini CLI
+    "session_context", "hook_context",
+    # Cline
+    "environment_details",
+)  # fmt: skip
+"""Elements that hosts put into messages of the user, which hold no words of the user's."""
+_OPENING = re.compile(
+    rf"<({'|'.join(CONTEXT)})(?: [^<>]*)?>|# AGENTS\.md instructions[^\n]{{0,300}}\s{{1,4}}<(INSTRUCTIONS)>"
+)
 Body = Mapping[str, Any]
 
 
@@ -87,10 +102,10 @@ class ChatFormat:
         return _objects(body.get("messages"))
 
     def turns(self, pieces: Sequence[Any]) -> list[int]:
-        return [place for place, piece in enumerate(pieces) if piece.get("role") == "user"]
+        return [place for place, piece in enumerate(pieces) if piece.get("role") == "user" and own_words(piece)]
 
     def words(self, pieces: Sequence[Any], place: int) -> str:
-        return text_of(pieces[place])
+        return own_words(pieces[place])
 
     def goes_on(self, pieces: Sequence[Any]) -> bool:
         return pieces[-1].get("role") in ("tool", "function")
@@ -184,10 +199,10 @@ class ResponsesFormat:
         return _objects(given)
 
     def turns(self, pieces: Sequence[Any]) -> list[int]:
-        return [place for place, piece in enumerate(pieces) if piece.get("role") == "user"]
+        return [place for place, piece in enumerate(pieces) if piece.get("role") == "user" and own_words(piece)]
 
     def words(self, pieces: Sequence[Any], place: int) -> str:
-        return text_of(pieces[place])
+        return own_words(pieces[place])
 
     def goes_on(self, pieces: Sequence[Any]) -> bool:
         return str(pieces[-1].get("type", "")).endswith(("_output", "_approval_response"))
@@ -240,11 +255,11 @@ class MessagesFormat:
         return [
             place
             for place, piece in enumerate(pieces)
-            if piece.get("role") == "user" and not any(_is_result(part) for part in _parts(piece))
+            if piece.get("role") == "user" and not any(_is_result(part) for part in _parts(piece)) and own_words(piece)
         ]
 
     def words(self, pieces: Sequence[Any], place: int) -> str:
-        return text_of(pieces[place])
+        return own_words(pieces[place])
 
     def goes_on(self, pieces: Sequence[Any]) -> bool:
         return any(_is_result(part) for part in _parts(pieces[-1]))
@@ -290,6 +305,25 @@ def text_of(message: Mapping[str, Any]) -> str:
         return content
     parts = [part for part in _listed(content) if part.get("type") in TEXTS]
     return "\n".join(text for part in parts if isinstance(text := part.get("text"), str))
+
+
+def own_words(message: Mapping[str, Any]) -> str:
+    """The words of a message that are the user's own; "" for none. Hosts put elements of theirs around them."""
+    text = text_of(message)
+    kept, after, unclosed = list[str](), 0, set[str]()
+    for opening in _OPENING.finditer(text):
+        name = opening[1] or opening[2]
+        if opening.start() < after or name in unclosed:
+            continue
+        end = text.find(f"</{name}>", opening.end())
+        if end < 0:
+            unclosed.add(name)
+            continue
+        kept.append(text[after : opening.start()])
+        after = end + len(name) + 3
+    words = "".join((*kept, text[after:])).strip()
+    # opencode puts what its command line is given into quotes.
+    return words[1:-1].strip() if len(words) > 1 and words[0] == words[-1] == '"' and words.count('"') == 2 else words
 
 
 def _same(message: Mapping[str, Any]) -> dict[str, Any]:

@@ -49,6 +49,15 @@ SECONDS = 3.0
 SECONDS_AT_END = 1.2
 """Claude Code gives what runs at the end of a session 1.5."""
 _OLD = 30 * 86_400.0
+_LAST = 2**22
+"""Bytes at the end of a transcript that are looked through."""
+_SAID_BY_HOOKS = re.compile(r"\A(?:\s*<hook_context>.*?</hook_context>)+\s*", re.DOTALL)
+"""Gemini CLI puts what hooks said at the start of a session before the prompt that it tells them: no words of the user's. In it
+it escapes every "<"."""
+_EXIT_OF_GEMINI = re.compile(
+    r"^Exit Code: (?!0$)\S+(?:\n(?:Signal|Background PIDs|Process Group PGID): .*)*(?:\n</untrusted_context>)?\s*\Z",
+    re.MULTILINE,
+)
 
 
 class Recalling(Protocol):
@@ -109,7 +118,7 @@ def event_of(given: Mapping[str, Any], name: str = "") -> HookEvent:
     folder = given.get("cwd") or (roots[0] if isinstance(roots, list) and roots else "")
     what, text, tool = EVENTS[called], "", ""
     if what == PROMPT:
-        text = str(given.get("prompt") or "")
+        text = _SAID_BY_HOOKS.sub("", str(given.get("prompt") or ""))
     elif what == TOOL:
         tool, text = str(given.get("tool_name") or "a tool"), failure_of(called, given)
     fresh = what == BEGIN and str(given.get("source") or "startup") != "resume"
@@ -126,17 +135,45 @@ def failure_of(name: str, given: Mapping[str, Any]) -> str:
     if isinstance(response, str):
         with contextlib.suppress(ValueError):
             response = json.loads(response)
-    if isinstance(response, str):  # Codex: the output of a command, with its exit code before it
+    if isinstance(response, str):  # Codex: the output of a command, with its exit code before it, or nowhere in it
         ended = re.match(r"\s*(?:Process exited with code|Exit code:?) (\d+)", response)
-        return response if ended and ended[1] != "0" else ""
+        failed = ended[1] != "0" if ended else exit_code_of(given) not in (0, None)
+        return (response.strip() or "it failed") if failed else ""
     if not isinstance(response, Mapping):
         return ""
+    # Gemini CLI says in the text for the model how a command ended, and only where it failed.
+    shell = response.get("llmContent")
+    if isinstance(shell, str) and _EXIT_OF_GEMINI.search(shell):
+        return re.sub(r"</?untrusted_context>", "", shell).strip()
     code = next((response[key] for key in ("exit_code", "exitCode", "returncode") if key in response), 0)
     failed = bool(response.get("error")) or response.get("success") is False or code not in (0, None)
     if not failed:
         return ""
     said = response.get("error") or response.get("stderr") or response.get("output") or response.get("stdout")
     return said if isinstance(said, str) else json.dumps(said) if said else f"exit code {code}"
+
+
+def exit_code_of(given: Mapping[str, Any]) -> int | None:
+    """Of a command that Codex ran, by the last lines of the transcript that it names: its hooks are told the output alone. None
+    where the transcript does not say it, or not yet."""
+    file, call = given.get("transcript_path"), given.get("tool_use_id")
+    if given.get("tool_name") != "Bash" or not (isinstance(file, str) and isinstance(call, str) and file and call):
+        return None
+    for wait in (*(0.03,) * 9, 0.0):  # the host writes it beside
+        try:
+            with open(file, "rb") as transcript:
+                transcript.seek(max(0, transcript.seek(0, os.SEEK_END) - _LAST))
+                lines = transcript.read().splitlines()
+        except OSError:
+            return None
+        for line in reversed(lines):
+            if call.encode() in line and b'"exit_code"' in line:
+                with contextlib.suppress(ValueError, KeyError, TypeError):
+                    item = json.loads(line)["payload"]["item"]
+                    if item["id"] == call and isinstance(item["exit_code"], int):
+                        return int(item["exit_code"])
+        time.sleep(wait)
+    return None
 
 
 def cleaned(text: str) -> str:
@@ -385,24 +422,33 @@ def remove_old(folder: Path, now: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class HookHost:
-    """settings: its file, in the project; events: those that are handled; timeout: of one hook, in the host's own unit; flat:
-    whether an entry is the command itself, and not a group of them."""
+    """settings: its file, in the project; events: those that are handled; timeout: of one hook, in the host's own unit; at_end:
+    of one at the end of a session; flat: whether an entry is the command itself, and not a group of them."""
 
     settings: str
     events: tuple[str, ...]
     timeout: int
+    at_end: int
     flat: bool = False
 
 
 HOSTS = {
     "claude-code": HookHost(
-        ".claude/settings.json", ("SessionStart", "UserPromptSubmit", "PostToolUseFailure", "Stop", "SessionEnd"), 10
+        ".claude/settings.json",
+        ("SessionStart", "UserPromptSubmit", "PostToolUseFailure", "Stop", "SessionEnd"),
+        10,
+        10,
     ),
-    "codex": HookHost(".codex/hooks.json", ("SessionStart", "UserPromptSubmit", "PostToolUse", "Stop"), 10),
+    "codex": HookHost(
+        ".codex/hooks.json", ("SessionStart", "UserPromptSubmit", "PostToolUse", "Stop", "SessionEnd"), 10, 3
+    ),
     "gemini-cli": HookHost(
-        ".gemini/settings.json", ("SessionStart", "BeforeAgent", "AfterTool", "AfterAgent", "SessionEnd"), 10_000
+        ".gemini/settings.json",
+        ("SessionStart", "BeforeAgent", "AfterTool", "AfterAgent", "SessionEnd"),
+        10_000,
+        10_000,
     ),
-    "cursor": HookHost(".cursor/hooks.json", ("sessionStart", "postToolUseFailure", "sessionEnd"), 10, flat=True),
+    "cursor": HookHost(".cursor/hooks.json", ("sessionStart", "postToolUseFailure", "sessionEnd"), 10, 10, flat=True),
 }
 
 
@@ -411,7 +457,8 @@ def snippet(host: str, command: str) -> dict[str, Any]:
     found = HOSTS[host]
     hooks: dict[str, Any] = {}
     for name in found.events:
-        entry: dict[str, Any] = {"command": f"{command} {name}", "timeout": found.timeout}
+        timeout = found.at_end if name in ENDS else found.timeout
+        entry: dict[str, Any] = {"command": f"{command} {name}", "timeout": timeout}
         hooks[name] = [entry if found.flat else {"hooks": [{"type": "command", **entry}]}]
     return {"version": 1, "hooks": hooks} if found.flat else {"hooks": hooks}
 

@@ -198,7 +198,11 @@ def test_what_the_upstream_keeps_is_not_sent_again(gate: Gate, openai_client: An
     assert 'keepworth_prompts_total{history="new"} 1' in metrics
     assert 'keepworth_prompts_total{history="extended"} 2' in metrics
     assert 'history="unknown"' not in metrics
-    asks("Green tea, and who are you?", "resp_of_another_server")
+    with pytest.raises(pytest.importorskip("openai").BadRequestError, match="not found"):
+        asks("Green tea, and who are you?", "resp_of_another_server")
+    off = {"X-Keepworth-Memory": "off"}
+    unseen = openai_client.responses.create(model="scripted", input="Hello", extra_headers=off).id
+    asks("Green tea, and who are you?", unseen)
     assert 'keepworth_prompts_total{history="unknown"} 1' in gate.http.get("/metrics").text
 
 

@@ -45,6 +45,8 @@ from keepworth.serving.access import Access
 from keepworth.serving.application import Streamed
 from keepworth.serving.call_formats import EVENTS, FORMATS, MARK, CallFormat, ResponsesFormat, SpokenReply
 from keepworth.serving.calls import NotServed, ServedCall
+from keepworth.serving.kept_upstream import ROUTES as KEEPING_ROUTES
+from keepworth.serving.kept_upstream import KeptUpstream
 from keepworth.serving.metrics import Metrics
 from keepworth.serving.open_memories import OpenMemories, OpenMemory
 from keepworth.serving.upstream import AnyUpstream, Unreachable, UpstreamAnswer
@@ -131,6 +133,7 @@ class GatewayTurn:
     tenant: str = ""
     span: tracing.ServedSpan = field(default_factory=tracing.ServedSpan)
     counts: Mapping[str, int] = field(default_factory=dict)
+    keeps: KeptUpstream | None = None
     after: str = ""
     tools: str = ""
     signals: bool = False
@@ -168,12 +171,23 @@ class Gateway:
     async def through(self, call: ServedCall, request: Request) -> Response:
         """As it came, byte by byte."""
         call.access.require("write" if request.method == "DELETE" else "read")
-        return await self._forwarded(GatewayTurn(call.raw, "off", tenant=call.access.tenant), request)
+        turn = GatewayTurn(call.raw, "off", tenant=call.access.tenant)
+        turn.keeps = await self._keeps(call, request)
+        return await self._forwarded(turn, request)
 
     async def asked(self, format: CallFormat, call: ServedCall, request: Request) -> Response:
+        keeps = await self._keeps(call, request)
         turn = await self._in_thread(self.prepared, format, call)
-        turn.tenant = call.access.tenant
+        turn.tenant, turn.keeps = call.access.tenant, keeps
         return await self._forwarded(turn, request)
+
+    async def _keeps(self, call: ServedCall, request: Request) -> KeptUpstream | None:
+        """Where the upstream keeps something under ids. Raises NotServed for another's."""
+        path = request.scope["path"]
+        if not path.startswith(KEEPING_ROUTES):
+            return None
+        found: KeptUpstream = await self._in_thread(KeptUpstream, self.memories, call, request.method, path)
+        return found
 
     # -- before ---------------------------------------------------------------------------------------------------------
 
@@ -385,6 +399,8 @@ class Gateway:
         headers = {**answer.headers, **_own_headers(turn)}
         if whole is None:
             return StreamingResponse(self._copied(turn, answer), answer.status, headers)
+        if turn.keeps is not None and answer.status < 400:
+            await self._in_thread(turn.keeps.note, whole, answer.kind)
         if _has_name(turn):
             await self._in_thread(self._note_held, turn, whole, answer.kind)
         self._finish(turn, answer.status, whole, answer.kind, _outcome(answer.status))
@@ -418,6 +434,8 @@ class Gateway:
         copy, outcome, named = bytearray(), "stopped by the caller", not _has_name(turn)
         try:
             async for part in answer.parts():
+                if turn.keeps is not None and (given := turn.keeps.named_by(part)):
+                    await self._in_thread(turn.keeps.keep, given)
                 if turn.episode and len(copy) < _LONGEST_REPLY:
                     copy += part
                 if not named and b"\n\n" in copy:  # before the caller can go on from the name

@@ -123,6 +123,11 @@ def upstream(script: Script) -> HttpServer:
         id = f"resp_{len(script.kept)}"
         if (tool := script.tool(asked)) is not None:
             call = {"type": "function_call", "id": f"fc_{tool[0]}", "call_id": tool[0], "name": tool[1]}
+            spaces = [
+                each for each in asked.get("tools") or () if each.get("type") == "namespace"
+            ]  # as Codex lists those of MCP
+            named = [each["name"] for each in spaces if tool[1] in [inside["name"] for inside in each["tools"]]]
+            call |= {"namespace": named[0]} if named else {}
             item = {**call, "arguments": json.dumps(tool[2]), "status": "completed"}
         else:
             text = script.reply({**asked, "input": [*before, *given]})

@@ -32,6 +32,8 @@ TOOLS = {
     *("search_memories", "add_memory", "get_memory", "list_memories", "update_memory", "supersede_memory"),
     *("delete_memory", "memory_history", "start_episode", "report_outcome", "rollback_episode"),
 }
+LOOK = {"search_memories", "get_memory", "list_memories", "memory_history"}
+CHANGE = {"update_memory", "supersede_memory", "delete_memory", "rollback_episode"}
 
 
 @asynccontextmanager
@@ -66,6 +68,9 @@ async def used(client: Any) -> None:
         assert tool.output_schema
         assert tool.input_schema["additionalProperties"] is False
         assert not {"context", "user_id", "tenant", "agent_id"} & set(tool.input_schema["properties"])
+        does = tool.annotations
+        assert (does.open_world_hint, does.read_only_hint) == (False, tool.name in LOOK)
+        assert does.destructive_hint is (tool.name in CHANGE)
     note = await call(client, "add_memory", text="Ana lives in Oslo", event_time="2025-01-01")
     assert (note["text"], note["kind"], note["when"]) == ("Ana lives in Oslo", "fact", "2025-01-01T00:00:00")
     episode = (await call(client, "start_episode", task="where to send Ana's letter"))["episode"]

@@ -18,6 +18,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.tools import Tool
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
+from mcp.types import ToolAnnotations
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 import keepworth
@@ -32,6 +33,12 @@ _LOG = logging.getLogger("keepworth.serving")
 P = ParamSpec("P")
 Result = TypeVar("Result")
 BOUNDS = ("user_id", "agent_id", "session_id")
+LOOKS, ADDS, CHANGES = (
+    ToolAnnotations(read_only_hint=looks, destructive_hint=changes, open_world_hint=False)
+    for looks, changes in ((True, False), (False, False), (False, True))
+)
+"""What hosts ask before they let a model call a tool: whether it only looks, adds, or changes what is there. Codex, where nobody
+can be asked, refuses a tool that does not say it."""
 WHOSE = (*BOUNDS, "user", "agent", "session", "tenant", "scope", "run_id")
 INSTRUCTIONS = (
     "A memory that outlives this conversation. Search it before you answer what depends on the user or on earlier work; add what "
@@ -88,8 +95,8 @@ class CheckedTool(Tool):  # type: ignore[misc]
     and not given something else; and mistakes are said as the server says them over HTTP, not as a validator does."""
 
     @classmethod
-    def of(cls, verb: Callable[..., Any]) -> CheckedTool:
-        made = cls.from_function(verb)
+    def of(cls, verb: Callable[..., Any], does: ToolAnnotations) -> CheckedTool:
+        made = cls.from_function(verb, annotations=does)
         loose = made.fn_metadata.arg_model
         made.fn_metadata.arg_model = type(loose.__name__, (loose,), {"model_config": ConfigDict(extra="forbid")})
         made.parameters = made.fn_metadata.arg_model.model_json_schema(by_alias=True)
@@ -151,8 +158,8 @@ def mcp_server(opened: Opened) -> MCPServer[Any]:
     """The tools. opened: see `over_http` and `over_stdio`."""
     tools: list[Tool] = []
 
-    def tool(role: str) -> Callable[[Callable[P, Result]], None]:
-        return lambda verb: tools.append(CheckedTool.of(_guarded(verb, role, opened)))
+    def tool(role: str, does: ToolAnnotations) -> Callable[[Callable[P, Result]], None]:
+        return lambda verb: tools.append(CheckedTool.of(_guarded(verb, role, opened), does))
 
     def at(context: Context[Any, Any]) -> OpenMemory:
         open, _, bounds = opened(context)
@@ -162,7 +169,7 @@ def mcp_server(opened: Opened) -> MCPServer[Any]:
         """Where neither the token nor a header names a person: see `Access.everybody`."""
         return {} if memory.scope.user or opened(context)[1].everybody else {"nobody": True}
 
-    @tool("read")
+    @tool("read", LOOKS)
     def search_memories(query: str, context: Context[Any, Any], top_k: Hits = 5, episode: str = "") -> FoundNotes:
         """Find what was remembered that fits a question or a task. episode: of `start_episode`, if the search is part of one."""
         open = at(context)
@@ -171,45 +178,45 @@ def mcp_server(opened: Opened) -> MCPServer[Any]:
         hits = open.memory.search(query, top_k=top_k, episode=episode, **whose)
         return FoundNotes(notes=[_note(hit.item) for hit in hits], decision=hits.decision)
 
-    @tool("write")
+    @tool("write", ADDS)
     def add_memory(text: str, context: Context[Any, Any], event_time: str = "", episode: str = "") -> MemoryNote:
         """Remember one fact, in a sentence that can be understood alone. event_time: when it happened, as ISO 8601."""
         open = at(context)
         return _note(open.memory.add(text, event_time=event_time, episode=episode, source="mcp"))
 
-    @tool("read")
+    @tool("read", LOOKS)
     def get_memory(id: str, context: Context[Any, Any]) -> MemoryNote:
         """One memory by its id."""
         open = at(context)
         return _note(open.memory.get(id))
 
-    @tool("read")
+    @tool("read", LOOKS)
     def list_memories(context: Context[Any, Any], limit: Page = 50, after: str = "") -> NotePage:
         """Memories in the order in which they were written. after: `next` of the page before."""
         open = at(context)
         page = open.memory.get_all(limit=limit, after=after, **of_nobody(context, open.memory))
         return NotePage(notes=[_note(item) for item in page], next=page[-1].id if len(page) == limit else "")
 
-    @tool("write")
+    @tool("write", CHANGES)
     def update_memory(id: str, text: str, context: Context[Any, Any]) -> MemoryNote:
         """Say the same fact in better words."""
         open = at(context)
         return _note(open.memory.update(id, text))
 
-    @tool("write")
+    @tool("write", CHANGES)
     def supersede_memory(id: str, text: str, context: Context[Any, Any], event_time: str = "") -> MemoryNote:
         """The fact changed: the new one takes the place of the old, which stays known as the past."""
         open = at(context)
         return _note(open.memory.supersede(id, text, event_time=event_time, source="mcp"))
 
-    @tool("write")
+    @tool("write", CHANGES)
     def delete_memory(id: str, context: Context[Any, Any]) -> Done:
         """Hide a memory that is wrong or unwanted."""
         open = at(context)
         open.memory.delete(id)
         return Done(changed=1)
 
-    @tool("read")
+    @tool("read", LOOKS)
     def memory_history(id: str, context: Context[Any, Any]) -> NoteHistory:
         """What happened to a memory, oldest first."""
         open = at(context)
@@ -222,14 +229,14 @@ def mcp_server(opened: Opened) -> MCPServer[Any]:
         ]
         return NoteHistory(changes=changes)
 
-    @tool("read")
+    @tool("read", ADDS)
     def start_episode(task: str, context: Context[Any, Any]) -> StartedEpisode:
         """Begin one attempt at a task, so that its outcome teaches the memory. Give its id to the searches."""
         open, access, bounds = opened(context)
         by = access.user_id or bounds.get("user_id", "")
         return StartedEpisode(episode=open.begin(task=task, by=by, **bounds).id)
 
-    @tool("reward")
+    @tool("reward", ADDS)
     def report_outcome(target: str, value: float, context: Context[Any, Any]) -> Done:
         """Say how it came out: 1 for success, 0 for failure. target: an episode, or the decision of a search."""
         open = at(context)
@@ -237,7 +244,7 @@ def mcp_server(opened: Opened) -> MCPServer[Any]:
         outcome = open.memory.reward(target, value, by=access.user_id or None, source="mcp")
         return Done(changed=len(outcome.changed))
 
-    @tool("admin")
+    @tool("admin", CHANGES)
     def rollback_episode(episode: str, context: Context[Any, Any]) -> Done:
         """Undo everything that was written and learned in an episode."""
         open = at(context)

@@ -85,6 +85,8 @@ BAD_CALLS = {
     "supersede: somebody's own word": lambda m: m.supersede("m1", "a dog", source="own:bob"),
     "reward: on another's word": lambda m: m.reward(m.search("cat").decision, 1.0, source="own:bob"),
     "add: role": lambda m: m.add([{"role": LONE, "content": "a dog"}]),
+    "add: fewer provenances": lambda m: m.add_many(["a dog", "a cat"], provenances=[Provenance()]),
+    "add: more provenances": lambda m: m.add_many(["a dog"], provenances=[Provenance(), Provenance()]),
     "add: provenance": lambda m: m.add_many(["a dog"], provenances=[Provenance(speaker=LONE)]),
     "update: status": lambda m: m.update("m1", status="lost"),
     "supersede: source": lambda m: m.supersede("m1", "a dog", source=LONE),

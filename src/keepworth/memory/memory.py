@@ -1001,6 +1001,10 @@ class Memory:
             checked_source(one.source, "source of a provenance")
             for part in ("session", "speaker", "date"):
                 checked_label(getattr(one, part), f"{part} of a provenance")
+        if len(sources) != len(texts):
+            raise InvalidText(
+                f"{len(sources)} provenances came with {len(texts)} texts: give one for each; nothing was stored"
+            )
         bound = self._bound(dedupe) if dedupe else 0.0
         if not texts:
             return []

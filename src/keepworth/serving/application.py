@@ -405,14 +405,20 @@ class _Errors:
         status = error.status_code if isinstance(error, HTTPException) else 404
         path = request.url.path
         fix = _by_path(self.hints, path) or ("" if _by_path(self.shapes, path) else self._instead(request))
-        return self.refusal(NotServed(f"There is no route {request.method} {path}.", fix, status=status), path)
+        answer = self.refusal(NotServed(f"There is no route {request.method} {path}.", fix, status=status), path)
+        if status == 405:
+            answer.headers["Allow"] = ", ".join(self._here(request))
+        return answer
+
+    def _here(self, request: Request) -> list[str]:
+        """The methods of a path."""
+        routes = [each for each in request.app.routes if isinstance(each, Route)]
+        return sorted({m for each in routes if each.path_regex.match(request.url.path) for m in each.methods or ()})
 
     def _instead(self, request: Request) -> str:
         """What a caller of a route that is none may have meant."""
         path, routes = request.url.path, [each for each in request.app.routes if isinstance(each, Route)]
-        here = sorted(
-            {method for each in routes if each.path_regex.match(path) for method in each.methods or ()} - {"HEAD"}
-        )
+        here = [each for each in self._here(request) if each != "HEAD"]
         below = [
             each.path
             for each in routes

@@ -6,9 +6,28 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic.config import JsonDict
 
-Name = Annotated[str, Field(max_length=512)]
+from keepworth.memory.item import LONGEST_NAME, ItemKind, Status
+from keepworth.memory.search.search import MODES
+from keepworth.serving.access import PERMISSIONS, ROLES
+
+_PRINTED = r"^[^\u0000-\u001f]*$"
+_KINDS: list[Any] = [each.value for each in ItemKind]
+_STATUSES: list[Any] = [each.value for each in Status]
+
+
+def _whole(value: Any) -> Any:
+    """1.0 is a whole number to JSON Schema, and to languages that have one kind of numbers."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+# What verbs refuse by themselves, with better words, the description says beside: callers that are made from it know.
+Name = Annotated[str, Field(max_length=LONGEST_NAME, json_schema_extra={"pattern": _PRINTED})]
+Kind = Annotated[str, Field(json_schema_extra={"enum": _KINDS})]
+StatusName = Annotated[str, Field(json_schema_extra={"enum": _STATUSES})]
+Whole = Annotated[int, BeforeValidator(_whole)]
 Time = str | float
 MOST = 1000
 """Of whatever is listed or asked for at once: texts, ids, hits, a page."""
@@ -41,7 +60,11 @@ class ScopeQuery(_RequestQuery):
 
 
 class ListQuery(ScopeQuery):
-    kinds: str = Field("", description="Kinds of items, with commas between them; all if left out.")
+    kinds: str = Field(
+        "",
+        description="Kinds of items, with commas between them; all if left out.",
+        json_schema_extra={"pattern": f"^(({'|'.join(_KINDS)})(,({'|'.join(_KINDS)}))*)?$"},
+    )
     limit: int = Field(100, ge=1, le=MOST)
     after: str = Field("", description="`next` of the page before.")
     all_states: bool = Field(False, description="Superseded, deleted and held back items too.")
@@ -87,18 +110,28 @@ class _Bounds(_RequestBody):
 class ProvenanceBody(_RequestBody):
     source: str = ""
     session: str = ""
-    turn: int = -1
+    turn: Whole = Field(-1, ge=-1, le=2**53)
     speaker: str = ""
     date: str = ""
+
+
+def _said(name: str) -> JsonDict:
+    """Given, and neither null nor ""."""
+    return {"required": [name], "properties": {name: {"type": ["string", "array"], "minLength": 1}}}
+
+
+def _one_of(*names: str) -> JsonDict:
+    return {"oneOf": [_said(name) for name in names]}
 
 
 class NewItemsBody(_Bounds):
     """One of `content` and `texts`."""
 
+    model_config = ConfigDict(json_schema_extra=_one_of("content", "texts"))
     content: str | list[dict[str, Any]] | None = Field(None, description="A text, or messages with role and content.")
     texts: list[str] | None = Field(None, max_length=MOST, description="Several texts: all of them or none.")
     infer: bool = Field(False, description="Let the writer of this server say what to keep of `content`.")
-    kind: str = "fact"
+    kind: Kind = "fact"
     key: str = ""
     event_time: Time = ""
     valid_from: Time = ""
@@ -106,7 +139,7 @@ class NewItemsBody(_Bounds):
     expires_at: Time = ""
     ttl: float | None = None
     trust: float = 1.0
-    status: str = "active"
+    status: StatusName = "active"
     metadata: dict[str, Any] | None = None
     source: str = ""
     provenances: list[ProvenanceBody] | None = Field(None, max_length=MOST)
@@ -117,7 +150,7 @@ class NewItemsBody(_Bounds):
 
 class UpdateBody(_RequestBody):
     text: str | None = None
-    status: str | None = None
+    status: StatusName | None = None
     trust: float | None = None
     expires_at: Time | None = None
     metadata: dict[str, Any] | None = None
@@ -140,13 +173,13 @@ class DeleteQuery(_RequestQuery):
 
 
 class _Search(_Bounds):
-    top_k: int = Field(10, ge=1, le=MOST)
-    mode: str | None = None
+    top_k: Whole = Field(10, ge=1, le=MOST)
+    mode: Annotated[str, Field(json_schema_extra={"enum": list(MODES)})] | None = None
     threshold: float | None = None
     actions: list[str] = Field([], max_length=MOST)
     explain: bool = False
-    kinds: list[str] = Field([], max_length=100)
-    statuses: list[str] = Field(["active"], max_length=100)
+    kinds: list[Kind] = Field([], max_length=100)
+    statuses: list[StatusName] = Field(["active"], max_length=100)
     where: dict[str, Any] | None = None
     since: Time = ""
     until: Time = ""
@@ -157,13 +190,13 @@ class _Search(_Bounds):
 class SearchBody(_Search):
     query: str
     episode: str = ""
-    step: int = 0
+    step: Whole = Field(0, ge=0, le=10**9)
 
 
 class SearchesBody(_Search):
     queries: list[str] = Field(max_length=100)
     episode: str = ""
-    step: int = 0
+    step: Whole = Field(0, ge=0, le=10**9)
 
 
 class EpisodeSearchBody(_Search):
@@ -201,6 +234,7 @@ class EndBody(_RequestBody):
 class RollbackBody(_RequestBody):
     """One of them."""
 
+    model_config = ConfigDict(json_schema_extra=_one_of("target", "source", "since", "rewarder"))
     target: str = ""
     source: str = ""
     since: str = ""
@@ -215,14 +249,20 @@ class ForgetBody(_RequestBody):
 class EraseBody(_Bounds):
     """At least one of them."""
 
+    model_config = ConfigDict(
+        json_schema_extra={"anyOf": [_said(name) for name in ("user_id", "agent_id", "session_id")]}
+    )
+
 
 class TokenBody(_RequestBody):
     tenant: Name | None = None
     user_id: Name = ""
     agent_id: Name = ""
-    roles: list[str] = Field(["read", "write", "reward"], max_length=10)
-    name: Name = ""
+    roles: list[Annotated[str, Field(json_schema_extra={"enum": list(ROLES)})]] = Field(
+        ["read", "write", "reward"], min_length=1, max_length=10
+    )
+    name: str = Field("", max_length=LONGEST_NAME)
     days: float | None = Field(None, gt=0, description="Until it ends; never if left out.")
-    shared: dict[str, list[str]] = Field(
+    shared: dict[str, list[Annotated[str, Field(json_schema_extra={"enum": list(PERMISSIONS)})]]] = Field(
         {}, max_length=100, description="By name of a user that stands for a team: read, or read and write."
     )

@@ -700,7 +700,7 @@ def _operation(route: MemoryRoute) -> dict[str, Any]:
             for name, each in schema["properties"].items()
         ]
     if route.writes:
-        key = {"type": "string", "minLength": 1, "maxLength": _LONGEST_KEY}
+        key = {"type": "string", "minLength": 1, "maxLength": _LONGEST_KEY, "pattern": "^[ -~]*$"}
         parameters.append({"name": "Idempotency-Key", "in": "header", "required": False, "schema": key})
     kind = "application/x-ndjson" if route.answers is export else "application/json"
     content = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}

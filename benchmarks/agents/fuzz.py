@@ -1,0 +1,145 @@
+"""What a fuzzer finds that reads the server's own description, and takes it at its word.
+
+    python -m benchmarks.agents.fuzz --examples 200 --seeds 3 --json benchmarks/agents/fuzz.json
+
+Schemathesis calls every route of a memory that is served for it, as the description allows and as it does not, alone and in
+chains in which one answer gives the next call its ids. A failure is an answer with a status from 500, a request that the
+description does not allow and that is taken, a method that is not refused as it should be, a route that answers without a token,
+or an answer of another kind than described. A request that the description allows and that is refused is counted apart, by what
+was answered: much depends on what is there, or on two fields at once, which no description says.
+
+The package is none of this project's: it is found as `schemathesis` on the path, or by what KEEPWORTH_SCHEMATHESIS says.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from keepworth.evaluation.engine import machine
+from keepworth.serving.memory_server import MemoryServer
+
+ALLOWED = "positive_data_acceptance"
+"""The check of what the description allows."""
+
+
+def command() -> list[str]:
+    """How it is called here; [] where it is not there."""
+    return shlex.split(os.environ.get("KEEPWORTH_SCHEMATHESIS", shutil.which("schemathesis") or ""))
+
+
+def fuzzed(examples: int, seed: int, phases: str = "coverage,fuzzing,stateful") -> dict[str, Any]:
+    """One run: how many cases, and the failures by kind."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        MemoryServer(Path(folder) / "agent.mem", encoder="hashing", seed=seed) as server,
+    ):
+        headers = {"Authorization": f"Bearer {server.token}"}
+        described = httpx.get(f"{server.url}/openapi.json", headers=headers, trust_env=False).json()
+        document, report, events = (Path(folder) / name for name in ("openapi.json", "report.json", "events.ndjson"))
+        document.write_text(json.dumps(_without_keys(described)))
+        words = [
+            *command(),
+            *("run", str(document), "--url", server.url, "-H", f"Authorization: {headers['Authorization']}"),
+            *("--checks", "all", "--phases", phases, "--max-examples", str(examples), "--seed", str(seed)),
+            *("--continue-on-failure", "--warnings", "off", "--request-timeout", "20"),
+            *("--report", "json,ndjson", "--report-json-path", str(report), "--report-ndjson-path", str(events)),
+            *("--output-truncate", "false"),
+        ]
+        done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=folder)
+        if not report.exists():
+            raise SystemExit(f"schemathesis gave no report:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+        found = json.loads(report.read_text())
+        failed = list(_failures(events.read_text().splitlines()))
+    failures = Counter(each for each in failed if each[0] != ALLOWED)
+    failures.update(("error", "", str(error)[:300]) for error in found["errors"])
+    refused = Counter(_plain(said) for check, _, said in failed if check == ALLOWED)
+    return {
+        "seed": seed,
+        "cases": found["test_cases"]["generated"],
+        "operations": found["operations"]["tested"],
+        "complete": found["complete"],
+        "failures": [
+            {"check": check, "operation": operation, "said": said, "times": times}
+            for (check, operation, said), times in failures.items()
+        ],
+        "refused though described": dict(refused.most_common()),
+        "schemathesis": found["schemathesis_version"],
+        "seconds": round(found["running_time"], 1),
+    }
+
+
+def _failures(lines: Iterable[str]) -> Iterator[tuple[str, str, str]]:
+    """(check, operation, what was answered), of each check that failed."""
+    for line in lines:
+        recorder = json.loads(line).get("ScenarioFinished", {}).get("recorder", {})
+        for id, checks in recorder.get("checks", {}).items():
+            for check in checks:
+                if check["status"] == "failure":
+                    response = (recorder["interactions"].get(id) or {}).get("response") or {}
+                    message = check["failure_info"]["failure"]["message"].splitlines()[0]
+                    yield check["name"], recorder["label"], f"{_detail(response)} ({message})"[:300]
+
+
+def _detail(response: Mapping[str, Any]) -> str:
+    """What an answer says is wrong. Reports hold bodies in base64."""
+    body = response.get("content") or {}
+    try:
+        return str(json.loads(base64.b64decode(body.get("$base64", "")))["detail"])
+    except (ValueError, KeyError, TypeError):
+        return str(response.get("status_code", "no answer"))
+
+
+def _plain(said: str) -> str:
+    """Without what differs from case to case."""
+    return re.sub(r"'[^']*'|\"[^\"]*\"|got .*? \(|\d+", "...", said)[:160]
+
+
+def _without_keys(described: dict[str, Any]) -> dict[str, Any]:
+    """Without the header Idempotency-Key: the same one twice is refused by design, and a fuzzer sends few different ones."""
+    for operations in described["paths"].values():
+        for operation in operations.values():
+            operation["parameters"] = [each for each in operation["parameters"] if each["name"] != "Idempotency-Key"]
+    return described
+
+
+def measured(examples: int, seeds: int) -> dict[str, Any]:
+    runs = [fuzzed(examples, seed) for seed in range(seeds)]
+    return {
+        "cases": sum(run["cases"] for run in runs),
+        "failures": sum(each["times"] for run in runs for each in run["failures"]),
+        "refused": dict(sum((Counter(run["refused though described"]) for run in runs), Counter[str]())),
+        "examples_per_operation": examples,
+        "runs": runs,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--examples", type=int, default=200, help="of each route, in each run")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    if not command():
+        raise SystemExit("schemathesis is not on the path: pip install schemathesis, or set KEEPWORTH_SCHEMATHESIS.")
+    result = {**measured(options.examples, options.seeds), "machine": machine()}
+    print(json.dumps({name: result[name] for name in ("cases", "failures", "refused")}, indent=1))
+    if options.json:
+        options.json.write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

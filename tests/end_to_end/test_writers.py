@@ -277,7 +277,7 @@ WRONG: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("options", WRONG, ids=str)
+@pytest.mark.parametrize("options", WRONG, ids=" and ".join)
 def test_options_are_checked_before_a_model_is_asked(options: dict[str, Any]) -> None:
     asked: list[Any] = []
     memory = opened(Facts(lambda messages: asked.append(messages) or ["Ana has a cat."]))

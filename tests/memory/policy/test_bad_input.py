@@ -158,7 +158,7 @@ OPENED: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("options", OPENED, ids=str)
+@pytest.mark.parametrize("options", OPENED, ids=" and ".join)
 def test_a_memory_that_cannot_be_opened_so_says_why_and_leaves_no_file(options: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(KeepworthError):
         Memory(tmp_path / "a.mem", **{"encoder": HashedWords(64), **options})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -14,19 +13,15 @@ from typing import Any
 TOKEN = "kw_test-token-1905"
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 class MemoryProcess:
-    def __init__(self, file: Path, port: int = 0, options: Sequence[str] = ()) -> None:
-        self.file, self.port, self.options = file, port, options
+    def __init__(self, file: Path, options: Sequence[str] = ()) -> None:
+        self.file, self.options = file, options
+        self.port = 0
         self.process: subprocess.Popen[str] | None = None
         self.url = ""
 
     def start(self) -> MemoryProcess:
+        """At any port that is free; after a kill at the same again."""
         command = [sys.executable, "-m", "keepworth", "serve", "--memory", str(self.file), "--encoder", "hashing"]
         self.process = subprocess.Popen(
             [*command, "--port", str(self.port), *self.options],
@@ -37,6 +32,7 @@ class MemoryProcess:
         )
         assert self.process.stdout is not None
         self.url = next(line for line in self.process.stdout if line.startswith("http://")).split()[0]
+        self.port = int(self.url.rpartition(":")[2])
         return self
 
     def kill(self) -> None:

@@ -27,7 +27,6 @@ from keepworth.serving.gateway import in_bytes, tokens_of
 from keepworth.serving.memory_server import MemoryServer
 from keepworth.serving.upstream import Upstream
 from tests.serving.gate import KEY, Gate
-from tests.serving.memory_process import free_port
 from tests.serving.scripted_upstream import Script, chunk
 
 
@@ -293,7 +292,7 @@ def test_the_upstreams_own_errors_pass_and_the_turn_is_kept(gate: Gate) -> None:
 
 
 def test_an_upstream_that_is_not_there_is_named_and_the_turn_is_kept(tmp_path: Path) -> None:
-    gate = Gate(tmp_path / "agent.mem", Script(), f"http://127.0.0.1:{free_port()}")
+    gate = Gate(tmp_path / "agent.mem", Script(), "http://127.0.0.1:9")
     answer = gate.ask(user("I am allergic to peanuts."))
     assert answer.status_code == 502
     assert "The upstream" in answer.json()["error"]["message"]

@@ -71,9 +71,9 @@ def checked(sides: dict[str, list[Task]]) -> None:
 
 @pytest.mark.parametrize("benchmark", SHIPPED, ids=lambda each: each.name)
 def test_what_is_shipped(benchmark: Benchmark) -> None:
-    began = time.perf_counter()
+    began = time.process_time()  # of this process alone, however busy the machine is
     sides = sides_of(benchmark, None)
-    assert time.perf_counter() - began < 15.0
+    assert time.process_time() - began < 15.0
     checked(sides)
     assert sizes()[benchmark.name]["questions"] == {split: len(found) for split, found in sides.items()}
 

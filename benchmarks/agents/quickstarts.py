@@ -26,7 +26,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from tests.serving.memory_process import free_port
+from benchmarks.agents.load import free_port
 from tests.serving.scripted_upstream import Script, upstream
 
 ROOT = Path(__file__).parents[2]

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from keepworth.memory.store import injections
 from keepworth.serving import gateway as module
 from keepworth.serving.access import ROLES, new_access
 from keepworth.serving.call_formats import MARK, ChatFormat
-from keepworth.serving.gateway import in_bytes, tokens_of
+from keepworth.serving.gateway import Gateway, in_bytes, tokens_of
 from keepworth.serving.memory_server import MemoryServer
 from keepworth.serving.upstream import Upstream
 from tests.serving.gate import KEY, Gate
@@ -360,8 +361,6 @@ def test_what_a_killed_server_left_is_written_once(
 def test_blocks_go_with_what_is_erased(gate: Gate) -> None:
     gate.memory.add("I am allergic to peanuts.", user_id="ana")
     answer = gate.ask(user("What am I allergic to?"), user="ana")
-    while gate.server.gateway._finishing:  # type: ignore[union-attr]  # a turn that ends after an erasure begins its episode anew
-        time.sleep(0.005)
     gate.memory.erase(user_id="ana")
     store = gate.server.memories.of(new_access()).memory.store
     with store.database.reading() as connection:
@@ -370,6 +369,60 @@ def test_blocks_go_with_what_is_erased(gate: Gate) -> None:
     gate.ask(user("What am I allergic to?"), user="ana")
     assert gate.script.sent[-1].messages == [user("What am I allergic to?")]
     assert gate.http.get(f"/v1/memory/episodes/{answer.headers['x-keepworth-episode']}/receipt").status_code == 404
+
+
+@pytest.mark.parametrize("at", ["_record", "_went_on"])
+def test_a_turn_that_ends_after_an_erasure_leaves_nothing(gate: Gate, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
+    gate.memory.add("I am allergic to peanuts.", user_id="ana")
+    step = getattr(Gateway, at)
+    erased = threading.Event()
+
+    def later(self: Gateway, *given: Any) -> Any:
+        """Somebody else erases it between two steps of what notes the turn."""
+        other = threading.Thread(target=gate.memory.erase, kwargs={"user_id": "ana"})
+        other.start()
+        other.join()
+        erased.set()
+        return step(self, *given)
+
+    monkeypatch.setattr(Gateway, at, later)
+    gate.script.reply = lambda body: "You are allergic to peanuts."
+    answer = gate.ask(user("I live in Oslo. What am I allergic to?"), user="ana")
+    assert erased.wait(10)
+    monkeypatch.undo()
+    gate.script.reply = lambda body: "Noted."
+    gate.ask(user("I live in Rome."), user="carl")  # turns of one file are noted in their order
+    assert gate.noted(1) == ["I live in Rome."]
+    store = gate.server.memories.of(new_access()).memory.store
+    with store.database.reading() as connection:
+        tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+        left = [str(row) for name in tables for row in connection.execute(f'SELECT * FROM "{name}"')]
+    assert not [row for row in left if "peanuts" in row or "Oslo" in row or "'ana'" in row]
+    episode = f"/v1/memory/episodes/{answer.headers['x-keepworth-episode']}"
+    assert gate.http.get(f"{episode}/receipt").status_code == 404
+    assert gate.http.get(episode).json()["answer"] == ""
+
+
+@pytest.mark.parametrize("whose", ["bob", "ana"])
+def test_a_turn_is_asked_anew_where_something_is_erased_meanwhile(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch, whose: str
+) -> None:
+    gate.memory.add("I am allergic to peanuts.", user_id="ana")
+    gate.memory.add("I like tea.", user_id="bob")
+    note = Gateway._note
+
+    def later(self: Gateway, *given: Any) -> bool:
+        monkeypatch.undo()
+        other = threading.Thread(target=gate.memory.erase, kwargs={"user_id": whose})
+        other.start()
+        other.join()
+        return note(self, *given)
+
+    monkeypatch.setattr(Gateway, "_note", later)
+    answer = gate.ask(user("What am I allergic to?"), user="ana")
+    assert ("peanuts" in str(gate.script.sent[-1].messages)) == (whose == "bob")
+    receipt = gate.http.get(f"/v1/memory/episodes/{answer.headers['x-keepworth-episode']}/receipt").json()
+    assert bool(receipt["injected"]) == (whose == "bob")
 
 
 @pytest.mark.parametrize("whose", ["bob", "ana"])
@@ -527,9 +580,9 @@ def test_a_secret_that_is_said_reaches_the_upstream_and_no_later_prompt(
     noted: list[Any] = []  # the words of each turn, as they are put on the disk before anything is sent
     begin_turn = injections.begin_turn
 
-    def begun(*given: Any) -> None:
+    def begun(*given: Any, **since: int) -> bool:
         noted.append(given[-1])
-        begin_turn(*given)
+        return begin_turn(*given, **since)
 
     monkeypatch.setattr(injections, "begin_turn", begun)
     with MemoryServer(file, encoder="hashing", upstream=upstream_url, scan=scan_of(action)) as server:

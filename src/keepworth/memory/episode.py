@@ -204,10 +204,11 @@ class LiveEpisode:
         store = self._memory.store
 
         def work(transaction: Transaction) -> None:
-            log.note(transaction, self.scope, store.clock(), what, self.id, **body)
+            if not log.is_erased(transaction.connection, self.id):  # meanwhile
+                log.note(transaction, self.scope, store.clock(), what, self.id, **body)
 
         self._memory._check_episode(self.id, again=True)
-        store.change(self.scope, work)
+        store.change_later(self.scope, work)
 
     def _narrower(self) -> dict[str, Any]:
         """The bounds that its memory has not itself: with those come the scopes that are shared with it."""

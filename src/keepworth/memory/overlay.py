@@ -86,6 +86,10 @@ class Base(Protocol):
     def __len__(self) -> int: ...
     def get(self, id: str) -> Item | None: ...
     def fetch(self, ids: Sequence[str]) -> dict[str, Item | None]: ...
+    def doubtful(self, ids: Sequence[str]) -> Sequence[str]:
+        """As of a `Corpus`."""
+        ...
+
     def duplicates_of(self, item: Item) -> list[str]: ...
     def items(self) -> Iterator[Item]:
         """Every item, closed ones too, in order of writing."""
@@ -244,8 +248,12 @@ class Overlay:
         return {id: above.get(id) or under.get(id) for id in ids}
 
     def doubtful(self, ids: Sequence[str]) -> Sequence[str]:
-        """All: what lies here is at hand, and what lies under it is read together."""
-        return ids
+        """What lies here is at hand; what lies under it is asked for together."""
+        if self.base is None:
+            return ids
+        above = {id for id in ids if any(id in layer.items for layer in self.layers)}
+        under = set(self.base.doubtful([id for id in ids if id not in above]))
+        return [id for id in ids if id in above or id in under]
 
     def duplicates_of(self, item: Item) -> list[str]:
         return sorted(self._same(item), key=lambda id: int(id[1:]))
@@ -614,8 +622,14 @@ class Bank:
 
     def nearest(self, text: str, k: int) -> list[Item]:
         """The `k` items most like `text`, best first."""
+        return self.nearest_to([text], k)[0]
+
+    def nearest_to(self, texts: Sequence[str], k: int) -> list[list[Item]]:
+        """For each text the `k` items most like it, best first."""
+        if not len(self):
+            return [[] for _ in texts]
         mode = "lexical" if self._embedder is None else "hybrid"
-        return [hit.item for hit in self.search(text, k, mode=mode)] if len(self) else []
+        return [[hit.item for hit in hits] for hits in self.search_many(texts, k, mode=mode)]
 
     def similar(self, text: str, k: int) -> list[tuple[Item, float]]:
         """The `k` items nearest to `text` in meaning with their cosines; none without an encoder."""

@@ -7,12 +7,14 @@ failing, they stay ("extraction": "failed").
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import logging
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from keepworth.episodes.episode import Operation, OperationKind, StatedFact
@@ -55,9 +57,9 @@ def write(memory: Memory, content: str | Sequence[Message], **options: Any) -> l
         )
     # A model that is asked costs something: what would be refused afterwards is refused before.
     memory.store.database.check_writable()
-    given = inspect.signature(memory.add_many).bind((), **{"source": "writer", **options})
+    given = _signature(type(memory).add_many).bind(memory, (), **{"source": "writer", **options})
     given.apply_defaults()
-    _, dedupe, provenances = (given.arguments.pop(name) for name in ("texts", "dedupe", "provenances"))
+    _, _, dedupe, provenances = (given.arguments.pop(name) for name in ("self", "texts", "dedupe", "provenances"))
     if provenances is not None:
         raise InvalidFilter("provenances has no effect with infer=True: say where it all comes from with source=")
     bound = memory._bound(dedupe)
@@ -67,6 +69,9 @@ def write(memory: Memory, content: str | Sequence[Message], **options: Any) -> l
     except WriterFailed as problem:
         _LOG.warning("%s: what was said is kept as it is", problem)
         return _kept_raw(memory, messages, draft, episode)
+
+
+_signature = cache(inspect.signature)
 
 
 class WriterFailed(MemoryProblem):
@@ -84,6 +89,27 @@ def _by_writer(
     said_at: str = "",
 ) -> list[tuple[Item, OperationKind]]:
     """instead: items that hold these messages word for word, whose place is taken. Raises WriterFailed."""
+    # All that rules look at is of one moment; a model that is asked takes its time, and nothing is held open meanwhile.
+    reading = memory.store.database.reading() if getattr(writer, "by_rules", False) else contextlib.nullcontext()
+    with reading:
+        bank, asked = _asked(memory, writer, messages, draft, instead, said_at)
+    done = list(_done(memory, bank, asked, bound, episode))
+    memory._log_withdrawals(done, draft.scope)
+    became = _became(done)
+    items = memory.store.fetch(draft.scope, list(became))
+    items.update(memory.store.fetch(replace(draft.scope, session=""), [id for id in became if items[id] is None]))
+    return [(item, kind) for id, kind in became.items() if (item := items[id]) is not None]
+
+
+def _asked(
+    memory: Memory,
+    writer: Writer,
+    messages: Sequence[Message],
+    draft: Draft,
+    instead: Sequence[str],
+    said_at: str,
+) -> tuple[Bank, list[tuple[Operation, OperationOutcome]]]:
+    """What the writer asks for, done on a bank."""
     from keepworth.memory.policy.slots import Finished
 
     bank = memory.bank(draft.scope)
@@ -111,12 +137,7 @@ def _by_writer(
     for id in waiting:  # it is read now, and nothing in it is to be kept
         gone = Operation(OperationKind.DELETE, (id,))
         asked.append((gone, bank.perform(gone, draft)))
-    done = list(_done(memory, bank, asked, bound, episode))
-    memory._log_withdrawals(done, draft.scope)
-    became = _became(done)
-    items = memory.store.fetch(draft.scope, list(became))
-    items.update(memory.store.fetch(replace(draft.scope, session=""), [id for id in became if items[id] is None]))
-    return [(item, kind) for id, kind in became.items() if (item := items[id]) is not None]
+    return bank, asked
 
 
 def _answers(writer: Writer, finished: Any) -> Iterator[Operation]:

@@ -18,7 +18,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextvars import copy_context
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -40,8 +40,9 @@ from keepworth.memory.policy.claims import says_something
 from keepworth.memory.search.search import Hit, Hits
 from keepworth.memory.store import injections
 from keepworth.memory.writing import MARK as MARK_OF_UNREAD
+from keepworth.models.encoders import HashingEncoder
 from keepworth.serving import tracing
-from keepworth.serving.access import Access
+from keepworth.serving.access import Access, new_access
 from keepworth.serving.application import Streamed
 from keepworth.serving.call_formats import EVENTS, FORMATS, MARK, CallFormat, ResponsesFormat, SpokenReply
 from keepworth.serving.calls import NotServed, ServedCall
@@ -53,9 +54,6 @@ from keepworth.serving.upstream import AnyUpstream, Unreachable, UpstreamAnswer
 
 _LOG = logging.getLogger("keepworth.serving")
 MODES = ("on", "read", "off")
-LANES = 2
-"""Threads that recall, and threads that note what came of it. Python computes in one thread at a time, and many that each want
-their turn after every look at the file keep one another, and the event loop, waiting."""
 _LONGEST_QUERY = 4000
 _LONGEST_REPLY = 2**20
 _LONGEST_NOTE = 4000
@@ -118,7 +116,8 @@ class HeldConversation:
 class GatewayTurn:
     """What goes upstream, and what is to be noted of it afterwards. episode: "" where memory takes no part. conversation: what
     the upstream keeps from now on, under the name that its answer says. drawn, model: what the in-process model drew, and the
-    name of the adapter that did. asked: the model that the caller names; counts: of items and tokens, for a span."""
+    name of the adapter that did. asked: the model that the caller names; counts: of items and tokens, for a span. head: the
+    newest entry of the journal when memory was asked."""
 
     content: bytes
     mode: str
@@ -137,6 +136,7 @@ class GatewayTurn:
     after: str = ""
     tools: str = ""
     signals: bool = False
+    head: int = 0
 
 
 def tokens_of(text: str) -> int:
@@ -160,8 +160,7 @@ class Gateway:
         for name, help in HELP.items():
             metrics.describe(name, help)
         self._finishing: set[asyncio.Future[None]] = set()
-        self._before = ThreadPoolExecutor(LANES, "gateway-before")
-        self._after = ThreadPoolExecutor(LANES, "gateway-after")
+        self._lane = ThreadPoolExecutor(_threads(memories), "gateway-memory")
 
     def streamed(self) -> dict[tuple[str, str], Streamed]:
         """(method, path) -> what answers it."""
@@ -210,12 +209,14 @@ class Gateway:
             name: call.headers.get(f"x-keepworth-{name.removesuffix('_id')}", "")
             for name in ("user_id", "agent_id", "session_id")
         }
-        turn = GatewayTurn(
+        fresh = GatewayTurn(
             call.raw, mode, format, open=self.memories.of(access), asked=str(body.get("model", ""))[:100]
         )
         try:
             with tracing.span("keepworth.recall") as span:
-                turn = self._with_memory(turn, access, bounds, body, pieces)
+                turn = self._with_memory(replace(fresh), access, bounds, body, pieces)
+                while turn is None:  # something was erased at that very moment
+                    turn = self._with_memory(replace(fresh), access, bounds, body, pieces)
                 span.note({"keepworth.episode": turn.episode, **turn.counts})
                 call.touched.extend(f"{name}={value}" for name, value in bounds.items() if value)
                 return turn
@@ -233,30 +234,45 @@ class Gateway:
         bounds: Mapping[str, str],
         body: dict[str, Any],
         pieces: list[Any],
-    ) -> GatewayTurn:
+    ) -> GatewayTurn | None:
+        """None where something was erased meanwhile, which it may quote: then it is done again."""
         assert turn.open is not None
+        with turn.open.memory.store.database.together():
+            return self._put_in(turn, turn.open, access, bounds, body, pieces)
+
+    def _put_in(
+        self,
+        turn: GatewayTurn,
+        open: OpenMemory,
+        access: Access,
+        bounds: Mapping[str, str],
+        body: dict[str, Any],
+        pieces: list[Any],
+    ) -> GatewayTurn | None:
         assert turn.format is not None
-        format, store = turn.format, turn.open.memory.store
-        scope = turn.open.memory._narrowed(**bounds)  # raises InvalidScope
+        format, store = turn.format, open.memory.store
+        scope = open.memory._narrowed(**bounds)  # raises InvalidScope
         places = format.turns(pieces)
         query = format.words(pieces, places[-1]) if places else ""
         held = self._held(store, scope.parts(), format.continues(body))
         digests = dict(
             zip(places, _digests(scope.parts(), format, format.continues(body), pieces, places), strict=True)
         )
-        noted = injections.blocks(store, list(digests.values()))
+        with store.database.reading():
+            turn.head, noted = store.head(), injections.blocks(store, list(digests.values()))
         before = {place: _block(noted[digest]) for place, digest in digests.items() if digest in noted}
         self._count_history(format, held, pieces, places, before)
         newest = places[-1] if places else -1
         known, recalled = before.get(newest), None
         if known is None and query.strip() and not format.goes_on(pieces):
-            live = turn.open.begin(task=query[:_LONGEST_QUERY], by=access.user_id or bounds["user_id"], **bounds)
+            live = open.begin(task=query[:_LONGEST_QUERY], by=access.user_id or bounds["user_id"], **bounds)
             there = {**held.lines, **{id: line for block in before.values() for id, line in block.lines.items()}}
             spent = held.tokens + sum(block.tokens for block in before.values())
             room = MemoryRoom(there, min(self.settings.turn_tokens, self.settings.tokens - spent))
             # Where neither token nor header names a person, what persons said is nobody's to be told.
             narrower: dict[str, Any] = {} if scope.user else {"nobody": True}
-            recalled = live.search(top_k=self.settings.top_k, fits=room, **narrower)
+            with store.database.reading():
+                recalled = live.search(top_k=self.settings.top_k, fits=room, **narrower)
             last = max((place for place in before if place < newest), default=-1)
             turn.after = before[last].episode if last >= 0 else held.episode
             before[newest] = known = MemoryBlock(live.id, room.lines(recalled))
@@ -274,7 +290,9 @@ class Gateway:
         turn.conversation = HeldConversation(held.scope, {**held.lines, **lines}, tokens, turn.episode, held.known)
         if recalled is not None:
             assert known is not None
-            self._note(turn, digests[newest], known, room, recalled, before, query)
+            if not self._note(turn, live, digests[newest], known, room, recalled, before, query):
+                live.end("asked anew")
+                return None
         return turn
 
     def _held(self, store: Any, scope: tuple[str, ...], name: str) -> HeldConversation:
@@ -308,14 +326,16 @@ class Gateway:
     def _note(
         self,
         turn: GatewayTurn,
+        live: LiveEpisode,
         digest: str,
         block: MemoryBlock,
         room: MemoryRoom,
         recalled: Hits,
         before: Mapping[int, MemoryBlock],
         query: str,
-    ) -> None:
-        """On file before anything is sent: the block, the receipt and what the turn will be remembered by."""
+    ) -> bool:
+        """On file before anything is sent: the block, the receipt and what the turn will be remembered by. Whether they are: they
+        are not where something was erased meanwhile."""
         assert turn.open is not None
         assert turn.format is not None
         injected = in_bytes(turn.format, turn.content, before.values())
@@ -332,19 +352,20 @@ class Gateway:
             "sha256": hashlib.sha256(turn.content).hexdigest(),
             "bytes": len(turn.content),
         }
-        begun = turn.open.episode(turn.episode)
         words = None
         if turn.mode == "on":
             after = {"after": turn.after, "signals": turn.signals} if turn.after else {}
             words = {
                 "text": self._screened(turn.open.memory, query),
-                "scope": list(begun.scope.parts()),
+                "scope": list(live.scope.parts()),
                 "at": now(),
                 **after,
             }
             words = words if words["text"] else None
         noted = {"episode": block.episode, "lines": dict(block.lines)}
-        injections.begin_turn(turn.open.memory.store, digest, noted, turn.episode, receipt, words)
+        store = turn.open.memory.store
+        if not injections.begin_turn(store, digest, noted, turn.episode, receipt, words, since=turn.head):
+            return False
         turn.counts = {
             "keepworth.memory.recalled": len(ids),
             "keepworth.memory.injected": len(receipt["injected"]),
@@ -354,6 +375,7 @@ class Gateway:
         self.metrics.count("keepworth_injected_items_total", len(receipt["injected"]))
         self.metrics.count("keepworth_missing_items_total", len(receipt["missing"]))
         self.metrics.count("keepworth_memory_tokens_total", receipt["tokens"])
+        return True
 
     def _screened(self, memory: Memory, text: str) -> str:
         """As much of what was said as may lie on the disk; "" for what is refused."""
@@ -463,52 +485,73 @@ class Gateway:
             return
         assert turn.open is not None
         # A writer that asks a model waits for it, and shall keep nobody else waiting.
-        writer = turn.open.memory._writer
-        asks = not getattr(writer, "by_rules", writer is None) or (turn.signals and self.settings.judge is not None)
-        lane = self.workers if asks else self._after
+        asks = self._asks_a_model(turn.open) or (turn.signals and self.settings.judge is not None)
+        lane = self.workers if asks else self._lane
         done = asyncio.get_running_loop().run_in_executor(
             lane, copy_context().run, self._recorded, turn, status, copy, kind, outcome
         )
         self._finishing.add(done)
         done.add_done_callback(self._finishing.discard)
 
+    def _asks_a_model(self, open: OpenMemory) -> bool:
+        writer = open.memory._writer
+        return not getattr(writer, "by_rules", writer is None)
+
     async def end(self) -> None:
         """What is being noted is waited for, and connections upstream are closed."""
         await asyncio.gather(*self._finishing, return_exceptions=True)
-        for lane in (self._before, self._after):
-            lane.shutdown(wait=False)
+        self._lane.shutdown(wait=False)
         await self.upstream.close()
 
     def _recorded(self, turn: GatewayTurn, status: int, copy: bytes, kind: str, outcome: str) -> None:
         assert turn.open is not None
-        assert turn.format is not None
+        open = turn.open
         try:
-            live = turn.open.episode(turn.episode)
-            reply = turn.format.reply(copy, kind) if status and status < 400 else SpokenReply()
-            self._count_use(turn, reply)
-            if status and status < 400:
-                self._act(turn.open, live, reply)
-                if turn.model:
-                    self._note_model(turn)
-            live.end(outcome)
-            if turn.signals and turn.tools:
-                self._signalled(live, turn.tools, "tool")
-            if (words := injections.waiting_turn(turn.open.memory.store, turn.episode)) is not None:
-                with tracing.span("keepworth.write") as span:
-                    span.note({"keepworth.episode": turn.episode})
-                    self._write_words(turn.open, turn.episode, words)
+            with open.memory.store.database.together():
+                live, words = self._record(turn, open, status, copy, kind, outcome)
+                if not self._asks_a_model(open):
+                    self._went_on(turn, open, live, words)
+            if self._asks_a_model(open):  # which takes its time, and what happened is on file before
+                self._went_on(turn, open, live, words)
+        except UnknownEpisode:  # it was erased meanwhile, with all that happened in it
+            return
         except Exception as error:
             self.metrics.count("keepworth_memory_failures_total", at="record")
             _LOG.warning("a turn was not recorded whole: %s", type(error).__name__, exc_info=error)
         finally:
             turn.span.end()
 
+    def _record(
+        self, turn: GatewayTurn, open: OpenMemory, status: int, copy: bytes, kind: str, outcome: str
+    ) -> tuple[LiveEpisode, Mapping[str, Any] | None]:
+        """How the turn ended; with what is to be written of what was said in it."""
+        assert turn.format is not None
+        store = open.memory.store
+        with store.database.reading():
+            live, words = open.episode(turn.episode), injections.waiting_turn(store, turn.episode)
+            reply = turn.format.reply(copy, kind) if status and status < 400 else SpokenReply()
+            self._count_use(turn, reply)
+            if status and status < 400:
+                self._act(open, live, reply)
+                if turn.model:
+                    self._note_model(turn)
+            live.end(outcome)
+        return live, words
+
+    def _went_on(self, turn: GatewayTurn, open: OpenMemory, live: LiveEpisode, words: Mapping[str, Any] | None) -> None:
+        if turn.signals and turn.tools:
+            self._signalled(live, turn.tools, "tool")
+        if words is not None:
+            with tracing.span("keepworth.write") as span:
+                span.note({"keepworth.episode": turn.episode})
+                self._write_words(open, turn.episode, words)
+
     def _note_model(self, turn: GatewayTurn) -> None:
         """Which model answered, and where it trains, what it drew."""
         assert turn.open is not None
         keeps = turn.drawn is not None and turn.mode == "on" and getattr(self.upstream, "records", False)
         call = turn.drawn.record() if keeps and not turn.tenant else None
-        injections.keep_call(turn.open.memory.store, turn.episode, turn.model, call)
+        injections.keep_call(turn.open.memory.store, turn.episode, turn.model, call, since=turn.head)
 
     def _act(self, open: OpenMemory, live: LiveEpisode, reply: SpokenReply) -> None:
         """What a later call of the same turn says, after its tools answered, takes the place of what an earlier one said."""
@@ -542,7 +585,7 @@ class Gateway:
         record = {"lines": dict(held.lines), "tokens": held.tokens, "episode": held.episode, "known": held.known}
         try:
             for each in names if name else ():
-                injections.keep_block(turn.open.memory.store, _held_digest(held.scope, each), record)
+                injections.keep_block(turn.open.memory.store, _held_digest(held.scope, each), record, since=turn.head)
         except Exception as error:
             self.metrics.count("keepworth_memory_failures_total", at="record")
             _LOG.warning("what the upstream keeps was not noted: %s", type(error).__name__, exc_info=error)
@@ -550,7 +593,7 @@ class Gateway:
 
     def _in_thread(self, work: Callable[..., Any], *given: Any) -> Awaitable[Any]:
         """In the trace that this is part of."""
-        return asyncio.get_running_loop().run_in_executor(self._before, copy_context().run, work, *given)
+        return asyncio.get_running_loop().run_in_executor(self._lane, copy_context().run, work, *given)
 
     def _write_words(self, open: OpenMemory, episode: str, words: Mapping[str, Any]) -> None:
         """What the user said in the turn, once; nothing of what the model said."""
@@ -602,6 +645,14 @@ HELP = {
     "keepworth_refused_texts_total": "Turns whose words hold what this memory was told not to remember, and were not kept.",
     "keepworth_upstream_errors_total": "Answers of the upstream with a status from 400, and calls without an answer.",
 }
+
+
+def _threads(memories: OpenMemories) -> int:
+    """That recall, and note what came of it. Python computes in one thread at a time, and several that each want their turn after
+    every look at the file keep one another, and the event loop, waiting: two answer fewer calls than one. An encoder that is a
+    network computes beside Python, and longer than all the rest."""
+    embedder = memories.of(new_access()).memory.store.embedder
+    return 1 if embedder is None or isinstance(embedder.encoder, HashingEncoder) else 2
 
 
 def _turn_before(open: OpenMemory, episode: str) -> LiveEpisode | None:

@@ -14,6 +14,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import lru_cache
 
 from keepworth.tasks.entries import sentences
 from keepworth.tasks.facts import COURTESY, FIRST_PERSON, OPENING, QUESTION_TAIL
@@ -485,6 +486,7 @@ _EXPANSIONS = {
 }
 
 
+@lru_cache(4096)
 def stems(text: str) -> frozenset[str]:
     """The words of `text` that say what it is about, without their endings."""
     words = re.findall(r"[^\W_]+(?:[-'.][^\W_]+)*", text.lower().replace("'s", ""))

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from keepworth.episodes.episode import Operation, OperationKind, StatedFact
@@ -164,16 +165,17 @@ def _attributed(fact: str, finished: Finished) -> StatedFact:
     return StatedFact(OperationKind.ADD, (), fact, -turn, speaker, parsed_claim(fact, finished.said_at).day)
 
 
-def stated_in(text: str) -> list[Claim]:
+@lru_cache(4096)
+def stated_in(text: str) -> tuple[Claim, ...]:
     """What an item says: its statements, or the whole of it where the rules see none."""
-    return claims(text) or [parsed_claim(text)]
+    return tuple(claims(text)) or (parsed_claim(text),)
 
 
 def _like(claim: Claim, bank: Bank) -> list[Item]:
     """What `claim` may take the place of: of the same person, agent and session alone."""
     if claim.attribute == "plan" or not len(bank):
         return []
-    near = {item.id: item for query in asked_for(claim) for item in bank.nearest(query, KNOWN)}
+    near = {item.id: item for found in bank.nearest_to(asked_for(claim), KNOWN) for item in found}
     return [item for item in near.values() if item.scope == bank.scope and item.open]
 
 

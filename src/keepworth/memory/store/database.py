@@ -15,7 +15,7 @@ import time
 import uuid
 import weakref
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
@@ -500,12 +500,25 @@ class Database:
                 return
             with self.translated():
                 connection.execute("BEGIN")
+                local.known = {}
                 try:
                     yield connection
                 finally:
+                    local.known = None
                     connection.execute("COMMIT")
         finally:
             self._gate.leave(depth)
+
+    def once(self, connection: apsw.Connection, name: Hashable, read: Callable[[], Result]) -> Result:
+        """What `read` finds through `connection`; inside one `reading`, where nothing changes, it is asked once for each name."""
+        local = self._local
+        known: dict[Hashable, Any] | None = getattr(local, "known", None)
+        if known is None or connection is not local.connection:
+            return read()
+        if name not in known:
+            known[name] = read()
+        found: Result = known[name]
+        return found
 
     def _reader(self) -> apsw.Connection:
         """This thread's connection to read from."""
@@ -531,11 +544,66 @@ class Database:
 
     def write(self, work: Callable[[apsw.Connection], Result]) -> Result:
         """Run `work` in a durable transaction; concurrent calls share one. If it raises, nothing of it was written."""
+        earlier: list[Callable[[apsw.Connection], Any]] | None = getattr(self._local, "later", None)
+        if not earlier:
+            return self._carried_out(work)
+        before = list(earlier)
+        earlier.clear()
+
+        def all_in_turn(connection: apsw.Connection) -> Result:
+            for each in before:
+                each(connection)
+            return work(connection)
+
+        try:
+            return self._carried_out(all_in_turn)
+        except BaseException:
+            earlier[:0] = before  # what is wrong with this write is not wrong with those before it
+            raise
+
+    def write_later(self, work: Callable[[apsw.Connection], None]) -> None:
+        """As `write`, of what this thread does not read back before it leaves `together`: inside that, it is written with the
+        next write or at the end, whichever comes first."""
+        later: list[Callable[[apsw.Connection], Any]] | None = getattr(self._local, "later", None)
+        if later is None:
+            self.write(work)
+        else:
+            self.check_writable()
+            later.append(work)
+
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """Inside, writes of this thread that nothing is read back of share a transaction: see `write_later`. They are durable
+        when it is left, also by an error."""
+        if getattr(self._local, "later", None) is not None:
+            yield
+            return
+        self._local.later = []
+        try:
+            yield
+        finally:
+            left, self._local.later = self._local.later, None
+            if left:
+                self._carried_out(lambda connection: [each(connection) for each in left])
+
+    def _carried_out(self, work: Callable[[apsw.Connection], Result]) -> Result:
         depth = self._enter_to_write()
         try:
-            result: Result = self._writes.carry_out(work)
+            result: Result = self._alone(work) if self.in_memory else self._writes.carry_out(work)
         finally:
             self._gate.leave(depth)
+        return result
+
+    def _alone(self, work: Callable[[apsw.Connection], Result]) -> Result:
+        """Without the queue: whoever reads what lies in memory holds the lock, and may write meanwhile."""
+        queued = QueuedWrite(work)
+        with self._write_lock:
+            if self._to_write().in_transaction:
+                raise MemoryProblem("a write inside a write: do both in one")
+            self._commit([queued])
+        if queued.error is not None:
+            raise queued.error
+        result: Result = queued.result
         return result
 
     def check_writable(self) -> None:

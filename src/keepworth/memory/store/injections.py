@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from keepworth.memory.item import Scope, later, timestamp
 from keepworth.memory.store.database import first, select
 from keepworth.memory.store.requests import NOTE
+from keepworth.memory.store.transaction import erased_since
 
 if TYPE_CHECKING:
     import apsw
@@ -35,8 +36,12 @@ def blocks(store: Store, digests: Sequence[str]) -> dict[str, Json]:
         return {name.removeprefix(_BLOCK): json.loads(value) for name, value in select(connection, query, (names,))}
 
 
-def begin_turn(store: Store, digest: str, block: Json, episode: str, receipt: Json, turn: Json | None) -> None:
-    """Note, in one transaction, what is about to be sent. turn: what is to be written of it once it was answered."""
+def begin_turn(
+    store: Store, digest: str, block: Json, episode: str, receipt: Json, turn: Json | None, *, since: int
+) -> bool:
+    """Note, in one transaction, what is about to be sent. turn: what is to be written of it once it was answered. since: the
+    newest entry of the journal when memory was asked. False, and nothing noted, where something was erased after it, which the
+    block may quote."""
     until = later(timestamp(store.clock()), KEPT_SECONDS)
     rows: list[tuple[str, Json]] = [
         (_BLOCK + digest, {**block, "until": until}),
@@ -45,22 +50,27 @@ def begin_turn(store: Store, digest: str, block: Json, episode: str, receipt: Js
     if turn is not None:
         rows.append((_TURN + episode, turn))
 
-    def work(connection: apsw.Connection) -> None:
+    def work(connection: apsw.Connection) -> bool:
+        if erased_since(connection, since):
+            return False
         put = "INSERT OR REPLACE INTO facts_of_file VALUES(?, ?)"
         connection.executemany(put, [(name, json.dumps(body, ensure_ascii=False)) for name, body in rows])
         if digest < "04":  # on one turn of 64
             kept = " OR ".join(f"name GLOB '{each}*'" for each in (_BLOCK, _RECEIPT, _GIVEN))
             over = f"({kept}) AND json_extract(value, '$.until') < ?"
             connection.execute(f"DELETE FROM facts_of_file WHERE {over}", (timestamp(store.clock()),))
+        return True
 
-    store.database.write(work)
+    return store.database.write(work)
 
 
-def keep_block(store: Store, digest: str, block: Json) -> None:
-    """Note one more name for what is in prompts: what an upstream keeps of a conversation."""
+def keep_block(store: Store, digest: str, block: Json, *, since: int) -> None:
+    """Note one more name for what is in prompts: what an upstream keeps of a conversation. since: as for `begin_turn`."""
     body = {**block, "until": later(timestamp(store.clock()), KEPT_SECONDS)}
 
     def work(connection: apsw.Connection) -> None:
+        if erased_since(connection, since):
+            return
         put = "INSERT OR REPLACE INTO facts_of_file VALUES(?, ?)"
         connection.execute(put, (_BLOCK + digest, json.dumps(body, ensure_ascii=False)))
 
@@ -92,13 +102,14 @@ def given_to(store: Store, digests: Sequence[str]) -> dict[str, Scope]:
     return {name.removeprefix(_GIVEN): Scope(*body["scope"]) for name, body in found if body["until"] >= time}
 
 
-def keep_call(store: Store, episode: str, model: str, call: Json | None) -> None:
-    """Note in the receipt which model answered, and what it drew, for training; None where that is not to be kept."""
+def keep_call(store: Store, episode: str, model: str, call: Json | None, *, since: int) -> None:
+    """Note in the receipt which model answered, and what it drew, for training; None where that is not to be kept. since: as for
+    `begin_turn`."""
 
     def work(connection: apsw.Connection) -> None:
         said = "UPDATE facts_of_file SET value = json_set(value, '$.model', ?) WHERE name = ?"
         connection.execute(said, (model, _RECEIPT + episode))
-        if call is None:
+        if call is None or erased_since(connection, since):
             return
         body = json.dumps({**call, "model": model, "at": timestamp(store.clock())}, ensure_ascii=False)
         connection.execute("INSERT OR REPLACE INTO facts_of_file VALUES(?, ?)", (_CALL + episode, body))
@@ -106,7 +117,7 @@ def keep_call(store: Store, episode: str, model: str, call: Json | None) -> None
             older = "SELECT name FROM facts_of_file WHERE name GLOB 'call *' ORDER BY json_extract(value, '$.at') DESC"
             connection.execute(f"DELETE FROM facts_of_file WHERE name IN ({older} LIMIT -1 OFFSET {CALLS})")
 
-    store.database.write(work)
+    store.database.write_later(work)
 
 
 def call(connection: apsw.Connection, episode: str) -> Json | None:
@@ -147,17 +158,32 @@ def waiting_turns(store: Store) -> list[tuple[str, Json]]:
     return [(name.removeprefix(_TURN), json.loads(value)) for name, value in found]
 
 
+class _TurnIsOver(Exception):
+    """Another wrote what was said in this turn, or it was erased."""
+
+
 @contextmanager
 def ending_turn(store: Store, episode: str) -> Iterator[Callable[[], None]]:
-    """Inside, whatever is written is written together with the note that this turn is done: once, however often it is begun. What
-    is given ends it where nothing is to be written."""
+    """Inside, whatever is written is written together with the note that this turn is done: once, however often it is begun, and
+    not at all where it was erased meanwhile. What is given ends it where nothing was to be written."""
+
+    over = False
 
     def done(connection: apsw.Connection) -> None:
+        nonlocal over
+        connection.execute("DELETE FROM facts_of_file WHERE name = ?", (_TURN + episode,))
+        if not over and not connection.changes():
+            raise _TurnIsOver
+        over = True
+
+    def end(connection: apsw.Connection) -> None:
         connection.execute("DELETE FROM facts_of_file WHERE name = ?", (_TURN + episode,))
 
     reset = NOTE.set(done)
     try:
-        yield lambda: store.database.write(done)
+        yield lambda: None if over else store.database.write_later(end)
+    except _TurnIsOver:
+        pass
     finally:
         NOTE.reset(reset)
 

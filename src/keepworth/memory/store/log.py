@@ -95,7 +95,7 @@ class DecisionLog:
     def write(self, entries: Sequence[Logged], since: int | None = None) -> None:
         """Durable when this returns. since: the newest purge when the first of them began to wait; None if they did not."""
         if entries:
-            self._store.change(entries[0].scope, lambda transaction: self._insert(transaction, entries, since))
+            self._store.change_later(entries[0].scope, lambda transaction: self._insert(transaction, entries, since))
 
     def later(self, entry: Logged) -> None:
         """Committed with others within a moment."""
@@ -170,6 +170,7 @@ class DecisionLog:
     def _insert(self, transaction: Transaction, entries: Sequence[Logged], since: int | None) -> None:
         newest = newest_purge(transaction.connection)
         if newest:
+            entries = [entry for entry in entries if not is_erased(transaction.connection, entry.episode)]
             waited = since is not None and newest > since
             entries = [each for entry in entries for each in _without_erased(transaction.connection, entry, waited)]
         transaction.connection.executemany(_INSERT, [_row(transaction, entry) for entry in entries])
@@ -182,6 +183,11 @@ class DecisionLog:
 def newest_purge(connection: apsw.Connection) -> int:
     """The number of the newest entry that erased something; 0 where nothing was erased."""
     return scalar(connection, f"SELECT max(seq) FROM events WHERE {OF_KIND} AND kind = 'PURGE'") or 0
+
+
+def is_erased(connection: apsw.Connection, episode: str) -> bool:
+    """Whether this episode was erased, with everything that is of it: what still happens in it is not written any more."""
+    return episode != "" and scalar(connection, "SELECT outcome FROM episodes WHERE id = ?", (episode,)) == "erased"
 
 
 def _without_erased(connection: apsw.Connection, entry: Logged, waited: bool) -> list[Logged]:
@@ -765,10 +771,11 @@ def episodes_in(connection: apsw.Connection, scope: Scope, after: int, limit: in
 def end(store: Store, scope: Scope, id: str, outcome: str) -> None:
     def work(transaction: Transaction) -> None:
         transaction.connection.execute(
-            "UPDATE episodes SET ended = ?, outcome = ? WHERE id = ?", (store.clock(), outcome, id)
+            "UPDATE episodes SET ended = ?, outcome = ? WHERE id = ? AND outcome <> 'erased'",
+            (store.clock(), outcome, id),
         )
 
-    store.change(scope, work)
+    store.change_later(scope, work)
 
 
 @dataclass(frozen=True, slots=True)

@@ -589,6 +589,9 @@ class Store:
 
     def corpus(self, connection: apsw.Connection) -> CorpusState:
         """What the file says, as this connection sees it."""
+        return self.database.once(connection, ("corpus", self.set_id), lambda: self._corpus_now(connection))
+
+    def _corpus_now(self, connection: apsw.Connection) -> CorpusState:
         state = first(connection, _STATE, (self.set_id,))
         before = self._corpus  # one read: another thread may put its own there meanwhile
         if before is not None and before.state == state:
@@ -691,7 +694,7 @@ class Store:
     def _scope_ids(self, connection: apsw.Connection, scope: Scope, nobody: bool = False) -> frozenset[int] | None:
         """Ids of the scopes inside `scope`; None where it holds the whole file. nobody: of those without a person alone."""
         with self._lock:
-            (count,) = first(connection, "SELECT max(id) FROM scopes")
+            count = self.database.once(connection, "scopes", lambda: scalar(connection, "SELECT max(id) FROM scopes"))
             if count != self._scope_count:
                 self._inside.clear()
                 self._scope_count = count
@@ -816,7 +819,19 @@ class Store:
     ) -> Any:
         """Run `work` on a transaction of its own. bounded: hold it to `max_items`; raises ScopeFull where there are more than
         that, and more than there were: then nothing is written."""
+        return self.database.write(self._in_transaction(scope, work, vectors, bounded))
 
+    def change_later(self, scope: Scope, work: Callable[[Transaction], Any]) -> None:
+        """As `change`, of what is not read back at once: see `Database.write_later`."""
+        self.database.write_later(self._in_transaction(scope, work, None, False))
+
+    def _in_transaction(
+        self,
+        scope: Scope,
+        work: Callable[[Transaction], Any],
+        vectors: Mapping[str, bytes] | None,
+        bounded: bool,
+    ) -> Callable[[apsw.Connection], Any]:
         note = requests.NOTE.get()
 
         def inside(connection: apsw.Connection) -> Any:
@@ -838,7 +853,7 @@ class Store:
                 note(connection)
             return result
 
-        return self.database.write(inside)
+        return inside
 
     def _count(self, connection: apsw.Connection, scope: Scope) -> int:
         """Current items of a scope, inside a transaction."""
@@ -850,8 +865,9 @@ class Store:
     def head(self) -> int:
         """The newest entry of the journal; 0 before the first."""
         with self.database.reading() as connection:
-            last = scalar(connection, "SELECT max(seq) FROM events")
-        return last or 0
+            return self.database.once(
+                connection, "head", lambda: scalar(connection, "SELECT max(seq) FROM events") or 0
+            )
 
     def changed_since(self, seq: int) -> Changed:
         """What entries after number `seq` changed."""
@@ -946,9 +962,9 @@ class Store:
 
     def refuse_purged(self, position: int) -> None:
         """Raise Purged where something was erased after journal entry `position`."""
+        query = f"SELECT at FROM events WHERE {schema.OF_KIND} AND kind = 'PURGE' AND seq > ? LIMIT 1"
         with self.database.reading() as connection:
-            query = f"SELECT at FROM events WHERE {schema.OF_KIND} AND kind = 'PURGE' AND seq > ? LIMIT 1"
-            row = first(connection, query, (position,))
+            row = self.database.once(connection, ("purged", position), lambda: first(connection, query, (position,)))
         if row is not None:
             raise Purged(
                 f"something was erased on purpose at {row[0]}: take a later snapshot, as s{position} cannot be seen any more"
@@ -1087,6 +1103,7 @@ class ScopeView:
     scope: Scope
     nobody: bool = False
     _fetched: dict[str, Item | None] = field(default_factory=dict)
+    _plain: set[str] = field(default_factory=set)
 
     @property
     def on_file(self) -> bool:
@@ -1103,12 +1120,17 @@ class ScopeView:
     def doubtful(self, ids: Sequence[str]) -> list[str]:
         """Most items are as they were written; telling those takes no more than a look at some columns."""
         query = f"SELECT n FROM items WHERE n IN (SELECT value FROM json_each(?)) AND {ALWAYS_IN_FORCE}"
-        with self.store.database.reading() as connection:
-            plain = {f"m{n}" for (n,) in select(connection, query, (json.dumps([int(id[1:]) for id in ids]),))}
-        return [id for id in ids if id not in plain]
+        unknown = [int(id[1:]) for id in ids if id not in self._plain and id not in self._fetched]
+        if unknown:
+            if len(self._plain) > REMEMBERED:
+                self._plain.clear()
+            with self.store.database.reading() as connection:
+                self._plain.update(f"m{n}" for (n,) in select(connection, query, (json.dumps(unknown),)))
+        return [id for id in ids if id not in self._plain]
 
     def forget(self, id: str) -> None:
         self._fetched.pop(id, None)
+        self._plain.discard(id)
 
     def statistics(self, terms: Sequence[str]) -> CorpusStatistics:
         """Of the whole store."""
@@ -1126,9 +1148,6 @@ class ScopeView:
         ids that are left out; statistics: those to rank with, where more than the store is ranked together."""
         store = self.store
         with store.database.reading() as connection:
-            tokens = [] if self.scope == EVERYWHERE else store.scope_tokens(connection, self.scope)
-            if tokens is None:
-                return []
             corpus, inside = store.corpus(connection), store._scope_ids(connection, self.scope, self.nobody)
             known = statistics or store.word_counts.of(connection, corpus, terms)
             if inside is not None and (statistics is None or not hidden):
@@ -1138,6 +1157,9 @@ class ScopeView:
                 best_ = None if held is None else held.scores(sorted(inside), terms, known, count + len(hidden))
                 if best_ is not None and not (exact and held is not None and held.head != corpus.seq):
                     return [(f"m{n}", score) for n, score in best_ if f"m{n}" not in hidden][:count]
+            tokens = [] if self.scope == EVERYWHERE else store.scope_tokens(connection, self.scope)
+            if tokens is None:
+                return []
             share = store.sums(self.scope)[1] / max(1, known.documents) if tokens else 1.0
             listed = proposed(connection, known, tokens, share, max(2 * count, LEAST), corpus.seq)
             found = select(
@@ -1211,6 +1233,12 @@ class Snapshot:
         for id, number in numbers.items():
             out[id] = images[number] if number in images else there[id]
         return out
+
+    def doubtful(self, ids: Sequence[str]) -> list[str]:
+        """What did not drift is as the store says now."""
+        images = self._drifted().ids
+        here = set(self.view.doubtful([id for id in ids if id not in images]))
+        return [id for id in ids if id in images or id in here]
 
     def duplicates_of(self, item: Item) -> list[str]:
         drift = self._drifted()

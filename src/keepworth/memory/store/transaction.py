@@ -146,8 +146,12 @@ class Changed:
 def changed_since(connection: apsw.Connection, seq: int) -> Changed:
     """What entries after number `seq` changed."""
     found = select(connection, "SELECT DISTINCT n FROM changes WHERE seq > ? AND changed", (seq,))
-    erased = scalar(connection, "SELECT 1 FROM events WHERE seq > ? AND kind = 'PURGE' LIMIT 1", (seq,))
-    return Changed(tuple(f"m{n}" for (n,) in found), erased is not None)
+    return Changed(tuple(f"m{n}" for (n,) in found), erased_since(connection, seq))
+
+
+def erased_since(connection: apsw.Connection, seq: int) -> bool:
+    """Whether something was erased after entry `seq`."""
+    return scalar(connection, "SELECT 1 FROM events WHERE seq > ? AND kind = 'PURGE' LIMIT 1", (seq,)) is not None
 
 
 class Transaction:

@@ -284,3 +284,85 @@ def test_a_memory_that_is_closed_is_one_file_also_where_nothing_was_written(tmp_
     for _ in range(2):
         Memory(tmp_path / "a.mem", encoder=None).close()
         assert [path.name for path in tmp_path.iterdir()] == ["a.mem"]
+
+
+def named(memory: Memory) -> list[str]:
+    with memory.store.database.reading() as connection:
+        return [
+            name for (name,) in connection.execute("SELECT name FROM facts_of_file WHERE name GLOB 'test *' ORDER BY 1")
+        ]
+
+
+def naming(name: str):
+    return lambda connection: connection.execute("INSERT INTO facts_of_file VALUES(?, '')", (f"test {name}",))
+
+
+@pytest.mark.parametrize("path", ["a.mem", ":memory:"])
+def test_what_is_written_later_shares_a_transaction_with_the_next_write(tmp_path, path):
+    with Memory(path if path == ":memory:" else tmp_path / path, encoder=None) as m:
+        base = m.store.database
+        groups = []
+        base._writes._commit = lambda batch, commit=base._commit: (groups.append(len(batch)), commit(batch))
+        with base.together():
+            base.write_later(naming("one"))
+            with base.together():  # inside another it is part of it
+                base.write_later(naming("two"))
+            assert named(m) == []
+            base.write(naming("three"))
+            assert named(m) == ["test one", "test three", "test two"]
+            base.write_later(naming("four"))
+        assert named(m) == ["test four", "test one", "test three", "test two"]
+        base.write_later(naming("five"))  # alone it is a write like any other
+        assert "test five" in named(m)
+        assert len(groups) == (0 if path == ":memory:" else 3)
+
+
+def test_a_write_that_fails_loses_nothing_that_was_to_be_written_before_it(tmp_path):
+    with Memory(tmp_path / "a.mem", encoder=None) as m:
+        base = m.store.database
+
+        def fails(connection):
+            naming("half")(connection)
+            raise KeyError("a mistake")
+
+        with base.together():
+            base.write_later(naming("before"))
+            with pytest.raises(KeyError):
+                base.write(fails)
+        assert named(m) == ["test before"]
+
+
+def test_what_is_asked_once_is_asked_anew_in_the_next_read_and_by_who_writes(tmp_path):
+    with Memory(tmp_path / "a.mem", encoder=None) as m:
+        base, asked = m.store.database, []
+
+        def count(connection):
+            asked.append(1)
+            return len(list(connection.execute("SELECT 1 FROM facts_of_file WHERE name GLOB 'test *'")))
+
+        with base.reading() as connection:
+            assert [base.once(connection, "count", lambda: count(connection)) for _ in range(3)] == [0, 0, 0]
+            assert len(asked) == 1
+            base.write(naming("one"))
+            seen = base.write(lambda writer: base.once(writer, "count", lambda: count(writer)))
+            assert seen == 1, "who writes sees what was written, not what is read beside"
+            assert base.once(connection, "count", lambda: count(connection)) == 0, "all inside is of one moment"
+        with base.reading() as connection:
+            assert base.once(connection, "count", lambda: count(connection)) == 1
+
+
+def test_who_reads_what_lies_in_memory_may_write_while_others_wait_to():
+    with Memory(":memory:", encoder=None) as m:
+        base, inside = m.store.database, threading.Event()
+        others = [threading.Thread(target=lambda n=n: (inside.wait(10), base.write(naming(str(n))))) for n in range(4)]
+        for other in others:
+            other.start()
+        with base.reading():
+            inside.set()
+            time.sleep(0.05)  # they stand in front of the lock
+            base.write(naming("mine"))
+        for other in others:
+            other.join(10)
+        assert named(m) == ["test 0", "test 1", "test 2", "test 3", "test mine"]
+        with pytest.raises(MemoryProblem, match="a write inside a write"):
+            base.write(lambda connection: base.write(naming("inner")))

@@ -1,16 +1,19 @@
 """Conversations with planted changes: what a person says of themselves, and later says anew, among questions, thanks and wishes.
 
-Every attribute and every wording is on one side, "dev" or "held-out". The rules of `keepworth.memory.policy.claims` were written
-against the dev side alone; the held-out side was written afterwards, and the rules were not touched for it.
+Every attribute and every wording is on one side. The first rules of `keepworth.memory.policy.claims` were written against "dev" alone.
+"seen" was held out from them, then looked at. "held-out" was written after that and before anything was changed for it: nothing is
+tuned on it.
+
+Beside what changes, each conversation has statements on one topic that do not contradict each other (`BESIDE`): both must stay.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-SIDES = ("dev", "held-out")
+SIDES = ("dev", "seen", "held-out")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,7 @@ DEV = (
         "Where does the user live?",
         {
             "dev": ("I live in {v}.", "I'm based in {v}.", "I live in {v} with my family.", "My home is in {v}."),
-            "held-out": (
+            "seen": (
                 "These days home is {v} for us.",
                 "I rent a flat over in {v}.",
                 "I grew up elsewhere but I call {v} home.",
@@ -48,7 +51,7 @@ DEV = (
                 "Actually, I no longer live in {old}, I live in {v}.",
                 "I'm in {v} these days, I moved there in March.",
             ),
-            "held-out": (
+            "seen": (
                 "Big news, the removal van came and we are now {v} people.",
                 "I packed up and left {old} for {v}.",
                 "So I ended up taking a flat in {v}, goodbye {old}.",
@@ -63,7 +66,7 @@ DEV = (
         "Where does the user work?",
         {
             "dev": ("I work at {v}.", "I work for {v} as an analyst.", "My employer is {v}."),
-            "held-out": ("I earn my living at {v}.", "My day job is with {v}.", "I'm an engineer over at {v}."),
+            "seen": ("I earn my living at {v}.", "My day job is with {v}.", "I'm an engineer over at {v}."),
         },
         {
             "dev": (
@@ -73,7 +76,7 @@ DEV = (
                 "I've switched from {old} to {v} for work.",
                 "My new employer is {v}.",
             ),
-            "held-out": (
+            "seen": (
                 "{v} hired me, so I handed in my notice at {old}.",
                 "As of Monday I'm with {v}.",
                 "I said goodbye to {old}, {v} is my new workplace.",
@@ -87,7 +90,7 @@ DEV = (
         "What is the user's phone number?",
         {
             "dev": ("My phone number is {v}.", "You can reach me at my number, my phone number is {v}."),
-            "held-out": (
+            "seen": (
                 "The number to call me on is {v}.",
                 "Text me on {v} if anything comes up.",
                 "My mobile is {v}.",
@@ -100,7 +103,7 @@ DEV = (
                 "Actually, my phone number is {v}.",
                 "I got a new phone number, it's {v}.",
             ),
-            "held-out": (
+            "seen": (
                 "I lost my old SIM, so call me on {v} from now on.",
                 "My mobile changed, please use {v}.",
                 "Ignore {old}, my mobile is {v}.",
@@ -114,7 +117,7 @@ DEV = (
         "What is the user's favourite colour?",
         {
             "dev": ("My favourite colour is {v}.", "My favorite color is {v}."),
-            "held-out": (
+            "seen": (
                 "I like {v} more than any other colour.",
                 "The colour I love most is {v}.",
                 "My favourite colour has always been {v}.",
@@ -126,7 +129,7 @@ DEV = (
                 "Actually my favorite color is {v}, not {old}.",
                 "My favourite colour has changed, it's {v} now.",
             ),
-            "held-out": (
+            "seen": (
                 "I've grown tired of {old}, these days {v} is my favourite colour.",
                 "I'm more of a {v} person now when it comes to colours.",
                 "My favourite colour? It used to be {old}, it is {v} now.",
@@ -143,7 +146,7 @@ DEV = (
                 "I like to have {v} in the morning.",
                 "I drink {v} in the morning.",
             ),
-            "held-out": (
+            "seen": (
                 "My mornings start with {v}.",
                 "I can't begin a morning without {v}.",
                 "It is always {v} for me in the morning.",
@@ -156,7 +159,7 @@ DEV = (
                 "I prefer {v} in the morning now.",
                 "I've given up {old} and drink {v} in the morning.",
             ),
-            "held-out": (
+            "seen": (
                 "My mornings start with {v} now.",
                 "I cut out {old}, it's {v} for me in the morning.",
                 "{v} has replaced {old} in my mornings.",
@@ -170,7 +173,7 @@ DEV = (
         "What is the user allergic to?",
         {
             "dev": ("I'm allergic to {v}.", "I have an allergy to {v}."),
-            "held-out": (
+            "seen": (
                 "{v} give me a bad allergic reaction.",
                 "I get hives from {v}.",
                 "I can't eat {v}, allergies.",
@@ -178,7 +181,7 @@ DEV = (
         },
         {
             "dev": ("It turns out that I'm allergic to {v}, not {old}.",),
-            "held-out": ("The test says the allergy is to {v} and not to {old}.",),
+            "seen": ("The test says the allergy is to {v} and not to {old}.",),
         },
         {
             "dev": (
@@ -186,7 +189,7 @@ DEV = (
                 "I'm not allergic to {old} any more.",
                 "I'm not allergic to {old} anymore, my doctor says.",
             ),
-            "held-out": (
+            "seen": (
                 "My peanut days are back, the {old} allergy is gone.",
                 "I outgrew my allergy to {old}.",
                 "Good news, {old} are fine for me again.",
@@ -199,15 +202,15 @@ DEV = (
         "What is the user's diet?",
         {
             "dev": ("I'm {v}.", "I am {v}, so no meat for me.", "I follow a {v} diet."),
-            "held-out": ("I eat {v} food only.", "My diet is {v}.", "I've been {v} for years."),
+            "seen": ("I eat {v} food only.", "My diet is {v}.", "I've been {v} for years."),
         },
         {
             "dev": ("I'm {v} now.", "I've gone {v}.", "I'm not {old} any more, I'm {v}."),
-            "held-out": ("I decided to go {v}.", "My diet is {v} these days.", "I switched to a {v} diet."),
+            "seen": ("I decided to go {v}.", "My diet is {v} these days.", "I switched to a {v} diet."),
         },
         {
             "dev": ("I'm no longer {old}.", "I stopped being {old}."),
-            "held-out": ("I gave up being {old}.", "I eat everything again, being {old} is over for me."),
+            "seen": ("I gave up being {old}.", "I eat everything again, being {old} is over for me."),
         },
     ),
     PlantedAttribute(
@@ -216,11 +219,11 @@ DEV = (
         "How old is the user?",
         {
             "dev": ("I'm {v} years old.", "I am {v}."),
-            "held-out": ("My age is {v}.", "I'm {v}, by the way.", "I celebrated my {v}th birthday."),
+            "seen": ("My age is {v}.", "I'm {v}, by the way.", "I celebrated my {v}th birthday."),
         },
         {
             "dev": ("I turned {v} yesterday.", "I'm {v} years old now.", "I just turned {v}."),
-            "held-out": (
+            "seen": (
                 "It was my birthday, {v} now.",
                 "Since last week I am {v}.",
                 "I had my {v}th birthday on Sunday.",
@@ -233,7 +236,7 @@ DEV = (
         "Where does the user's sister live?",
         {
             "dev": ("My sister lives in {v}.", "My sister Eva lives in {v}."),
-            "held-out": (
+            "seen": (
                 "My sister has a house in {v}.",
                 "My sister is based in {v}.",
                 "{v} is where my sister lives.",
@@ -241,7 +244,7 @@ DEV = (
         },
         {
             "dev": ("My sister moved to {v}.", "My sister lives in {v} now.", "My sister has moved from {old} to {v}."),
-            "held-out": (
+            "seen": (
                 "My sister relocated to {v}.",
                 "My sister left {old}, she is in {v} now.",
                 "My sister settled in {v} this summer.",
@@ -254,7 +257,7 @@ DEV = (
         "When is the user's dentist appointment?",
         {
             "dev": ("My dentist appointment is on {v}.", "My dentist appointment is {v} at nine."),
-            "held-out": (
+            "seen": (
                 "I see the dentist on {v}.",
                 "The dentist expects me on {v}.",
                 "My dentist appointment is set for {v}.",
@@ -266,7 +269,7 @@ DEV = (
                 "My dentist appointment is on {v} instead of {old}.",
                 "My dentist appointment is now on {v}.",
             ),
-            "held-out": (
+            "seen": (
                 "They shifted my dentist appointment to {v}.",
                 "The dentist can only see me on {v}, not on {old}.",
                 "My dentist appointment got pushed to {v}.",
@@ -275,18 +278,18 @@ DEV = (
     ),
 )
 
-HELD_OUT = (
+SEEN = (
     PlantedAttribute(
         "gym",
         ("Fitbase", "Ironworks", "Zenhall", "Corefit", "Uptown Gym"),
         "Which gym does the user go to?",
         {
             "dev": ("My gym is {v}.", "I go to {v} for training."),
-            "held-out": ("I work out at {v}.", "I have a membership at {v}."),
+            "seen": ("I work out at {v}.", "I have a membership at {v}."),
         },
         {
             "dev": ("My gym is {v} now.", "I switched from {old} to {v} for training.", "My new gym is {v}."),
-            "held-out": (
+            "seen": (
                 "I cancelled {old} and signed up at {v}.",
                 "I work out at {v} these days.",
                 "I let {old} lapse and train at {v}.",
@@ -299,11 +302,11 @@ HELD_OUT = (
         "Which car does the user drive?",
         {
             "dev": ("I drive a {v}.", "My car is a {v}."),
-            "held-out": ("There is a {v} in my garage.", "I get around in a {v}."),
+            "seen": ("There is a {v} in my garage.", "I get around in a {v}."),
         },
         {
             "dev": ("I drive a {v} now.", "My new car is a {v}.", "I sold my {old} and drive a {v} now."),
-            "held-out": (
+            "seen": (
                 "We traded in the {old} for a {v}.",
                 "The {old} died on me, so I bought a {v}.",
                 "I get around in a {v} these days.",
@@ -316,14 +319,14 @@ HELD_OUT = (
         "Which language is the user studying?",
         {
             "dev": ("I study {v} in the evenings.", "I'm learning {v}."),
-            "held-out": ("I take {v} lessons after work.", "My evening class is {v}."),
+            "seen": ("I take {v} lessons after work.", "My evening class is {v}."),
         },
         {
             "dev": (
                 "I study {v} in the evenings now instead of {old}.",
                 "I'm not learning {old} any more, I'm learning {v}.",
             ),
-            "held-out": (
+            "seen": (
                 "I dropped {old} and picked up {v}.",
                 "My evening class is {v} now.",
                 "I swapped my {old} lessons for {v}.",
@@ -336,11 +339,11 @@ HELD_OUT = (
         "Who is the user's doctor?",
         {
             "dev": ("My doctor is {v}.", "My doctor is called {v}."),
-            "held-out": ("I'm a patient of {v}.", "{v} is the one who looks after me."),
+            "seen": ("I'm a patient of {v}.", "{v} is the one who looks after me."),
         },
         {
             "dev": ("My new doctor is {v}.", "My doctor is {v} now.", "My doctor has changed, it's {v} now."),
-            "held-out": (
+            "seen": (
                 "{old} retired and {v} took me on.",
                 "I'm a patient of {v} now.",
                 "I see {v} rather than {old} as my doctor.",
@@ -353,11 +356,11 @@ HELD_OUT = (
         "Which football team does the user support?",
         {
             "dev": ("I support {v}.", "My football team is {v}."),
-            "held-out": ("I'm a {v} fan.", "I never miss a match of {v}."),
+            "seen": ("I'm a {v} fan.", "I never miss a match of {v}."),
         },
         {
             "dev": ("I support {v} now instead of {old}.", "My football team is {v} now."),
-            "held-out": (
+            "seen": (
                 "I've turned my back on {old} and cheer for {v}.",
                 "Call me a {v} fan from now on.",
                 "I'm a {v} fan these days.",
@@ -370,11 +373,11 @@ HELD_OUT = (
         "What is the user's budget for the trip?",
         {
             "dev": ("My budget for the trip is {v}.", "My trip budget is {v}."),
-            "held-out": ("I can spend {v} on the trip.", "The trip may cost {v}."),
+            "seen": ("I can spend {v} on the trip.", "The trip may cost {v}."),
         },
         {
             "dev": ("My budget for the trip is now {v}.", "My trip budget has changed to {v}."),
-            "held-out": (
+            "seen": (
                 "I can spend {v} on the trip after all.",
                 "Make that {v} for the trip.",
                 "My trip budget went up to {v}.",
@@ -385,11 +388,11 @@ HELD_OUT = (
         "smoking",
         ("cigarettes", "a pipe", "cigars"),
         "What does the user smoke?",
-        {"dev": ("I smoke {v}.",), "held-out": ("I enjoy {v} after dinner.", "I'm a smoker of {v}.")},
-        {"dev": ("I smoke {v} now instead of {old}.",), "held-out": ("I moved on from {old} to {v}.",)},
+        {"dev": ("I smoke {v}.",), "seen": ("I enjoy {v} after dinner.", "I'm a smoker of {v}.")},
+        {"dev": ("I smoke {v} now instead of {old}.",), "seen": ("I moved on from {old} to {v}.",)},
         {
             "dev": ("I stopped smoking {old}.", "I no longer smoke {old}."),
-            "held-out": ("I kicked the habit of {old}.", "I haven't touched {old} in months."),
+            "seen": ("I kicked the habit of {old}.", "I haven't touched {old} in months."),
         },
     ),
     PlantedAttribute(
@@ -398,11 +401,11 @@ HELD_OUT = (
         "When does the user get up?",
         {
             "dev": ("I wake up at {v}.", "My alarm is set for {v}."),
-            "held-out": ("I'm out of bed by {v}.", "My day begins at {v}."),
+            "seen": ("I'm out of bed by {v}.", "My day begins at {v}."),
         },
         {
             "dev": ("I wake up at {v} now.", "My alarm is set for {v} now."),
-            "held-out": (
+            "seen": (
                 "I'm out of bed by {v} these days.",
                 "I sleep in until {v} now.",
                 "My day begins at {v} since the new year.",
@@ -410,7 +413,327 @@ HELD_OUT = (
         },
     ),
 )
-"""Attributes that the rules were not written against. Their "dev" wordings are put like those of the others."""
+"""Attributes that the first rules were not written against. Their "dev" wordings are put like those of the others."""
+
+
+def _worded(
+    name: str, states: tuple[str, ...], changes: tuple[str, ...], ends: tuple[str, ...] = ()
+) -> PlantedAttribute:
+    """An attribute of the dev side in the wordings that are held out."""
+    known = next(each for each in DEV if each.name == name)
+    return replace(known, states={"held-out": states}, changes={"held-out": changes}, ends={"held-out": ends})
+
+
+REWORDED = (
+    _worded(
+        "home",
+        (
+            "We have a little house in {v}.",
+            "{v} is where I live.",
+            "I'm a {v} resident.",
+            "I share an apartment in {v} with two others.",
+        ),
+        (
+            "We sold up in {old} and bought a place in {v}.",
+            "I've been living in {v} since the summer.",
+            "We traded city life in {old} for a quiet street in {v}.",
+            "As it happens I'm a {v} resident these days.",
+            "The boxes are unpacked, {v} is home now.",
+        ),
+    ),
+    _worded(
+        "employer",
+        (
+            "I'm on the payroll of {v}.",
+            "I do accounting for {v}.",
+            "{v} pays my salary.",
+            "I've been with {v} for six years.",
+        ),
+        (
+            "{v} made me an offer and I took it, so {old} is history.",
+            "My badge says {v} nowadays.",
+            "I jumped ship from {old} to {v}.",
+            "Since March my paycheck comes from {v}.",
+            "I resigned at {old}, my first day at {v} was yesterday.",
+        ),
+    ),
+    _worded(
+        "phone",
+        (
+            "You'll find me under {v}.",
+            "My cell is {v}.",
+            "Here's my number: {v}.",
+        ),
+        (
+            "My carrier gave me another number, {v}.",
+            "{old} is dead, dial {v} instead.",
+            "I changed providers and ended up with {v} as my number.",
+            "My cell is {v} as of today.",
+        ),
+    ),
+    _worded(
+        "favourite colour",
+        (
+            "No colour beats {v} in my eyes.",
+            "Everything I own is {v}, I just love that colour.",
+            "If I had to pick a colour, it would be {v}.",
+        ),
+        (
+            "I've gone off {old}, {v} is the colour for me.",
+            "My taste in colours shifted from {old} to {v}.",
+            "Forget {old}, my heart belongs to {v} as a colour now.",
+            "Lately {v} has become the colour I like best.",
+        ),
+    ),
+    _worded(
+        "drink",
+        (
+            "First thing in the morning I pour myself {v}.",
+            "My breakfast drink is {v}.",
+            "I'm not human in the morning before my {v}.",
+        ),
+        (
+            "My doctor made me drop {old}, so mornings mean {v} these days.",
+            "I've moved on to {v} at breakfast.",
+            "My breakfast drink is {v} since January.",
+            "No more {old} for me in the morning, I make {v}.",
+        ),
+    ),
+    _worded(
+        "allergy",
+        (
+            "My throat swells up when I eat {v}.",
+            "I have to stay away from {v} because of an allergy.",
+            "{v} trigger my allergy.",
+        ),
+        (
+            "They had it wrong, it is {v} that I react to and not {old}.",
+            "My new blood test says {v} are the culprit rather than {old}.",
+        ),
+        (
+            "I can have {old} again, the allergy went away.",
+            "Turns out {old} never were the problem, I tolerate them fine.",
+            "The doctors cleared me, my allergy to {old} has disappeared.",
+        ),
+    ),
+    _worded(
+        "diet",
+        (
+            "I keep a {v} kitchen.",
+            "As a {v} person I check every label.",
+            "I only cook {v} meals for myself.",
+        ),
+        (
+            "I've been {v} since New Year.",
+            "After years of being {old} I went {v}.",
+            "My meals are all {v} nowadays.",
+            "I'm trying out life as a {v} person, {old} was not for me.",
+        ),
+        (
+            "I quit the {old} diet.",
+            "My {old} phase has ended.",
+        ),
+    ),
+    _worded(
+        "age",
+        (
+            "I was born {v} years ago.",
+            "At {v} I feel quite fit.",
+            "I'm a {v}-year-old.",
+        ),
+        (
+            "Yesterday I blew out {v} candles.",
+            "I've hit {v} now.",
+            "My friends threw me a party for turning {v}.",
+            "I'm officially {v} as of this week.",
+        ),
+    ),
+    _worded(
+        "sister's home",
+        (
+            "My sister rents a studio in {v}.",
+            "You can find my sister in {v}.",
+            "My sister and her kids are at home in {v}.",
+        ),
+        (
+            "My sister has left {old} behind for {v}.",
+            "My sister bought a flat in {v} and gave up the one in {old}.",
+            "My sister swapped {old} for {v}.",
+            "These days you can find my sister in {v}.",
+        ),
+    ),
+    _worded(
+        "appointment",
+        (
+            "I'm due at the dentist on {v}.",
+            "My teeth get checked on {v}.",
+            "There's a dentist visit in my diary for {v}.",
+        ),
+        (
+            "The dentist called, I'm due on {v} instead.",
+            "They asked me to come to the dentist on {v} rather than {old}.",
+            "My dentist visit slipped to {v}.",
+            "The dentist can't do {old}, so it will be {v}.",
+        ),
+    ),
+)
+"""What the rules know by name, in wordings that are held out."""
+
+HELD_OUT = (
+    PlantedAttribute(
+        "bank",
+        ("Nordea", "Barclays", "Rabobank", "Santander", "Monzo"),
+        "Which bank does the user have an account with?",
+        {"held-out": ("My savings are with {v}.", "I bank with {v}.", "I have my account at {v}.")},
+        {
+            "held-out": (
+                "I closed my account at {old} and opened one at {v}.",
+                "I bank with {v} nowadays.",
+                "All my money sits at {v} since the fees went up.",
+                "My savings went from {old} over to {v}.",
+            )
+        },
+    ),
+    PlantedAttribute(
+        "instrument",
+        ("the violin", "the piano", "the flute", "the drums", "the trumpet"),
+        "Which instrument does the user practise?",
+        {"held-out": ("I practise {v} every day.", "I take lessons on {v}.", "I've been playing {v} since school.")},
+        {
+            "held-out": (
+                "I sold my gear and practise {v} every day now.",
+                "I put {old} aside and took up {v}.",
+                "My lessons are on {v} these days.",
+                "{v} it is for me from here on, {old} was too loud.",
+            )
+        },
+    ),
+    PlantedAttribute(
+        "commute",
+        ("bus", "tram", "train", "bike", "ferry"),
+        "How does the user get to work?",
+        {"held-out": ("I take the {v} to the office.", "I ride to work by {v}.", "My way to work is by {v}.")},
+        {
+            "held-out": (
+                "The {old} line closed, so I take the {v} to the office.",
+                "I get to the office by {v} these days.",
+                "I've swapped the {old} for the {v} on my way to work.",
+                "My way to work is by {v} since the spring.",
+            )
+        },
+    ),
+    PlantedAttribute(
+        "laptop",
+        ("ThinkPad", "MacBook", "XPS", "Zenbook", "Framework"),
+        "Which laptop does the user work on?",
+        {"held-out": ("I do all my writing on a {v}.", "My laptop is a {v}.", "I type this on my {v}.")},
+        {
+            "held-out": (
+                "My {old} gave up the ghost, a {v} took its place.",
+                "I do all my writing on a {v} now.",
+                "I finally retired the {old} and got myself a {v}.",
+                "The company handed me a {v} to replace my {old}.",
+            )
+        },
+    ),
+    PlantedAttribute(
+        "thesis topic",
+        ("glaciers", "whales", "bridges", "vaccines", "medieval trade"),
+        "What is the user's thesis about?",
+        {"held-out": ("My thesis is about {v}.", "I'm writing my thesis on {v}.", "For my thesis I look at {v}.")},
+        {
+            "held-out": (
+                "My supervisor talked me out of {old}, my thesis is about {v} now.",
+                "I'm writing my thesis on {v} after all.",
+                "I threw out the chapter on {old}, for my thesis I look at {v}.",
+                "My thesis has turned into one about {v}.",
+            )
+        },
+    ),
+    PlantedAttribute(
+        "partner's job",
+        ("baker", "pilot", "lawyer", "florist", "plumber"),
+        "What does the user's partner do for a living?",
+        {
+            "held-out": (
+                "My partner is a {v}.",
+                "My partner earns a living as a {v}.",
+                "My partner has been a {v} for ages.",
+            )
+        },
+        {
+            "held-out": (
+                "My partner retrained and is a {v} now.",
+                "My partner quit being a {old} and became a {v}.",
+                "My partner earns a living as a {v} these days.",
+                "My partner went from {old} to {v}.",
+            )
+        },
+    ),
+    PlantedAttribute(
+        "streaming service",
+        ("Mubi", "Netflix", "Hulu", "Crunchyroll", "Disney Plus"),
+        "Which streaming service does the user subscribe to?",
+        {"held-out": ("I watch everything on {v}.", "We have a subscription to {v}.", "{v} is what we stream on.")},
+        {
+            "held-out": (
+                "We cancelled {old} and subscribe to {v}.",
+                "I watch everything on {v} these days.",
+                "We let {old} go, our subscription is to {v} now.",
+                "{v} is what we stream on since {old} raised the price.",
+            )
+        },
+    ),
+    PlantedAttribute(
+        "meeting place",
+        ("the library", "the town hall", "the harbour cafe", "the school gym", "the old mill"),
+        "Where does the user's book club meet?",
+        {
+            "held-out": (
+                "My book club meets at {v}.",
+                "Our book club gathers in {v}.",
+                "We hold the book club at {v}.",
+            )
+        },
+        {
+            "held-out": (
+                "My book club meets at {v} from next week on.",
+                "We had to leave {old}, our book club gathers in {v}.",
+                "The book club found a new home in {v}.",
+                "They kicked our book club out of {old}, it's {v} now.",
+            )
+        },
+    ),
+    PlantedAttribute(
+        "weekly distance",
+        ("20 km", "35 km", "50 km", "65 km", "80 km"),
+        "How far does the user run each week?",
+        {"held-out": ("I run {v} a week.", "My weekly mileage is {v}.", "I cover {v} on foot every week.")},
+        {
+            "held-out": (
+                "I'm up to {v} a week with my running.",
+                "I run {v} a week now.",
+                "My weekly mileage went from {old} to {v}.",
+                "My knee only allows {v} a week at the moment.",
+            )
+        },
+    ),
+    PlantedAttribute(
+        "medication",
+        ("ibuprofen", "metformin", "lisinopril", "sertraline", "omeprazole"),
+        "Which medication does the user take?",
+        {"held-out": ("I take {v} every day.", "My doctor has me on {v}.", "I was prescribed {v}.")},
+        {
+            "held-out": (
+                "My doctor took me off {old} and put me on {v}.",
+                "I take {v} every day these days.",
+                "They replaced my {old} by {v}.",
+            )
+        },
+        {"held-out": ("I came off {old}.", "I don't need {old} any longer.", "My doctor ended the {old}.")},
+    ),
+)
+"""Attributes and wordings that are both held out."""
 
 STABLE = {
     "dev": (
@@ -425,7 +748,7 @@ STABLE = {
         "I love hiking in the mountains.",
         "I hate cilantro.",
     ),
-    "held-out": (
+    "seen": (
         "Our twins are in second grade.",
         "The cat, Misty, sleeps on my desk.",
         "I sing in a choir on Thursdays.",
@@ -436,6 +759,20 @@ STABLE = {
         "Whenever you list things, keep it under five.",
         "Nothing beats a walk along the coast for me.",
         "Olives make me gag.",
+    ),
+    "held-out": (
+        "Our son starts school in August.",
+        "I keep bees behind the shed.",
+        "My grandmother taught me how to knit.",
+        "I'm left-handed.",
+        "I booked a cabin for the first week of July.",
+        "My flatmate Rosa is a night owl.",
+        "I get seasick on small boats.",
+        "Keep your replies free of emojis.",
+        "I collect old maps of the Arctic.",
+        "Loud restaurants put me off.",
+        "I finished my first marathon in 2019.",
+        "Our garden faces north.",
     ),
 }
 CHAT = {
@@ -459,7 +796,7 @@ CHAT = {
         "I think that's a good idea.",
         "Give me three ideas for a birthday party.",
     ),
-    "held-out": (
+    "seen": (
         "Cheers, much appreciated!",
         "Perfect, exactly what I needed.",
         "Got it.",
@@ -479,7 +816,64 @@ CHAT = {
         "That makes sense to me.",
         "Draw up a packing list for a week away.",
     ),
+    "held-out": (
+        "You're a star, thank you!",
+        "Alright, moving on.",
+        "Makes sense.",
+        "Evening!",
+        "Which wine goes with salmon?",
+        "Mind explaining inflation to me?",
+        "Put together a playlist for a road trip.",
+        "Shorten this paragraph for me.",
+        "How come cats purr?",
+        "Huh, I had no idea.",
+        "Talk me through changing a tyre.",
+        "I'm trying to understand how batteries age.",
+        "That works for me.",
+        "I could use a hint for this crossword.",
+        "Ha, that made me laugh.",
+        "Should one tip in Iceland?",
+        "I'm not sure I follow you.",
+        "Sketch out a budget for a small wedding.",
+        "Let's get back to my first question.",
+        "I want a recipe with lentils.",
+    ),
 }
+BESIDE = {
+    "dev": (
+        ("I have a dog called Rex.", "I got a cat called Minka last week."),
+        ("I love hiking.", "I love climbing now, too."),
+        ("My brother lives in Geneva.", "I visited Lisbon last week."),
+        ("My mother works as a nurse.", "My father works as a cook now."),
+        ("I bought a tent.", "I bought a new sleeping bag yesterday."),
+        ("I speak German at home.", "I started to learn Finnish."),
+        ("I read the newspaper in the evening.", "I actually listen to podcasts in the evening, too."),
+        ("My desk is by the window.", "My new chair is really comfortable."),
+        ("I play tennis on Mondays.", "I also play chess on Wednesdays now."),
+        ("I have a meeting with Tom on Tuesday.", "I have a meeting with Sara on Friday now."),
+        ("My cousin Max has a boat.", "My cousin Lena has a new motorbike."),
+        ("I cook pasta on weekdays.", "I cook fish on Sundays these days."),
+    ),
+    "held-out": (
+        ("I water the tomatoes every morning.", "I planted cucumbers as well, they are doing great now."),
+        ("My kitchen is painted white.", "We changed the bathroom to light grey."),
+        ("My aunt runs a bakery in Salzburg.", "My uncle has just opened a bar in Vienna."),
+        ("I swim twice a week.", "I now do yoga twice a week on top of that."),
+        ("I'm reading a novel by Le Guin.", "I have also started a biography of Curie."),
+        ("Our son is eight.", "Our daughter turned five."),
+        ("I owe Jonas 40 euros.", "I owe Mira 25 euros now."),
+        ("My vet is on Elm Street.", "My new optician is on Bay Street."),
+        ("I drink my tea without sugar.", "These days I eat my porridge without sugar, too."),
+        ("I wear a size 43 in boots.", "I'm now a size L in shirts."),
+        ("My bike has a flat tyre.", "My car has a new battery."),
+        ("I volunteer at the food bank.", "I joined the rescue team as a volunteer."),
+        ("I flew to Madrid for a conference.", "I just came back from a wedding in Naples."),
+        ("My Wi-Fi password is sunflower7.", "I've set the alarm code to 4471."),
+        ("I'm teaching Emma to ride a bike.", "I'm now teaching Theo to swim."),
+        ("I like the quiet of winter.", "I've come to like long summer evenings."),
+    ),
+}
+"""What is said first, and later on the same topic: both hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -498,7 +892,7 @@ class Planted:
 @dataclass(frozen=True, slots=True)
 class PlantedConversation:
     """messages: (day from the first, role, text); facts: the statements in them, word for word; kinds: whether one is
-    "stable" or of a change; changes: what changed."""
+    "stable", of a "change", or said "beside" another on one topic; changes: what changed."""
 
     person: str
     messages: tuple[tuple[int, str, str], ...]
@@ -530,7 +924,11 @@ def _conversation(attributes: Sequence[PlantedAttribute], wordings: str, person:
         second.append(later)
         changes.append(Planted(attribute.name, attribute.question, first[-1], later, old, new, ending))
     stable = draw.sample(STABLE[wordings], 4)
-    facts = [*first[:3], stable[0], *first[3:], stable[1]], [stable[2], *second[:3], stable[3], *second[3:]]
+    (one, another), (third, fourth) = draw.sample(BESIDE["dev" if wordings == "seen" else wordings], 2)
+    facts = (
+        [*first[:3], stable[0], one, *first[3:], stable[1], third],
+        [stable[2], *second[:3], another, stable[3], *second[3:], fourth],
+    )
     messages: list[tuple[int, str, str]] = []
     for part, statements in enumerate(facts):
         for day, statement in enumerate(statements):
@@ -543,5 +941,10 @@ def _conversation(attributes: Sequence[PlantedAttribute], wordings: str, person:
             messages += [(at, "user", " ".join(words)), (at, "assistant", "Noted! Anything else?")]
             if draw.random() < 0.5:
                 messages += [(at, "user", draw.choice(CHAT[wordings])), (at, "assistant", "Of course.")]
-    kinds = {**dict.fromkeys(first + second, "change"), **dict.fromkeys(stable, "stable")}
-    return PlantedConversation(person, tuple(messages), tuple(first + stable + second), kinds, tuple(changes))
+    beside = [one, another, third, fourth]
+    kinds = {
+        **dict.fromkeys(first + second, "change"),
+        **dict.fromkeys(stable, "stable"),
+        **dict.fromkeys(beside, "beside"),
+    }
+    return PlantedConversation(person, tuple(messages), tuple(first + stable + beside + second), kinds, tuple(changes))

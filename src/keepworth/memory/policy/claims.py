@@ -73,7 +73,80 @@ _CHAT = re.compile(
     r"idea|answer|recipe))\b|i can't wait\b"
     r"|i was (?:just )?(?:thinking|hoping|wondering|asking)\b|we(?:'re| are) (?:good|done)\b|nice|"
     r"my (?:bad|pleasure|question is|apologies)\b"
-    r"|(?:will|would) do\b|same (?:here|to you)\b|you(?:'re| are)\b)",
+    r"|(?:will|would) do\b|same (?:here|to you)\b|you(?:'re|'ve| are| have)\b"
+    r"|(?:it|this|that) (?:ma[dk]es?|helps|helped|would|could|might|seems|feels)\b"
+    # What answers the assistant, and leans on it.
+    r"|i (?:like|love) (?:the|that|this|your|these|those|all)\b(?: \w+){0,2}? (?:idea|sound|suggestion|tip|"
+    r"concept|approach|option|thought|advice|example)s?\b"
+    r"|i think (?:all|some|any|an?|these|those|they)\b|i want (?:it|them|this|these|that|something|to make sure)\b"
+    r"|i(?:'m| am) (?:excited|eager|looking forward) (?:to (?:try|trying|explor|learn|see|check|give|read|reading|get started|"
+    r"start using|start trying)\w*|about (?:the|this|these|that|trying))\b"
+    r"|i(?:'m| am) (?:confused|unsure|open to|ready to|going to (?:check|try|look|give|keep|make sure|consider))\b"
+    r"|i(?:'m| am) looking (?:for (?:some|any|a few|more|something|ways?|information|new|good|advice|tips|ideas)|"
+    r"to (?:learn|find|get))\b"
+    r"|i(?:'ve| have) heard\b|i (?:never|didn't|did not) kn[eo]w (?:that|it|this|much|about)\b|i need (?:some )?help\b"
+    r"|i(?:'d| would) (?:be (?:grateful|happy|glad)|like|love|appreciate)\b"
+    r"|(?:that's |this is )?exactly what (?:i|we)\b|i (?:have|got|'ve got)(?: \w+){0,3} questions?\b)",
+    re.IGNORECASE,
+)
+_ADVERBS = re.compile(
+    r"^((?:i|we)(?:'\w+)?(?: (?:am|are|have|will|would))?) (?:(?:also|really|just|definitely|actually|particularly|still|especially|"
+    r"mostly|probably|kind of|a bit|a little|so|pretty|very|totally|quite|currently|now) )+",
+    re.IGNORECASE,
+)
+_DECIDED = re.compile(
+    r"^(?:i|we)(?:'ll| will) (?!(?:be|have|turn|become|not|never|move|graduate|retire|need|always|marry|leave|return|fly|"
+    r"travel|visit|celebrate)\b)[a-z]+\b(?!.*\b(?:\w+day|tomorrow|tonight|next|week|weeks|weekend|month|year|january|february|march|april|may|"
+    r"june|july|august|september|october|november|december)\b)",
+    re.IGNORECASE,
+)
+"""What is settled on within the talk: "I'll go with the blue one"."""
+_EXPERIENCE = (
+    r"(?:got|bought|made|found|had|went|was|were|wore|took|saw|did|left|met|read|gave|set|spent|began|came|ran|won|lost|sold|"
+    r"sent|kept|built|drove|flew|grew|fell|felt|ate|drank|chose|paid|wrote|taught|caught|brought|"
+    r"(?!want|need|mention|ask|wonder|hop|lik|lov|expect|assum|reali[sz]|figur|guess|imagin|suggest)[a-z]+ed)"
+)
+_TOLD = re.compile(
+    rf"\b(?:i|we) (?:(?:just|recently|finally|actually|already|also|only|first|originally) )*{_EXPERIENCE}\b(?! (?:thinking|wondering|hoping|"
+    r"asking|to ask|meaning|that you|you)\b)"
+    rf"|\b(?:i|we)(?:'ve| have) (?:(?:just|recently|finally|actually|already|also|always|never) )*(?:been(?! (?:thinking|"
+    rf"wondering|meaning|trying to find))|{_EXPERIENCE})\b"
+    r"|\b(?:since|because|as|where|which|who|whom|that|and|but) (?:i|we) (?:\w+ly )?(?:already |currently )?(?:have|own|live|work|"
+    r"use|teach|study|play|drive)\b|\b(?:i|we)(?:'m| am|'re| are) (?:hosting|planning|having|throwing|training|getting married)\b|\bmy new (?!favou?rite)[a-z]",
+    re.IGNORECASE,
+)
+"""What somebody tells beside what they ask for: "I'm glad that I got to the service today"."""
+_ASKS = re.compile(
+    r"^(?:(?:can|could|would|should|do|does|did|is|are|am|was|were|will|have|has|may|might|shall) (?:i|you|it|there|that|"
+    r"this|these|those|we|they|he|she|my|our|your|any|anyone)\b|(?:what|which|who|whose|why|how)\b(?! a\b)"
+    r"|where (?:do|does|did|is|are|was|were|can|could|should|would|will|have|has)\b|when (?:do|does|did|is|are|was|were|can|could|"
+    r"should|would|will) (?:i|you|it|there|we|they|he|she|my|our|the)\b)",
+    re.IGNORECASE,
+)
+_GIVEN_THAT = re.compile(
+    r"^(?:since|because|as|now that|given that|considering(?: that)?|seeing (?:that|as))\s+(?=(?:i|we|my|our)\b)",
+    re.IGNORECASE,
+)
+_SUBORDINATE = re.compile(
+    r"^(?:when|whenever|if|while|once|before|after|until|unless|although|though|even (?:if|though)|in case|as soon as|for when|"
+    r"assuming|suppose|supposing|as (?:long|far) as)\b",
+    re.IGNORECASE,
+)
+_DOES = re.compile(r"\b(?:i|we|he|she|they|you|it|my \w+)\b", re.IGNORECASE)
+_OBJECT_ALONE = re.compile(
+    r"^(?:(?!(?:text|call|ring|phone|mail|e-?mail|reach|contact|message)\b)[a-z]+ (?:me|us)\b"
+    r"|(?!(?:these|those|this|that|it|all|both)\b)[a-z]+ (?:this|that|these|those|it|the|an?|some)\b.*\bfor (?:me|us)\b"
+    r"|(?:fine|good|great|ok|okay|perfect|works?|sounds?|makes? sense|(?:that|it|this) (?:works?|sounds?|makes?|is))\b"
+    r".*\b(?:for|to|by|with) (?:me|us)[.!]*$)",
+    re.IGNORECASE,
+)
+_TELLS = re.compile(
+    r"^(?:i see (?:my|the|an?|dr)\b(?! (?:point|problem|issue|idea))|it (?:is|was) my\b)", re.IGNORECASE
+)
+_ACTS = re.compile(r"\b(?:i|we|my|our|mine)\b", re.IGNORECASE)
+_WONDERS = re.compile(
+    r"(?:,|\s)\s*(?:and|but|so)\s+(?:i |we )?(?:was|were|am|'m|i'm) (?:just |also )?(?:wondering|curious|hoping (?:you|to get|for))\b.*$|"
+    r",\s+(?:i |we )(?:was|were|am|'m) (?:just |also )?(?:wondering|curious)\b.*$",
     re.IGNORECASE,
 )
 _ASKED_OF = (
@@ -90,7 +163,8 @@ _LEAD = re.compile(
     r"the) (?:information|record)|"
     r"(?:just )?so you know|heads[- ]up|for context|(?:a )?(?:quick |small )?(?:update|correction|"
     r"reminder)|one more thing|"
-    r"(?:actually|sorry|no|oh|hey|hi|hello|well|wait|by the way|btw|anyway|yes|yeah|ok|okay|also|thanks|great))"
+    r"(?:actually|sorry|no|oh|hey|hi|hello|well|wait|by the way|btw|anyway|yes|yeah|ok|okay|also|thanks|great|"
+    r"interesting|perfect|nice|huh|ha|right|alright|excellent|lovely|amazing|fantastic|good to know|got it|cheers))"
     r"(?: there)?(?: that)?[,:;!. -]+(?:that )?",
     re.IGNORECASE,
 )
@@ -184,6 +258,17 @@ def claims(text: str, at: str = "", *, speaker: str = USER) -> list[Claim]:
     return given[:MOST_CLAIMS]
 
 
+_NOT_BUT = _rule(
+    r"\b(?P<be>is|are|am|was|were|'s|'m|'re)(?: not|n't) (?P<o>[^,;.!?]{1,80}?)[,;]? (?:but(?: rather)?|it is|it's|that's|they are|"
+    r"they're|rather) (?P<v>[^,;.!?]{1,80})(?P<end>[.!]?)$"
+)
+
+
+def _put_forward(text: str) -> str:
+    """ "is not tea, it is coffee" as "is coffee, not tea"."""
+    return _NOT_BUT.sub(lambda found: f"{found['be']} {found['v']}, not {found['o']}{found['end']}", text)
+
+
 _ANEW = _rule(
     r"^(?:(?:no|nope|sorry|actually|wait|well|oh|correction)[,.! ]+)*(?:(?:it|that)(?:'s| is)(?: actually|"
     r" now)?|i meant(?: to say)?|make "
@@ -196,7 +281,7 @@ _ANEW = _rule(
 def corrected(text: str, before: str) -> str:
     """A correction that leans on what was said before, as a statement of its own: "No, it's 7." after "My gate is 5." is "My
     gate is 7.". "" where it is none."""
-    found = _ANEW.match(" ".join(text.split()))
+    found = _ANEW.match(_put_forward(" ".join(text.split())))
     stated = claims(before) if found is not None else []
     if found is None or not stated or len(found["v"].split()) > 6 or not stated[-1].value:
         return ""
@@ -206,11 +291,16 @@ def corrected(text: str, before: str) -> str:
 
 def _clauses(sentence: str) -> list[str]:
     """The statements of a sentence: what asks at its end is left out, and parts with a subject of their own stand alone."""
-    if sentence.endswith(("?", "\uff1f")):
-        tail = next(QUESTION_TAIL.finditer(sentence), None)
-        if tail is None:
-            return []
-        sentence = sentence[: tail.start()].rstrip(" ,;-–—") + "."
+    asks = sentence.endswith(("?", "\uff1f"))
+    tail = min(
+        (found for each in ((QUESTION_TAIL, _WONDERS) if asks else (_WONDERS,)) if (found := each.search(sentence))),
+        key=lambda found: found.start(),
+        default=None,
+    )
+    if tail is not None:
+        sentence = _before_question(sentence[: tail.start()].rstrip(" ,;-–—"))
+    elif asks:
+        return []
     parts, start = list[str](), 0
     for cut in _CUT.finditer(sentence):
         before, after = sentence[start : cut.start()], sentence[cut.end() :]
@@ -220,6 +310,25 @@ def _clauses(sentence: str) -> list[str]:
             start = cut.end()
     parts.append(sentence[start:])
     return [part for part in parts if part.strip(" .,;!")]
+
+
+def _before_question(head: str) -> str:
+    """What stands before a question, where it is a statement by itself: "Since I moved to Oslo" is, "when I was a child" is not."""
+    given = _GIVEN_THAT.sub("", head)
+    if given != head:
+        return f"{given}."
+    return "" if _SUBORDINATE.match(head) and len(_DOES.findall(head)) < 2 else f"{head}."
+
+
+def _is_talk(text: str) -> bool:
+    """Whether it thanks, asks, orders, or answers what was said last, and tells nothing beside."""
+    plain = _ADVERBS.sub(r"\1 ", text)
+    if _TELLS.match(plain):
+        return False
+    if _COMMAND.match(plain) or _ASKS.match(plain) or (_OBJECT_ALONE.match(plain) and not _ACTS.search(plain)):
+        return True
+    opens = COURTESY.match(plain) or _CHAT.match(plain) or _DECIDED.match(plain)
+    return opens is not None and _TOLD.search(plain, opens.end()) is None
 
 
 def _stated(clause: str, speaker: str, who: str) -> str:
@@ -234,7 +343,7 @@ def _stated(clause: str, speaker: str, who: str) -> str:
     text = OPENING.sub("", text).strip()
     if who and _PRONOUN.match(text):
         text = _PRONOUN.sub(who, text)
-    if not text or COURTESY.match(text) or _CHAT.match(text) or _COMMAND.match(text):
+    if not text or _is_talk(text):
         return ""
     if FIRST_PERSON.search(text):
         return _kept(text) if len(text.split()) >= 2 else ""
@@ -497,7 +606,7 @@ def stems(text: str) -> frozenset[str]:
 def parsed_claim(text: str, at: str = "", *, news: bool | None = None) -> Claim:
     """What a statement says. news: whether what it was part of announces a change; None looks at the statement alone."""
     announced = bool(_NEWS.search(text)) if news is None else news
-    said = _TURNS.sub("", text)
+    said = _put_forward(_TURNS.sub("", text))
     for pattern, long in _SHORTENED:
         said = pattern.sub(long, said)
     about, rest = _subject(said)

@@ -1,8 +1,8 @@
 """Conversations with planted changes: what a person says of themselves, and later says anew, among questions, thanks and wishes.
 
-Every attribute and every wording is on one side. The first rules of `keepworth.memory.policy.claims` were written against "dev" alone.
-"seen" was held out from them, then looked at. "held-out" was written after that and before anything was changed for it: nothing is
-tuned on it.
+Every attribute and every wording is on one side. The first rules of `keepworth.memory.policy.claims` were written against "dev"
+alone. "seen" was held out from them, then looked at. "held-out" was written after that and before anything was changed for it:
+nothing is tuned on it.
 
 Beside what changes, each conversation has statements on one topic that do not contradict each other (`BESIDE`): both must stay.
 """
@@ -12,8 +12,6 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-
-SIDES = ("dev", "seen", "held-out")
 
 
 @dataclass(frozen=True, slots=True)
@@ -853,6 +851,30 @@ BESIDE = {
         ("I have a meeting with Tom on Tuesday.", "I have a meeting with Sara on Friday now."),
         ("My cousin Max has a boat.", "My cousin Lena has a new motorbike."),
         ("I cook pasta on weekdays.", "I cook fish on Sundays these days."),
+        ("I live with my wife in a red house.", "I spent a week in Athens."),
+        ("I work in an office downtown.", "I now share my desk with Priya."),
+        ("My wife drives a Fiat.", "I now ride a Vespa in summer."),
+        ("I'm allergic to cats.", "It turned out that my son is allergic to dogs."),
+        ("My daughter goes to Hill School.", "My son has changed to Lake School."),
+        ("I take vitamin D in winter.", "I take magnesium for my legs now."),
+        ("I read Le Monde.", "I signed up for The Economist."),
+        ("My doctor is on Main Street.", "I found a new dentist in Park Lane."),
+        ("I play guitar in a band.", "I have joined a choir as of last week."),
+        ("My mother is 70.", "My father turned 72."),
+        ("I owe my landlord 300 euros.", "My landlord owes me 50 euros now."),
+        ("I have a meeting with the bank at 9:00.", "I have a call with the insurance at 11:30 now."),
+        ("My brother studies law in Ghent.", "My cousin moved to Ghent."),
+        ("I have been to Peru.", "I have now been to Chile, too."),
+        ("I watch football on Saturdays.", "I gave up watching the news."),
+        ("I like my coffee black.", "I like my eggs soft these days."),
+        ("My printer is a Canon.", "My new screen is a Dell."),
+        ("I run in the park.", "I run a small shop now."),
+        ("My savings are at the post office.", "I closed my old gym account."),
+        ("We have two cats.", "We have three chickens now."),
+        ("I wear glasses.", "I lost my sunglasses in Palermo."),
+        ("I left school in 2005.", "I left my umbrella on the train."),
+        ("I buy bread at the corner.", "I buy fish at the harbour now."),
+        ("My team won on Sunday.", "My team has a new coach."),
     ),
     "held-out": (
         ("I water the tomatoes every morning.", "I planted cucumbers as well, they are doing great now."),

@@ -34,12 +34,13 @@ def facts(result: dict[str, Any]) -> str:
         "stale item among the first 8",
         "current item among the first 8",
         "kept items that hold a fact",
-        "facts that did not change and are there",
+        "facts that did not change and gave way",
     )
     rows = [
         (name, arm, *(share(row[arm][score]) for score in scores))
         for name, row in result["planted"].items()
-        for arm in ("raw", "rules")
+        for arm in ("raw", "rules before", "rules", "model")
+        if arm in row
     ]
     return f"{markdown(('conversations', 'kept', *scores), rows, left=2)}\n\n{measured(result)}"
 
@@ -60,10 +61,24 @@ def updates(result: dict[str, Any]) -> str:
             f"{result['longmemeval'][arm]['items kept']['mean']:.1f}",
             f"{result['longmemeval'][arm]['words among the first 8']['mean']:.0f}",
         )
-        for arm in ("raw", "rules")
+        for arm in ("raw", "rules before", "rules")
     ]
     cases = result["longmemeval"]["raw"]["items kept"]["n"]
     return f"{markdown(('kept', *scores, 'items kept', 'words shown'), rows)}\n\n{cases} questions. {measured(result)}"
+
+
+def labelled(result: dict[str, Any]) -> str:
+    """What hand labels say of real conversations."""
+    names = ("kept sentences that are facts", "facts that are kept", "what gave way and was outdated")
+    rows = [(name, *(share(result[f"{name}, {when}"]) for when in ("before", "after"))) for name in names]
+    counts = [
+        f"{result[f'what gave way in all, {when}']['mean']} of {result[f'what gave way in all, {when}']['n']}"
+        for when in ("before", "after")
+    ]
+    return markdown(
+        ("LongMemEval, labelled by hand", "rules before", "rules"),
+        [*rows, ("statements that others gave way to", *counts)],
+    )
 
 
 def quickstarts(result: dict[str, Any]) -> str:
@@ -186,6 +201,8 @@ def main() -> None:
     result = json.loads((HERE / "facts.json").read_text())
     filled(PAGE, "facts", facts(result))
     filled(PAGE, "facts-longmemeval", updates(result))
+    filled(PAGE, "facts-model", facts(json.loads((HERE / "facts_model.json").read_text())))
+    filled(PAGE, "facts-labels", labelled(json.loads((HERE / "labels.json").read_text())["result"]))
     filled(QUICKSTARTS, "quickstarts", quickstarts(json.loads((HERE / "quickstarts.json").read_text())))
     filled(PAGE, "signals", signals(json.loads((HERE / "signals.json").read_text())))
     filled(PAGE, "closed-loop", closed_loop(json.loads((HERE / "closed_loop.json").read_text())))

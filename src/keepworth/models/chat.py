@@ -216,8 +216,8 @@ name), dates instead of "yesterday".{said} Leave out small talk, what was only a
 facts that it states itself, such as a booking it made. Answer with JSON: {{"facts": ["...", "..."]}}; {{"facts": []}} where \
 there is nothing."""
 
-_COMPARE = r"""Notes on a person, and new facts. Which notes does each fact make untrue, because it tells of a change, a
-correction, or \ another value of what has only one? A note that says the same, or something else, stays true.
+_COMPARE = """Notes on a person, and new facts. Which notes does each fact make untrue, because it tells of a change, a \
+correction, or another value of what has only one? A note that says the same, or something else, stays true.
 
 {listed}
 

@@ -90,8 +90,8 @@ _CHAT = re.compile(
     re.IGNORECASE,
 )
 _ADVERBS = re.compile(
-    r"^((?:i|we)(?:'\w+)?(?: (?:am|are|have|will|would))?) (?:(?:also|really|just|definitely|actually|particularly|still|especially|"
-    r"mostly|probably|kind of|a bit|a little|so|pretty|very|totally|quite|currently|now) )+",
+    r"^((?:i|we)(?:'\w+)?(?: (?:am|are|have|will|would))?) (?:(?:also|really|just|definitely|actually|particularly|still|"
+    r"especially|mostly|probably|kind of|a bit|a little|so|pretty|very|totally|quite|currently|now) )+",
     re.IGNORECASE,
 )
 _DECIDED = re.compile(
@@ -107,20 +107,22 @@ _EXPERIENCE = (
     r"(?!want|need|mention|ask|wonder|hop|lik|lov|expect|assum|reali[sz]|figur|guess|imagin|suggest)[a-z]+ed)"
 )
 _TOLD = re.compile(
-    rf"\b(?:i|we) (?:(?:just|recently|finally|actually|already|also|only|first|originally) )*{_EXPERIENCE}\b(?! (?:thinking|wondering|hoping|"
+    rf"\b(?:i|we) (?:(?:just|recently|finally|actually|already|also|only|first|originally) )*{_EXPERIENCE}\b"
+    r"(?! (?:thinking|wondering|hoping|"
     r"asking|to ask|meaning|that you|you)\b)"
     rf"|\b(?:i|we)(?:'ve| have) (?:(?:just|recently|finally|actually|already|also|always|never) )*(?:been(?! (?:thinking|"
     rf"wondering|meaning|trying to find))|{_EXPERIENCE})\b"
-    r"|\b(?:since|because|as|where|which|who|whom|that|and|but) (?:i|we) (?:\w+ly )?(?:already |currently )?(?:have|own|live|work|"
-    r"use|teach|study|play|drive)\b|\b(?:i|we)(?:'m| am|'re| are) (?:hosting|planning|having|throwing|training|getting married)\b|\bmy new (?!favou?rite)[a-z]",
+    r"|\b(?:since|because|as|where|which|who|whom|that|and|but) (?:i|we) (?:\w+ly )?(?:already |currently )?(?:have|own|live|"
+    r"work|use|teach|study|play|drive)\b|\b(?:i|we)(?:'m| am|'re| are) (?:hosting|planning|having|throwing|"
+    r"training|getting married)\b|\bmy new (?!favou?rite)[a-z]",
     re.IGNORECASE,
 )
 """What somebody tells beside what they ask for: "I'm glad that I got to the service today"."""
 _ASKS = re.compile(
     r"^(?:(?:can|could|would|should|do|does|did|is|are|am|was|were|will|have|has|may|might|shall) (?:i|you|it|there|that|"
     r"this|these|those|we|they|he|she|my|our|your|any|anyone)\b|(?:what|which|who|whose|why|how)\b(?! a\b)"
-    r"|where (?:do|does|did|is|are|was|were|can|could|should|would|will|have|has)\b|when (?:do|does|did|is|are|was|were|can|could|"
-    r"should|would|will) (?:i|you|it|there|we|they|he|she|my|our|the)\b)",
+    r"|where (?:do|does|did|is|are|was|were|can|could|should|would|will|have|has)\b|when (?:do|does|did|is|are|was|were|can|"
+    r"could|should|would|will) (?:i|you|it|there|we|they|he|she|my|our|the)\b)",
     re.IGNORECASE,
 )
 _GIVEN_THAT = re.compile(
@@ -145,7 +147,8 @@ _TELLS = re.compile(
 )
 _ACTS = re.compile(r"\b(?:i|we|my|our|mine)\b", re.IGNORECASE)
 _WONDERS = re.compile(
-    r"(?:,|\s)\s*(?:and|but|so)\s+(?:i |we )?(?:was|were|am|'m|i'm) (?:just |also )?(?:wondering|curious|hoping (?:you|to get|for))\b.*$|"
+    r"(?:,|\s)\s*(?:and|but|so)\s+(?:i |we )?(?:was|were|am|'m|i'm) (?:just |also )?"
+    r"(?:wondering|curious|hoping (?:you|to get|for))\b.*$|"
     r",\s+(?:i |we )(?:was|were|am|'m) (?:just |also )?(?:wondering|curious)\b.*$",
     re.IGNORECASE,
 )
@@ -259,8 +262,8 @@ def claims(text: str, at: str = "", *, speaker: str = USER) -> list[Claim]:
 
 
 _NOT_BUT = _rule(
-    r"\b(?P<be>is|are|am|was|were|'s|'m|'re)(?: not|n't) (?P<o>[^,;.!?]{1,80}?)[,;]? (?:but(?: rather)?|it is|it's|that's|they are|"
-    r"they're|rather) (?P<v>[^,;.!?]{1,80})(?P<end>[.!]?)$"
+    r"\b(?P<be>is|are|am|was|were|'s|'m|'re)(?: not|n't) (?P<o>[^,;.!?]{1,80}?)[,;]? (?:but(?: rather)?|it is|it's|that's|"
+    r"they are|they're|rather) (?P<v>[^,;.!?]{1,80})(?P<end>[.!]?)$"
 )
 
 
@@ -313,7 +316,7 @@ def _clauses(sentence: str) -> list[str]:
 
 
 def _before_question(head: str) -> str:
-    """What stands before a question, where it is a statement by itself: "Since I moved to Oslo" is, "when I was a child" is not."""
+    """What stands before a question, where it is a statement by itself: "Since I moved to Oslo" is, "when I was a child" not."""
     given = _GIVEN_THAT.sub("", head)
     if given != head:
         return f"{given}."
@@ -366,9 +369,19 @@ def _is_english(text: str) -> bool:
     return not words or (known * 8 >= len(words) if len(words) > 3 else all(word.isascii() for word in words))
 
 
+def _is_notation(line: str) -> bool:
+    """Whether half of its words have digits in them: moves of chess, tables and code are no statements."""
+    words = line.split()
+    return 2 * sum(any(sign.isdigit() for sign in word) for word in words) >= len(words)
+
+
 def _plain(text: str) -> list[str]:
     lines = [" ".join(each.split()) for each in sentences(text)]
-    long = [each for each in lines if len(each.split()) >= 3 or (len(each) >= 4 and not each[0].isascii())]
+    long = [
+        each
+        for each in lines
+        if (len(each.split()) >= 3 or (len(each) >= 4 and not each[0].isascii())) and not _is_notation(each)
+    ]
     return [_short(each) for each in long if not each.endswith(("?", "\uff1f", "\u061f", "\u037e"))]
 
 
@@ -447,8 +460,8 @@ _RULES: tuple[tuple[str, bool, re.Pattern[str]], ...] = (
         "occupation",
         True,
         _rule(
-            rf"^{_ADVERB}(?:{_BE} )?{_ADVERB}(?:work|works|working|promoted|became|become)\s+(?:as|to)?\s*(?:an? |"
-            rf"the )?{_VALUE}"
+            rf"^{_ADVERB}(?:{_BE} )?{_ADVERB}(?:(?:work|works|working)\s+as|(?:promoted|became|become)(?:\s+(?:as|to))?)\s+"
+            rf"(?:an? |the )?{_VALUE}"
         ),
     ),
     (
@@ -530,7 +543,7 @@ _FUTURE = re.compile(
 _OVER = (
     (re.compile(r"\b(?:no longer|not any ?more|no more)\s+", re.IGNORECASE), ""),
     (re.compile(r"\s*\bany ?more\b(?! of)", re.IGNORECASE), ""),
-    (re.compile(r"\bused to\s+(?:be\b)?", re.IGNORECASE), ""),
+    (re.compile(r"^(?:also |really |always )*used to\s+(?:be\b)?", re.IGNORECASE), ""),
     (
         re.compile(
             r"\b(?:have |has |had |just |recently )*(?:stopped|quit|quitting|gave up|given up|giving up|"
@@ -542,8 +555,13 @@ _OVER = (
 )
 _DROPPED_FOR = _rule(r"^(?:have |has |just )*(?:given|gave|giving) up (?:on )?(?P<o>[^,;.]+?) and (?:now )?(?=[a-z])")
 _NOT = re.compile(r"\b(?:do not|does not|did not|am not|is not|are not|was not|not|never|cannot)\s+", re.IGNORECASE)
+_FIRST_PART = re.compile(r"[,;]|\b(?:but|because|that|which|although|so)\b", re.IGNORECASE)
 _INSTEAD = (
-    re.compile(r"\b(?:instead of|rather than|in place of|and not|, not|over)\s+(?P<o>[^.,;()]+)", re.IGNORECASE),
+    re.compile(
+        r"(?:\b(?:instead of|rather than|in place of)|(?:\band|,) not(?! (?:just|only|merely|sure|too|to)\b)|"
+        r"\b(?:prefer|choose|chose|like|love|pick(?:ed)?)\b[^.,;()]{1,60}? over)\s+(?P<o>[^.,;()]+)",
+        re.IGNORECASE,
+    ),
     re.compile(
         r"\b(?:switched|moved|changed|went|gone|go|relocated|transferred|upgraded|swapped)\b.{0,40}?\bfrom\s+(?P<o>[^.,;()]+?)\s+to\s",
         re.IGNORECASE,
@@ -619,7 +637,7 @@ def parsed_claim(text: str, at: str = "", *, news: bool | None = None) -> Claim:
             over, rest = True, pattern.sub(gone, rest).strip()
     instead = next((found["o"] for each in _INSTEAD if (found := each.search(rest)) is not None), "")
     plain = re.sub(r"(?:, not|\band not)\s+[^.,;]+", "", rest) if instead else rest
-    if _NOT.search(plain) and not plain.lower().startswith("my "):
+    if _NOT.search(_FIRST_PART.split(plain, maxsplit=1)[0]) and not plain.lower().startswith("my "):
         denies, plain = (
             True,
             _NOT.sub(
@@ -873,7 +891,7 @@ def gives_way(old: Claim, new: Claim) -> bool:
         left = ours | stems(new.instead)
         return bool(left) and left <= whole_old and (same or len(left) >= 2 or 2 * len(left) >= len(whole_old))
     if new.instead:
-        gone = stems(new.instead)
+        gone = stems(new.instead) - _POINTS
         context = (whole_old & whole_new) - gone
         if gone and gone <= whole_old and not old.over and (same or context or 2 * len(gone) >= len(whole_old)):
             return True
@@ -883,14 +901,21 @@ def gives_way(old: Claim, new: Claim) -> bool:
         return old.denies != new.denies
     if same and new.single and not new.denies:
         return not old.denies and bool(theirs and ours)
-    # A change that is told as one, of something that no rule knows by name: the same verb about the same thing.
-    if new.news and not new.denies and not old.denies and theirs and ours:
-        shared = theirs & ours
-        taste = {old.attribute, new.attribute} <= _TASTE
-        return (same or taste) and bool(shared) and len(shared) * 3 >= min(len(theirs), len(ours)) and theirs != ours
+    # A change that is told as one, of something that no rule knows by name: the same verb, and nearly the same words.
+    if _NOWADAYS.search(new.text) and not new.denies and not old.denies and theirs and ours:
+        # "I like my coffee black" stands beside "I prefer coffee in the morning now": both speak of coffee.
+        taste = {old.attribute, new.attribute} <= _TASTE and _thing(old) != _thing(new)
+        return (same or taste) and theirs != ours and 2 * len(theirs & ours) >= max(len(theirs), len(ours))
     return False
 
 
+def _thing(claim: Claim) -> frozenset[str]:
+    """The first word of a value that says something."""
+    return next((found for word in claim.value.split() if (found := stems(word))), frozenset())
+
+
+_POINTS = frozenset(("them", "thos", "thes", "ones", "me", "you"))
+_NOWADAYS = _rule(r"\b(?:now(?! that\b)|nowadays|these days|from now on|any ?more|as of)\b")
 _TASTE = frozenset(
     (
         "to prefer",
@@ -906,25 +931,6 @@ _TASTE = frozenset(
         "to switch",
     )
 )
-
-
-def told_anew(old: Claim, new: Claim) -> bool:
-    """Whether `new` may be another value of what `old` says, where nothing but their meaning tells: it announces a change, of the
-    same person, and both values are of one sort (names and numbers, or neither)."""
-    if (
-        old.about != new.about
-        or not new.news
-        or new.denies
-        or old.denies
-        or {"plan", "past"} & {old.attribute, new.attribute}
-    ):
-        return False
-    theirs, ours = stems(old.value), stems(new.value)
-    return bool(theirs and ours) and not (theirs <= ours or ours <= theirs) and _sort(old.value) == _sort(new.value)
-
-
-def _sort(value: str) -> int:
-    return 2 if re.search(r"\d", value) else 1 if re.search(r"\b[A-Z]", value) else 0
 
 
 def taken_over(new: Claim, known: Sequence[Sequence[Claim]]) -> list[int]:

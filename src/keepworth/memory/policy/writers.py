@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -25,10 +26,10 @@ from keepworth.memory.policy.claims import (
     parsed_claim,
     stems,
     taken_over,
-    told_anew,
 )
 from keepworth.memory.policy.hashed_words import WORD
 from keepworth.memory.policy.pool import Advice, Pool
+from keepworth.memory.policy.replacing import BOUND, replaces, told_as_change
 from keepworth.memory.policy.slots import Finished, Use
 
 if TYPE_CHECKING:
@@ -65,10 +66,10 @@ Outdated = Callable[[Sequence[str], Sequence[Sequence[str]]], Sequence[Sequence[
 """(new facts, for each what is known that is like it) -> for each the positions of what it takes the place of."""
 KNOWN = 12
 """Items that a new fact is compared with, for each search for them."""
-CLOSE = 0.53
-"""The cosine from which a statement is what a change is told of, where rules do not say. By all-MiniLM-L6-v2, of the wordings
-that the rules were written against: no statement of something else was as near (the nearest: 0.527), and three of four of the
-same."""
+NEAREST = 6
+"""Statements nearest in meaning among which there may be one that a statement takes the place of."""
+ANOTHER_DAY = timedelta(hours=12)
+"""After this something is said anew: within one talk, what is near in meaning goes with what was said before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,7 @@ class Facts:
                 claim = parsed_claim(fact.text)
                 known = _like(claim, bank)
                 gone = taken_over(claim, [stated_in(item.text) for item in known])
-                yield _taking_over(fact, [known[place] for place in gone] or _closest(claim, bank))
+                yield _taking_over(fact, [known[place] for place in gone] or _closest(claim, bank, finished.said_at))
             return
         beside = [_like(parsed_claim(fact.text), bank) for fact in facts]
         asked = [place for place, known in enumerate(beside) if known]
@@ -179,17 +180,30 @@ def _like(claim: Claim, bank: Bank) -> list[Item]:
     return [item for item in near.values() if item.scope == bank.scope and item.open]
 
 
-def _closest(claim: Claim, bank: Bank) -> list[Item]:
-    """What a change that no rule places is told of: the nearest statement in meaning, where it is near enough."""
-    if not claim.news:
+def _closest(claim: Claim, bank: Bank, at: str) -> list[Item]:
+    """What `claim`, said at `at`, takes the place of where no rule says so: of the nearest statements in meaning the one for
+    which most speaks, where enough does."""
+    if not told_as_change(claim):
         return []
-    for item, cosine in bank.similar(claim.text, KNOWN):
-        if cosine < CLOSE:
-            return []
-        stated = stated_in(item.text)
-        if item.scope == bank.scope and len(stated) == 1 and told_anew(stated[0], claim):
-            return [item]
-    return []
+    near = [
+        (replaces(stated[0], claim, cosine), item)
+        for item, cosine in bank.similar(claim.text, NEAREST)
+        if item.scope == bank.scope and _long_before(item, at) and len(stated := stated_in(item.text)) == 1
+    ]
+    surest = max(near, key=lambda pair: pair[0], default=None)
+    return [surest[1]] if surest is not None and surest[0] >= BOUND else []
+
+
+def _long_before(item: Item, at: str) -> bool:
+    """Whether what `item` holds was said, or stored, on an earlier day than `at`."""
+    said = item.provenance.date or item.event_time or item.written_at
+    try:
+        return datetime.fromisoformat(at) - datetime.fromisoformat(said) >= ANOTHER_DAY
+    except (
+        TypeError,
+        ValueError,
+    ):  # one of them is no time, or has an offset: dates of an import are as they were found
+        return False
 
 
 def _is_open(item: Item, bank: Bank) -> bool:

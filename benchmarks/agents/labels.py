@@ -4,9 +4,9 @@
 
 Reads `labels.json`: sentences of LongMemEval's users, labelled by hand by one reader who saw the sentence alone, not what the
 rules made of it. A fact tells something of the user, their people, things, habits, tastes or plans, and can be understood by
-itself. Drawn from sessions that the rules were not mended on, so many of each stratum: kept by the rules before and after, by one
-of them, by neither. `size` is how many there are in all: shares are weighed by it. "gave way": pairs of what was taken out of the
-way by the rules before and after, and whether it was right, because the older holds no more or is said again.
+itself. Drawn from sessions that were not looked at when the rules were mended, so many of each stratum: kept by the rules before
+and after, by one of them, by neither. `size` is how many there are in all: shares are weighed by it. "gave way": pairs of what
+was taken out of the way by the rules before and after, and whether that was right: the older holds no more, or is said again.
 """
 
 from __future__ import annotations

@@ -201,14 +201,31 @@ def test_a_model_finds_facts_and_says_what_they_replace() -> None:
         chat('{"facts": [1, 2]}'),
         chat('{"facts": ["Paris lies in France"]}'),
         chat(""),
+        (200, {"choices": [{"message": {"content": '{"facts": ["Ana mov'}, "finish_reason": "length"}]}),
+        (200, "<html>busy</html>"),
         (400, {"error": {"message": "no"}}),
     ],
-    ids=["refusal", "no list", "no texts", "said by nobody", "nothing", "refused"],
+    ids=["refusal", "no list", "no texts", "said by nobody", "nothing", "cut", "no choices", "refused"],
 )
 def test_a_model_that_refuses_or_talks_nonsense_loses_no_turn(answer: tuple[int, Any]) -> None:
     with scripted(answer, answer, answer) as server, opened(Facts(extractor(ChatModel(server.url, "m")))) as memory:
         (item,) = memory.add(SAID, infer=True)
         assert (item.text, item.metadata) == (SAID[0]["content"], {"extraction": "waiting"})
+
+
+@pytest.mark.usefixtures("by_hand")
+@pytest.mark.parametrize(
+    "answer", ["I cannot say.", '{"F0": [0', "", "[0]"], ids=["refusal", "cut", "nothing", "a list"]
+)
+def test_nonsense_about_what_a_fact_replaces_loses_no_turn_and_nothing_that_was_known(answer: str) -> None:
+    replies = [chat('{"facts": ["The user moved to Oslo."]}'), *[chat(answer)] * 2]
+    with scripted(*replies) as server, opened("rules") as memory:
+        memory.add("I live in Bergen.", infer=True)
+        model = ChatModel(server.url, "m")
+        memory._writer = Facts(extractor(model), comparison(model))
+        (item,) = memory.add(SAID, infer=True)
+        assert (item.text, item.metadata) == (SAID[0]["content"], {"extraction": "waiting"})
+        assert texts(memory) == ["I live in Bergen.", item.text]
 
 
 def test_the_default_writer_is_the_model_where_one_is_configured(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from keepworth.memory.memory import Memory
     from keepworth.memory.policy.ledger import Account, Balance
     from keepworth.memory.policy.trial import Contrast
+    from keepworth.memory.scan import Scan
     from keepworth.memory.store.purge import Erased
     from keepworth.serving.access import Tokens
 
@@ -553,17 +554,36 @@ def import_(
     unsound: Annotated[
         bool, typer.Option("--unsound", help="Also where the items are not what the journal leads to.")
     ] = False,
+    secrets: Annotated[
+        str,
+        typer.Option(
+            "--secrets", help="What becomes of texts with keys or passwords: quarantine, redact, refuse, allow."
+        ),
+    ] = "quarantine",
+    personal: Annotated[
+        str, typer.Option("--personal", help="The same for mail addresses, phone and account numbers.")
+    ] = "allow",
 ) -> None:
-    """Fill a new memory from an export, with the encoder it had; or add what another program kept. All of it, or nothing."""
+    """Fill a new memory from an export, with the encoder it had; or add what another program kept. All of it, or nothing.
+
+    It is looked through for secrets, as what a server is given."""
     from keepworth.memory.errors import MemoryProblem
+    from keepworth.memory.item import Status
+    from keepworth.memory.scan import HELD_FOR, scan_of
     from keepworth.memory.store.transfer import encoder_of, imported
 
     foreign = _file_format(format)
     if foreign is not None:
         if unsound:
             raise MemoryProblem(f"--unsound is for --from {OWN}.", "Leave it out.")
-        _take_foreign(source, file, foreign, encoder, skip_bad, user_id=user, agent_id=agent)
+        scan = scan_of(secrets, personal)
+        _take_foreign(source, file, foreign, encoder, skip_bad, scan, user_id=user, agent_id=agent)
         return
+    if "redact" in (secrets, personal):
+        raise MemoryProblem(
+            f"--from {OWN} takes the whole journal as it was, and takes nothing out of it.",
+            "Say --secrets quarantine, refuse or allow; or export as jsonl, which has no history.",
+        )
     if user or agent or skip_bad:
         raise MemoryProblem(
             f"--from {OWN} takes a whole memory as it was.",
@@ -576,12 +596,31 @@ def import_(
         _open(file, encoder, make=True, identity=identity) as memory,
         open(source, encoding="utf-8") as lines,
     ):
-        say(f"{imported(memory.store, lines, unsound=unsound)} items.")
+        memory.store.scan = scan_of(secrets, personal)
+        before = imported(memory.store, lines, unsound=unsound)
+        held = [
+            item for item in memory.store.with_status(memory.scope, Status.QUARANTINED) if HELD_FOR in item.metadata
+        ]
+        say(f"{before} items{_in_quarantine(held)}.")
 
 
-def _take_foreign(source: Path, file: Path, foreign: FileFormat, encoder: str, skip_bad: bool, **bounds: str) -> None:
+def _in_quarantine(held: list[Item]) -> str:
+    """How many, and for which kinds of secrets."""
+    from collections import Counter
+
+    from keepworth.memory.scan import HELD_FOR
+
+    kinds = Counter(kind for item in held for kind in str(item.metadata.get(HELD_FOR, "")).split())
+    listed = ", ".join(f"{kind} {count}" for kind, count in sorted(kinds.items()))
+    return f", {len(held)} of them in quarantine ({listed}; `keepworth memory quarantine` lists them)" if held else ""
+
+
+def _take_foreign(
+    source: Path, file: Path, foreign: FileFormat, encoder: str, skip_bad: bool, scan: Scan | None, **bounds: str
+) -> None:
     from keepworth.memory.adapters.formats import take
     from keepworth.memory.errors import InvalidText
+    from keepworth.memory.item import Status
 
     try:
         text = source.read_bytes().decode("utf-8-sig")
@@ -591,12 +630,19 @@ def _take_foreign(source: Path, file: Path, foreign: FileFormat, encoder: str, s
         ) from error
     found = list(foreign.reads(text))
     with _open(file, encoder, make=True) as memory:
+        memory.store.scan = scan
         head = memory.store.head()
         items, bad = take(memory, found, where=str(source), skip_bad=skip_bad, **bounds)
         for line in bad:
             say(f"Left out: {line}", error=True)
-        new = sum(int(item.id[1:]) > head for item in items)
-        say(f"{new} items, {len(items) - new} that were there already{f', {len(bad)} left out' if bad else ''}.")
+        new = [item for item in items if int(item.id[1:]) > head]
+        held = _in_quarantine([item for item in new if item.status is Status.QUARANTINED])
+        texts = {str(each.record.get("text")) for each in found}
+        taken = sum(item.text not in texts for item in new)
+        say(
+            f"{len(new)} items, {len(items) - len(new)} that were there already{f', {len(bad)} left out' if bad else ''}{held}"
+            f"{f', {taken} without what was taken out of them' if taken else ''}."
+        )
 
 
 @app.command()

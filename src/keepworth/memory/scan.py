@@ -12,7 +12,7 @@ from typing import Any
 from keepworth.episodes.episode import Operation, OperationKind
 from keepworth.episodes.errors import KeepworthError, require_known
 from keepworth.memory.errors import RefusedText
-from keepworth.memory.item import Status
+from keepworth.memory.item import Item, Status
 from keepworth.memory.operations import Assignment, Draft
 from keepworth.memory.sensitive import PERSONAL, RULES, SECRETS, ScanHook, SensitiveSpan, apart, sensitive
 
@@ -72,6 +72,12 @@ class Scan:
         if held and act.kind is not OperationKind.UPDATE:
             draft = replace(draft, status=Status.QUARANTINED, metadata={**draft.metadata, HELD_FOR: held})
         return act, draft, held
+
+    def holds(self, item: Item) -> str:
+        """The kinds for which a write of this item would be held in quarantine, "" for none. Raises RefusedText."""
+        origin = item.provenance
+        kinds = self._kinds([item.text, item.key, origin.source, origin.speaker, *_strings(item.metadata)])
+        return " ".join(kinds.get("quarantine", ()))
 
     def screened_fields(self, act: Assignment, released: bool) -> Assignment:
         """The same for fields that are set. released: whether the item is let out by this, which a secret does not hinder."""

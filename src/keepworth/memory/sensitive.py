@@ -1,9 +1,9 @@
 """Secrets, and on request what tells who somebody is, found in texts.
 
 The rules go by form: prefixes that makers of keys gave them, the check digits of cards and accounts, what stands after
-"password is". They miss what has no form, such as a secret that is told as a story, and they err where something has the form by
-chance: how often is measured by `python -m benchmarks.agents.scan`. Nothing but the standard library is imported here: hooks of
-hosts are started anew for each event.
+"password is" or is assigned to a name that says so. They miss what has no form, such as a secret that is told as a story, and
+they err where something has the form by chance: how often is measured by `python -m benchmarks.agents.scan`. Nothing but the
+standard library is imported here: hooks of hosts are started anew for each event.
 """
 
 from __future__ import annotations
@@ -33,11 +33,51 @@ _URL = re.compile(r"\b[a-z][a-z0-9+.-]{1,20}://[^\s/:@]{1,64}:(?P<value>[^\s/:@]
 _PRIVATE = re.compile(
     r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY-----|\Z)"
 )
-_PASSWORD = re.compile(
-    r"\b(?:(?P<own>my|our|his|her|their|your|the)\s+)?(?:[\w-]{1,20}\s{1,3}){0,2}?(?:password|passphrase|passwd|passcode|pwd)\b"
-    r"(?:\s+(?:for|of|to)\s+(?:[\w.@-]{1,60}\s+){1,4}?)?\s*(?P<link>is|was|=|:)\s*(?P<quote>[\"'`]?)(?P<value>[^\s\"'`]{4,128})",
+_STEMS = ("pass", "pwd", "secret", "token", "key", "credential")
+_CALLED = (
+    r"(?:pass(?:word|phrase|code|wd)|pwd|secret(?:[ _-]?(?:access[ _-]?)?key)?|credential|token"
+    r"|(?:api|access|private|account|encryption|signing|license)[ _-]?key)s?"
+)
+"""What people and programs call a secret."""
+_TOLD = re.compile(
+    rf"\b(?:(?P<own>my|our|his|her|their|your|the|[\w.-]{{1,30}}['\u2019]s)\s{{1,3}})?(?P<of>(?:[\w-]{{1,20}}\s{{1,3}}){{0,2}}?)"
+    rf"(?P<name>{_CALLED})\b(?P<whose>\s{{1,3}}(?:for|of|to)\s{{1,3}}(?:[\w.@-]{{1,60}}\s{{1,3}}){{1,4}}?)?"
+    r"\s{0,3}(?P<link>\b(?:is|was)\b:?|=|:)\s{0,3}(?P<quote>[\"'`]?)(?P<value>[^\s\"'`]{4,128})",
     re.IGNORECASE,
 )
+"""In a sentence: "my password is swordfish7", "aws secret = ..."."""
+_ASSIGNED = re.compile(
+    rf"(?P<name>(?<![\w.$-])(?:[\"'](?=[\w.-]*[\"']))?[\w.-]{{0,40}}?(?:{_CALLED}|(?<=_)pass)[\"']?)"
+    r"(?P<link>\s{0,3}(?::=|=>|=(?!=)|:))(?P<gap>\s{0,3})(?P<quote>[\"'`]?)(?P<value>[^\s\"'`,;&]{4,128})(?P<after>[^\s]?)",
+    re.IGNORECASE,
+)
+"""In commands and what they print, where the name of a variable or a field says that its value is a secret."""
+_QUALIFIED = re.compile(
+    r"(?i)\b(?:api|app|aws|azure|auth|oauth|access|bearer|bot|client|deploy|gcp|github|gitlab|jwt|npm|openai|session|slack|stripe|"
+    r"webhook|wifi|wi-fi|ssh|signing|master|root|admin|login|database|db|vault)\b"
+)
+"""Words before "token" or "secret" that say that it is one of a program's: "the secret of good bread" is none."""
+_SAID_OF_IT = re.compile(
+    r"about|above|absent|accepted|active|allowed|already|also|always|another|available|awful|back|being"
+    r"|below|best|better|blank|both|broken|case-sensitive|confidential|correct|critical|default|different"
+    r"|done|easy|empty|enough|essential|exactly|fake|false|fine|from|gone|good|great|hard|here|hidden"
+    r"|important|impossible|incorrect|inside|invalid|just|kept|known|last|late|later|left|literally|local"
+    r"|long|longer|lost|made|mandatory|maybe|missing|much|near|necessary|never|nice|none|null|okay|once"
+    r"|only|open|optional|outdated|outside|over|perfect|permanent|personal|plain|possible|present|private"
+    r"|probably|public|quite|rather|ready|really|recent|required|right|safe|same|secret|secure|set"
+    r"|shared|short|shorter|similar|simple|simply|somewhere|still|strong|stronger|such|temporary|terrible"
+    r"|that|their|then|there|these|they|this|those|today|tomorrow|tonight|trivial|true|undefined|under"
+    r"|unique|unknown|unset|until|up|useless|usually|valid|very|weak|well|what|when|where|which|whose"
+    r"|with|within|without|working|wrong|yesterday|yours"
+)
+"""Words that say something of a password rather than tell it."""
+_SHAPED = re.compile(r"(?:ed|ing|able|ible|ful|less|ous|ly|ive|ally|ted|ment|tion|ness|ity)$")
+_STANDS_FOR_ONE = re.compile(
+    r"(?i)your|example|placeholder|changeme|change_me|redacted|removed|dummy|sample|insert|enter|xxx|\*\*|\.\.\.|\u2026|^[<\[{($%]"
+    r"|^(?:none|null|nil|true|false|str|string|int|bool|bytes|optional|required|undefined|self|this|os|process|env|input|getenv)\b"
+    r"|^(?:https?:)?//|[(\[{]"
+)
+"""What is written where one would stand, in instructions and in code."""
 _CARD = re.compile(
     r"(?<![\d.,-])(?:[3-6]\d{12,18}|[3-6]\d{3}(?P<gap>[ -])\d{4}(?P=gap)\d{4}(?P=gap)\d{4}(?:(?P=gap)\d{3})?"
     r"|3\d{3}(?P<wide>[ -])\d{6}(?P=wide)\d{4,5})(?![\d]|[.,-]\d)"
@@ -98,6 +138,7 @@ def _api_keys(text: str) -> Spans:
     yield from (match.span("value") for match in _NAMED.finditer(text) if _random(match["value"]))
     if "://" in text:
         yield from (match.span("value") for match in _URL.finditer(text))
+    yield from _told(text, passwords=False)
 
 
 def _random(value: str) -> bool:
@@ -110,21 +151,90 @@ def _private_keys(text: str) -> Spans:
 
 
 def _passwords(text: str) -> Spans:
+    return _told(text, passwords=True)
+
+
+def _told(text: str, passwords: bool) -> Spans:
+    """What is told by what it is called: passwords, or keys and tokens."""
     lowered = text.lower()
-    if "pass" not in lowered and "pwd" not in lowered:
+    if not any(stem in lowered for stem in _STEMS):
         return
-    for match in _PASSWORD.finditer(text):
+    for match in _TOLD.finditer(text):
         value = match["value"].rstrip(".,;:!?)")
-        if len(value) >= 4 and _secret_like(value, match):
-            yield match.start("value"), match.start("value") + len(value)
+        if _of_passwords(match) is passwords and len(value) >= 4 and _is_told(value, match, text):
+            yield match.start("value"), _end(match, value, text)
+    for match in _ASSIGNED.finditer(text):
+        value = match["value"].rstrip(".:!?)")
+        if _of_passwords(match) is passwords and len(value) >= 4 and _is_assigned(value, match, text):
+            yield match.start("value"), _end(match, value, text)
 
 
-def _secret_like(value: str, match: re.Match[str]) -> bool:
-    """A quoted word is one. Of others, those with a digit, a sign, or a capital inside: "password is required" tells none."""
+def _end(match: re.Match[str], value: str, text: str) -> int:
+    """Where a value ends: in quotation marks it may have several words."""
+    start = match.start("value")
     if match["quote"]:
+        closed = text.find(match["quote"], start, start + 128)
+        if closed > start and "\n" not in text[start:closed]:
+            return closed
+    return start + len(value)
+
+
+def _of_passwords(match: re.Match[str]) -> bool:
+    return "pass" in match["name"].lower() or "pwd" in match["name"].lower()
+
+
+def _is_told(value: str, match: re.Match[str], text: str) -> bool:
+    """Whether a sentence tells a secret. "password is required" tells none; of what looks like an ordinary word, that which ends
+    the sentence and says nothing of the secret itself."""
+    name, before = match["name"].lower(), match["of"] or ""
+    if _STANDS_FOR_ONE.search(value):
+        return False
+    if not _of_passwords(match) and name.rstrip("s") in ("token", "secret", "credential"):
+        mine = (match["own"] or "").lower() not in ("", "the")
+        if not (mine or _QUALIFIED.search(before) or (_odd(value) and len(value) >= 12)):
+            return False
+        if name.startswith("secret") and not _QUALIFIED.search(before) and not _odd(value):
+            return False
+    if match["quote"] and match["own"] and _of_passwords(match):
         return True
-    odd = any(each.isdigit() for each in value) or any(not each.isalnum() for each in value.replace("-", ""))
-    return odd or (value[1:] != value[1:].lower() and not value.isupper())
+    if _odd(value) or (value[1:] != value[1:].lower() and not value.isupper()):
+        return _of_passwords(match) or len(value) >= 6
+    ends = text[match.start("value") + len(value) : match.end("value") + 2].lstrip(".!?,;:)\"'`")
+    plain = value.lower()
+    if match["quote"]:
+        return _SAID_OF_IT.fullmatch(plain) is None
+    if ends.strip() and not ends.startswith(("\n", "\r")) and text[match.start("value") + len(value)] not in ".!?\n":
+        return False
+    if (
+        not value.isalpha()
+        or not value.isascii()
+        or len(value) < 6
+        or _SAID_OF_IT.fullmatch(plain)
+        or _SHAPED.search(plain)
+    ):
+        return False
+    named = match["own"] or before.strip() or match["whose"] or match["link"][-1] in "=:"
+    return bool(named) and not plain.startswith(("un", "not"))
+
+
+def _is_assigned(value: str, match: re.Match[str], text: str) -> bool:
+    """Whether a name is given a value as programs do: tight, quoted, or a field of its own line. In a sentence with a colon what
+    follows is more often words."""
+    if _STANDS_FOR_ONE.search(value) or match["after"] in ("(", "["):
+        return False
+    name = match["name"].strip("\"'")
+    named = "_" in name or "-" in name or (name.isupper() and len(name) > 2) or match["name"][:1] in "\"'"
+    link = match["link"].strip()
+    if match["quote"]:
+        return named or link != ":" or _odd(value)
+    if link == "=" and not match["gap"] and not match["link"][:1].isspace():
+        return len(value) >= 5 or _odd(value)
+    return (named or link != ":") and (_odd(value) or value[1:] != value[1:].lower()) and len(value) >= 5
+
+
+def _odd(value: str) -> bool:
+    """Whether there are digits or signs among its letters."""
+    return any(each.isdigit() for each in value) or any(not each.isalnum() for each in value.replace("-", ""))
 
 
 def _cards(text: str) -> Spans:
@@ -172,16 +282,6 @@ RULES: Mapping[str, Callable[[str], Spans]] = {
 }
 
 
-# In commands and what they print, the names of variables and fields are what says that a value is a secret.
-_ASSIGNED = re.compile(
-    r"""(?ix)
-    ( ["']? [\w.-]* (?: password | passwd | passphrase | secret | api[_-]?key | access[_-]?key | private[_-]?key | token
-      | credential ) s? ["']? \s* (?: [:=] | \bis\b ) \s* ["']? )
-    (?! \[secret\] ) [^\s"',;&]{5,} [^\s"',;&.!?]
-    """
-)
-
-
 def without_secrets(text: str) -> str:
     """`text` with `[secret]` in the place of what must not be sent on. The same again for what it gave.
 
@@ -190,4 +290,4 @@ def without_secrets(text: str) -> str:
     """
     for span in reversed(sensitive(text, SECRETS)):
         text = f"{text[: span.start]}{HIDDEN}{text[span.end :]}"
-    return _ASSIGNED.sub(rf"\1{HIDDEN}", text)
+    return text

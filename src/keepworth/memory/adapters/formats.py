@@ -60,6 +60,7 @@ def take(
     memory: Memory, records: Iterable[FoundRecord], *, where: str = "the file", skip_bad: bool = False, **bounds: str
 ) -> tuple[list[Item], list[str]]:
     """(the items, what was left out and why). All in one transaction: where one record is bad none is taken, unless `skip_bad`.
+    One that the scan of the memory refuses is bad.
 
     What a memory holds already is not stored again. bounds: user_id, agent_id and session_id of records that name none. Raises
     UnreadableRecord, InvalidScope, StorageFull."""
@@ -69,7 +70,10 @@ def take(
         try:
             if "problem" in each.record:
                 raise ValueError(each.record["problem"])
-            acts.append(_act(memory, each.record, bounds))
+            operation, draft = _act(memory, each.record, bounds)
+            if memory.store.scan is not None:
+                memory.store.scan.screened(operation, draft)  # raises RefusedText
+            acts.append((operation, draft))
         except (ValueError, TypeError) as error:  # all that is wrong with a value
             bad.append(f"{each.place}: {error}")
     if bad and not skip_bad:
@@ -77,6 +81,12 @@ def take(
     vectors = memory.store.encode([draft.key or operation.text for operation, draft in acts]) if acts else {}
     done = memory.store.perform_and_read(memory.scope, acts, vectors=vectors) if acts else []
     return [item for _, item in done if item is not None], bad
+
+
+def _metadata(said: Any) -> dict[str, Any]:
+    if said is not None and not isinstance(said, Mapping):
+        raise ValueError(f"metadata must be an object, got {said!r:.40}: give names and values, or leave it out")
+    return dict(said or {})
 
 
 def _act(memory: Memory, record: Record, bounds: Mapping[str, str]) -> tuple[Operation, Draft]:
@@ -101,7 +111,7 @@ def _act(memory: Memory, record: Record, bounds: Mapping[str, str]) -> tuple[Ope
         kind=record.get("kind") or ItemKind.FACT,
         key=record.get("key") or "",
         trust=1.0 if record.get("trust") is None else record["trust"],
-        metadata=dict(record.get("metadata") or {}),
+        metadata=_metadata(record.get("metadata")),
         ttl=None,
         status="active",
         source="",

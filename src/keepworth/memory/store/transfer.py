@@ -16,7 +16,9 @@ import apsw
 
 from keepworth.episodes.model import EncoderIdentity
 from keepworth.memory.errors import MemoryProblem, NotAMemoryFile
-from keepworth.memory.item import Item, Scope, checked_text, from_record, timestamp, to_record
+from keepworth.memory.item import Item, Scope, Status, checked_text, from_record, timestamp, to_record
+from keepworth.memory.operations import Assignment, Draft
+from keepworth.memory.scan import HELD_FOR, Scan
 from keepworth.memory.store import rows
 from keepworth.memory.store.database import first, scalar, select
 from keepworth.memory.store.migration import fill_from_notes, number_by_scope
@@ -72,7 +74,9 @@ def encoder_of(line: str) -> EncoderIdentity | None:
 def imported(store: Store, lines: Iterable[str], *, unsound: bool = False) -> int:
     """Fill an empty memory from exported lines, in one transaction; returns the number of items. All or nothing.
 
-    unsound: also where the items are not what the journal leads to, as in the export of a damaged memory. Raises NotAMemoryFile.
+    unsound: also where the items are not what the journal leads to, as in the export of a damaged memory. Open items in which
+    the store's scan finds a secret go into quarantine, but for those that somebody has let out of it; the journal itself is taken
+    as it is. Raises NotAMemoryFile, RefusedText.
     """
     if store.head():
         raise MemoryProblem(f"{store.database.path} is not empty: import needs a new file")
@@ -132,6 +136,9 @@ def imported(store: Store, lines: Iterable[str], *, unsound: bool = False) -> in
             fill_from_notes(connection)
         if not unsound:
             _refuse_unsound(store, connection)
+        if store.scan is not None:
+            # The journal is there now, and goes on after its newest entry.
+            _hold(Transaction(connection, Scope(), set_id=store.set_id), store.scan, store.clock())
         return count
 
     try:
@@ -173,6 +180,22 @@ def _checked(item: Item) -> Item:
         if getattr(item, name) != timestamp(getattr(item, name)):
             raise ValueError(f"{name} of {item.id} is no canonical time: {getattr(item, name)!r:.40}")
     return item
+
+
+def _hold(transaction: Transaction, scan: Scan, now: str) -> None:
+    """What a write with this scan would hold in quarantine is held; what was held and let out stays out."""
+    held_once = "SELECT DISTINCT n FROM touches WHERE json_extract(before, '$.status') = 'quarantined'"
+    released = {f"m{n}" for (n,) in select(transaction.connection, held_once)}
+    open_ones = select(transaction.connection, "SELECT n FROM items WHERE content IS NOT NULL AND status = 'active'")
+    for (n,) in open_ones:
+        item = transaction.load(f"m{n}")
+        if item is None or item.id in released:
+            continue
+        kinds = scan.holds(item)
+        if kinds:
+            fields = {"status": Status.QUARANTINED.value, "metadata": {**item.metadata, HELD_FOR: kinds}}
+            transaction.perform(Assignment(item.id, fields), Draft(scope=item.scope), now=now)
+    transaction.finish()
 
 
 def _refuse_unsound(store: Store, connection: apsw.Connection) -> None:

@@ -161,9 +161,7 @@ def forget(
     purge: Annotated[bool, typer.Option("--purge", help="Erase for good: journal, indexes and vectors too.")] = False,
     older_than: Annotated[
         float | None,
-        typer.Option(
-            "--older-than", metavar="DAYS", min=0, help="In the place of ids: all that was written so long ago."
-        ),
+        typer.Option("--older-than", metavar="DAYS", help="In the place of ids: all that was written so long ago."),
     ] = None,
     user: User = "",
     agent: Agent = "",
@@ -174,6 +172,8 @@ def forget(
     With --older-than, those of a person, an agent or a session, or of all: what a rule of retention asks for, by cron."""
     if bool(ids) == (older_than is not None):
         raise typer.BadParameter("give ids, or --older-than DAYS")
+    if older_than is not None and not 0 <= older_than <= 100_000:
+        raise typer.BadParameter(f"--older-than takes a number of days from 0 to 100,000, got {older_than:g}")
     if ids and (user or agent or session):
         raise typer.BadParameter("--user, --agent and --session go with --older-than: an id names one item")
     with _open(file, "none", user_id=user, agent_id=agent, session_id=session) as memory:

@@ -320,7 +320,10 @@ def _say_memory(server: MemoryServer, memory: Path, host: str) -> None:
     from keepworth.episodes.text import one_line, terminal
 
     console = terminal(soft_wrap=True)
-    to = "this machine" if host == "127.0.0.1" else f"whoever reaches {host}"
+    from keepworth.serving.http_server import reachable_here_alone
+
+    local = reachable_here_alone(host)
+    to = "this machine" if local else f"whoever reaches {host}"
     console.print(
         Text.assemble((server.url, "bold"), "  serves ", (one_line(str(memory)), "bold"), f" to {to}. Ctrl-C stops.")
     )
@@ -328,7 +331,7 @@ def _say_memory(server: MemoryServer, memory: Path, host: str) -> None:
         console.print(f"The token is what {KEY} holds.", style="dim")
     else:
         console.print(Text.assemble("token: ", (server.token, "bold"), "  opens everything until this server stops."))
-    if host != "127.0.0.1":
+    if not local:
         console.print(
             "Tokens and memories cross the network as they are: put a proxy with TLS in front.", style="yellow"
         )
@@ -375,7 +378,7 @@ def require_free(port: int, host: str = "127.0.0.1") -> None:
     """Raises KeepworthError where another program listens on the port: said before a model is loaded for nothing."""
     from keepworth.episodes.errors import KeepworthError
 
-    with socket.socket() as attempt:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as attempt:
         attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server itself does
         try:
             attempt.bind((host, port))

@@ -30,6 +30,7 @@ ROLES = ("read", "write", "reward", "admin")
 and give tokens."""
 PERMISSIONS = ("read", "write")
 """What a token may do with what is shared with it."""
+LONGEST_DAYS = 100_000
 _BEGINS = "kw_"
 _LOG = logging.getLogger("keepworth.serving")
 
@@ -234,9 +235,10 @@ def new_access(
 ) -> Access:
     """days: until it ends; None for never. Raises InvalidScope, UnknownName, InvalidTime."""
     made = timestamp(now())
-    if days is not None and not days > 0:
+    if days is not None and not 0 < days <= LONGEST_DAYS:
         raise InvalidTime(
-            f"days must be a positive number, got {days!r:.40}: give one, or leave it out for a token without end"
+            f"days must be a number above 0, {LONGEST_DAYS} at most, got {days!r:.40}: give one, or leave it out for a token "
+            "without end"
         )
     until = "" if days is None else later(made, days * 86_400.0)
     permitted = {name: tuple(dict.fromkeys(each)) for name, each in (shared or {}).items()}

@@ -11,6 +11,7 @@ import contextlib
 import hmac
 import json
 import logging
+import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
@@ -45,7 +46,7 @@ from keepworth.serving.calls import (
 )
 
 _LOG = logging.getLogger("keepworth.serving")
-LOCAL_HOSTS = ("127.0.0.1", "localhost")
+LOCAL_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 
 Guard = Callable[[str, str], Any]
 """(path, Authorization header) -> what the credential allows. Raises NotServed where it allows nothing."""
@@ -95,7 +96,7 @@ def application(
     audit: AuditLog | None = None,
 ) -> Starlette:
     """table: (method, path) -> what answers it, in a thread; streamed: what answers in the event loop; mounted: by path, what
-    reads its requests itself, and bounds them. workers: threads, one for each request that may be under way at once. left: told
+    is an application of its own. workers: threads, one for each request that may be under way at once. left: told
     of callers that hung up. error_shapes: what errors look like, by the beginning of a path, where others are problem details
     (RFC 9457); None for OpenAI's everywhere. hints: what to do where a path is not there, by its beginning. hosts: what callers
     may call this server; None for anything, where it listens to more than this machine."""
@@ -144,7 +145,10 @@ def application(
         routes=[
             *(route(method, path, answers) for (method, path), answers in table.items()),
             *(streaming(method, path, answers) for (method, path), answers in (streamed or {}).items()),
-            *(Route(path, _Mounted(app), include_in_schema=False) for path, app in (mounted or {}).items()),
+            *(
+                Route(path, _Mounted(app, path, bodies, served), include_in_schema=False)
+                for path, app in (mounted or {}).items()
+            ),
         ],
         middleware=[
             Middleware(_Door, guard=guard, limits=limits, hosts=hosts, errors=errors, served=served, audit=audit)
@@ -210,7 +214,7 @@ class _Door:
                     self.audit.answered(scope, *outcome)
 
     def _check(self, path: str, headers: Headers) -> Any:
-        host = headers.get("host", "").rsplit(":", 1)[0].lower()
+        host = re.sub(r":\d*$", "", headers.get("host", "")).lower()
         if self.hosts is not None and host not in self.hosts:
             raise NotServed(
                 f"This server answers to 127.0.0.1 only, not to {host!r}.",
@@ -246,13 +250,42 @@ class _Door:
 
 
 class _Mounted:
-    """Starlette takes a function for one that is given a request, and an object for an application."""
+    """An application that is given its bodies whole, once they are read within the bounds of all. Starlette takes a function for
+    one that is given a request, and an object for an application."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
+    def __init__(self, app: ASGIApp, path: str, bodies: _Bodies, served: Served | None) -> None:
+        self.app, self.path, self.bodies, self.served = app, path, bodies, served
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self.app(scope, receive, send)
+        started, status = time.perf_counter(), 499
+
+        async def sent(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            async with self.bodies.read(Request(scope, receive)) as raw:
+                await self.app(scope, _with_body(raw, receive), sent)
+        except NotServed as error:
+            status = error.status
+            raise
+        finally:
+            if self.served is not None:
+                self.served(scope["method"], self.path, status, time.perf_counter() - started)
+
+
+def _with_body(raw: bytes, receive: Receive) -> Receive:
+    """What was read already, and then what comes."""
+    waiting = [raw]
+
+    async def received() -> Message:
+        if waiting:
+            return {"type": "http.request", "body": waiting.pop(), "more_body": False}
+        return await receive()
+
+    return received
 
 
 class _Bodies:

@@ -52,10 +52,14 @@ class AuditLog:
         """Of one request, as ASGI describes it, once it is answered."""
         route = getattr(scope.get("route"), "path", "") or ("/mcp" if scope["path"] == "/mcp" else "(no such route)")
         method = _method(scope["method"])
-        if not self._wanted(method, route, status):
+        tool = dict(scope.get("tool", {}))
+        changes = tool.pop("changes", "")
+        if not self._wanted(method, route, status) or (
+            route == "/mcp" and status < 400 and not (changes or self.which == "all")
+        ):
             return
         ids = [*scope.get("path_params", {}).values(), *scope.get("touched", ()), *([episode] if episode else [])]
-        self.note(scope.get("access"), f"{method} {route}", status, ids, scope.get("tool", {}))
+        self.note(scope.get("access"), f"{method} {route}", status, ids, tool)
 
     def refused(self, method: str, status: int) -> None:
         """Of a caller at the door, who has no rights that could be named. Where it wanted to go is its own text, so that is left

@@ -323,6 +323,7 @@ class ServedMemory:
             response = self._http.getresponse()
             raw = response.read()
         except (OSError, http.client.HTTPException) as error:
+            self._http.close()  # what was under way is over; the next request begins anew
             raise HookProblem(f"{self._url} gave no answer ({type(error).__name__}: {error})") from error
         try:
             said = json.loads(raw)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import json
 import logging
 import socket
@@ -25,6 +26,14 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 LOOPBACK = "127.0.0.1"
+
+
+def reachable_here_alone(host: str) -> bool:
+    """Whether an address to listen on is one of this machine that nobody else reaches."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 class HttpServer:
@@ -70,7 +79,7 @@ class HttpServer:
 
     @property
     def url(self) -> str:
-        return f"http://{self._host}:{self._port}"
+        return f"http://{f'[{self._host}]' if ':' in self._host else self._host}:{self._port}"
 
     def start(self) -> Self:
         self._thread.start()
@@ -130,17 +139,23 @@ def _bound(host: str, port: int) -> socket.socket:
     """Listening from now on: callers that come before the server runs wait."""
     # asyncio sends small parts at once only over sockets that say that they are TCP: otherwise an answer's body waits for the
     # caller's word that it has the head, which comes after 40 ms.
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener = None
     try:
+        listener = socket.socket(family_of(host), socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
         listener.listen(128)
     except OSError as error:
-        listener.close()
+        if listener is not None:
+            listener.close()
         raise KeepworthError(
             f"Port {port} of {host} cannot be listened on ({error.strerror}).", "Choose another, or 0."
         ) from error
     return listener
+
+
+def family_of(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
 # Connections with deadlines: what uvicorn leaves open for as long as the caller likes is ended here.

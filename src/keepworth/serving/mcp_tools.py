@@ -159,7 +159,7 @@ def mcp_server(opened: Opened) -> MCPServer[Any]:
     tools: list[Tool] = []
 
     def tool(role: str, does: ToolAnnotations) -> Callable[[Callable[P, Result]], None]:
-        return lambda verb: tools.append(CheckedTool.of(_guarded(verb, role, opened), does))
+        return lambda verb: tools.append(CheckedTool.of(_guarded(verb, role, opened, bool(does.read_only_hint)), does))
 
     def at(context: Context[Any, Any]) -> OpenMemory:
         open, _, bounds = opened(context)
@@ -270,8 +270,9 @@ def sessions(server: MCPServer[Any], most: int) -> StreamableHTTPSessionManager:
     return server.session_manager
 
 
-def _guarded(verb: Callable[P, Result], role: str, opened: Opened) -> Callable[P, Result]:
-    """With the role checked, and what goes wrong as a tool says it: mistakes by their message, bugs without one."""
+def _guarded(verb: Callable[P, Result], role: str, opened: Opened, reads: bool) -> Callable[P, Result]:
+    """With the role checked, and what goes wrong as a tool says it: mistakes by their message, bugs without one. reads: whether
+    it only reads, which an audit of changes leaves out."""
 
     @functools.wraps(verb)
     def guarded(*arguments: P.args, **options: P.kwargs) -> Result:
@@ -285,7 +286,7 @@ def _guarded(verb: Callable[P, Result], role: str, opened: Opened) -> Callable[P
             whose += [f"{name}={value}" for name, value in bounds.items()]
             result = verb(*arguments, **options)
             made = [str(getattr(result, name)) for name in ("id", "episode") if hasattr(result, name)]
-            _noted(context, verb.__name__, "done", *ids, *whose, *made)
+            _noted(context, verb.__name__, "done", *ids, *whose, *made, reads=reads)
             return result
         except KeepworthError as error:
             _noted(context, verb.__name__, "refused", *ids)
@@ -301,11 +302,11 @@ def _guarded(verb: Callable[P, Result], role: str, opened: Opened) -> Callable[P
     return guarded
 
 
-def _noted(context: Any, tool: str, outcome: str, *ids: str) -> None:
+def _noted(context: Any, tool: str, outcome: str, *ids: str, reads: bool = False) -> None:
     """What the audit log says of a call. Over standard input there is no request, and no log."""
     asked = getattr(context.request_context, "request", None)
     if asked is not None and "tool" in asked.scope:
-        asked.scope["tool"].update(tool=tool, outcome=outcome)
+        asked.scope["tool"].update(tool=tool, outcome=outcome, changes="" if reads else "yes")
         asked.scope["touched"].extend(ids)
 
 

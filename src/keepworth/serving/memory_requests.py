@@ -11,7 +11,7 @@ from pydantic.config import JsonDict
 
 from keepworth.memory.item import LONGEST_NAME, ItemKind, Status
 from keepworth.memory.search.search import MODES
-from keepworth.serving.access import PERMISSIONS, ROLES
+from keepworth.serving.access import LONGEST_DAYS, PERMISSIONS, ROLES
 
 _PRINTED = r"^[^\u0000-\u001f]*$"
 _KINDS: list[Any] = [each.value for each in ItemKind]
@@ -262,7 +262,7 @@ class TokenBody(_RequestBody):
         ["read", "write", "reward"], min_length=1, max_length=10
     )
     name: str = Field("", max_length=LONGEST_NAME)
-    days: float | None = Field(None, gt=0, description="Until it ends; never if left out.")
+    days: float | None = Field(None, gt=0, le=LONGEST_DAYS, description="Until it ends; never if left out.")
     shared: dict[str, list[Annotated[str, Field(json_schema_extra={"enum": list(PERMISSIONS)})]]] = Field(
         {}, max_length=100, description="By name of a user that stands for a team: read, or read and write."
     )

@@ -25,7 +25,7 @@ from keepworth.memory.store.requests import keep_answer, noted_request, noting
 from keepworth.serving import memory_requests as asks
 from keepworth.serving.access import Access, Tokens, new_access
 from keepworth.serving.audit import entries, may_see
-from keepworth.serving.calls import NotServed, ReadyAnswer, RouteAnswers, ServedCall
+from keepworth.serving.calls import NotServed, ReadyAnswer, RouteAnswers, ServedCall, brief
 from keepworth.serving.metrics import Metrics
 from keepworth.serving.open_memories import OpenMemories, OpenMemory
 from keepworth.serving.wire import plain
@@ -195,6 +195,14 @@ def _searched(wanted: Wanted, person: str) -> dict[str, Any]:
     """What a search is told. Items in quarantine are for whoever may release them."""
     if Status.QUARANTINED.value in wanted.body.statuses:
         wanted.access.require("admin")
+    for name, value in (wanted.body.where or {}).items():
+        if isinstance(value, Mapping) and any(each.startswith("$") for each in value):
+            raise _wrong(
+                "where",
+                wanted.body.where,
+                f"Metadata {name!r:.40} is never equal to {brief(value)}, and there are no operators.",
+                "Give values that are equal, or look through what is found: functions do not travel.",
+            )
     return {**wanted.body.given(), **_of_nobody(wanted, person)}
 
 

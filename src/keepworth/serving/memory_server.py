@@ -19,7 +19,7 @@ from keepworth.serving.access import Access, Tokens, tokens_of
 from keepworth.serving.application import LOCAL_HOSTS, ServerLimits, Streamed, application
 from keepworth.serving.audit import AuditLog, audit_of
 from keepworth.serving.calls import anthropic_error, openai_error
-from keepworth.serving.http_server import LOOPBACK, HttpServer
+from keepworth.serving.http_server import LOOPBACK, HttpServer, reachable_here_alone
 from keepworth.serving.memory_routes import memory_table
 from keepworth.serving.metrics import Metrics
 from keepworth.serving.open_memories import OpenMemories
@@ -92,7 +92,7 @@ class MemoryServer(HttpServer):
             from keepworth.serving.upstream import Upstream
 
             there = Upstream(upstream, upstream_key)
-        make = partial(self._application, hosts=host == LOOPBACK, upstream=there, settings=gateway, mcp=mcp)
+        make = partial(self._application, host=host, upstream=there, settings=gateway, mcp=mcp)
         self.memories = OpenMemories(path, {"scan": Scan(), **options})
         try:
             if training is not None:
@@ -130,7 +130,7 @@ class MemoryServer(HttpServer):
         self,
         workers: Executor,
         *,
-        hosts: bool,
+        host: str,
         upstream: AnyUpstream | None,
         settings: GatewaySettings | None,
         mcp: bool,
@@ -162,7 +162,7 @@ class MemoryServer(HttpServer):
             },
             served=self.metrics.served,
             audit=self.audit,
-            hosts=LOCAL_HOSTS if hosts else None,
+            hosts=(*LOCAL_HOSTS, host) if reachable_here_alone(host) else None,
         )
 
     @asynccontextmanager

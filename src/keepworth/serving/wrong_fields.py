@@ -57,8 +57,10 @@ def described_value(wanted: dict[str, Any], schema: dict[str, Any]) -> str:
 
 def _one(wanted: dict[str, Any], schema: dict[str, Any]) -> str:
     words = _KINDS.get(str(wanted.get("type", "")), "a value")
-    low, high = wanted.get("minimum"), wanted.get("maximum")
-    if low is not None or high is not None:
+    low, high, above = wanted.get("minimum"), wanted.get("maximum"), wanted.get("exclusiveMinimum")
+    if above is not None:
+        words += f" above {above}" + (f", {high} at most" if high is not None else "")
+    elif low is not None or high is not None:
         words += (
             f" from {low} to {high}"
             if None not in (low, high)

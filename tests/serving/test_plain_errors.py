@@ -1,0 +1,164 @@
+"""What goes wrong is said so that it can be put right: by the command line, the server, its tools and the hooks."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from keepworth import Memory
+from keepworth.cli.main import main
+from keepworth.serving.application import ServerLimits
+from keepworth.serving.audit import audit_of, entries
+from keepworth.serving.hook import HookProblem, ServedMemory, cleaned
+from keepworth.serving.http_server import reachable_here_alone
+from keepworth.serving.memory_server import MemoryServer
+
+
+def asked(server: MemoryServer, method: str, path: str, **more: Any) -> httpx.Response:
+    headers = {"Authorization": f"Bearer {server.token}", **more.pop("headers", {})}
+    return httpx.request(method, f"{server.url}{path}", headers=headers, trust_env=False, timeout=30, **more)
+
+
+def tool(server: MemoryServer, name: str, **arguments: Any) -> httpx.Response:
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": name, "arguments": arguments}}
+    return asked(server, "POST", "/mcp", json=body, headers=MCP)
+
+
+MCP = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2025-06-18"}
+
+
+@pytest.mark.parametrize("days", ["-1", "nan", "inf", "1e300"])
+def test_an_age_that_is_none_is_named(tmp_path: Path, days: str, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "a.mem"
+    with Memory(file, encoder=None) as memory:
+        memory.add("I like tea")
+    assert main(["memory", "forget", "--older-than", days, "--file", str(file)]) == 2
+    said = capsys.readouterr().err
+    assert "--older-than takes a number of days from 0 to 100,000, got" in said
+    assert main(["memory", "token", "add", "--days", days, "--file", str(file)]) == 2
+    assert "days must be a number above 0, 100000 at most, got" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("days", [-1, 0, 1e300])
+def test_days_of_a_token_are_named_with_their_bounds(tmp_path: Path, days: float) -> None:
+    with MemoryServer(tmp_path / "a.mem", encoder=None) as server:
+        problem = asked(server, "POST", "/v1/memory/tokens", json={"days": days}).json()
+        assert problem["detail"].startswith("days must be a number above 0, 100000 at most, got ")
+        assert problem["fix"] == "Send days as a number above 0, 100000 at most."
+        large = asked(server, "GET", f"/v1/memory/audit?after={10**23}").json()
+        assert large["fix"] == "Send after as a whole number from 0 to 9007199254740992."
+        where = asked(server, "POST", "/v1/memory/search", json={"query": "x", "where": {"age": {"$gt": 3}}}).json()
+        assert (where["field"], where["status"]) == ("where", 422)
+        assert "lambda" not in str(where)
+        assert "function of the item" not in str(where)
+
+
+@pytest.mark.parametrize(
+    ("host", "local"), [("127.0.0.1", True), ("127.0.0.9", True), ("localhost", True), ("::1", True)]
+)
+def test_every_name_of_this_machine_is_served_to_it_alone(tmp_path: Path, host: str, local: bool) -> None:
+    assert reachable_here_alone(host) is local
+    if host == "::1":
+        with socket.socket(socket.AF_INET6) as attempt:
+            try:
+                attempt.bind((host, 0))
+            except OSError:
+                pytest.skip("no IPv6 here")
+    with MemoryServer(tmp_path / "a.mem", encoder=None, host=host) as server:
+        assert asked(server, "GET", "/health").status_code == 200
+        refused = asked(server, "GET", "/health", headers={"Host": "evil.example"})
+        assert refused.status_code == 403, "a page of another site may name any host"
+
+
+def test_an_address_that_others_reach_is_none_of_this_machine() -> None:
+    assert not any(map(reachable_here_alone, ("0.0.0.0", "192.168.1.5", "::", "example.org", "localhost.evil.example")))
+
+
+def test_tools_are_bounded_and_counted_as_routes_are(tmp_path: Path) -> None:
+    pytest.importorskip("mcp")
+    limits = ServerLimits(body=50_000, bodies=60_000)
+    with MemoryServer(tmp_path / "a.mem", encoder=None, mcp=True, limits=limits) as server:
+        assert tool(server, "add_memory", text="I like tea").status_code == 200
+        chunks = asked(server, "POST", "/mcp", content=(b"x" * 10_000 for _ in range(9)), headers=MCP)
+        assert (chunks.status_code, chunks.json()["code"]) == (413, "RequestEntityTooLarge")
+        counted = asked(server, "GET", "/metrics").text
+        assert 'keepworth_requests_total{method="POST",route="/mcp",status="200"} 1' in counted
+        assert 'keepworth_requests_total{method="POST",route="/mcp",status="413"} 1' in counted
+
+        held, more = threading.Event(), threading.Event()
+
+        def slow() -> Any:
+            yield b"x" * 40_000
+            held.set()
+            more.wait(20)
+            yield b"}"
+
+        def sent() -> None:
+            asked(server, "POST", "/mcp", content=slow(), headers=MCP)
+
+        first = threading.Thread(target=sent)
+        first.start()
+        assert held.wait(20)
+        statuses = set()
+        for _ in range(200):
+            answer = asked(
+                server, "POST", "/mcp", content=b"y" * 30_000, headers={**MCP, "Content-Type": "application/json"}
+            )
+            statuses.add(answer.status_code)
+            if 503 in statuses:
+                break
+        more.set()
+        first.join(20)
+        assert 503 in statuses, "bytes of all requests together are bounded"
+
+
+def test_the_audit_of_changes_has_no_line_of_a_tool_that_reads_or_that_is_none(tmp_path: Path) -> None:
+    pytest.importorskip("mcp")
+    for which, count in (("changes", 2), ("all", 5)):
+        with MemoryServer(tmp_path / f"{which}.mem", encoder=None, mcp=True, audit=which) as server:
+            tool(server, "no_such_tool_but_words", text="x")
+            asked(server, "POST", "/mcp", json={"jsonrpc": "2.0", "id": 1, "method": "tools/list"}, headers=MCP)
+            tool(server, "search_memories", query="tea")
+            tool(server, "add_memory", text="I like tea")
+            tool(server, "get_memory", id="m99")
+        found = list(entries(audit_of(tmp_path / f"{which}.mem")))
+        assert len(found) == count, found
+        assert [each["tool"] for each in found][-2:] == ["add_memory", "get_memory"] if which == "changes" else True
+        assert not any("no_such_tool" in str(each) or "changes" in each for each in found)
+
+
+def test_a_hook_with_a_wrong_token_says_what_to_send(tmp_path: Path) -> None:
+    with MemoryServer(tmp_path / "a.mem", encoder=None) as server:
+        with pytest.raises(HookProblem) as wrong:
+            ServedMemory(server.url, "kw_wrong", {}, 3.0).begin("x")
+        said = cleaned(str(wrong.value))
+        assert "Authorization: Bearer TOKEN" in said
+        assert "[secret]" not in said
+
+
+def test_a_hook_whose_connection_broke_begins_anew() -> None:
+    """The first request has no answer in time; the second was CannotSendRequest."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    answers = [b"", b'HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n{"id": "e1"}']
+    there: list[socket.socket] = []
+
+    def serve() -> None:
+        for answer in answers:
+            connection, _ = listener.accept()
+            there.append(connection)
+            connection.recv(65536)
+            connection.sendall(answer)
+
+    threading.Thread(target=serve, daemon=True).start()
+    with listener:
+        memory = ServedMemory(f"http://127.0.0.1:{listener.getsockname()[1]}", "t", {}, 0.5)
+        with pytest.raises(HookProblem, match="gave no answer"):
+            memory.begin("x")
+        assert memory.begin("x") == "e1"
+    for connection in there:
+        connection.close()

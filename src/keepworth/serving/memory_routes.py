@@ -85,9 +85,14 @@ def add_items(wanted: Wanted) -> Any:
     if body.texts is not None:
         if body.infer:
             raise _wrong("infer", True, "infer is for messages, and texts are stored as they are.", "Give content.")
-        return {"items": plain(memory.add_many(body.texts, **options))}
+        return {"items": [_told(wanted, each) for each in memory.add_many(body.texts, **options)]}
     done = memory.add(body.content, infer=body.infer, **options)
-    return {"items": plain(done if isinstance(done, list) else [done])}
+    return {"items": [_told(wanted, each) for each in (done if isinstance(done, list) else [done])]}
+
+
+def _told(wanted: Wanted, item: Item) -> Any:
+    """What was made of what was said: in quarantine it may say what somebody else said before."""
+    return plain(_masked(item) if _withheld(wanted, item) else item)
 
 
 def list_items(wanted: Wanted) -> Any:
@@ -109,10 +114,14 @@ def get_item(wanted: Wanted) -> Any:
 def _item(wanted: Wanted, item: Item | None) -> Any:
     """As it is; of one in quarantine, to whoever may not release it, that it is there; and to whoever may not read, no words."""
     if item is not None and _withheld(wanted, item):
-        item = replace(item, text=IN_QUARANTINE, key="", metadata={})
+        item = _masked(item)
     if item is not None and "read" not in wanted.access.roles:
         item = replace(item, text="", key="", metadata={}, provenance=Provenance())
     return plain(item)
+
+
+def _masked(item: Item) -> Item:
+    return replace(item, text=IN_QUARANTINE, key="", metadata={}, provenance=Provenance())
 
 
 def _withheld(wanted: Wanted, item: Item) -> bool:
@@ -241,6 +250,12 @@ def get_episode(wanted: Wanted) -> Any:
         ]
         shown = [replace(each, text=IN_QUARANTINE) if back[each.item] else each for each in record.shown]
         record = replace(record, operations=tuple(operations), shown=tuple(shown))
+        if memory.store.scan is not None:  # what a model of this process read and drew is kept as it was, for training
+            segments = [
+                replace(each, context=(), ids=(), logprobs=(), spans=(), text=memory._unsaid(each.text))
+                for each in record.segments
+            ]
+            record = replace(record, segments=tuple(segments), answer=memory._unsaid(record.answer))
     return episode_to_json(record)
 
 

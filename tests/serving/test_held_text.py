@@ -1,0 +1,117 @@
+"""Who may not release what is in quarantine reads it by no way at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from keepworth.memory.scan import Scan, scan_of
+from keepworth.memory.store import injections
+from keepworth.serving.access import new_access
+from keepworth.serving.memory_server import MemoryServer
+
+PASSWORD = "swordfish7"
+SAID = f"My password is {PASSWORD}."
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MemoryServer]:
+    with MemoryServer(tmp_path_factory.mktemp("held") / "a.mem", encoder="hashing") as server:
+        yield server
+
+
+def client(server: MemoryServer, tenant: str, *roles: str, **bounds: Any) -> httpx.Client:
+    token = server.tokens.add(new_access(tenant=tenant, roles=roles or ("read", "write", "reward"), **bounds))
+    headers = {"Authorization": f"Bearer {token}"}
+    return httpx.Client(base_url=f"{server.url}/v1/memory", headers=headers, trust_env=False, timeout=30)
+
+
+def test_what_says_the_same_as_something_held_does_not_show_it(server: MemoryServer) -> None:
+    with client(server, "same", "read", "write", "admin") as admin, client(server, "same", user_id="") as writer:
+        first = {"content": SAID, "source": f"chat:{PASSWORD}9", "metadata": {"note": "only admins read this"}}
+        held = admin.post("/items", json=first).json()["items"][0]
+        assert held["status"] == "quarantined"
+        for body in (
+            {"content": SAID},
+            {"texts": [SAID, "I like tea"]},
+            {"content": f"my  password is {PASSWORD}", "dedupe": 0.5},
+            {"content": [{"role": "user", "content": SAID}]},
+            {"content": [{"role": "user", "content": SAID}], "infer": True},
+        ):
+            said = writer.post("/items", json=body)
+            assert said.status_code == 200, said.text
+            assert PASSWORD not in said.text
+            assert "only admins" not in said.text
+        assert admin.post("/items", json={"content": SAID}).json()["items"][0]["text"] == SAID
+        for seen in (writer.get(f"/items/{held['id']}"), writer.get("/items?all_states=true")):
+            assert PASSWORD not in seen.text, "nor its source"
+
+
+def test_a_search_of_the_past_shows_nothing_held(server: MemoryServer) -> None:
+    with client(server, "past", "read", "write", "admin") as admin, client(server, "past", user_id="") as reader:
+        made = [
+            admin.post("/items", json={"content": f"The gate of {name} is open"}).json()["items"][0] for name in "abc"
+        ]
+        admin.patch(f"/items/{made[0]['id']}", json={"text": f"The gate password is {PASSWORD}a"})
+        admin.post(f"/items/{made[1]['id']}/supersede", json={"text": f"The gate password is {PASSWORD}b"})
+        new = admin.post("/items", json={"content": f"The gate password is {PASSWORD}c"}).json()["items"][0]
+        admin.post(f"/items/{new['id']}/supersede", json={"text": "The gate has no password any more"})
+        admin.delete(f"/items/{made[2]['id']}")
+        times = [made[0]["written_at"], made[1]["written_at"], new["written_at"], "2999-01-01T00:00:00"]
+        for time in times:
+            for more in ({}, {"explain": True}, {"mode": "lexical"}, {"top_k": 100}):
+                found = reader.post("/search", json={"query": "gate password", "as_of": time, **more})
+                assert found.status_code == 200
+                assert PASSWORD not in found.text
+        assert reader.post("/search", json={"query": "gate", "statuses": ["quarantined"]}).status_code == 403
+        assert reader.post("/searches", json={"queries": ["gate"], "statuses": ["quarantined"]}).status_code == 403
+        assert PASSWORD in admin.post("/search", json={"query": "gate password", "statuses": ["quarantined"]}).text
+
+
+@pytest.mark.parametrize("scan", [Scan(), None])
+def test_what_a_model_read_and_drew_is_an_admin_s_where_secrets_are_looked_for(
+    server: MemoryServer, scan: Scan | None
+) -> None:
+    tenant = f"drawn {scan}"
+    with client(server, tenant, "read", "write", "admin") as admin, client(server, tenant, user_id="") as reader:
+        id = reader.post("/episodes", json={"task": "open the gate"}).json()["id"]
+        store = server.memories.of(new_access(tenant=tenant)).memory.store
+        store.scan = scan
+        drawn = {
+            "context": [71, 72],
+            "ids": [73],
+            "logprobs": [-0.5],
+            "temperature": 1.0,
+            "finish": "stop",
+            "text": SAID,
+        }
+        injections.keep_call(store, id, "adapter-1", drawn)
+        seen = reader.get(f"/episodes/{id}").json()
+        (segment,) = seen["segments"]
+        assert segment["prompt_id"] == "adapter-1"
+        whole = admin.get(f"/episodes/{id}").json()
+        assert whole["answer"] == SAID
+        if scan is None:
+            assert seen == whole
+        else:
+            assert PASSWORD not in str(seen)
+            assert "71" not in str(segment)
+            assert seen["answer"] == "My password is [password removed]."
+
+
+def test_no_route_tells_of_a_turn_that_waits_to_be_written(server: MemoryServer) -> None:
+    """It holds what was said until its facts are found."""
+    with client(server, "waits", user_id="") as reader:
+        id = reader.post("/episodes", json={"task": "open"}).json()["id"]
+        store = server.memories.of(new_access(tenant="waits")).memory.store
+        words = {"text": SAID, "scope": ["waits", "", "", ""], "at": "2026-01-01T00:00:00"}
+        receipt = {"episode": id, "decision": "", "recalled": [], "injected": []}
+        injections.begin_turn(store, "aa", {"episode": id, "lines": {}}, id, receipt, words)
+        for path in (f"/episodes/{id}", f"/episodes/{id}/receipt", "/episodes", "/pending", "/items?all_states=true"):
+            answer = reader.get(path)
+            assert answer.status_code == 200
+            assert PASSWORD not in answer.text
+    assert scan_of("allow", "allow") is None

@@ -38,6 +38,9 @@ _NOT_ANSWERED = {
 _IN_PATHS, _IN_QUERIES = "/:@!$&'()*+,;=-._~", "%/?:@!$&'()*+,;=-._~[]"
 
 
+WATCH_SECONDS = 1.0
+
+
 class Unreachable(KeepworthError):
     """The upstream gave no answer, or broke it off. kind: "timeout" or "unreachable"."""
 
@@ -164,16 +167,40 @@ class Upstream:
         return URL(f"{wanted}?{quote(query, safe=_IN_QUERIES)}" if query else wanted, encoded=True)
 
     async def _parts(self, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+        watch = _Watch(response)
         try:
             async for part in response.content.iter_any():
                 yield part
         except (aiohttp.ClientError, asyncio.TimeoutError, OSError) as error:
             raise Unreachable(self.url, error) from error
+        finally:
+            watch.end()
 
     async def close(self) -> None:
         if self._session is not None:
             await self._session.close()
             self._session = None
+
+
+class _Watch:
+    """Ends the wait for an answer whose connection is gone. aiohttp hangs up on what is no HTTP in the middle of an answer, and
+    does not tell who waits for the rest."""
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self.response = response
+        self._loop = asyncio.get_running_loop()
+        self._next = self._loop.call_later(WATCH_SECONDS, self._look)
+
+    def _look(self) -> None:
+        content, connection = self.response.content, self.response.connection
+        there = connection is not None and connection.transport is not None and not connection.transport.is_closing()
+        if there or content.is_eof():
+            self._next = self._loop.call_later(WATCH_SECONDS, self._look)
+        elif content.exception() is None:
+            content.set_exception(aiohttp.ClientPayloadError("what came is no HTTP"))
+
+    def end(self) -> None:
+        self._next.cancel()
 
 
 def _hung_up(response: aiohttp.ClientResponse) -> None:

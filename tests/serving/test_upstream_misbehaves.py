@@ -1,0 +1,418 @@
+"""An upstream that does what upstreams do on bad days, over real sockets: the agent gets the right status, in the shape of its
+own SDK, and is told whether the upstream or memory failed; nothing is asked twice that may cost something; what the user said is
+kept."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import pytest
+
+pytest.importorskip("aiohttp")
+
+from keepworth import Client
+from keepworth.memory.memory import Memory
+from keepworth.serving.access import new_access
+from keepworth.serving.memory_server import MemoryServer
+from keepworth.serving.upstream import Upstream
+
+SECONDS = 0.6
+"""How long the gateway waits for this upstream."""
+BODIES: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": {"messages": [{"role": "user", "content": "TEXT"}]},
+    "/v1/responses": {"input": "TEXT"},
+    "/v1/completions": {"prompt": "TEXT"},
+    "/v1/messages": {"max_tokens": 5, "messages": [{"role": "user", "content": "TEXT"}]},
+}
+Behaviour = Callable[["Misbehaving", socket.socket], None]
+
+
+@dataclass
+class Misbehaving:
+    """Answers each request as `behaves` does. asked: heads of requests; gone: set once a caller that it was answering hung up."""
+
+    behaves: Behaviour = lambda upstream, connection: None
+    asked: list[bytes] = field(default_factory=list)
+    gone: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.listener.getsockname()[1]}/v1"
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self.listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
+
+    def _answer(self, connection: socket.socket) -> None:
+        with connection, contextlib.suppress(OSError):
+            connection.settimeout(20)
+            while (head := read_request(connection)) is not None:
+                self.asked.append(head)
+                self.behaves(self, connection)
+                if self.behaves not in KEPT_ALIVE:
+                    return
+
+    def watch(self, connection: socket.socket) -> None:
+        """Waits until the caller hangs up."""
+        connection.settimeout(10)
+        with contextlib.suppress(OSError):
+            if connection.recv(1) == b"":
+                self.gone.set()
+                return
+        self.gone.set()
+
+
+def read_request(connection: socket.socket) -> bytes | None:
+    got = b""
+    while b"\r\n\r\n" not in got:
+        more = connection.recv(65536)
+        if not more:
+            return None
+        got += more
+    head, _, body = got.partition(b"\r\n\r\n")
+    length = next(
+        (int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length")), 0
+    )
+    while len(body) < length:
+        body += connection.recv(65536)
+    return head
+
+
+CLOSES = "Connection: close"
+"""What hangs up after an answer says so: whether a connection is still there is another race, and none of these tests."""
+
+
+def answer(status: str, kind: str, body: bytes, *lines: str, length: int | None = None) -> bytes:
+    size = len(body) if length is None else length
+    head = [f"HTTP/1.1 {status}", f"Content-Type: {kind}", f"Content-Length: {size}", CLOSES, *lines, "", ""]
+    return "\r\n".join(head).encode() + body
+
+
+def stream(*events: bytes) -> bytes:
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n"
+    head += f"{CLOSES}\r\n\r\n".encode()
+    return head + b"".join(b"%x\r\n%s\r\n" % (len(each), each) for each in events)
+
+
+EVENT = b'data: {"id": "c1", "choices": [{"index": 0, "delta": {"content": "No"}}]}\n\n'
+DONE = b'{"id": "c1", "choices": [{"index": 0, "message": {"role": "assistant", "content": "Noted."}}]}'
+LIMIT = b'{"error": {"message": "slow down", "type": "rate_limit_error"}}'
+
+
+def sends(content: bytes) -> Behaviour:
+    return lambda upstream, connection: connection.sendall(content)
+
+
+def silent(upstream: Misbehaving, connection: socket.socket) -> None:
+    upstream.watch(connection)
+
+
+def stalls_in_a_body(upstream: Misbehaving, connection: socket.socket) -> None:
+    connection.sendall(answer("200 OK", "application/json", DONE[:20], length=len(DONE)))
+    upstream.watch(connection)
+
+
+def stalls_in_a_stream(upstream: Misbehaving, connection: socket.socket) -> None:
+    connection.sendall(stream(EVENT))
+    upstream.watch(connection)
+
+
+def breaks_after_an_event(upstream: Misbehaving, connection: socket.socket) -> None:
+    connection.sendall(stream(EVENT))
+    time.sleep(0.15)  # so that it has come before the end does
+
+
+def spoils_after_an_event(upstream: Misbehaving, connection: socket.socket) -> None:
+    breaks_after_an_event(upstream, connection)
+    connection.sendall(b"zz\r\n")
+
+
+def drips(upstream: Misbehaving, connection: socket.socket) -> None:
+    """Says something often enough, for longer than the gateway waits for one part."""
+    connection.sendall(stream(EVENT))
+    for _ in range(6):
+        time.sleep(SECONDS / 3)
+        connection.sendall(b"%x\r\n%s\r\n" % (len(EVENT), EVENT))
+    connection.sendall(b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n")
+
+
+well = sends(answer("200 OK", "application/json", DONE))
+limited = sends(answer("429 Too Many Requests", "application/json", LIMIT, "Retry-After: 7", "x-ratelimit-reset: 9"))
+stays = sends(answer("200 OK", "application/json", DONE).replace(f"{CLOSES}\r\n".encode(), b""))
+KEPT_ALIVE: tuple[Behaviour, ...] = (stays,)
+
+BREAKS: dict[str, tuple[Behaviour, int, str]] = {
+    "hangs up at once": (lambda upstream, connection: None, 502, "ServerDisconnected"),
+    "half a head": (sends(b"HTTP/1.1 200 OK\r\nContent-Ty"), 502, "gave no answer"),
+    "no HTTP": (sends(b"\x16\x03\x01 what is this\r\n\r\n"), 502, "gave no answer"),
+    "a head without an end": (sends(b"HTTP/1.1 200 OK\r\nX: " + b"y" * 100_000), 502, "gave no answer"),
+    "a length that is no number": (sends(b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n"), 502, "gave no answer"),
+    "less than it announced": (
+        sends(answer("200 OK", "application/json", DONE[:9], length=500)),
+        502,
+        "gave no answer",
+    ),
+    "a broken chunk": (
+        sends(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"),
+        502,
+        "gave no answer",
+    ),
+    "silence": (silent, 504, "Timeout"),
+    "silence in a body": (stalls_in_a_body, 504, "Timeout"),
+}
+PASSES: dict[str, tuple[bytes, int]] = {
+    "malformed JSON": (answer("200 OK", "application/json", b'{"choices": [{'), 200),
+    "JSON of another shape": (answer("200 OK", "application/json", b'{"choices": 5, "id": [], "usage": "x"}'), 200),
+    "a list": (answer("200 OK", "application/json", b"[1, 2]"), 200),
+    "a page": (answer("200 OK", "text/html", b"<h1>Welcome</h1>"), 200),
+    "no kind at all": (b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}", 200),
+    "nothing": (answer("200 OK", "application/json", b""), 200),
+    "bytes that are no text": (answer("200 OK", "application/json", b'{"id": "\xff\xfe"}'), 200),
+    "a redirect": (answer("302 Found", "text/plain", b"", "Location: http://127.0.0.1:9/steal"), 302),
+    "a page of an error": (answer("500 Internal Server Error", "text/html", b"<h1>Oops</h1>"), 500),
+    "overloaded": (answer("529 ", "application/json", b'{"error": {"message": "overloaded"}}'), 529),
+    "unknown key": (answer("401 Unauthorized", "application/json", b'{"error": {"message": "bad key"}}'), 401),
+    "compressed": (answer("200 OK", "application/json", gzip.compress(DONE), "Content-Encoding: gzip"), 200),
+    "a stream of nonsense": (stream(b"\x00\xff\n\n", b"data: {\n\n", b"data: 5\n\n") + b"0\r\n\r\n", 200),
+}
+
+
+@pytest.fixture(scope="module")
+def upstream() -> Iterator[Misbehaving]:
+    made = Misbehaving()
+    yield made
+    made.listener.close()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, upstream: Misbehaving) -> Iterator[MemoryServer]:
+    with MemoryServer(
+        tmp_path_factory.mktemp("bad") / "a.mem", encoder=None, upstream=upstream.url, upstream_key="k", seed=0
+    ) as server:
+        assert server.gateway is not None
+        server.gateway.upstream = Upstream(upstream.url, "k", seconds=SECONDS)
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def afresh(upstream: Misbehaving) -> None:
+    upstream.asked.clear()
+    upstream.gone.clear()
+
+
+def ask(server: MemoryServer, path: str, text: str, user: str, *, timeout: float = 20, **more: Any) -> httpx.Response:
+    body = {"model": "m", **json.loads(json.dumps(BODIES[path]).replace("TEXT", text)), **more}
+    headers = {"Authorization": f"Bearer {server.token}", "X-Keepworth-User": user}
+    return httpx.post(f"{server.url}{path}", json=body, headers=headers, trust_env=False, timeout=timeout)
+
+
+def kept(server: MemoryServer, user: str) -> list[str]:
+    """What is remembered, once what is under way is written."""
+    assert server.gateway is not None
+    for _ in range(1000):
+        found = [item.text for item in Client(server.url, server.token).get_all(user_id=user)]
+        if found and not server.gateway._finishing:
+            return found
+        time.sleep(0.01)
+    return []
+
+
+def shaped(path: str, response: httpx.Response) -> str:
+    """The message of an error, as the SDK of this route reads it."""
+    body = response.json()
+    if path == "/v1/messages":
+        assert body["type"] == "error"
+        assert body["error"]["type"] in ("api_error", "timeout_error")
+    else:
+        assert body["error"]["code"] == response.status_code
+    return str(body["error"]["message"])
+
+
+@pytest.mark.parametrize("name", BREAKS)
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
+def test_an_upstream_that_breaks_is_named_asked_once_and_the_turn_is_kept(
+    server: MemoryServer, upstream: Misbehaving, name: str, path: str
+) -> None:
+    upstream.behaves, status, says = BREAKS[name]
+    user = f"{name} {path}"
+    response = ask(server, path, "I like green tea.", user)
+    assert response.status_code == status, response.text
+    message = shaped(path, response)
+    assert says in message or says == "gave no answer"
+    assert f"The upstream {upstream.url} gave no answer" in message
+    assert "The gateway and its memory are well" in message, "the agent is told which of them failed"
+    assert len(upstream.asked) == 1, "a call may cost something: it is not repeated"
+    assert kept(server, user) == ["I like green tea."]
+
+
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/completions"])
+def test_other_routes_say_it_in_their_shape(server: MemoryServer, upstream: Misbehaving, path: str) -> None:
+    upstream.behaves = BREAKS["hangs up at once"][0]
+    assert "gave no answer" in shaped(path, ask(server, path, "I like green tea.", path))
+
+
+def test_an_upstream_that_is_not_there_and_one_that_has_no_name() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    for url in (f"http://127.0.0.1:{port}/v1", "http://no-such-host.invalid/v1"):
+        with MemoryServer(":memory:", encoder=None, upstream=url, upstream_key="k") as server:
+            response = ask(server, "/v1/chat/completions", "I like green tea.", "ana")
+            assert response.status_code == 502
+            assert url in shaped("/v1/chat/completions", response)
+
+
+@pytest.mark.parametrize("name", PASSES)
+def test_whatever_else_an_upstream_answers_passes_as_it_is(
+    server: MemoryServer, upstream: Misbehaving, name: str
+) -> None:
+    content, status = PASSES[name]
+    upstream.behaves = sends(content)
+    raw = content.partition(b"\r\n\r\n")[2]
+    headers = {"Authorization": f"Bearer {server.token}", "X-Keepworth-User": name}
+    for path in BODIES:
+        body = {"model": "m", **json.loads(json.dumps(BODIES[path]).replace("TEXT", "I like green tea."))}
+        with httpx.stream(
+            "POST", f"{server.url}{path}", json=body, headers=headers, trust_env=False, timeout=20
+        ) as response:
+            got = b"".join(response.iter_raw())
+            assert response.status_code == status
+            assert response.headers["x-keepworth-memory"] == "on", "memory did not fail"
+            assert got == raw or name == "a stream of nonsense"
+            assert response.headers.get("location", "").startswith("http://127.0.0.1:9") == (status == 302)
+            if b"Content-Type" in content:
+                assert response.headers["content-type"].encode() in content
+    assert len(upstream.asked) == len(BODIES), "a redirect is not followed, and nothing is repeated"
+    assert kept(server, name) == ["I like green tea."]
+
+
+@pytest.mark.parametrize("path", BODIES)
+def test_a_limit_passes_with_when_to_come_again(server: MemoryServer, upstream: Misbehaving, path: str) -> None:
+    upstream.behaves = limited
+    response = ask(server, path, "I like green tea.", f"limited {path}")
+    assert (response.status_code, response.content) == (429, LIMIT)
+    assert (response.headers["retry-after"], response.headers["x-ratelimit-reset"]) == ("7", "9")
+    assert len(upstream.asked) == 1
+
+
+@pytest.mark.parametrize("behaves", [stalls_in_a_stream, breaks_after_an_event, spoils_after_an_event])
+@pytest.mark.parametrize("path", BODIES)
+def test_a_stream_that_breaks_off_ends_with_an_error_the_sdk_reads(
+    server: MemoryServer, upstream: Misbehaving, behaves: Behaviour, path: str
+) -> None:
+    upstream.behaves = behaves
+    user = f"breaks {path} {behaves.__name__}"
+    response = ask(server, path, "I like green tea.", user, stream=True)
+    assert response.status_code == 200
+    first, *_, last = [each for each in response.text.split("\n\n") if each.strip()]
+    assert first == EVENT.decode().strip()
+    told = json.loads(last.rpartition("data: ")[2])
+    assert "gave no answer" in str(told)
+    if path in ("/v1/messages", "/v1/responses"):
+        assert last.startswith("event: error")
+    assert len(upstream.asked) == 1
+    assert kept(server, user) == ["I like green tea."]
+
+
+def test_a_stream_that_is_slow_but_alive_is_waited_for(server: MemoryServer, upstream: Misbehaving) -> None:
+    upstream.behaves = drips
+    response = ask(server, "/v1/chat/completions", "I like green tea.", "slow", stream=True)
+    assert response.text.endswith("data: [DONE]\n\n")
+    assert response.text.count('"No"') == 7
+
+
+@pytest.mark.parametrize("behaves", [silent, stalls_in_a_body, stalls_in_a_stream])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
+def test_a_caller_that_leaves_takes_the_upstreams_answer_along(
+    server: MemoryServer, upstream: Misbehaving, behaves: Behaviour, path: str
+) -> None:
+    assert server.gateway is not None
+    usual = server.gateway.upstream
+    server.gateway.upstream = Upstream(upstream.url, "k", seconds=60.0)
+    try:
+        upstream.behaves = behaves
+        user = f"leaves {path} {behaves.__name__}"
+        with pytest.raises(httpx.ReadTimeout):
+            ask(server, path, "I like green tea.", user, timeout=0.5, stream=behaves is stalls_in_a_stream)
+        assert upstream.gone.wait(5), "nothing is computed for nobody"
+        assert kept(server, user) == ["I like green tea."]
+    finally:
+        server.gateway.upstream = usual
+
+
+def test_a_listing_is_asked_again_once_at_most(server: MemoryServer, upstream: Misbehaving) -> None:
+    """A connection that the upstream closed meanwhile is no failure of its own. A call may cost something: it is not repeated."""
+    headers = {"Authorization": f"Bearer {server.token}"}
+    upstream.behaves = stays
+    assert httpx.get(f"{server.url}/v1/models", headers=headers, trust_env=False).status_code == 200
+    upstream.asked.clear()
+    upstream.behaves = BREAKS["hangs up at once"][0]
+    assert httpx.get(f"{server.url}/v1/models", headers=headers, trust_env=False).status_code == 502
+    assert len(upstream.asked) <= 2
+    upstream.behaves = stays
+    ask(server, "/v1/chat/completions", "I like green tea.", "again")
+    upstream.asked.clear()
+    upstream.behaves = BREAKS["hangs up at once"][0]
+    assert ask(server, "/v1/chat/completions", "I like tea.", "again").status_code == 502
+    assert len(upstream.asked) == 1
+
+
+def test_what_failed_is_counted_by_kind(server: MemoryServer, upstream: Misbehaving) -> None:
+    headers = {"Authorization": f"Bearer {server.token}"}
+
+    def counted(kind: str) -> int:
+        text = httpx.get(f"{server.url}/metrics", headers=headers, trust_env=False).text
+        line = f'keepworth_upstream_errors_total{{kind="{kind}"}} '
+        return sum(int(each.removeprefix(line)) for each in text.splitlines() if each.startswith(line))
+
+    for kind, behaves, stream_ in (
+        ("timeout", silent, False),
+        ("unreachable", BREAKS["no HTTP"][0], False),
+        ("429", limited, False),
+        ("broken", breaks_after_an_event, True),
+    ):
+        before = counted(kind)
+        upstream.behaves = behaves
+        ask(server, "/v1/chat/completions", "I like green tea.", "counted", stream=stream_)
+        assert counted(kind) == before + 1
+
+
+def test_where_memory_fails_too_the_agent_is_told_which(
+    server: MemoryServer, upstream: Misbehaving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("no disk")
+
+    monkeypatch.setattr(Memory, "episode", fails)
+    upstream.behaves = well
+    response = ask(server, "/v1/chat/completions", "I like green tea.", "fails")
+    assert (response.status_code, response.headers["x-keepworth-memory"]) == (200, "failed")
+    upstream.behaves = limited
+    response = ask(server, "/v1/chat/completions", "I like green tea.", "fails")
+    assert (response.status_code, response.headers["x-keepworth-memory"]) == (429, "failed")
+
+
+def test_a_token_of_one_person_is_no_key_of_the_upstream(server: MemoryServer, upstream: Misbehaving) -> None:
+    """Whatever it answers, it is never shown the caller's token."""
+    token = server.tokens.add(new_access(user_id="ana"))
+    headers = {"Authorization": f"Bearer {token}", "X-Api-Key": token}
+    upstream.behaves = well
+    body = {"model": "m", **BODIES["/v1/chat/completions"]}
+    httpx.post(f"{server.url}/v1/chat/completions", json=body, headers=headers, trust_env=False)
+    assert token.encode() not in b"".join(upstream.asked)

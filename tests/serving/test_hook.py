@@ -438,6 +438,12 @@ def test_the_settings_that_are_printed_run_this_program_at_known_events(
     assert list(tmp_path.glob(".c*")) == list(tmp_path.glob(".g*")) == [], "nothing is written without --write"
 
 
+def test_who_installs_hooks_in_codex_is_told_to_trust_them(installed: Installed) -> None:
+    """It runs none before, and says nothing."""
+    for host, told in (("codex", True), ("claude-code", False)):
+        assert ("trust" in installed(host, "--write")[1]) is told
+
+
 def test_settings_are_merged_with_those_of_others_and_older_ones_of_ours_are_replaced(
     tmp_path: Path, installed: Installed
 ) -> None:

@@ -424,13 +424,15 @@ def remove_old(folder: Path, now: float) -> None:
 @dataclass(frozen=True, slots=True)
 class HookHost:
     """settings: its file, in the project; events: those that are handled; timeout: of one hook, in the host's own unit; at_end:
-    of one at the end of a session; flat: whether an entry is the command itself, and not a group of them."""
+    of one at the end of a session; flat: whether an entry is the command itself, and not a group of them; first: what
+    its user has to do before it runs any."""
 
     settings: str
     events: tuple[str, ...]
     timeout: int
     at_end: int
     flat: bool = False
+    first: str = ""
 
 
 HOSTS = {
@@ -441,7 +443,11 @@ HOSTS = {
         10,
     ),
     "codex": HookHost(
-        ".codex/hooks.json", ("SessionStart", "UserPromptSubmit", "PostToolUse", "Stop", "SessionEnd"), 10, 3
+        ".codex/hooks.json",
+        ("SessionStart", "UserPromptSubmit", "PostToolUse", "Stop", "SessionEnd"),
+        10,
+        3,
+        first=" Codex runs them once you trust the project, and the hooks in its list /hooks.",
     ),
     "gemini-cli": HookHost(
         ".gemini/settings.json",
@@ -498,7 +504,7 @@ def install(host: str, command: str, *, write: bool, settings: str) -> str:
     with replacing(file) as out:
         out.write((json.dumps(merged(before, added), indent=2, ensure_ascii=False) + "\n").encode())
     wants = "" if "--memory" in command else f" {TOKEN} must be set where the host is started."
-    return f"{file} runs `{command}` at {', '.join(added['hooks'])}.{wants}"
+    return f"{file} runs `{command}` at {', '.join(added['hooks'])}.{wants}{HOSTS[host].first}"
 
 
 # -- the command ------------------------------------------------------------------------------------------------------

@@ -141,7 +141,11 @@ def test_a_part_of_an_object_is_none(text: str) -> None:
 @given(
     st.dictionaries(
         st.text(),
-        st.recursive(st.none() | st.integers() | st.text(), lambda s: st.lists(s) | st.dictionaries(st.text(), s)),
+        st.recursive(
+            st.none() | st.integers() | st.text(),
+            lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+            max_leaves=10,
+        ),
     ),
     st.text(alphabet=st.characters(exclude_characters="{}")),
     st.text(),

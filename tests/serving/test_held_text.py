@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -88,7 +89,12 @@ def test_what_a_model_read_and_drew_is_an_admin_s_where_secrets_are_looked_for(
             "finish": "stop",
             "text": SAID,
         }
-        injections.keep_call(store, id, "adapter-1", drawn)
+        injections.keep_call(store, id, "adapter-1", drawn, since=store.head())
+        for _ in range(500):  # it is written with the next write, or soon
+            with store.database.reading() as connection:
+                if injections.call(connection, id) is not None:
+                    break
+            time.sleep(0.01)
         seen = reader.get(f"/episodes/{id}").json()
         (segment,) = seen["segments"]
         assert segment["prompt_id"] == "adapter-1"
@@ -109,7 +115,7 @@ def test_no_route_tells_of_a_turn_that_waits_to_be_written(server: MemoryServer)
         store = server.memories.of(new_access(tenant="waits")).memory.store
         words = {"text": SAID, "scope": ["waits", "", "", ""], "at": "2026-01-01T00:00:00"}
         receipt = {"episode": id, "decision": "", "recalled": [], "injected": []}
-        injections.begin_turn(store, "aa", {"episode": id, "lines": {}}, id, receipt, words)
+        injections.begin_turn(store, "aa", {"episode": id, "lines": {}}, id, receipt, words, since=store.head())
         for path in (f"/episodes/{id}", f"/episodes/{id}/receipt", "/episodes", "/pending", "/items?all_states=true"):
             answer = reader.get(path)
             assert answer.status_code == 200

@@ -22,6 +22,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from keepworth.memory.item import Scope
 from keepworth.memory.store import injections
 from keepworth.serving.access import new_access
 from keepworth.serving.http_server import HttpServer
@@ -174,6 +175,19 @@ def test_what_was_given_is_forgotten_with_its_person_and_after_a_month(
         monkeypatch.setattr(injections, "KEPT_SECONDS", 1e-6)
         third = ids(asks(bo))[0]
         assert asks(bo, previous_response_id=third).status_code == 400
+
+
+def test_what_is_given_after_an_erasure_is_not_noted(server: MemoryServer) -> None:
+    """A call that was under way when its person was erased leaves no name behind."""
+    scope = Scope("x", "ana")
+    memory = server.memories.of(new_access(tenant=f"tenant {next(TENANTS)}")).memory
+    memory.add("I like tea", user_id="ana")
+    begun = memory.store.head()
+    memory.erase(user_id="ana")
+    injections.keep_given(memory.store, ["d1"], scope, since=begun)
+    assert injections.given_to(memory.store, ["d1"]) == {}
+    injections.keep_given(memory.store, ["d1"], scope, since=memory.store.head())
+    assert injections.given_to(memory.store, ["d1"]) == {"d1": scope}
 
 
 def test_who_was_given_it_first_stays_its_owner(server: MemoryServer) -> None:

@@ -41,6 +41,7 @@ class KeptUpstream:
         except InvalidScope as error:
             raise NotServed(error.message, error.fix, status=403) from error
         self.store: Store = memory.store
+        self._since = memory.store.head()
         self._rest = bytearray()
         self._known: set[str] = set()
         in_path = list(_in_path(method, path))
@@ -88,7 +89,7 @@ class KeptUpstream:
         if listed:
             self._known.update(listed)
             try:
-                injections.keep_given(self.store, [_digest(name) for name in listed], self.scope)
+                injections.keep_given(self.store, [_digest(name) for name in listed], self.scope, since=self._since)
             except KeepworthError as error:  # the answer is the caller's even so, and cannot be gone on from
                 _LOG.warning("what the upstream keeps was not noted: %s", error)
 

@@ -77,12 +77,15 @@ def keep_block(store: Store, digest: str, block: Json, *, since: int) -> None:
     store.database.write(work)
 
 
-def keep_given(store: Store, digests: Sequence[str], scope: Scope) -> None:
-    """Note whose the things are that an upstream keeps, by digests of its ids for them."""
+def keep_given(store: Store, digests: Sequence[str], scope: Scope, *, since: int) -> None:
+    """Note whose the things are that an upstream keeps, by digests of its ids for them. since: as for `begin_turn`; after an
+    erasure nothing is noted, as the name may be what was erased."""
     until = later(timestamp(store.clock()), KEPT_SECONDS)
     body = json.dumps({"scope": list(scope.parts()), "until": until}, ensure_ascii=False)
 
     def work(connection: apsw.Connection) -> None:
+        if erased_since(connection, since):
+            return
         # Whose it is does not change, whoever uses it: the first owner stays.
         put = (
             "INSERT INTO facts_of_file VALUES(?, ?) ON CONFLICT(name) DO UPDATE "

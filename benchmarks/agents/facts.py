@@ -40,7 +40,7 @@ from keepworth.tasks.metrics import tokens
 
 TOP = 8
 ARMS = ("raw", "rules", "model")
-LONGEST_REPLY = 96
+LONGEST_REPLY = 64
 """Tokens of an answer of the chat model: a message of these conversations holds three sentences."""
 CELLS = (
     ("dev attributes, dev wordings", DEV, "dev"),
@@ -172,9 +172,15 @@ def updates(memory: Memory, arm: str, task: Task, scores: Scores) -> None:
 
 
 def measured(
-    name: str, play: Callable[[Memory, str, Scores], None], encoder: str, arms: Sequence[str]
+    name: str,
+    play: Callable[[Memory, str, Scores], None],
+    encoder: str,
+    arms: Sequence[str],
+    before: Scores | None = None,
+    kept: dict[str, Scores] | None = None,
 ) -> dict[str, Any]:
-    """The arms over the same cases, with their differences from the first, paired by person."""
+    """The arms over the same cases, with their differences from the first, paired by person. before: scores of the last arm by
+    other code, which it is compared with, too; kept: where those of the last arm are put."""
     by_arm: dict[str, Scores] = {}
     row: dict[str, Any] = {}
     for arm in arms:
@@ -194,7 +200,21 @@ def measured(
             for score in by_arm[first]
             if score.startswith(("stale", "current", "both"))
         }
+    if before:
+        row[f"{arms[-1]} less {arms[-1]} before"] = differences(before, by_arm[arms[-1]])
+    if kept is not None:
+        kept[name] = by_arm[arms[-1]]
     return row
+
+
+def differences(before: Scores, after: Scores) -> dict[str, Any]:
+    compared = (
+        "stale answers",
+        "current answers",
+        "stale item among the first 8",
+        "facts that did not change and gave way",
+    )
+    return {score: _difference(score, before[score], after[score]) for score in compared}
 
 
 def _difference(name: str, before: dict[str, list[float]], after: dict[str, list[float]]) -> dict[str, Any]:
@@ -228,6 +248,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--questions", type=int, default=-1, help="of LongMemEval; -1 for all")
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=ARMS[:2])
     parser.add_argument("--cells", nargs="*", choices=[name for name, _, _ in CELLS], help="all where none is named")
+    parser.add_argument("--scores", type=Path, help="writes the scores of each person, of the last arm, into this file")
+    parser.add_argument("--before", type=Path, help="such a file, of other code, to compare with")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args(argv)
     result: dict[str, Any] = {
@@ -237,6 +259,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         "encoder": options.encoder,
         "planted": {},
     }
+    before: dict[str, Scores] = json.loads(options.before.read_text()) if options.before else {}
+    kept: dict[str, Scores] = {}
     for name, attributes, wording in CELLS:
         if options.cells and name not in options.cells:
             continue
@@ -248,7 +272,9 @@ def main(argv: Sequence[str] | None = None) -> None:
             for talk in talks:
                 planted(memory, arm, talk, scores)
 
-        result["planted"][name] = measured(name, play, options.encoder, options.arms)
+        asked = sum(role == "user" for talk in talks for _, role, _ in talk.messages)
+        row = measured(name, play, options.encoder, options.arms, before.get(name), kept)
+        result["planted"][name] = {"messages": asked, **row}
     tasks = [
         task
         for split in ("train", "dev", "test")
@@ -265,6 +291,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             "distractors": options.distractors,
             **measured("longmemeval", play_updates, options.encoder, options.arms),
         }
+    if options.scores:
+        options.scores.write_text(json.dumps(kept) + "\n")
     if options.json:
         options.json.write_text(json.dumps(result, indent=1) + "\n")
 

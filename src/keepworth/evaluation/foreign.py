@@ -47,7 +47,7 @@ EXCERPT = 300
 STARTS = 3
 """Times that a program which never answered anything is started, before its arm ends."""
 PAUSE = 0.5
-"""Seconds that are waited for the last words of a process that ended."""
+"""Seconds that are waited for the end of a process that closed its output."""
 
 Encode = Callable[[Sequence[str]], Any]
 
@@ -64,6 +64,7 @@ class ForeignSystem:
         self._folder = Path(tempfile.mkdtemp(prefix="keepworth-system-"))
         self._process: subprocess.Popen[str] | None = None
         self._stderr: deque[str] = deque(maxlen=20)
+        self._listener: threading.Thread | None = None
         self._begun, self._entries, self._trouble = 0, dict[str, str](), ""
         self._answered = self._stopped = False  # whether it ever answered a line; whether `kill` ended it
 
@@ -186,7 +187,10 @@ class ForeignSystem:
             raise SystemFailed(
                 f"{self._command[0]} cannot be started: {error}.", "Give a command that runs."
             ) from error
-        threading.Thread(target=self._listen, args=(self._process,), name="keepworth-stderr", daemon=True).start()
+        self._listener = threading.Thread(
+            target=self._listen, args=(self._process,), name="keepworth-stderr", daemon=True
+        )
+        self._listener.start()
 
     def _listen(self, process: subprocess.Popen[str]) -> None:
         assert process.stderr is not None
@@ -268,16 +272,13 @@ class ForeignSystem:
         if self._process is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 code = self._process.wait(PAUSE)
-        said = self._last_words(PAUSE)
-        self._kill()
+        said = self._kill()
         how = "closed its output" if code is None else f"ended with code {code}"
         self._trouble = f"{what}: {self._name} {how}{f': {said}' if said else ''}"
         return SystemFailed(self._trouble, "Run it by hand, with a line of its input.")
 
-    def _last_words(self, seconds: float = 0.0) -> str:
-        """The end of what it printed to standard error; seconds: how long something is waited for."""
-        waited = threading.Event()
-        while seconds > 0 and not self._stderr:
-            waited.wait(0.05)
-            seconds -= 0.05
+    def _last_words(self) -> str:
+        """The end of what it printed to standard error, which ends with the last program that it started."""
+        if self._listener is not None:
+            self._listener.join(SECONDS_TO_END)
         return " | ".join(list(self._stderr)[-3:])[-EXCERPT:]

@@ -158,6 +158,17 @@ def scan(result: dict[str, Any]) -> str:
     )
 
 
+def fuzz(result: dict[str, Any]) -> str:
+    runs = result["runs"]
+    seeds = ", ".join(str(run["seed"]) for run in runs)
+    return (
+        f"{result['cases']:,} cases over {runs[0]['operations']} operations, in {len(runs)} runs with the seeds {seeds}: "
+        f"{result['failures']} failures. {sum(result['refused'].values()):,} requests that the description allows were refused, "
+        "each with what is wrong: much depends on what is there, on two fields at once, or on what a text may be. "
+        f"Schemathesis {runs[0]['schemathesis']}. {measured(result)}"
+    )
+
+
 def latency(result: dict[str, Any]) -> str:
     rates = {"open at a low rate": f"{result['low_rate']:.0f} a second", "open": f"{result['rate']:.0f} a second"}
     rows = [
@@ -219,7 +230,7 @@ def closed_loop(result: dict[str, Any]) -> str:
 
 def main() -> None:
     takes_nothing(__doc__)
-    for name, table in (("kills", kills), ("scan", scan), ("latency", latency)):
+    for name, table in (("kills", kills), ("scan", scan), ("fuzz", fuzz), ("latency", latency)):
         if (HERE / f"{name}.json").exists():
             filled(PAGE, name, table(json.loads((HERE / f"{name}.json").read_text())))
     result = json.loads((HERE / "facts.json").read_text())

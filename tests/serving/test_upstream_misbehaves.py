@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -268,11 +269,11 @@ def test_other_routes_say_it_in_their_shape(server: MemoryServer, upstream: Misb
     assert "gave no answer" in shaped(path, ask(server, path, "I like green tea.", path))
 
 
-def test_an_upstream_that_is_not_there_and_one_that_has_no_name() -> None:
+def test_an_upstream_that_is_not_there_and_one_that_has_no_name(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     for url in (f"http://127.0.0.1:{port}/v1", "http://no-such-host.invalid/v1"):
-        with MemoryServer(":memory:", encoder=None, upstream=url, upstream_key="k") as server:
+        with MemoryServer(tmp_path / "a.mem", encoder=None, upstream=url, upstream_key="k") as server:
             response = ask(server, "/v1/chat/completions", "I like green tea.", "ana")
             assert response.status_code == 502
             assert url in shaped("/v1/chat/completions", response)

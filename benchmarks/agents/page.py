@@ -236,6 +236,7 @@ def main() -> None:
     result = json.loads((HERE / "facts.json").read_text())
     filled(PAGE, "facts", facts(result))
     filled(PAGE, "facts-longmemeval", updates(result))
+    filled(PAGE, "facts-model", facts(json.loads((HERE / "facts_model.json").read_text())))
     filled(PAGE, "facts-labels", labelled(json.loads((HERE / "labels.json").read_text())["result"]))
     filled(QUICKSTARTS, "quickstarts", quickstarts(json.loads((HERE / "quickstarts.json").read_text())))
     filled(QUICKSTARTS, "hosts", hosts(json.loads((HERE / "hosts.json").read_text())))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,9 +28,11 @@ def record(name: str, add: float, **more: object) -> dict[str, object]:
 
 
 @pytest.fixture
-def uncounted(monkeypatch: pytest.MonkeyPatch) -> None:
+def uncounted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Without the runs that count syncs, which take most of the time."""
     monkeypatch.setattr(peers, "syncs_per_add", lambda store: None)
+    yield
+    gc.freeze()  # the benchmark thaws what the tests that follow would walk through
 
 
 def test_the_engine_is_filled_and_asked_in_a_process_of_its_own():

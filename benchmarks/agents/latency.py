@@ -22,7 +22,7 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -194,8 +194,10 @@ def summed(found: list[dict[str, Any]]) -> dict[str, float]:
     }
 
 
-def flat(file: Path, requests: int, *, part: float = 20.0) -> dict[str, Any]:
-    """Bytes in memory of the server after each part of `requests` calls."""
+def flat(
+    file: Path, requests: int, save: Callable[[dict[str, Any]], None] = lambda _: None, *, part: float = 20.0
+) -> dict[str, Any]:
+    """Bytes in memory of the server after each part of `requests` calls. save: given what is known after each part."""
     with ExitStack() as stack:
         upstream = stack.enter_context(instant_upstream())
         server = stack.enter_context(memory_server(file, upstream, "--encoder", "hashing"))
@@ -213,11 +215,9 @@ def flat(file: Path, requests: int, *, part: float = 20.0) -> dict[str, Any]:
                 }
             )
             print(points[-1], flush=True)
-        return {
-            "points": points,
-            "seconds": round(time.monotonic() - begun),
-            "file_mb": round(file.stat().st_size / 1e6),
-        }
+            found = {"seconds": round(time.monotonic() - begun), "file_mb": round(file.stat().st_size / 1e6)}
+            save({"points": points, **found})
+        return {"points": points, **found}
 
 
 def table(result: dict[str, Any]) -> str:
@@ -249,22 +249,19 @@ def main() -> None:
         else:
             fill(file, options.items)
         if options.flat:
-            result = flat(file, options.flat)
+            result = flat(file, options.flat, lambda result: written(result, options, about))
         else:
             result = measured(file, rounds=options.rounds, seconds=options.seconds, rate=options.rate, low=options.low)
             print(table(result))
-    result = {
-        "items": options.items,
-        "people": USERS,
-        "rate": options.rate,
-        "low_rate": options.low,
-        "connections": 50,
-        "seed": 0,
-        **result,
-        "machine": about,
-    }
-    if options.json:
-        options.json.write_text(json.dumps(result, indent=1) + "\n")
+    written(result, options, about)
+
+
+def written(result: Mapping[str, Any], options: argparse.Namespace, about: Mapping[str, Any]) -> None:
+    if options.json is None:
+        return
+    asked = {"items": options.items, "people": USERS, "rate": options.rate, "low_rate": options.low}
+    whole = {**asked, "connections": 50, "seed": 0, **result, "machine": about}
+    options.json.write_text(json.dumps(whole, indent=1) + "\n")
 
 
 if __name__ == "__main__":

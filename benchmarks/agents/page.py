@@ -194,6 +194,20 @@ def latency(result: dict[str, Any]) -> str:
     )
 
 
+FLAT = (2_000, 10_000, 20_000, 30_000)
+
+
+def flat(result: dict[str, Any]) -> str:
+    points = result["points"]
+    shown = [next(each for each in points if each["requests"] >= most) for most in FLAT if points[-1]["requests"] > most]
+    rows = [(f"{each['requests']:,}", f"{each['resident_mb']:.0f}") for each in [*shown, points[-1]]]
+    return (
+        f"{markdown(('calls', 'resident MB'), rows)}\n\nOne run over {result['items']:,} items, as many calls as the server takes, "
+        "each a new conversation, one in four of them a new item. "
+        f"(`python -m benchmarks.agents.latency --flat`). {measured(result)}"
+    )
+
+
 def signals(result: dict[str, Any]) -> str:
     rows = [
         (side, score, share(result[side][score]), result[side][score]["n"])
@@ -230,7 +244,8 @@ def closed_loop(result: dict[str, Any]) -> str:
 
 def main() -> None:
     takes_nothing(__doc__)
-    for name, table in (("kills", kills), ("scan", scan), ("fuzz", fuzz), ("latency", latency)):
+    named = {"kills": kills, "scan": scan, "fuzz": fuzz, "latency": latency, "flat": flat}
+    for name, table in named.items():
         if (HERE / f"{name}.json").exists():
             filled(PAGE, name, table(json.loads((HERE / f"{name}.json").read_text())))
     result = json.loads((HERE / "facts.json").read_text())

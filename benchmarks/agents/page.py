@@ -199,11 +199,13 @@ FLAT = (2_000, 10_000, 20_000, 30_000)
 
 def flat(result: dict[str, Any]) -> str:
     points = result["points"]
-    shown = [next(each for each in points if each["requests"] >= most) for most in FLAT if points[-1]["requests"] > most]
+    shown = [
+        next(each for each in points if each["requests"] >= most) for most in FLAT if points[-1]["requests"] > most
+    ]
     rows = [(f"{each['requests']:,}", f"{each['resident_mb']:.0f}") for each in [*shown, points[-1]]]
     return (
-        f"{markdown(('calls', 'resident MB'), rows)}\n\nOne run over {result['items']:,} items, as many calls as the server takes, "
-        "each a new conversation, one in four of them a new item. "
+        f"{markdown(('calls', 'resident MB'), rows)}\n\nOne run over {result['items']:,} items, as many calls as the server "
+        "takes, each a new conversation, one in four of them a new item "
         f"(`python -m benchmarks.agents.latency --flat`). {measured(result)}"
     )
 

@@ -663,3 +663,10 @@ def test_a_correction_that_leans_on_the_turn_before_is_a_fact_of_its_own(gate: G
     gate.ask(*history, says("Noted: gate 5."), user("No, it's 7."), user="ana")
     gate.when(gate.memory.get_all)
     assert [item.text for item in gate.memory.get_all()] == ["My gate number is 7."]
+
+
+def test_a_policy_that_finds_items_itself_is_refused_before_anything_listens(tmp_path: Path, upstream_url: str) -> None:
+    with pytest.raises(KeepworthError, match="'advantage' finds and ranks items itself") as refused:
+        MemoryServer(tmp_path / "a.mem", encoder="hashing", upstream=upstream_url, policy="advantage")
+    assert "--policy effect" in refused.value.fix
+    MemoryServer(tmp_path / "b.mem", encoder="hashing", policy="advantage").close()

@@ -157,10 +157,17 @@ class Gateway:
     ) -> None:
         self.memories, self.upstream, self.metrics, self.workers = memories, upstream, metrics, workers
         self.settings = settings or GatewaySettings()
+        memory = memories.of(new_access()).memory
+        if memory.policy is not None and memory.learning is not None and not memory.learning.searches:
+            raise KeepworthError(
+                f"The policy {memory.policy!r} finds and ranks items itself, and a gateway shows what a search finds, as far as "
+                "there is room for it.",
+                "Serve the memory without an upstream or a model, or with --policy effect.",
+            )
         for name, help in HELP.items():
             metrics.describe(name, help)
         self._finishing: set[asyncio.Future[None]] = set()
-        self._lane = ThreadPoolExecutor(_threads(memories), "gateway-memory")
+        self._lane = ThreadPoolExecutor(_threads(memory), "gateway-memory")
 
     def streamed(self) -> dict[tuple[str, str], Streamed]:
         """(method, path) -> what answers it."""
@@ -647,11 +654,11 @@ HELP = {
 }
 
 
-def _threads(memories: OpenMemories) -> int:
+def _threads(memory: Memory) -> int:
     """That recall, and note what came of it. Python computes in one thread at a time, and several that each want their turn after
     every look at the file keep one another, and the event loop, waiting: two answer fewer calls than one. An encoder that is a
     network computes beside Python, and longer than all the rest."""
-    embedder = memories.of(new_access()).memory.store.embedder
+    embedder = memory.store.embedder
     return 1 if embedder is None or isinstance(embedder.encoder, HashingEncoder) else 2
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from keepworth.memory.errors import MemoryProblem
@@ -86,6 +86,7 @@ VERBS: dict[str, Callable[..., Any]] = {
 
 
 @pytest.mark.parametrize("verb", list(VERBS))
+@example([], None)  # no text, and not hashable
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(a=ODD, b=ODD)
 def test_odd_arguments_are_carried_out_or_refused(verb: str, a: object, b: object):

@@ -1219,7 +1219,7 @@ class Memory:
         Not reached: what others wrote about them in other scopes, backups, exports, and banks that are in use.
         Undo to before it raises Purged.
         """
-        if user_id in self._shares:
+        if isinstance(user_id, str) and user_id in self._shares:
             raise InvalidScope(
                 f"{user_id!r:.60} is shared with this handle, and erased from one of its own bounds alone"
             )

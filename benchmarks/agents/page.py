@@ -194,6 +194,29 @@ def latency(result: dict[str, Any]) -> str:
     )
 
 
+def background(result: dict[str, Any]) -> str:
+    rows = []
+    for run in result["runs"]:
+        first, inside = run["until the first swap"], run.get("swapped in")
+        back = run.get("taken back", {})
+        shown = ("", "", "") if inside is None else (inside["adapter"], inside["control"], inside["interval"])
+        shares = (
+            *(f"{100 * each['brief']:.0f} % of {each['n']}" if each else "" for each in shown[:2]),
+            f"{100 * inside['difference']:+.0f} ({100 * shown[2][0]:.0f} to {100 * shown[2][1]:.0f})" if inside else "",
+        )
+        ended = f"after {back['calls']} calls: {back['state']}" if back else ""
+        rows.append((str(run["seed"]), str(first["calls"]), f"{100 * first['brief before']:.0f} %", *shares, ended))
+    head = (
+        *("seed", "calls to the first swap", "brief until then", "brief, by the adapter", "brief, by what it replaced"),
+        *("difference in points, 95 %", "one that was taught wrong"),
+    )
+    return (
+        f"{markdown(head, rows)}\n\n`smollm2-135m-instruct`, rounds of {result['runs'][0]['settings']['episodes']} episodes, "
+        f"{result['callers']} callers. The reward is whether an answer has at most {result['brief']} words. Adapter and control "
+        f"answered in the same minutes, by chance (`python -m benchmarks.agents.background`). {measured(result)}"
+    )
+
+
 FLAT = (2_000, 10_000, 20_000, 30_000)
 
 
@@ -246,7 +269,7 @@ def closed_loop(result: dict[str, Any]) -> str:
 
 def main() -> None:
     takes_nothing(__doc__)
-    named = {"kills": kills, "scan": scan, "fuzz": fuzz, "latency": latency, "flat": flat}
+    named = {"kills": kills, "scan": scan, "fuzz": fuzz, "latency": latency, "flat": flat, "background": background}
     for name, table in named.items():
         if (HERE / f"{name}.json").exists():
             filled(PAGE, name, table(json.loads((HERE / f"{name}.json").read_text())))

@@ -40,6 +40,7 @@ from keepworth.memory.item import timestamp
 from keepworth.memory.memory import Memory
 from keepworth.memory.store import injections
 from keepworth.models.adapter import Named, attach_lora, probe, save_trained
+from keepworth.models.http_engine import mean_gap
 from keepworth.models.inprocess import InProcessModel
 from keepworth.serving.calls import NotServed
 from keepworth.serving.metrics import Metrics
@@ -50,7 +51,7 @@ ROLE = "gateway"
 _LARGEST_WEIGHT = 5.0
 _GAPS = {torch.float64: 1e-6, torch.float32: 1e-3}
 _GAP = 0.1
-"""Nats by which the two sides may differ on the probe, at most: bfloat16 rounds where steps are taken one by one."""
+"""Nats a token by which the two sides may differ on the probe: bfloat16 rounds where steps are taken one by one."""
 OBJECTIVE = Objective(
     name="background",
     advantage=Outcome("batch"),
@@ -284,7 +285,7 @@ class BackgroundTraining:
 
     def _swap(self, round: TrainingRound) -> None:
         try:
-            self._deliver(round)
+            self._deliver(round, self._named)
         except (NotServed, KeepworthError) as error:
             self._end(round, REFUSED, f"not delivered: {error}")
             return
@@ -299,11 +300,20 @@ class BackgroundTraining:
                 each.state = REPLACED
         self._end(round, SERVING, "the held-out probe rose")
 
-    def _deliver(self, round: TrainingRound) -> None:
-        """Raises NotServed where the folder cannot be read, KeepworthError where what was read is not what was trained."""
+    def _deliver(self, round: TrainingRound, trained: Named | None = None) -> None:
+        """Raises NotServed where the folder cannot be read, KeepworthError where what was read is not what was trained. trained:
+        what the learner has, where it has it still."""
         self.model.load_adapter(round.name, str(self._folder(round)))
         there = self._scored(self.model, round.name, [self._probe])[0]
-        gap = max(abs(a - b) for a, b in zip(there, round.scores, strict=True))
+        own = self.model.adapter_weights(round.name)
+        for name, value in (trained or {}).items():
+            arrived = own.get(name.replace(".default.", "."))
+            if arrived is None or not torch.equal(arrived, value.to(arrived.device, arrived.dtype)):
+                self._unload(round.name)
+                raise KeepworthError(
+                    f"{name} did not arrive as the learner has it.", "The adapter's file is not what was trained."
+                )
+        gap = mean_gap(there, round.scores)
         if not gap <= _GAPS.get(self.model.dtype, _GAP):
             self._unload(round.name)
             raise KeepworthError(

@@ -225,6 +225,15 @@ class ServedModel(InProcessModel):
             self._attach(adapter, settings)
             self._adapters[name] = adapter
 
+    def adapter_weights(self, name: str) -> dict[str, torch.Tensor]:
+        """The tensors of an adapter as they are served, by the names that its file has for them."""
+        with self._gate:
+            adapter = self._named(name)
+            if adapter is None:
+                raise NotServed(f"{name!r} is no adapter.", status=404)
+            part = f".{adapter.key}."
+            return {key.replace(part, "."): value for key, value in self.network.named_parameters() if part in key}
+
     def unload_adapter(self, name: str) -> None:
         """Requests that named it already still finish under it."""
         with self._gate:

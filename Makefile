@@ -3,7 +3,7 @@
 #   make install          build .venv (a second run takes no time)
 #   make demo             train a small language model to use memory; says first how long that takes here
 #   make demo QUICK=1     the same with few steps, in a fraction of the time
-#   make test             lint, types, import rules, tests, the documentation's examples; about 12 minutes on two cores
+#   make test             lint, types, import rules, tests, the documentation's examples; about 15 minutes on two cores
 #   make test-all         the same with the slow tests: kills, the wheel in environments of its own, other programs
 #   make numbers          write every number of the documentation anew, from the files that the benchmarks left
 #   make lint             the checks that run nothing

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from keepworth.episodes import EncoderIdentity, Operation, OperationKind
 from keepworth.memory.errors import InvalidFilter, InvalidTime, InvalidVector, NoEncoder
 from keepworth.memory.item import Provenance, content_digest
+from keepworth.memory.memory import Memory
+from keepworth.memory.operations import Draft
 from keepworth.memory.overlay import Bank
 from keepworth.memory.search.index import best
 from keepworth.memory.search.search import Fusion, diversified, fuse
@@ -154,6 +156,30 @@ def test_filters_look_deeper_until_k_are_found():
     assert len(b.search("cat", 40, where={"even": True}, mode="dense")) == 40
     found = b.search("cat", 500, since="2020-01-01", until="2021-01-01", mode="lexical")
     assert {h.item.event_time[:4] for h in found} == {"2020"}
+
+
+def test_a_bank_shows_only_what_is_in_force_at_the_time():
+    """What lies in the store, what changed there since the bank was taken, and what was written on the bank."""
+    time = ["2026-01-01T00:00:00"]
+    with Memory(":memory:", encoder=WordEncoder(), clock=lambda: time[0]) as memory:
+        memory.add("red in the store")
+        memory.add("red in the store, gone", expires_at="2026-06-01")
+        memory.add("red in the store, to come", valid_from="2027-01-01")
+        memory.add("red in the store, over", valid_to="2026-06-01")
+        longer = memory.add("red until it was prolonged", expires_at="2026-06-01")
+        shorter = memory.add("red before it was shortened", expires_at="2027-06-01")
+        bank = memory.bank()
+        memory.update(longer.id, expires_at="2030-01-01")
+        memory.update(shorter.id, expires_at="2026-02-01")
+        written = {"red on the bank": {}, "red on the bank, gone": {"expires_at": "2026-06-01T00:00:00"}}
+        for text, held in written.items():
+            bank.perform(Operation(K.ADD, text=text), Draft(scope=bank.scope, **held))
+        time[0] = "2026-07-01T00:00:00"
+        for mode in ("lexical", "dense", "hybrid"):
+            shown = {hit.text for hit in bank.search("red", 10, mode=mode)}
+            assert shown == {"red in the store", "red before it was shortened", "red on the bank"}
+        now = {hit.text for hit in memory.bank().search("red", 10)}
+        assert now == {"red in the store", "red until it was prolonged"}
 
 
 def test_key_is_what_is_searched_and_text_what_is_given():

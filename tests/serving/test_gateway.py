@@ -640,6 +640,33 @@ def test_what_comes_next_rewards_the_turn_before_where_that_is_asked_for(
     gate.close()
 
 
+def test_how_a_turn_ended_is_on_file_while_a_judge_is_still_asked(
+    tmp_path: Path, script: Script, upstream_url: str
+) -> None:
+    asked, answers = threading.Event(), threading.Event()
+
+    def judge(action: str, text: str) -> float:
+        asked.set()
+        answers.wait(30)
+        return -1.0
+
+    gate = Gate(tmp_path / "agent.mem", script, upstream_url, signals="rules", judge=judge)
+    try:
+        item = gate.memory.add("The router is reset with the button.", user_id="ana").id
+        history = [user("How do I reset the router?")]
+        gate.ask(*history, user="ana")
+        history += [says("Hold the button."), user("That's wrong, my router has no button.")]
+        episode = gate.ask(*history, user="ana").headers["x-keepworth-episode"]
+        assert asked.wait(30)
+        with Memory(tmp_path / "agent.mem", encoder="hashing", read_only=True) as memory:
+            assert memory.episode_record(episode).stop.value == "completed"
+        answers.set()
+        assert rewarded(gate, item, 1).total == 0.0
+    finally:
+        answers.set()
+        gate.close()
+
+
 def test_signals_are_off_where_nothing_is_said_and_for_tokens_that_may_not_reward(
     gate: Gate, tmp_path: Path, script: Script, upstream_url: str
 ) -> None:

@@ -268,6 +268,12 @@ def called(client: httpx.Client, tool: str, arguments: dict[str, Any]) -> str:
     return f"{answer.status_code} {json.dumps(answer.json().get('result', answer.json()), sort_keys=True)}"
 
 
+def without_random_ids(text: str) -> str:
+    """With a number in the place of each, by when it was first seen."""
+    names: dict[str, str] = {}
+    return RANDOM.sub(lambda found: names.setdefault(found[0], f"{found[1]}{len(names)}"), text)
+
+
 def same_answers(alone: MemoryServer, beside: MemoryServer, history: list[tuple[str, dict[str, Any]]]) -> None:
     name = f"tools {next(TENANTS)}"
     with calls(alone, name) as one, calls(beside, name) as two, calls(beside, f"{name}, another") as other:
@@ -284,11 +290,7 @@ def same_answers(alone: MemoryServer, beside: MemoryServer, history: list[tuple[
                 own = {"last": made[-1] if made else "e0", "newest": theirs[-1]}
                 given_ = {key: own.get(value, value) if key != "text" else value for key, value in arguments.items()}
                 listed.append(called(client, tool, given_).replace(theirs[-1], "THEIRS"))
-        plain = []
-        for listed in answers.values():
-            names: dict[str, str] = {}
-            text = RANDOM.sub(lambda found: names.setdefault(found[0], f"{found[1]}{len(names)}"), "\n".join(listed))  # noqa: B023
-            plain.append(TIMES.sub("a time", text))
+        plain = [without_random_ids(TIMES.sub("a time", "\n".join(listed))) for listed in answers.values()]
         assert plain[0] == plain[1]
         assert "secret" not in plain[1]
 

@@ -216,14 +216,14 @@ class Gateway:
             name: call.headers.get(f"x-keepworth-{name.removesuffix('_id')}", "")
             for name in ("user_id", "agent_id", "session_id")
         }
-        fresh = GatewayTurn(
-            call.raw, mode, format, open=self.memories.of(access), asked=str(body.get("model", ""))[:100]
-        )
+        open = self.memories.of(access)
+        fresh = GatewayTurn(call.raw, mode, format, open=open, asked=str(body.get("model", ""))[:100])
         try:
             with tracing.span("keepworth.recall") as span:
-                turn = self._with_memory(replace(fresh), access, bounds, body, pieces)
-                while turn is None:  # something was erased at that very moment
-                    turn = self._with_memory(replace(fresh), access, bounds, body, pieces)
+                turn = None
+                with open.memory.store.database.together():
+                    while turn is None:  # again where something was erased at that very moment
+                        turn = self._with_memory(replace(fresh), access, bounds, body, pieces)
                 span.note({"keepworth.episode": turn.episode, **turn.counts})
                 call.touched.extend(f"{name}={value}" for name, value in bounds.items() if value)
                 return turn
@@ -242,22 +242,11 @@ class Gateway:
         body: dict[str, Any],
         pieces: list[Any],
     ) -> GatewayTurn | None:
-        """None where something was erased meanwhile, which it may quote: then it is done again."""
+        """The turn with what memory recalls for it. None where something was erased meanwhile, which it may quote."""
         assert turn.open is not None
-        with turn.open.memory.store.database.together():
-            return self._put_in(turn, turn.open, access, bounds, body, pieces)
-
-    def _put_in(
-        self,
-        turn: GatewayTurn,
-        open: OpenMemory,
-        access: Access,
-        bounds: Mapping[str, str],
-        body: dict[str, Any],
-        pieces: list[Any],
-    ) -> GatewayTurn | None:
         assert turn.format is not None
-        format, store = turn.format, open.memory.store
+        open, format = turn.open, turn.format
+        store = open.memory.store
         scope = open.memory._narrowed(**bounds)  # raises InvalidScope
         places = format.turns(pieces)
         query = format.words(pieces, places[-1]) if places else ""
@@ -491,18 +480,20 @@ class Gateway:
             turn.span.end()
             return
         assert turn.open is not None
-        # A writer that asks a model waits for it, and shall keep nobody else waiting.
-        asks = self._asks_a_model(turn.open) or (turn.signals and self.settings.judge is not None)
-        lane = self.workers if asks else self._lane
+        # Who asks a model waits for it, and shall keep nobody else waiting.
+        lane = self.workers if self._asks_a_model(turn) else self._lane
         done = asyncio.get_running_loop().run_in_executor(
             lane, copy_context().run, self._recorded, turn, status, copy, kind, outcome
         )
         self._finishing.add(done)
         done.add_done_callback(self._finishing.discard)
 
-    def _asks_a_model(self, open: OpenMemory) -> bool:
-        writer = open.memory._writer
-        return not getattr(writer, "by_rules", writer is None)
+    def _asks_a_model(self, turn: GatewayTurn) -> bool:
+        """Whether a writer or a judge that may be a model is asked after the turn."""
+        assert turn.open is not None
+        writer = turn.open.memory._writer
+        judged = turn.signals and self.settings.judge is not None
+        return judged or not getattr(writer, "by_rules", writer is None)
 
     async def end(self) -> None:
         """What is being noted is waited for, and connections upstream are closed."""
@@ -512,13 +503,13 @@ class Gateway:
 
     def _recorded(self, turn: GatewayTurn, status: int, copy: bytes, kind: str, outcome: str) -> None:
         assert turn.open is not None
-        open = turn.open
+        open, asks = turn.open, self._asks_a_model(turn)
         try:
             with open.memory.store.database.together():
                 live, words = self._record(turn, open, status, copy, kind, outcome)
-                if not self._asks_a_model(open):
+                if not asks:
                     self._went_on(turn, open, live, words)
-            if self._asks_a_model(open):  # which takes its time, and what happened is on file before
+            if asks:  # which takes its time, and what happened is on file before
                 self._went_on(turn, open, live, words)
         except UnknownEpisode:  # it was erased meanwhile, with all that happened in it
             return
@@ -656,8 +647,8 @@ HELP = {
 
 def _threads(memory: Memory) -> int:
     """That recall, and note what came of it. Python computes in one thread at a time, and several that each want their turn after
-    every look at the file keep one another, and the event loop, waiting: two answer fewer calls than one. An encoder that is a
-    network computes beside Python, and longer than all the rest."""
+    every look at the file keep one another, and the event loop, waiting. An encoder that is a network computes beside Python, and
+    longer than all the rest."""
     embedder = memory.store.embedder
     return 1 if embedder is None or isinstance(embedder.encoder, HashingEncoder) else 2
 

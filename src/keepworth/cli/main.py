@@ -13,6 +13,7 @@ from keepworth.cli import output
 from keepworth.cli.bench import app as bench_app
 from keepworth.cli.doctor import doctor, models_app
 from keepworth.cli.evaluate import app as evaluate_app
+from keepworth.cli.export import export
 from keepworth.cli.memory import app as memory_app
 from keepworth.cli.output import interruptible, say
 from keepworth.cli.serve import serve
@@ -31,6 +32,7 @@ LEARN, LOOK, SET_UP = "Learn", "Look", "Set up"
 app.command(rich_help_panel=LEARN)(demo)
 app.command(rich_help_panel=LEARN)(train)
 app.command(rich_help_panel=LEARN)(recipes)
+app.command(rich_help_panel=LEARN)(export)
 app.add_typer(objectives_app, name="objectives", rich_help_panel=LEARN)
 app.add_typer(evaluate_app, name="eval", rich_help_panel=LOOK)
 app.command(rich_help_panel=LOOK)(show)

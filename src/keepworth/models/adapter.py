@@ -7,7 +7,7 @@ import json
 import shutil
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from types import MethodType
@@ -87,20 +87,48 @@ def _card(base: dict[str, Any]) -> str:
 
 
 def _save_whole(model: InProcessModel, folder: Path) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # transformers reads an attribute that it is renaming itself
-        model.network.save_pretrained(folder)
+    save_network(model.network, folder)
     if model.folder is not None:
-        for path in sorted(model.folder.iterdir()):
-            if path.is_file() and path.suffix in _TEXTS and path.name not in _OWN and not (folder / path.name).exists():
-                shutil.copyfile(path, folder / path.name)
+        copy_texts(model.folder, folder)
     elif hasattr(model.tokenizer, "save_pretrained"):
         model.tokenizer.save_pretrained(folder)
 
 
+def save_network(network: Any, folder: Path) -> None:
+    """Write config.json, generation_config.json and every tensor, in the type of number that it has."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # transformers reads an attribute that it is renaming itself
+        network.save_pretrained(folder)
+
+
+def copy_texts(source: Path, folder: Path, but: Collection[str] = ()) -> None:
+    """Copy what a checkpoint folder holds beside its weights (tokenizer, chat template, settings), where it is not there yet.
+
+    but: names that are left out. Where the files once were is left out of them too."""
+    for path in sorted(source.iterdir()):
+        there = folder / path.name
+        if not path.is_file() or path.suffix not in _TEXTS or path.name in (*_RECORDS, _INDEX, *but) or there.exists():
+            continue
+        shutil.copyfile(path, there)
+        if path.name in _WITH_PLACES:
+            settings = json.loads(path.read_text(encoding="utf-8"))
+            if _PLACES & settings.keys():
+                kept = {key: value for key, value in settings.items() if key not in _PLACES}
+                there.write_text(json.dumps(kept, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
 _TEXTS = (".json", ".txt", ".jinja", ".model", ".py")
 """Endings of what a checkpoint folder holds beside its weights: the tokenizer's files, a chat template, settings."""
-_OWN = ("keepworth.json", "recollect.json", BASE_RECORD)
+_RECORDS = ("keepworth.json", "recollect.json", "export.json", "probe.json", "step.json", BASE_RECORD)
+"""Ours, about the folder that they are in; and an index of shards is of the weights that were saved with it."""
+_INDEX = "model.safetensors.index.json"
+_WITH_PLACES, _PLACES = ("config.json", "tokenizer_config.json"), {"_name_or_path", "name_or_path"}
+
+
+def merged_network(model: InProcessModel) -> Any:
+    """The network with its adapter added to its weights, in their own type of number; `model` is used up. Without an adapter,
+    the network as it is."""
+    return model.network.merge_and_unload() if hasattr(model.network, "peft_config") else model.network
 
 
 def _base(model: InProcessModel) -> dict[str, Any]:
@@ -117,9 +145,7 @@ def load_trained(model: InProcessModel, folder: Path) -> None:
     from safetensors.torch import load_file
 
     if (folder / "adapter_config.json").exists():
-        from peft import PeftModel
-
-        model.network = PeftModel.from_pretrained(model.network, folder, autocast_adapter_dtype=False)
+        model.network = with_adapter(model.network, folder)
         fuse(model.network)
         model.network.eval()
         model.network.requires_grad_(False)
@@ -137,6 +163,15 @@ def load_trained(model: InProcessModel, folder: Path) -> None:
                         "Load it with the model that it was trained from.",
                     )
                 own[name].copy_(value)
+
+
+def with_adapter(network: Any, folder: Path) -> Any:
+    """A network of transformers with the adapter of a PEFT folder, in the network's own type of number."""
+    from peft import PeftModel
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # as in `attach_lora`
+        return PeftModel.from_pretrained(network, folder, autocast_adapter_dtype=False)
 
 
 TrainableChoice = Callable[[InProcessModel], Named]

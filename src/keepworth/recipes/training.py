@@ -27,7 +27,7 @@ from keepworth.learning.reference import reference_values
 from keepworth.learning.run_folder import Checkpoint, RunFolder, is_run
 from keepworth.learning.trainer import Collected, Collector
 from keepworth.learning.watch.progress import Progress
-from keepworth.models.adapter import attach_lora, load_trained, save_trained, unfreeze
+from keepworth.models.adapter import Named, attach_lora, load_trained, save_trained, unfreeze
 from keepworth.models.attention import round_up
 from keepworth.models.inprocess import InProcessModel, Precision
 from keepworth.models.threads import SLOWER, Speed, in_faster_type, settle_threads
@@ -88,10 +88,7 @@ def prepared(
 ) -> tuple[InProcessModel, Learner]:
     """A model with its trainable part, and the learner of `role`. Threads and type of number: see `settled_model`."""
     model = settled_model(config, run, progress)
-    if config.train == "lora":
-        named = attach_lora(model, config.rank, config.alpha, config.seed)
-    else:
-        named = unfreeze(model)
+    named = trainable(model, config)
     assert config.learning_rate is not None
     assert config.token_budget is not None
     if config.entropy and not own_entropy(config):
@@ -120,6 +117,13 @@ def prepared(
             soft_values={} if objective.needs_soft_values else None,
             critic=critic if objective.needs_critic else None,
         )
+
+
+def trainable(model: InProcessModel, config: TrainingSettings) -> Named:
+    """What of a freshly loaded model is trained, as `config` says."""
+    if config.train == "lora":
+        return attach_lora(model, config.rank, config.alpha, config.seed)
+    return unfreeze(model)
 
 
 def teacher_of(config: TrainingSettings, run: RunFolder, role: str, progress: Progress) -> InProcessModel:

@@ -1,0 +1,69 @@
+"""`keepworth export`: what a run trained, as a folder that other programs load."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from keepworth.cli.output import Runs, say
+
+
+def export(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's name under --runs, or its folder.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="What to make; it must not hold anything else.")],
+    adapter: Annotated[
+        bool, typer.Option("--adapter", help="The adapter alone, which needs its base; else weights that stand alone.")
+    ] = False,
+    with_base: Annotated[
+        bool, typer.Option("--with-base", help="With --adapter: the base's files as well, under FOLDER/base.")
+    ] = False,
+    role: Annotated[str, typer.Option("--role", help="Which of the run's roles, where it trained several.")] = "",
+    base: Annotated[
+        str,
+        typer.Option("--base", metavar="OWNER/NAME", help="What others call the base, where the run names a folder."),
+    ] = "",
+    dtype: Annotated[
+        str, typer.Option("--dtype", help="Of merged weights: bfloat16, float16 or float32; the base's if not given.")
+    ] = "",
+    checkpoint: Annotated[
+        bool, typer.Option("--checkpoint", help="Of a run that has not finished: what its last checkpoint holds.")
+    ] = False,
+    probe: Annotated[
+        bool, typer.Option("--probe", help="Also write the prompts that were compared: texts of the run's data.")
+    ] = False,
+    runs: Runs = Path("runs"),
+) -> None:
+    """Write what a run trained into a folder that transformers, PEFT and vLLM load."""
+    from keepworth.episodes.extras import require
+
+    require("train", "keepworth export")
+    from keepworth.learning.run_folder import find_run
+    from keepworth.recipes.export import export
+
+    found = find_run(run, runs)
+    done = export(
+        found,
+        folder,
+        merged=not adapter,
+        role=role,
+        base=base,
+        with_base=with_base,
+        checkpoint=checkpoint,
+        dtype=dtype,
+        probe=probe,
+    )
+    same, size = done.agreement, sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    say(f"{folder}  {done.kind}, {done.role} at step {done.step}, {done.dtype}, {size / 1e6:.0f} MB")
+    say(
+        f"Read back with transformers: {same.identical} of {same.prompts} greedy answers are the run's. Log-probabilities differ "
+        f"by {same.mean_gap:.2g} nats a token, and training had moved them by {same.moved:.2g}."
+    )
+    if done.rounded is not None:
+        others = done.rounded.prompts - done.rounded.identical
+        say(
+            f"Rounded to the type of the base, {others} of the answers would be others: so it is stored as {done.dtype}. "
+            "--dtype bfloat16 rounds all the same, at half the size."
+        )
+    say(f"How to load it, and what was measured: {folder / 'README.md'}")

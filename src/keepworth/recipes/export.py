@@ -1,0 +1,565 @@
+"""What a run trained as a folder that transformers, PEFT and vLLM load, where this package is not installed.
+
+Merged (the default), the adapter is added to the base's weights in float32, and the sum is stored in the type of number that the
+base is stored in. That rounds: of a small model in bfloat16 it changes answers. So the folder is compared with the run, on
+prompts of the run's own questions and as transformers alone loads it. Where an answer would be another one, the sum is stored in
+float32, unless a type was asked for; and a folder that says something else altogether is refused. An adapter is small, and needs
+its base.
+
+Nothing of the run's data goes along unless `probe` says so, and no path of this machine: the folder is made to be given away.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from keepworth.episodes.needs import needs_train
+
+import torch
+
+from keepworth.episodes.episode import Segment
+from keepworth.episodes.errors import KeepworthError, UnknownName, require_known
+from keepworth.episodes.model import FinishReason, SamplingParams, Tokens
+from keepworth.learning.run_folder import (
+    TRAIN,
+    DiskTrouble,
+    RunFolder,
+    disk,
+    episode_files,
+    read_learner,
+    reading,
+    replacing_folder,
+)
+from keepworth.models.adapter import copy_texts, load_trained, merged_network, save_network, save_trained, with_adapter
+from keepworth.models.errors import UnsupportedModel
+from keepworth.models.files import BASE_RECORD, ModelKind, hub_parts, is_hub_id, path_of, record_of, sha256_of
+from keepworth.models.inprocess import InProcessModel
+from keepworth.recipes.model_card import ModelCard, card
+from keepworth.recipes.settings import TrainingSettings
+from keepworth.recipes.training import kept_weights, trainable
+
+if TYPE_CHECKING:
+    from keepworth.learning.run_folder import Checkpoint
+
+RECORD = "export.json"
+"""In an exported folder: what it was made from, and what was measured. Says also that the folder is ours to replace."""
+PROBE = "probe.json"
+BASE_FOLDER = "base"
+TOLERANCE = 0.1
+"""Nats by which the log-probability of a token may differ on average. Rounding to bfloat16 makes about 0.04, of 135M weights."""
+PROMPTS, LONGEST_PROMPT, LONGEST_ANSWER = 10, 2048, 64
+DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
+_STORED = {"BF16": "bfloat16", "F16": "float16", "F32": "float32"}
+
+
+class ExportDiffers(KeepworthError):
+    """The folder, loaded as others load it, does not say what the run says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """The folder beside the run, both computed in float32, on greedy answers of the run to prompts of its own questions.
+
+    identical: answers that are the same token by token, of `prompts`. mean_gap, largest_gap: between the log-probabilities of
+    their `tokens`, in nats. moved: by how much training itself had moved them, on average."""
+
+    prompts: int
+    identical: int
+    tokens: int
+    mean_gap: float
+    largest_gap: float
+    moved: float
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """folder: what was made. kind: "merged" or "adapter". dtype: the numbers that its weights are stored as. rounded: what the
+    base's type would have made of them, where that is another one."""
+
+    folder: Path
+    kind: str
+    role: str
+    step: int
+    dtype: str
+    agreement: Agreement
+    rounded: Agreement | None = None
+
+
+def export(
+    run: RunFolder | Path | str,
+    folder: Path | str,
+    *,
+    merged: bool = True,
+    role: str = "",
+    base: str = "",
+    with_base: bool = False,
+    checkpoint: bool = False,
+    dtype: str = "",
+    probe: bool = False,
+) -> Exported:
+    """Write what `run` trained into `folder`, whole or not at all.
+
+    merged: weights that stand alone; else the adapter. role: which of several that the run trained. base: the name that others
+    know the base by, where the run's own is a folder. with_base: with an adapter, the base's files as well, under `base/`.
+    checkpoint: of a run that has not finished, what its last checkpoint holds. dtype: of merged weights, float32, bfloat16 or
+    float16; if "", the base's where the answers stay the same, else float32. probe: also write the prompts that were compared,
+    and the run's answers: texts of its data.
+
+    Raises KeepworthError for what cannot be exported so, ExportDiffers where the folder would say something else than the run,
+    and DiskTrouble."""
+    run = run if isinstance(run, RunFolder) else RunFolder.open(run)
+    folder = Path(folder)
+    _require_options(merged, with_base, dtype, base)
+    with _trained(run, role, checkpoint) as trained:
+        _require_kind(trained, merged)
+        own = {"run": run.name, "role": trained.role, "kind": "merged" if merged else "adapter"}
+        _require_place(folder, run, own)
+        source = _base_of(trained)
+        named = base or str(source.record["repository"])
+        if not merged and not is_hub_id(named) and not with_base:
+            raise KeepworthError(
+                f"The adapter was trained on {Path(named).name}, a folder of this machine, which others do not have.",
+                "Export merged weights, give its files along with --with-base, or say with --base what others call it.",
+            )
+        _require_space(folder, source.folder, merged or with_base, dtype)
+        with replacing_folder(folder) as place:
+            rounded = None
+            if merged:
+                stored, agreement, rounded = _write_merged(trained, source, place, dtype)
+            else:
+                stored, agreement = _write_adapter(trained, source, place)
+                _name_base(place, named if is_hub_id(named) else BASE_FOLDER, source.record if not base else {})
+                if with_base:
+                    _copy_base(source.folder, place / BASE_FOLDER)
+            record = {
+                **own,
+                "step": trained.step,
+                "dtype": stored,
+                "base": {**source.record, "repository": named if is_hub_id(named) else Path(named).name},
+                "trained": {path.name: sha256_of(path) for path in sorted(trained.weights.glob("*.safetensors"))},
+                "agreement": asdict(agreement),
+                **({"rounded": asdict(rounded)} if rounded else {}),
+            }
+            _write_json(place / RECORD, record)
+            if probe:
+                _write_json(place / PROBE, {"cases": _cases(trained)})
+            told = ModelCard(
+                run, folder.name, record, with_base=with_base, licence=_licence(trained.model, source.folder)
+            )
+            (place / "README.md").write_text(card(told), encoding="utf-8")
+            for path in place.rglob("*.safetensors"):
+                path.chmod(0o644)  # safetensors leaves 0600
+    return Exported(folder, own["kind"], trained.role, trained.step, stored, agreement, rounded)
+
+
+# What is exported: a role's finished weights, or those of a checkpoint.
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """weights: a folder as `save_trained` writes it. model: the name that the run calls its base by. step: at which it ended."""
+
+    run: RunFolder
+    role: str
+    weights: Path
+    model: str
+    step: int
+
+    @property
+    def is_adapter(self) -> bool:
+        return (self.weights / "adapter_config.json").is_file()
+
+    def loaded(self, precision: Any = "fp32") -> InProcessModel:
+        """The model that was trained, adapter unmerged."""
+        if not self.is_adapter:
+            return InProcessModel.load(self.weights, name=self.model, precision=precision)
+        model = InProcessModel.load(_base_folder(self.model), name=self.model, precision=precision)
+        load_trained(model, self.weights)
+        return model
+
+
+def finished_roles(run: RunFolder) -> list[str]:
+    """The roles whose weights the run has finished."""
+    return sorted(each.name for each in (run.path / "weights").glob("*") if each.is_dir() and each.name[0] != ".")
+
+
+def trained_by(run: RunFolder, role: str = "") -> Trained:
+    """What a run has finished training. role: which, where it trained several. Raises KeepworthError."""
+    roles = finished_roles(run)
+    if not roles:
+        last = run.latest_checkpoint(verify=False)
+        instead = f", or export what it has at step {last.step} with --checkpoint" if last else ""
+        raise KeepworthError(
+            f"{run.path} has not finished training a role.",
+            f"Continue the run with the command that began it{instead}.",
+        )
+    if not role and len(roles) > 1:
+        raise KeepworthError(f"{run.path} trained {' and '.join(roles)}.", f"Say which: --role {roles[0]}.")
+    if role and role not in roles:
+        raise UnknownName("trained role", role, roles, where=str(run.path))
+    weights = kept_weights(run, role or roles[0])
+    step = json.loads((weights / "step.json").read_text(encoding="utf-8"))["step"]
+    return Trained(run, role or roles[0], weights, _model_of(run), int(step))
+
+
+def _model_of(run: RunFolder) -> str:
+    model = run.config.get("model") or run.environment.get("model")
+    if not isinstance(model, str):
+        raise KeepworthError(f"{run.path} trained no language model: there are no weights to export.")
+    return model
+
+
+@contextmanager
+def _trained(run: RunFolder, role: str, checkpoint: bool) -> Iterator[Trained]:
+    if not checkpoint:
+        yield trained_by(run, role)
+        return
+    if roles := finished_roles(run):
+        raise KeepworthError(
+            f"{run.path} has finished training {' and '.join(roles)}: its last checkpoint holds nothing newer.",
+            "Leave --checkpoint out.",
+        )
+    last = run.latest_checkpoint()
+    if last is None:
+        raise KeepworthError(f"{run.path} has no checkpoint yet.", "Continue the run with the command that began it.")
+    with tempfile.TemporaryDirectory(prefix="keepworth-checkpoint-") as name:
+        yield _of_checkpoint(run, role, last, Path(name))
+
+
+def _of_checkpoint(run: RunFolder, role: str, last: Checkpoint, folder: Path) -> Trained:
+    model = _model_of(run)
+    state = read_learner(last, mapped=True)
+    with reading(last.path, last):
+        own, step = str(state["role"]), int(state["first"]) + int(state["step"])
+        held = state["learner"]
+        saved = held["master_weights"] if "master_weights" in held else held["masters"]
+    if role and role != own:
+        raise UnknownName("role", role, [own], where=str(last.path))
+    precision = run.environment.get("precision", "bf16")
+    loaded = InProcessModel.load(_base_folder(model), name=model, precision=precision)
+    named = trainable(loaded, TrainingSettings.model_construct(**run.config))
+    if set(named) != set(saved):
+        raise UnsupportedModel(
+            f"{last.path} holds other weights than this version trains, for example {min(set(named) ^ set(saved))}.",
+            "Continue the run with the command that began it.",
+        )
+    with torch.no_grad():
+        for name, value in saved.items():
+            named[name].copy_(value)
+    with disk(folder):
+        save_trained(loaded, named, folder)
+    return Trained(run, own, folder, model, step)
+
+
+# The base: which files, and whether they are still those that training began from.
+
+
+@dataclass(frozen=True, slots=True)
+class _Base:
+    folder: Path
+    record: Mapping[str, Any]
+
+
+def _base_folder(model: str) -> Path:
+    return path_of(model, kind=ModelKind.LANGUAGE)
+
+
+def _base_of(trained: Trained) -> _Base:
+    """Raises KeepworthError where the files have changed since training began."""
+    folder = _base_folder(trained.model)
+    now = record_of(trained.model, folder)
+    try:
+        then = json.loads((trained.weights / BASE_RECORD).read_text(encoding="utf-8"))["files"]
+    except (OSError, ValueError, KeyError):
+        then = now["files"]  # weights of a version that did not write them down
+    if then != now["files"]:
+        other = sorted(name for name in {**then, **now["files"]} if then.get(name) != now["files"].get(name))
+        raise KeepworthError(
+            f"{folder / other[0]} is not what {trained.run.path} was trained from: its sha256 differs.",
+            "Put the files back that training began from.",
+        )
+    return _Base(folder, now)
+
+
+def stored_dtype(folder: Path) -> str:
+    """The type of number that most of a checkpoint's values are stored as."""
+    from safetensors import safe_open
+
+    sizes: dict[str, int] = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        with safe_open(path, framework="pt") as file:
+            for name in file.keys():  # noqa: SIM118 - no mapping
+                part = file.get_slice(name)
+                size = 1
+                for each in part.get_shape():
+                    size *= each
+                sizes[part.get_dtype()] = sizes.get(part.get_dtype(), 0) + size
+    most = max(sizes, key=sizes.__getitem__, default="")
+    if most not in _STORED:
+        raise UnsupportedModel(
+            f"The weights in {folder} are stored as {most or 'nothing'}, which an adapter cannot be merged into.",
+            "Export the adapter alone with --adapter, or name a type with --dtype bfloat16.",
+        )
+    return _STORED[most]
+
+
+def _licence(model: str, folder: Path) -> str:
+    """What the base's own files say of its licence, as model cards write it; "" where they say nothing."""
+    from keepworth.models.files import KNOWN
+
+    if model in KNOWN:
+        return KNOWN[model].licence.lower()
+    page = folder / "README.md"
+    head = page.read_text(encoding="utf-8", errors="replace").split("---")[1:2] if page.is_file() else []
+    for line in head[0].splitlines() if head else ():
+        if line.startswith("license:"):
+            return line.split(":", 1)[1].strip()
+    return ""
+
+
+# What is refused before anything slow is done.
+
+
+def _require_options(merged: bool, with_base: bool, dtype: str, base: str) -> None:
+    if with_base and merged:
+        raise KeepworthError("--with-base is for an adapter: merged weights need no base.", "Leave it out.")
+    if dtype and not merged:
+        raise KeepworthError("--dtype is of merged weights; an adapter stays as it was trained.", "Leave it out.")
+    if dtype:
+        require_known("--dtype", dtype, DTYPES)
+    if base and not is_hub_id(base):
+        raise KeepworthError(
+            f"{base!r} is no name that others know a model by.", "Give its Hugging Face id, such as owner/name."
+        )
+
+
+def _require_kind(trained: Trained, merged: bool) -> None:
+    if not merged and not trained.is_adapter:
+        raise KeepworthError(
+            f"{trained.run.path} trained all weights of {trained.role}: there is no adapter.", "Leave --adapter out."
+        )
+
+
+def _require_place(folder: Path, run: RunFolder, own: Mapping[str, str]) -> None:
+    if folder.resolve().is_relative_to(run.path.resolve()):
+        raise KeepworthError(
+            f"{folder} is inside the run's own folder, where a run that starts over deletes files.",
+            "Choose a folder outside it.",
+        )
+    if not folder.exists() and not folder.is_symlink():
+        return
+    if folder.is_dir() and not folder.is_symlink():
+        if not any(folder.iterdir()):
+            return
+        try:
+            there = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            there = {}
+        if isinstance(there, dict) and there and all(there.get(key) == value for key, value in own.items()):
+            return
+    raise KeepworthError(
+        f"{folder} exists and holds something else than an export of this run.",
+        "Choose another folder, or move it away.",
+    )
+
+
+def _require_space(folder: Path, base: Path, whole: bool, dtype: str) -> None:
+    """Raises DiskTrouble where what will be written clearly does not fit."""
+    size = sum(path.stat().st_size for path in base.glob("*.safetensors")) if whole else 0
+    if whole and dtype == "float32" and stored_dtype(base) != "float32":
+        size *= 2
+    there = next(each for each in (folder, *folder.absolute().parents) if each.exists())
+    if (free := shutil.disk_usage(there).free) < size:
+        raise DiskTrouble(
+            f"The disk that holds {folder} has {free / 2**20:.0f} MiB left, and the folder takes {size / 2**20:.0f} MiB.",
+            "Free some space, or choose a folder on another disk.",
+        )
+
+
+# The two kinds of folder.
+
+
+def _write_merged(trained: Trained, source: _Base, folder: Path, dtype: str) -> tuple[str, Agreement, Agreement | None]:
+    """The type that was chosen, how the folder agrees, and how the base's type would have, where that was not chosen."""
+    model = trained.loaded()
+    said = GreedyAnswers.by(model, trained)
+    before = _scores_before(trained, source, model, said)
+    stored = dtype or stored_dtype(source.folder)
+    agreement = _stored(model, source, folder, stored, said, before)
+    same = agreement.identical == agreement.prompts and agreement.mean_gap <= TOLERANCE
+    if dtype or stored == "float32" or same:
+        _require_agreement(agreement, stored)
+        return stored, agreement, None
+    del model  # its weights are those that were rounded
+    exact = _stored(trained.loaded(), source, folder, "float32", said, before)
+    _require_agreement(exact, "float32")
+    return "float32", exact, agreement
+
+
+def _stored(
+    model: InProcessModel,
+    source: _Base,
+    folder: Path,
+    dtype: str,
+    said: GreedyAnswers,
+    before: Sequence[Sequence[float]],
+) -> Agreement:
+    network = merged_network(model).to(DTYPES[dtype])
+    with torch.no_grad():
+        if not all(bool(torch.isfinite(value).all()) for value in network.parameters()):
+            raise ExportDiffers(
+                f"Stored as {dtype}, some of the weights are no finite numbers.", "Export them with --dtype float32."
+            )
+    for written in folder.glob("*.safetensors*"):  # in another type
+        written.unlink()
+    save_network(network, folder)
+    copy_texts(source.folder, folder)
+    return _agreement(said, _plain(folder), before)
+
+
+def _write_adapter(trained: Trained, source: _Base, folder: Path) -> tuple[str, Agreement]:
+    for name in ("adapter_config.json", "adapter_model.safetensors"):
+        shutil.copyfile(trained.weights / name, folder / name)
+    copy_texts(source.folder, folder, but=("config.json", "generation_config.json"))
+    model = trained.loaded()
+    said = GreedyAnswers.by(model, trained)
+    before = _scores_before(trained, source, model, said)
+    agreement = _agreement(said, with_adapter(_plain(source.folder), folder), before)
+    _require_agreement(agreement, "float32")
+    return stored_dtype(folder), agreement
+
+
+def _name_base(folder: Path, name: str, record: Mapping[str, Any]) -> None:
+    path = folder / "adapter_config.json"
+    settings = json.loads(path.read_text(encoding="utf-8"))
+    settings["base_model_name_or_path"] = hub_parts(name)[0] if is_hub_id(name) else name
+    if is_hub_id(name) and record.get("revision"):
+        settings["revision"] = record["revision"]
+    _write_json(path, settings)
+
+
+def _copy_base(base: Path, folder: Path) -> None:
+    folder.mkdir()
+    for path in sorted((*base.glob("*.safetensors"), *base.glob("*.safetensors.index.json"))):
+        shutil.copyfile(path, folder / path.name)
+    copy_texts(base, folder)
+
+
+def _write_json(path: Path, value: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+# Whether the folder says what the run says.
+
+
+@dataclass(frozen=True, slots=True)
+class GreedyAnswers:
+    """Prompts, the run's greedy answers, and the log-probability that it gives to each of their tokens."""
+
+    prompts: tuple[Tokens, ...]
+    answers: tuple[Tokens, ...]
+    scores: tuple[tuple[float, ...], ...]
+
+    @classmethod
+    def by(cls, model: InProcessModel, trained: Trained) -> GreedyAnswers:
+        """Answers end as those of the run did: where it stopped, and no longer than its longest."""
+        limit = min(LONGEST_PROMPT, model.context_limit - LONGEST_ANSWER)
+        asked: dict[Tokens, Segment] = {}
+        for segment in _segments(trained.run, trained.role):
+            if 0 < len(segment.context) <= limit:
+                asked.setdefault(segment.context, segment)
+            if len(asked) == PROMPTS:
+                break
+        ends = {each.ids[-1] for each in asked.values() if each.ids and each.finish is FinishReason.STOP}
+        longest = min(LONGEST_ANSWER, max((len(each.ids) for each in asked.values()), default=LONGEST_ANSWER)) or 1
+        prompts = list(asked) or [model.encode(text) for text in _TEXTS]
+        params = SamplingParams(longest, temperature=0.0, stop_ids=_ends(model.network) | ends)
+        answers = [sample for (sample,) in model.sample(prompts, params)]
+        return cls(tuple(prompts), tuple(each.ids for each in answers), tuple(each.logprobs for each in answers))
+
+
+def _scored(model: InProcessModel, said: GreedyAnswers) -> tuple[tuple[float, ...], ...]:
+    return tuple(tuple(scores) for (scores,) in model.score(said.prompts, [[answer] for answer in said.answers]))
+
+
+def _ends(network: Any) -> frozenset[int]:
+    """The ids at which generation stops, as the model's own settings say."""
+    ends = getattr(network.generation_config, "eos_token_id", None) or network.config.eos_token_id
+    return frozenset([ends] if isinstance(ends, int) else ends or ())
+
+
+def _segments(run: RunFolder, role: str) -> Iterator[Segment]:
+    """What the run asked the role: dev questions first, then others that were measured, then training; the latest first."""
+    arms = {arm for _, arm, _ in episode_files(run.path)}
+    rank = {arm: 2 if arm == TRAIN else 0 if arm.startswith("dev") else 1 for arm in arms}
+    for step, arm, _ in sorted(episode_files(run.path), key=lambda each: (rank[each[1]], -each[0], each[1] == "")):
+        for stored in run.episodes(step=step, arm=arm):
+            yield from [each for each in stored.episode.segments if each.role == role][:1]
+
+
+_TEXTS = ("A weight update that arrived changes what the model says next.", "Question: Who moved to Delhi?\nAnswer:")
+"""For a run that stored no episode of the role."""
+
+
+def _cases(trained: Trained) -> list[dict[str, Any]]:
+    """Prompts, and what the trained model answers in the precision that the run had."""
+    model = trained.loaded(trained.run.environment.get("precision", "bf16"))
+    said = GreedyAnswers.by(model, trained)
+    return [
+        {"prompt": list(prompt), "answer": list(answer), "text": model.decode(answer)}
+        for prompt, answer in zip(said.prompts, said.answers, strict=True)
+    ]
+
+
+def _scores_before(
+    trained: Trained, source: _Base, model: InProcessModel, said: GreedyAnswers
+) -> tuple[tuple[float, ...], ...]:
+    """What the base gives to the same answers."""
+    if trained.is_adapter:
+        with model.without_adapter():
+            return _scored(model, said)
+    base = InProcessModel.load(source.folder, name=trained.model, precision="fp32")
+    return _scored(base, said)
+
+
+def _plain(folder: Path) -> Any:
+    """The network as transformers alone loads it."""
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+
+
+@torch.inference_mode()
+def _agreement(said: GreedyAnswers, network: Any, before: Sequence[Sequence[float]]) -> Agreement:
+    gaps: list[float] = []
+    identical = 0
+    for prompt, answer, scores in zip(said.prompts, said.answers, said.scores, strict=True):
+        ids = torch.tensor([prompt + answer])
+        logits = network(input_ids=ids).logits[0, len(prompt) - 1 : -1].float()
+        scored = torch.log_softmax(logits, -1).gather(1, torch.tensor(answer)[:, None]).squeeze(1)
+        gaps += (scored - torch.tensor(scores)).abs().tolist()
+        # Every token is the likeliest after those before it: so greedy generation says the same.
+        identical += logits.argmax(-1).tolist() == list(answer)
+    moved = [
+        abs(a - b) for one, other in zip(said.scores, before, strict=True) for a, b in zip(one, other, strict=True)
+    ]
+    return Agreement(len(said.prompts), identical, len(gaps), sum(gaps) / len(gaps), max(gaps), sum(moved) / len(moved))
+
+
+def _require_agreement(found: Agreement, stored: str) -> None:
+    """Raises ExportDiffers."""
+    if found.mean_gap <= TOLERANCE:
+        return
+    rounds = stored != "float32"
+    raise ExportDiffers(
+        f"The folder, as transformers loads it, differs from the run by {found.mean_gap:.3f} nats a token on the run's own "
+        f"questions, more than {TOLERANCE}." + (f" Rounding to {stored} is the likely cause." if rounds else ""),
+        "Export it with --dtype float32, which rounds nothing." if rounds else "",
+    )

@@ -1,0 +1,318 @@
+"""What was trained, out again: folders that transformers and PEFT load, that say what the run says, and tell no places."""
+
+from __future__ import annotations
+
+import errno
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from keepworth.episodes.errors import KeepworthError, UnknownName
+from keepworth.episodes.model import SamplingParams
+from keepworth.learning.run_folder import DiskTrouble, RunFolder
+from keepworth.models.adapter import save_network
+from keepworth.models.inprocess import InProcessModel
+from keepworth.recipes import export as exporting
+from keepworth.recipes import strings
+from keepworth.recipes.export import ExportDiffers, export, stored_dtype, trained_by
+from tests.end_to_end.tiny_folder import write_tiny_checkpoint
+from tests.recipes.test_interactive import STRINGS, run_of
+
+MOVING = {**STRINGS, "warm_start": 16, "warm_start_learning_rate": 0.05}
+"""A start that changes what the model says: without it two steps of a tiny model teach nothing."""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("machine")
+
+
+@pytest.fixture(scope="module")
+def checkpoint(place: Path) -> Path:
+    """A base in bfloat16, as people publish them."""
+    folder = write_tiny_checkpoint(place / "base-of-here")
+    AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).save_pretrained(folder)
+    (folder / "chat_template.jinja").write_text("{{ messages[0].content }}")
+    (folder / "README.md").write_text("---\nlicense: mit\n---\n\nA base.\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(checkpoint: Path, place: Path) -> RunFolder:
+    return run_of(strings, checkpoint, place / "runs" / "mine", **MOVING)
+
+
+@pytest.fixture(scope="module")
+def full(checkpoint: Path, place: Path) -> RunFolder:
+    settings = {**MOVING, "train": "full"}
+    return run_of(strings, checkpoint, place / "runs" / "full", **settings)
+
+
+def answered(network: Any, prompt: tuple[int, ...]) -> list[int]:
+    return greedy(network.eval(), prompt)
+
+
+@torch.inference_mode()
+def greedy(network: Any, prompt: tuple[int, ...]) -> list[int]:
+    ids = network.generate(torch.tensor([prompt]), max_new_tokens=8, min_new_tokens=8, do_sample=False)
+    return ids[0, len(prompt) :].tolist()
+
+
+def said(run: RunFolder, prompt: tuple[int, ...]) -> list[int]:
+    """What the trained model of the run answers, adapter unmerged."""
+    model = trained_by(run).loaded()
+    return list(model.sample([prompt], SamplingParams(8, temperature=0.0))[0][0].ids)
+
+
+PROMPT = tuple(range(20, 44))
+
+
+@pytest.mark.parametrize("which", ["run", "full"])
+def test_merged_weights_answer_as_the_run_does_in_plain_transformers(
+    which: str, checkpoint: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    run = request.getfixturevalue(which)
+    done = export(run, tmp_path / "out", dtype="float32")
+    network = AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype=torch.float32)
+    assert answered(network, PROMPT) == said(run, PROMPT)
+    untrained = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
+    assert answered(untrained, PROMPT) != said(run, PROMPT)
+    assert done.agreement.identical == done.agreement.prompts > 0
+    assert done.agreement.largest_gap < 1e-4
+    assert done.agreement.moved > 0.01
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
+    assert tokenizer("who is it?")["input_ids"] == AutoTokenizer.from_pretrained(checkpoint)("who is it?")["input_ids"]
+    assert tokenizer.chat_template == "{{ messages[0].content }}"
+    assert (tmp_path / "out" / "generation_config.json").is_file()
+
+
+def test_the_type_of_the_base_is_kept_and_its_rounding_measured(run: RunFolder, tmp_path: Path) -> None:
+    done = export(run, tmp_path / "out", dtype="bfloat16")
+    assert done.dtype == stored_dtype(tmp_path / "out") == "bfloat16"
+    record = json.loads((tmp_path / "out" / "export.json").read_text())
+    assert record["agreement"]["mean_gap"] == done.agreement.mean_gap > 1e-5
+    assert f"{done.agreement.mean_gap:.2g} nats on average" in (tmp_path / "out" / "README.md").read_text()
+    # By hand, on the first prompt that was compared: the sum is rounded once, in float32 before.
+    merged, base = (
+        AutoModelForCausalLM.from_pretrained(each, dtype=torch.float32)
+        for each in (tmp_path / "out", run.config["model"])
+    )
+    from safetensors.torch import load_file
+
+    parts = load_file(run.path / "weights" / "policy" / "adapter_model.safetensors")
+    name = "model.layers.0.self_attn.q_proj"
+    down, up = (parts[f"base_model.model.{name}.lora_{which}.weight"].float() for which in "AB")
+    settings = json.loads((run.path / "weights" / "policy" / "adapter_config.json").read_text())
+    total = base.get_submodule(name).weight + settings["lora_alpha"] / settings["r"] * (up @ down)
+    assert torch.equal(merged.get_submodule(name).weight, total.to(torch.bfloat16).float())
+
+
+def test_where_rounding_changes_an_answer_nothing_is_rounded(
+    run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def coarser(network: Any, folder: Path) -> None:
+        """What bfloat16 does to large networks, done to a tiny one."""
+        for value in network.parameters() if network.dtype == torch.bfloat16 else ():
+            value.copy_((4 * value).round() / 4)
+        save_network(network, folder)
+
+    monkeypatch.setattr(exporting, "save_network", coarser)
+    monkeypatch.setattr(exporting, "TOLERANCE", 1e-3)
+    done = export(run, tmp_path / "out")
+    assert done.rounded is not None
+    assert done.rounded.identical < done.rounded.prompts
+    assert done.dtype == stored_dtype(tmp_path / "out") == "float32"
+    assert done.agreement.identical == done.agreement.prompts
+    assert "answers would be others" in (tmp_path / "out" / "README.md").read_text()
+    with pytest.raises(ExportDiffers, match=r"Rounding to bfloat16 is the likely cause") as caught:
+        export(run, tmp_path / "asked", dtype="bfloat16")
+    assert "--dtype float32" in caught.value.fix
+
+
+def test_the_adapter_loads_with_peft_on_a_base_that_goes_along(run: RunFolder, tmp_path: Path) -> None:
+    from peft import PeftModel
+
+    done = export(run, tmp_path / "out", merged=False, with_base=True)
+    base = AutoModelForCausalLM.from_pretrained(tmp_path / "out" / "base", dtype=torch.float32)
+    network = PeftModel.from_pretrained(base, tmp_path / "out")
+    assert answered(network, PROMPT) == said(run, PROMPT)
+    assert done.agreement.largest_gap < 1e-4
+    assert AutoTokenizer.from_pretrained(tmp_path / "out").chat_template
+    assert not (tmp_path / "out" / "config.json").exists()
+
+
+def test_an_adapter_names_what_others_call_its_base(run: RunFolder, tmp_path: Path) -> None:
+    with pytest.raises(KeepworthError, match="base-of-here, a folder of this machine"):
+        export(run, tmp_path / "out", merged=False)
+    assert not (tmp_path / "out").exists()
+    export(run, tmp_path / "out", merged=False, base="owner/name")
+    assert json.loads((tmp_path / "out" / "adapter_config.json").read_text())["base_model_name_or_path"] == "owner/name"
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "base_model: owner/name\nbase_model_relation: adapter\nlibrary_name: peft\n" in card
+
+
+@pytest.mark.parametrize("options", [{}, {"merged": False, "with_base": True, "probe": True}])
+def test_no_place_of_this_machine_is_told(run: RunFolder, place: Path, tmp_path: Path, options: dict[str, Any]) -> None:
+    settings = Path(run.config["model"]) / "tokenizer_config.json"
+    before = settings.read_text()
+    settings.write_text(json.dumps({**json.loads(before), "name_or_path": str(place)}))
+    try:
+        export(run, tmp_path / "out", **options)
+    finally:
+        settings.write_text(before)
+    for path in (tmp_path / "out").rglob("*"):
+        if path.is_file():
+            content = path.read_bytes()
+            for told in (place, tmp_path, Path.home(), Path.cwd()):
+                assert str(told).encode() not in content, path
+
+
+def test_the_card_says_what_it_is_and_what_was_measured(run: RunFolder, tmp_path: Path) -> None:
+    export(run, tmp_path / "out")
+    card = (tmp_path / "out" / "README.md").read_text()
+    head = card.split("---")[1]
+    assert head.splitlines()[1:] == [
+        "base_model: base-of-here",
+        "base_model_relation: finetune",
+        "library_name: transformers",
+        "pipeline_tag: text-generation",
+        "license: mit",
+        "tags:",
+        "- keepworth",
+        "- reinforcement-learning",
+        "- strings",
+    ]
+    table = run.result()["tables"][0]  # type: ignore[index]
+    trained = next(row for row in table["rows"] if row["arm"] == "trained")
+    assert table["title"] in card
+    assert f"{trained['mean']:.3f} [{trained['low']:.2f}, {trained['high']:.2f}]" in card
+    assert "trained on: 8 episodes in 2 steps" in card
+    assert "warm_start_learning_rate = 0.05" in card
+
+
+def test_texts_of_the_data_go_along_only_when_asked(run: RunFolder, tmp_path: Path) -> None:
+    export(run, tmp_path / "without")
+    assert not (tmp_path / "without" / "probe.json").exists()
+    export(run, tmp_path / "with", probe=True)
+    cases = json.loads((tmp_path / "with" / "probe.json").read_text())["cases"]
+    first = next(run.episodes(step=2, arm="dev-policy")).episode.segments[0]
+    assert first.context in {tuple(case["prompt"]) for case in cases}
+
+
+def test_a_folder_that_says_something_else_is_refused(
+    run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forgets(model: InProcessModel) -> Any:
+        return model.network.unload()  # the base without its adapter
+
+    monkeypatch.setattr(exporting, "merged_network", forgets)
+    with pytest.raises(ExportDiffers, match=r"differs from the run by \d\.\d+ nats a token"):
+        export(run, tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_base_that_has_changed_is_refused(run: RunFolder, checkpoint: Path, tmp_path: Path) -> None:
+    weights = checkpoint / "model.safetensors"
+    before = weights.read_bytes()
+    weights.write_bytes(before[:-1] + bytes([before[-1] ^ 1]))
+    try:
+        with pytest.raises(KeepworthError, match=r"model.safetensors is not what .* was trained from"):
+            export(run, tmp_path / "out")
+    finally:
+        weights.write_bytes(before)
+
+
+def test_what_stands_in_the_place_is_left_alone(run: RunFolder, full: RunFolder, tmp_path: Path) -> None:
+    there = tmp_path / "out"
+    there.mkdir()
+    export(run, there)  # empty
+    card = (there / "README.md").read_text()
+    (there / "README.md").unlink()
+    export(run, there)  # the same again
+    assert (there / "README.md").read_text() == card
+    for other in ({"merged": False, "base": "a/b"}, {"run": full}):
+        with pytest.raises(KeepworthError, match="holds something else than an export of this run"):
+            export(**{"run": run, "folder": there, **other})
+    (there / "export.json").write_text("[]")
+    with pytest.raises(KeepworthError, match="holds something else"):
+        export(run, there)
+    with pytest.raises(KeepworthError, match="inside the run's own folder"):
+        export(run, run.path / "weights" / "out")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(KeepworthError, match="holds something else"):
+        export(run, tmp_path / "file")
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(KeepworthError, match="holds something else"):
+        export(run, tmp_path / "link")
+
+
+def test_a_full_disk_leaves_nothing_and_is_named(
+    run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(exporting, "copy_texts", full)
+        with pytest.raises(DiskTrouble, match=r"The disk that holds .*out is full"):
+            export(run, tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(1, 1, 0))  # type: ignore[attr-defined]
+    with pytest.raises(DiskTrouble, match="0 MiB left, and the folder takes"):
+        export(run, tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_of_a_run_that_has_not_finished_the_last_checkpoint_is_offered(
+    run: RunFolder, full: RunFolder, tmp_path: Path
+) -> None:
+    for finished in (run, full):
+        cut = tmp_path / finished.name
+        shutil.copytree(finished.path, cut)
+        shutil.rmtree(cut / "weights")
+        (cut / "result.json").unlink()
+        with pytest.raises(KeepworthError, match="not finished training") as caught:
+            export(cut, tmp_path / "out")
+        assert "step 2 with --checkpoint" in caught.value.fix
+        done = export(cut, tmp_path / "out", checkpoint=True, dtype="float32")
+        assert (done.role, done.step) == ("policy", 2)
+        network = AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype=torch.float32)
+        assert answered(network, PROMPT) == said(finished, PROMPT)
+        shutil.rmtree(tmp_path / "out")
+    with pytest.raises(KeepworthError, match="holds nothing newer"):
+        export(run, tmp_path / "out", checkpoint=True)
+    shutil.rmtree(cut / "checkpoints")
+    with pytest.raises(KeepworthError, match="has no checkpoint yet"):
+        export(cut, tmp_path / "out", checkpoint=True)
+
+
+def test_options_that_can_change_nothing_and_wrong_names_are_refused(
+    run: RunFolder, full: RunFolder, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    for options, message in [
+        ({"with_base": True}, "--with-base is for an adapter"),
+        ({"merged": False, "dtype": "float32", "base": "a/b"}, "--dtype is of merged weights"),
+        ({"dtype": "int3"}, "--dtype"),
+        ({"base": "here"}, "no name that others know"),
+        ({"run": full, "merged": False}, "trained all weights of policy: there is no adapter"),
+    ]:
+        with pytest.raises(KeepworthError, match=message):
+            export(**{"run": run, "folder": out, **options})  # type: ignore[arg-type]
+    with pytest.raises(UnknownName, match="polisy"):
+        export(run, out, role="polisy")
+    with pytest.raises(UnknownName, match="mime"):
+        export(run.path.parent / "mime", out)
+    both = tmp_path / "both"
+    shutil.copytree(run.path, both)
+    shutil.copytree(both / "weights" / "policy", both / "weights" / "reader")
+    with pytest.raises(KeepworthError, match="trained policy and reader") as caught:
+        export(both, out)
+    assert caught.value.fix == "Say which: --role policy."
+    assert export(both, out, role="reader").role == "reader"
+    assert list(tmp_path.iterdir()) == [both, out] or {both, out} == set(tmp_path.iterdir())

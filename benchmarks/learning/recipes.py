@@ -21,10 +21,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from keepworth.cli.train import find_recipe
 from keepworth.evaluation.statistics import estimate
 from keepworth.learning.run_folder import RunFolder, versions
 from keepworth.learning.watch.progress import progress_for
+from keepworth.recipes.front_door import find_recipe
 from keepworth.tasks.metrics import tokens
 from keepworth.tasks.strings import composition_of
 

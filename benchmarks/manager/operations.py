@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from keepworth.agents.manager import Choose
-from keepworth.cli.settings import resolve
 from keepworth.evaluation.manager import always, answer_rows, chosen_by, maintained_answers
 from keepworth.evaluation.statistics import estimate
 from keepworth.learning.run_folder import RunFolder, versions
 from keepworth.learning.watch.progress import Progress, progress_for
 from keepworth.recipes import memory_r1
+from keepworth.recipes.configuration import resolve
 from keepworth.recipes.memory_r1_manager import Measures, reading_of
 from keepworth.recipes.training import kept_weights, settled_model, with_weights
 from keepworth.tasks.longmemeval import longmemeval

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from keepworth.memory.policy.writers import Facts as Facts
     from keepworth.memory.search.search import Hit as Hit
     from keepworth.memory.search.search import Hits as Hits
+    from keepworth.recipes.front_door import train as train
     from keepworth.serving.client import AsyncClient as AsyncClient
     from keepworth.serving.client import Client as Client
 
@@ -44,6 +45,7 @@ _HOMES = {
     "Writer": "memory.policy.slots",
     "encoder": "defaults",
     "policy": "defaults",
+    "train": "recipes.front_door",
 }
 __all__ = ["__version__", "errors", *_HOMES]
 

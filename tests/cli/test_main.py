@@ -94,7 +94,7 @@ def test_version(command: Command) -> None:
     ("arguments", "says"),
     [
         (("trian", "memory_r1"), "Did you mean 'train'"),
-        (("train",), "Missing argument"),
+        (("train",), "Nothing was said to train on"),
         (("train", "memry_r1"), "Did you mean 'memory_r1'"),
         (("train", "counting", "--stepz", "3"), "--steps"),
         (("train", "counting", "--set", "sed=1"), "Did you mean 'seed'"),

@@ -14,7 +14,6 @@ import pytest
 from pydantic import ValidationError
 
 import keepworth
-from keepworth.cli.settings import as_toml
 from keepworth.episodes.errors import UnknownName
 from keepworth.learning.collect.curriculum import position_of
 from keepworth.learning.run_folder import RunConflict, RunFolder
@@ -22,6 +21,7 @@ from keepworth.learning.watch.progress import SilentProgress
 from keepworth.models.errors import EngineRefused, EngineUnreachable, MissingCapability
 from keepworth.models.inprocess import InProcessModel
 from keepworth.recipes import arithmetic, memory_r1, overwrite_reading, strings
+from keepworth.recipes.configuration import as_toml
 from keepworth.recipes.settings import CONTROL_KEY, KEY
 from keepworth.serving.model_server import ModelServer
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint

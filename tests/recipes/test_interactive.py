@@ -452,7 +452,7 @@ def test_intervals_of_strings_are_over_compositions(checkpoint: Path, tmp_path: 
 
 
 def test_options_of_an_objective_are_settings(checkpoint: Path, tmp_path: Path) -> None:
-    from keepworth.cli.settings import as_toml, resolve
+    from keepworth.recipes.configuration import as_toml, resolve
     from keepworth.recipes.settings import objective_of
 
     texts = ["objective=grpo", "objective.surrogate=Clip(0.2, 0.28)", "objective.advantage=Outcome(group)", "passes=2"]
@@ -508,7 +508,7 @@ def test_options_of_an_objective_are_settings(checkpoint: Path, tmp_path: Path) 
     ],
 )
 def test_an_option_of_an_objective_that_cannot_take_effect_is_refused_by_name(texts: list[str], says: str) -> None:
-    from keepworth.cli.settings import resolve
+    from keepworth.recipes.configuration import resolve
 
     with pytest.raises(Exception, match=says):
         resolve(strings.Config, assignments=texts)

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from keepworth.cli.settings import as_toml, load_toml, resolve
 from keepworth.learning.collect.curriculum import CANDIDATES, SPAN, batch, draw_seed, drawn_task, group_at
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import SilentProgress
+from keepworth.recipes.configuration import as_toml, load_toml, resolve
 from keepworth.recipes.memory_r1 import Config, train
 from keepworth.recipes.settings import curriculum_of
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint

@@ -7,6 +7,7 @@ to say what it did.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -38,9 +39,11 @@ class Caller(Reads, Protocol):
         prompt_id: str,
         max_tokens: int,
         stop_ids: frozenset[int],
+        stop: Sequence[str] = (),
         memory: str = "",
     ) -> Sample:
-        """One sample, one segment. memory: content hash of what the agent remembers before the call.
+        """One sample, one segment. stop: texts, the first of which ends the sample with the token that completes it. memory:
+        content hash of what the agent remembers before the call.
 
         Raises ContextOverflow where the prompt and `max_tokens` exceed the window; whoever runs the episode ends it."""
         ...

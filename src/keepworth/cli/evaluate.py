@@ -48,7 +48,6 @@ def answerer(
     from keepworth.episodes.extras import require
 
     require("train", "keepworth eval answerer")
-    from keepworth.cli.settings import resolve
     from keepworth.cli.show import print_table
     from keepworth.episodes.errors import KeepworthError, UnknownName
     from keepworth.episodes.text import terminal
@@ -58,6 +57,7 @@ def answerer(
     from keepworth.learning.run_folder import check_writable, disk, find_run, versions
     from keepworth.learning.watch.progress import progress_for
     from keepworth.models.threads import settle_threads
+    from keepworth.recipes.configuration import resolve
     from keepworth.recipes.memory_r1 import Config
     from keepworth.recipes.memory_r1_answerer import recall_for, table_arms, task_sets
     from keepworth.recipes.training import kept_weights, loaded_model, with_weights

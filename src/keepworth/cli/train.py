@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Protocol, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from keepworth.cli.output import Runs, interruptible, say, say_row
-from keepworth.episodes.errors import UnknownName
+from keepworth.episodes.errors import KeepworthError
 from keepworth.recipes import RECIPES
+from keepworth.recipes.front_door import (
+    OWN,
+    OwnRecipe,
+    Recipe,
+    carry_out,
+    find_recipe,
+    given,
+    named_object,
+    opened,
+    others,
+    record_of,
+    run_name,
+)
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel
-
     from keepworth.learning.run_folder import RunFolder
     from keepworth.learning.watch.progress import Progress
 
@@ -43,13 +53,34 @@ def demo(
     from keepworth.recipes import memory_r1_demo
 
     config = {"recipe": "memory_r1", **memory_r1_demo.demo_config(quick).model_dump(mode="json")}
-    path = runs / _run_name(name or ("demo-quick" if quick else "demo"))
+    path = runs / run_name(name or ("demo-quick" if quick else "demo"))
     again = f"{program()} demo" + (" --quick" if quick else "") + _named(name, runs)
     _carry_out(path, config, fresh, tensorboard, again, lambda run, progress: memory_r1_demo.demo(quick, run, progress))
 
 
 def train(
-    recipe: Annotated[str, typer.Argument(help="Name of a recipe; `keepworth recipes` lists them.")],
+    recipe: Annotated[
+        str,
+        typer.Argument(help="A recipe's name (`keepworth recipes` lists them) or a file of Python; none with --tasks."),
+    ] = "",
+    tasks: Annotated[
+        str | None, typer.Option("--tasks", metavar="FILE", help="Your own tasks: JSON lines with prompt and answer.")
+    ] = None,
+    reward: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--reward",
+            metavar="FILE.py:NAME",
+            help="With --tasks: a function of (answer, row), one of TRL's form, or a verifier's name; may be repeated.",
+        ),
+    ] = None,
+    environment: Annotated[
+        str | None,
+        typer.Option("--environment", metavar="FILE.py:NAME", help="With --tasks: makes what is played for a task."),
+    ] = None,
+    memory: Annotated[
+        Path | None, typer.Option("--memory", help="With --tasks: a memory's file, whose items are shown.")
+    ] = None,
     config: Annotated[Path | None, typer.Option("--config", help="A TOML file with settings.")] = None,
     assign: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One setting; may be repeated.")
@@ -59,6 +90,9 @@ def train(
     ] = None,
     data: Annotated[
         str | None, typer.Option("--data", help="Where the tasks are, where they do not ship with keepworth.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", help="A model's name, its folder, or a Hugging Face id.")
     ] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Seed of every draw.")] = None,
     steps: Annotated[int | None, typer.Option("--steps", help="Optimiser steps.")] = None,
@@ -70,22 +104,48 @@ def train(
     ] = False,
     runs: Runs = Path("runs"),
 ) -> None:
-    """Train with a recipe. Given again, the same command continues from the last checkpoint."""
-    from keepworth.cli.settings import as_toml, resolve
+    """Train with a recipe, or on your own tasks. Given again, the same command continues from the last checkpoint."""
     from keepworth.episodes.extras import require
+    from keepworth.recipes.configuration import as_toml, resolve
 
     if not print_config:
         require("train", "keepworth train")
-    found = find_recipe(recipe)
-    short = {"role": role, "data": data, "seed": seed, "steps": steps}
-    resolved = resolve(found.Config, file=config, assignments=assign or [], short=short)
+    found = _asked_for(recipe, tasks, reward or [], environment, memory)
+    short = {"role": role, "data": data, "model": model, "seed": seed, "steps": steps}
+    base = getattr(found, "settings", None)
+    resolved = resolve(found.Config, base=base, file=config, assignments=assign or [], short=short)
     if print_config:
         say(as_toml(resolved), end="")
         return
-    record = {"recipe": recipe.replace("-", "_"), **resolved.model_dump(mode="json")}
-    path = runs / _run_name(name or "-".join(each for each in (recipe.replace("-", "_"), role) if each))
+    called = OWN if tasks else Path(recipe).stem.replace("-", "_")
+    own = found.given.tasks.name if tasks and isinstance(found, OwnRecipe) else called
+    path = runs / run_name(name or "-".join(each for each in (own, role) if each))
     again = _last_command()
+    record = record_of(found, resolved, called)
     _carry_out(path, record, fresh, tensorboard, again, lambda run, progress: found.train(resolved, run, progress))
+
+
+def _asked_for(
+    recipe: str, tasks: str | None, reward: list[str], environment: str | None, memory: Path | None
+) -> Recipe:
+    """The recipe of that name or file, or the one that --tasks and what goes with it make."""
+    from keepworth.tasks.verifiers import VERIFIERS
+
+    if tasks is None:
+        for option, value in (("--reward", reward), ("--environment", environment), ("--memory", memory)):
+            if value:
+                raise KeepworthError(f"{option} goes with tasks of your own.", "Add --tasks FILE.jsonl.")
+        if not recipe:
+            raise KeepworthError(
+                "Nothing was said to train on.",
+                "Name a recipe (`keepworth recipes` lists them), a file of Python, or --tasks FILE.jsonl.",
+            )
+        return find_recipe(recipe)
+    if recipe:
+        raise KeepworthError(f"There are a recipe ({recipe}) and --tasks.", "Leave one of them out.")
+    functions = [each if each in VERIFIERS else named_object(each, "--reward") for each in reward]
+    made = None if environment is None else named_object(environment, "--environment")
+    return OwnRecipe(given(tasks, reward=functions or None, environment=made, memory=memory))
 
 
 def recipes() -> None:
@@ -94,17 +154,19 @@ def recipes() -> None:
     from rich.text import Text
 
     from keepworth.episodes.text import terminal
-    from keepworth.recipes import RECIPES
 
     table = Table.grid(padding=(0, 3))
-    for name in RECIPES:
+    for name in (*RECIPES, *sorted(others())):
         table.add_row(Text(name, style="bold"), find_recipe(name).SUMMARY)
+    table.add_row(
+        Text("--tasks FILE", style="bold"), "Your own tasks, reward and model; a file of Python is a recipe, too."
+    )
     terminal().print(table)
 
 
 def _carry_out(
     path: Path,
-    config: dict[str, object],
+    config: Mapping[str, object],
     fresh: bool,
     tensorboard: bool,
     again: str,
@@ -113,26 +175,26 @@ def _carry_out(
     """Open the run folder, train with a display, write the report, print the tables."""
     from keepworth.cli.show import print_tables
     from keepworth.episodes.text import terminal
-    from keepworth.learning.run_folder import RunFolder
-    from keepworth.learning.watch.progress import StatedProgress, progress_for
+    from keepworth.learning.watch.progress import progress_for
 
     if tensorboard:
         from keepworth.learning.watch.dashboard import require_tensorboard
 
         require_tensorboard()
     console = terminal()
-    with RunFolder.create(path, config, resume=not fresh) as run:
-        if run.result() is not None:
-            console.print(f"{path} holds this run, finished. --fresh runs it again.")
-        else:
-            with _events(run) if tensorboard else nullcontext():
-                _train(run, again, work, StatedProgress(progress_for(), run.path))
-        from keepworth.evaluation.report import write_report
-
-        page = write_report(run)
+    with opened(path, config, fresh=fresh) as run:
+        try:
+            with _events(run) if tensorboard else nullcontext(), interruptible():
+                carry_out(run, lambda progress: work(run, progress), progress_for())
+        except KeyboardInterrupt:
+            last = run.latest_checkpoint(verify=False)
+            where = f"The last checkpoint is step {last.step}." if last else "There is no checkpoint yet."
+            say(f"\nStopped. {where} To continue: {again}")
+            raise typer.Exit(130) from None
         print_tables(run, console)
         # A command to copy is not broken in two.
-        console.print(f"\nReport:    {page}\nEpisodes:  {program()} show {path} --episodes", soft_wrap=True)
+        page = f"\nReport:    {run.path / 'report.html'}\nEpisodes:  {program()} show {path} --episodes"
+        console.print(page, soft_wrap=True)
 
 
 @contextmanager
@@ -144,44 +206,6 @@ def _events(run: RunFolder) -> Iterator[None]:
         yield
     finally:
         events.close()
-
-
-def _train(run: RunFolder, again: str, work: Callable[[RunFolder, Progress], None], progress: Progress) -> None:
-    from keepworth.episodes.errors import KeepworthError
-
-    progress.note(f"Everything is written to {run.path}. Ctrl-C stops; the same command continues.")
-    if run.resumed_from is not None:
-        progress.note(f"Continuing {run.path} from step {run.resumed_from}.")
-        for package, (then, now) in run.version_changes().items():
-            progress.note(f"{package} was {then} and is {now} now: the run may not continue exactly.")
-    try:
-        with interruptible():
-            work(run, progress)
-    except FloatingPointError as error:
-        raise KeepworthError(
-            f"Training diverged ({error}). The weights of the step before are saved in {run.path}.",
-            "Try a lower learning rate: --set learning_rate=..., with another --name.",
-        ) from error
-    except KeyboardInterrupt:
-        progress.finish()
-        last = run.latest_checkpoint(verify=False)
-        where = f"The last checkpoint is step {last.step}." if last else "There is no checkpoint yet."
-        say(f"\nStopped. {where} To continue: {again}")
-        raise typer.Exit(130) from None
-    finally:
-        progress.finish()
-
-
-def _run_name(name: str) -> str:
-    """The name, if it is that of one folder directly under --runs."""
-    from keepworth.episodes.errors import KeepworthError
-
-    if name in (".", "..") or any(each in name for each in "/\\\0"):
-        raise KeepworthError(
-            f"{name!r} cannot be the name of a run: it is one folder's name, not a path.",
-            "--runs says where the run folders are.",
-        )
-    return name
 
 
 def _named(name: str, runs: Path) -> str:
@@ -206,26 +230,6 @@ def program() -> str:
         return "keepworth"
     path = os.path.relpath(started)
     return str(started) if path.startswith("..") else path
-
-
-# Recipes by name.
-
-
-class Recipe(Protocol):
-    """What a recipe module holds."""
-
-    Config: type[BaseModel]
-    SUMMARY: str
-
-    def train(self, config: BaseModel, run: RunFolder, progress: Progress) -> None: ...
-
-
-def find_recipe(name: str) -> Recipe:
-    """Raises UnknownName with the nearest recipe."""
-    module = RECIPES.get(name) or RECIPES.get(name.replace("-", "_"))
-    if module is None:
-        raise UnknownName("recipe", name, RECIPES)
-    return cast("Recipe", import_module(module))
 
 
 # `keepworth objectives`: the objectives by name, and what each one is made of.

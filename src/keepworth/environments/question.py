@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from inspect import isawaitable
 
 from keepworth.environments.environment import Step, in_thread
 from keepworth.episodes.episode import Observation, RewardTerm, StopReason, Task
+from keepworth.tasks.own import messages_of
 from keepworth.tasks.verifiers import verifier, verify
 
-Score = Callable[[Task, str], float]
-"""(task, answer) to a reward."""
+Score = Callable[[Task, str], float | tuple[RewardTerm, ...] | Awaitable[float | tuple[RewardTerm, ...]]]
+"""(task, answer) to a reward, or to several named ones; it may be asynchronous."""
 
 
 class Question:
     """Asks a task's input and scores the answer with the verifier that the task names.
 
-    score: another rule in its place, run in a thread because it may hang; name: what its reward is called."""
+    score: another rule in its place, run in a thread because it may hang; name: what its reward is called, where it is one."""
 
     def __init__(self, score: Score | None = None, name: str = "score") -> None:
         self._score, self._name = score, name
@@ -23,17 +25,19 @@ class Question:
 
     async def reset(self, task: Task, seed: int) -> Observation:
         self._task = task
-        return Observation(task.input)
+        return Observation(task.input, messages=messages_of(task))
 
     async def step(self, action: str) -> Step:
         assert self._task is not None
         answer = action.strip()
         if self._score is None:
-            term = RewardTerm(self._task.verifier, verify(self._task, answer))
+            terms: tuple[RewardTerm, ...] = (RewardTerm(self._task.verifier, verify(self._task, answer)),)
         else:
-            term = RewardTerm(self._name, await in_thread(self._score, self._task, answer))
+            found = await in_thread(self._score, self._task, answer)
+            found = await found if isawaitable(found) else found
+            terms = found if isinstance(found, tuple) else (RewardTerm(self._name, found),)
         stop = StopReason.COMPLETED if answer else StopReason.PARSE_ERROR
-        return Step(rewards=(term,), stop=stop, answer=answer)
+        return Step(rewards=terms, stop=stop, answer=answer)
 
     async def close(self) -> None:
         self._task = None

@@ -54,6 +54,7 @@ class Task:
     evidence: ids of the sessions that hold the answer (hidden).
     tags: labels for reporting (`type`, `split`, ...), never shown to an agent.
     options: what there is to choose from, where the answer is one of several; the answers are among them.
+    row: what the task was read from, of one's own making, for a reward of one's own (hidden).
     """
 
     key: str
@@ -66,15 +67,19 @@ class Task:
     evidence: tuple[str, ...] = ()
     tags: Mapping[str, str] = field(default_factory=dict)
     options: tuple[str, ...] = ()
+    row: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class ToolDescription:
-    """A tool as an agent is told of it: its name, what its argument is called, and what it does, in one sentence."""
+    """A tool as an agent is told of it: its name, what its argument is called, and what it does, in one sentence.
+
+    parameters: the JSON schema of its arguments, where it takes other than one text; it is then called with a JSON object."""
 
     name: str
     argument: str
     does: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +90,8 @@ class Observation:
     observation only. answer_due: False where the agent is only to read. turns_left: None where it is not limited.
     actions: all that can be done now, where they can be listed. named: those that `text` tells of, where it is something to be
     kept for later. state: key of the environment's state, equal for equal states and without step counters or times, for
-    objectives that compare turns taken from one state ("": not comparable)."""
+    objectives that compare turns taken from one state ("": not comparable). messages: where the text is the last of several
+    messages of a conversation, all that are new, each with a role and a content."""
 
     text: str
     question: str = ""
@@ -95,6 +101,7 @@ class Observation:
     actions: tuple[str, ...] = ()
     named: tuple[str, ...] = ()
     state: str = ""
+    messages: tuple[Mapping[str, Any], ...] = ()
 
 
 class OperationKind(str, Enum):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
@@ -69,11 +69,48 @@ class Capabilities:
     version_spans: bool
 
 
+Message = Mapping[str, Any]
+"""One message of a conversation: `role` (system, user, assistant, tool) and `content`, a text."""
+
+
+class ChatTemplate(Protocol):
+    """Conversations in a model's own format, as tokens that are only ever added to."""
+
+    @property
+    def takes_tools(self) -> bool:
+        """Whether the format has words of its own for tools."""
+        ...
+
+    @property
+    def takes_results(self) -> bool:
+        """Whether there is a role for what a tool returned."""
+        ...
+
+    @property
+    def stop_ids(self) -> frozenset[int]:
+        """Ids that end what an assistant says."""
+        ...
+
+    def opening(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> Tokens:
+        """Ids of a conversation up to where the assistant begins to speak. tools: as JSON schemas."""
+        ...
+
+    def following(self, messages: Sequence[Message], last: int | None) -> Tokens:
+        """Ids between what an assistant said and where it speaks again, with `messages` in between. last: the id that the
+        assistant ended with, which is not written a second time; None where it was cut off."""
+        ...
+
+
 class Reads(Protocol):
     """Text as a model reads it."""
 
     @property
     def context_limit(self) -> int: ...
+
+    @property
+    def chat(self) -> ChatTemplate:
+        """Raises KeepworthError where the model has no chat template."""
+        ...
 
     def encode(self, text: str) -> Tokens:
         """Ids of a text that begins a context, as the model's tokenizer begins one: with a BOS where it has one."""

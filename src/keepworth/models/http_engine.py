@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -27,6 +28,7 @@ from keepworth.episodes.model import (
     VersionSpan,
     beginning,
 )
+from keepworth.models.chat_format import TokenizerChat
 from keepworth.models.errors import (
     BadAnswer,
     ContextOverflow,
@@ -694,6 +696,11 @@ class HttpModel:
             texts = self._tokenizer.batch_decode([[each] for each in range(len(self._tokenizer))])
             self._stops[prefix] = special | frozenset(i for i, text in enumerate(texts) if text.startswith(prefix))
         return self._stops[prefix]
+
+    @cached_property
+    def chat(self) -> TokenizerChat:
+        """Raises NoChatTemplate."""
+        return TokenizerChat(self._tokenizer, self.name)
 
     # -- sampling and scoring ---------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal
@@ -37,6 +38,7 @@ from keepworth.models.attention import (
     round_up,
     tree,
 )
+from keepworth.models.chat_format import TokenizerChat, ends_of
 from keepworth.models.checkpoint import load_checkpoint, require_agreement
 from keepworth.models.errors import ContextOverflow
 
@@ -126,6 +128,11 @@ class InProcessModel:
                 i for i, text in zip(vocabulary, texts, strict=True) if i in special or text.startswith(prefix)
             )
         return self._stops[prefix]
+
+    @cached_property
+    def chat(self) -> TokenizerChat:
+        """Raises NoChatTemplate."""
+        return TokenizerChat(self.tokenizer, self.name, ends_of(self._causal_model()))
 
     def capabilities(self) -> Capabilities:
         return Capabilities(

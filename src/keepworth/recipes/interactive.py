@@ -81,6 +81,9 @@ class Settings(TrainingSettings):
         return frozenset()
 
 
+EPISODE = ""
+"""In the place of a reward term's name: the episode's whole reward."""
+
 Pair = tuple["Tokens", "Tokens"]
 """A prompt and what should follow it."""
 
@@ -113,7 +116,8 @@ class System:
     tokens that an episode can draw, for objectives that divide by it; row_budget: that calls which continue each other can.
     order: the task of the group at a position, where their order matters; else they are drawn. memory: learns while the model
     does. right: the calls of a task as they should be, for method = supervised. unit: from a task's key to what is generalised
-    over, where several test questions are of one such; None where each question is its own."""
+    over, where several test questions are of one such; None where each question is its own. ready: raises for what the model
+    cannot do, once it is loaded and before anything is measured."""
 
     role: str
     title: str
@@ -132,6 +136,7 @@ class System:
     memory: LivingMemory | None = None
     right: Callable[[InProcessModel, Task], list[Pair]] | None = None
     unit: Callable[[str], str] | None = None
+    ready: Callable[[InProcessModel, Progress], None] | None = None
     note: str = ""
     headline: str = "{metric} on {test}: {before:.2f} before training, {after:.2f} after."
 
@@ -167,6 +172,8 @@ def _train_system(
     from keepworth.recipes.training import collector_of, imitate_first, keep_weights, prepared
 
     model, learner = prepared(settings, objective, system.role, run, progress)
+    if system.ready is not None:
+        system.ready(model, progress)
     playing = Playing(settings, system, run, model, progress)
     if system.imitated is not None and restore(run, learner, 0) is None:
         playing.measure_tests(0, "untrained")
@@ -313,6 +320,8 @@ def arm_of(way: str, when: str) -> str:
 
 def term_value(episode: Episode, name: str) -> float:
     """The sum of an episode's reward terms of that name: 0 where it ended without any."""
+    if name == EPISODE:
+        return episode.reward
     return sum(term.value for term in episode.rewards if term.name == name)
 
 

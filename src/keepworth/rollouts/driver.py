@@ -19,6 +19,7 @@ import logging
 import math
 import threading
 import time
+from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypedDict, TypeVar
@@ -42,7 +43,7 @@ from keepworth.episodes.episode import (
     checked_terms,
 )
 from keepworth.episodes.errors import KeepworthError
-from keepworth.episodes.model import FinishReason, Model, Sample, SamplingParams, Tokens
+from keepworth.episodes.model import ChatTemplate, FinishReason, Model, Sample, SamplingParams, Tokens
 from keepworth.memory.episode import LiveEpisode
 from keepworth.memory.overlay import Bank
 from keepworth.models.errors import ContextOverflow
@@ -564,6 +565,10 @@ class NoModel:
     def stop_ids_for(self, prefix: str) -> frozenset[int]:
         raise self._missing()
 
+    @property
+    def chat(self) -> ChatTemplate:
+        raise self._missing()
+
     async def call(self, prompt: Tokens, **options: object) -> Sample:
         raise self._missing()
 
@@ -590,6 +595,10 @@ class _Call:
         self.decode = model.decode
         self.stop_ids_for = model.stop_ids_for
 
+    @property
+    def chat(self) -> ChatTemplate:
+        return self._model.chat
+
     async def call(
         self,
         prompt: Tokens,
@@ -598,6 +607,7 @@ class _Call:
         prompt_id: str,
         max_tokens: int,
         stop_ids: frozenset[int],
+        stop: Sequence[str] = (),
         memory: str = "",
     ) -> Sample:
         if len(prompt) + max_tokens > self.context_limit:
@@ -607,7 +617,7 @@ class _Call:
             )
         begun = time.perf_counter()
         params = SamplingParams(max_tokens, temperature=self._temperature, stop_ids=frozenset(stop_ids))
-        sample = await self._context.sample(prompt, params)
+        sample = ended_at(await self._context.sample(prompt, params), stop, self.decode)
         self.seconds += time.perf_counter() - begun
         self.segments.append(
             Segment(
@@ -629,6 +639,18 @@ class _Call:
 
     def remembers(self, memory: str) -> None:
         self.segments[-1] = replace(self.segments[-1], memory_after=memory)
+
+
+def ended_at(sample: Sample, stop: Sequence[str], decode: Callable[[Sequence[int]], str]) -> Sample:
+    """The sample up to the token that completes the first of the texts `stop`. A draw does not depend on what is drawn after it:
+    this is what sampling would have given that looked after every token."""
+    if not stop or not any(text in decode(sample.ids) for text in stop):
+        return sample
+    count = bisect_left(
+        range(len(sample.ids)), True, key=lambda n: any(text in decode(sample.ids[:n]) for text in stop)
+    )
+    spans = tuple(replace(each, end=min(each.end, count)) for each in sample.spans if each.start < count)
+    return Sample(sample.ids[:count], sample.logprobs[:count], FinishReason.STOP, spans)
 
 
 @dataclass(slots=True)

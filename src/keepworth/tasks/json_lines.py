@@ -57,7 +57,7 @@ def json_lines(split: str, *, data: Path | None = None) -> list[Task]:
     id stands on two sides."""
     if data is None:
         raise WrongFormat("no file of questions was named.", "Give the path of a .jsonl file.")
-    lines = list(_lines(data))
+    lines = list(lines_of(data))
     sides, numbers = dict[str, str](), dict[str, int]()
     clusters, asked = dict[tuple[str, ...], str](), dict[tuple[str, ...], tuple[str, int]]()
     named = any("split" in line for _, line in lines)
@@ -160,6 +160,11 @@ def _tasks(line: Mapping[str, Any], id: str, side: str, source: str, where: str)
     return tasks
 
 
+def sessions_of(row: Mapping[str, Any], id: str, where: str) -> list[Session]:
+    """The `writes` of a row as sessions. Raises WrongFormat."""
+    return _sessions(_list(row, "writes", where), id, where)[0]
+
+
 def _sessions(
     writes: Sequence[Mapping[str, Any]], id: str, where: str
 ) -> tuple[list[Session], dict[str, tuple[str, int]]]:
@@ -187,7 +192,8 @@ def _sessions(
     return [Session(name, dates[name], tuple(own)) for name, own in turns.items()], places
 
 
-def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def lines_of(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The objects of a file of JSON lines, with the numbers of their lines. Raises WrongFormat, which names the line."""
     if not path.is_file():
         raise WrongFormat(f"{path} is no file.", "Give the path of a .jsonl file.")
     met = False

@@ -8,8 +8,8 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
-from keepworth.cli.settings import BadSetting, as_toml, resolve
 from keepworth.episodes.errors import UnknownName
+from keepworth.recipes.configuration import BadSetting, as_toml, resolve
 
 
 class Answerer(BaseModel):

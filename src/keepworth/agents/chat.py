@@ -1,0 +1,228 @@
+"""Chat: a conversation in the model's own format, over as many turns as the environment gives.
+
+The prompt of a turn is the ids of the turn before, what was drawn, and what the environment said, encoded by itself: nothing
+that was drawn is decoded and encoded again, so that a conversation is one sequence which can be trained on as it was drawn.
+With `thinking = "strip"` earlier thoughts are taken out of the conversation, as many templates do: each turn is then a prompt
+of its own, and is trained on as such.
+
+Where the environment has tools, a call is read in the forms that models write (see `call_in`), and handed to the environment as
+`name: argument`; what is no call is the answer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from keepworth.agents.agent import Action, Caller
+from keepworth.episodes.episode import Observation, Shown, ToolDescription
+from keepworth.episodes.model import ChatTemplate, FinishReason, Message, Reads, Tokens
+from keepworth.episodes.text import as_line, as_text
+from keepworth.models.chat_format import NoChatTemplate
+
+Thinking = Literal["keep", "strip"]
+Format = Literal["auto", "chat", "plain"]
+ANSWER = "answer"
+"""What an answer is called where there are tools beside it (`keepworth.environments.tool_use`)."""
+_THOUGHTS = re.compile(r"<think>.*?(?:</think>|\Z)\s*", re.DOTALL)
+_UNOPENED = re.compile(r"\A(?:(?!<think>).)*?</think>\s*", re.DOTALL)
+_LINE = re.compile(r"\s*([A-Za-z_][\w-]*)\s*:(.*)", re.DOTALL)
+_TAGGED = re.compile(r"<tool_call>\s*(.*?)\s*(?:</tool_call>|\Z)", re.DOTALL)
+_LISTED = re.compile(r"\[TOOL_CALLS\]\s*(.*)", re.DOTALL)
+
+
+class Chat:
+    """system: what stands before everything. shown: memories, which stand before the first question. max_tokens: of one turn.
+    stop: texts at which a turn ends besides the model's own end of a turn. format: "chat" is that of the model's template,
+    "plain" the bare texts one after the other, "auto" the first where there is one."""
+
+    def __init__(
+        self,
+        system: str = "",
+        *,
+        max_tokens: int,
+        stop: Sequence[str] = (),
+        format: Format = "auto",
+        thinking: Thinking = "keep",
+        shown: Sequence[Shown] = (),
+        role: str = "policy",
+    ) -> None:
+        self.system, self.max_tokens, self.stop, self.thinking = system, max_tokens, tuple(stop), thinking
+        self.format, self.shown, self.role = format, tuple(shown), role
+        self.prompt_id = f"chat/v1-{hashlib.sha256(system.encode()).hexdigest()[:8]}"
+        self._messages: list[Message] = []
+        self._tools: tuple[ToolDescription, ...] = ()
+        self._schemas: tuple[Mapping[str, Any], ...] = ()
+        self._ids: Tokens = ()
+        self._last: int | None = None
+
+    async def act(self, observation: Observation, model: Caller) -> Action:
+        first, chat = not self._messages, format_of(model, self.format, self.stop)
+        prompt = self._opened(observation, chat) if first else self._continued(observation, chat)
+        sample = await model.call(
+            prompt,
+            role=self.role,
+            prompt_id=self.prompt_id,
+            max_tokens=self.max_tokens,
+            stop_ids=chat.stop_ids,
+            stop=self.stop,
+        )
+        self._ids = prompt + sample.ids
+        ended = bool(sample.ids) and sample.ids[-1] in chat.stop_ids
+        self._last = sample.ids[-1] if ended else None
+        said = model.decode(sample.ids[:-1] if ended else sample.ids)
+        for text in self.stop:
+            said = said.partition(text)[0]
+        if self.thinking == "strip":
+            said = without_thoughts(said)
+        self._messages.append({"role": "assistant", "content": said})
+        text = acted(said, self._tools) if self._tools else said.strip()
+        return Action(text, cut=sample.finish is FinishReason.LENGTH, shown=self.shown if first else ())
+
+    def _opened(self, observation: Observation, chat: ChatTemplate) -> Tokens:
+        self._tools, own = observation.tools, chat.takes_tools
+        system = "\n\n".join(filter(None, (self.system, "" if own else tools_in_words(observation.tools))))
+        asked = [clean(each) for each in observation.messages] or [_user(observation.question or observation.text)]
+        if system:
+            asked.insert(0, {"role": "system", "content": system})
+        self._messages = remembering(asked, self.shown)
+        self._schemas = tuple(map(schema_of, self._tools)) if own else ()
+        return chat.opening(self._messages, self._schemas)
+
+    def _continued(self, observation: Observation, chat: ChatTemplate) -> Tokens:
+        new = [clean(each) for each in observation.messages]
+        if not new:
+            role = "tool" if self._schemas and chat.takes_results else "user"
+            new = [{"role": role, "content": as_text(observation.text)}]
+        self._messages += new
+        if self.thinking == "strip":
+            return chat.opening(self._messages, self._schemas)
+        return self._ids + chat.following(new, self._last)
+
+
+def format_of(model: Reads, format: Format, stop: Sequence[str] = ()) -> ChatTemplate:
+    """How conversations are written for the model. Raises NoChatTemplate where it has none and "chat" is asked for."""
+    if format == "plain":
+        return PlainFormat(model, tuple(stop))
+    try:
+        return model.chat
+    except NoChatTemplate:
+        if format == "chat":
+            raise
+        return PlainFormat(model, tuple(stop))
+
+
+@dataclass(frozen=True, slots=True)
+class PlainFormat:
+    """Texts one after the other, for a model that was taught no conversations. The end of a line ends what it says, where no
+    other text does."""
+
+    model: Reads
+    stop: tuple[str, ...] = ()
+    takes_tools: bool = False
+    takes_results: bool = False
+
+    @property
+    def stop_ids(self) -> frozenset[int]:
+        return self.model.stop_ids_for(
+            "\0" if self.stop else "\n"
+        )  # with "\0", which no text has: the special ids alone
+
+    def opening(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> Tokens:
+        return self.model.encode("\n\n".join(each["content"] for each in messages) + "\n")
+
+    def following(self, messages: Sequence[Message], last: int | None) -> Tokens:
+        return self.model.encode_continuation("\n".join(("", *(each["content"] for each in messages), "")))
+
+
+def remembering(messages: Sequence[Message], shown: Sequence[Shown]) -> list[Message]:
+    """The conversation with what is remembered written before the last thing that the user says."""
+    found = list(messages)
+    if shown:
+        place = max((i for i, each in enumerate(found) if each["role"] == "user"), default=len(found) - 1)
+        lines = "\n".join(f"- {as_line(each.text)}" for each in shown)
+        found[place] = {**found[place], "content": f"Memory:\n{lines}\n\n{found[place]['content']}"}
+    return found
+
+
+def clean(message: Message) -> Message:
+    """The message without tokens of a chat template in its text; what its author wrote as system stays as it is."""
+    return dict(message) if message["role"] == "system" else {**message, "content": as_text(message["content"])}
+
+
+def without_thoughts(text: str) -> str:
+    """`text` without what stands between <think> and </think>; the opening one may stand in the prompt."""
+    return _THOUGHTS.sub("", _UNOPENED.sub("", text))
+
+
+# Tools: as templates are told of them, and calls in the forms that models write.
+
+
+def schema_of(tool: ToolDescription) -> Mapping[str, Any]:
+    """A tool as a JSON schema of the form that chat templates take."""
+    parameters = tool.parameters or {
+        "type": "object",
+        "properties": {tool.argument: {"type": "string"}},
+        "required": [tool.argument],
+    }
+    return {
+        "type": "function",
+        "function": {"name": tool.name, "description": tool.does, "parameters": dict(parameters)},
+    }
+
+
+def tools_in_words(tools: Sequence[ToolDescription]) -> str:
+    """The same for a template that has no words for tools; nothing where there are none."""
+    if not tools:
+        return ""
+    lines = [f"{each.name}: {each.argument} - {each.does}" for each in tools]
+    return "\n".join(
+        ("To use a tool, write one line: its name, a colon, its argument.", *lines, f"{ANSWER}: the answer")
+    )
+
+
+def acted(text: str, tools: Sequence[ToolDescription]) -> str:
+    """What the model said, as an action of an environment with tools: `name: argument` of a call, else its answer."""
+    if (called := call_in(text)) is not None:
+        name, arguments = called
+        known = next((each for each in tools if each.name == name), None)
+        own = None if known is None or known.parameters else known.argument
+        alone = arguments.get(own) if own and set(arguments) == {own} else None
+        return f"{name}: {alone if alone is not None else json.dumps(arguments, ensure_ascii=False)}"
+    stripped = text.strip()
+    found = _LINE.fullmatch(stripped.split("\n", 1)[0])
+    if found and found[1].lower() in {ANSWER, *(each.name.lower() for each in tools)}:
+        return stripped if found[1].lower() == ANSWER else stripped.split("\n", 1)[0]
+    return f"{ANSWER}: {stripped}"
+
+
+def call_in(text: str) -> tuple[str, Mapping[str, Any]] | None:
+    """(name, arguments) of the first call in `text`: `<tool_call>{...}</tool_call>` (Hermes, Qwen, SmolLM), `[TOOL_CALLS]
+    [{...}]` (Mistral), or one JSON object that is the whole text (Llama). None where there is none that can be read."""
+    tagged, listed = _TAGGED.search(text), _LISTED.search(text)
+    for written in (tagged[1] if tagged else "", listed[1] if listed else "", text.strip()):
+        for call in _objects(written):
+            name, arguments = call.get("name"), call.get("arguments", call.get("parameters"))
+            if isinstance(arguments, str):
+                arguments = next(_objects(arguments), None)
+            if isinstance(name, str) and isinstance(arguments, Mapping):
+                return name, arguments
+    return None
+
+
+def _objects(written: str) -> Iterator[Mapping[str, Any]]:
+    if not written.startswith(("{", "[")):
+        return
+    try:
+        found, _ = json.JSONDecoder().raw_decode(written)
+    except (ValueError, RecursionError):
+        return
+    yield from (each for each in (found if isinstance(found, list) else [found]) if isinstance(each, Mapping))
+
+
+def _user(text: str) -> Message:
+    return {"role": "user", "content": as_text(text)}

@@ -1,0 +1,152 @@
+"""Conversations in the format that a model was taught: its tokenizer's chat template, as tokens that are only added to.
+
+A template renders a conversation as one text. Rendered again at every turn, what the model drew would be decoded and encoded
+anew, and some templates rewrite what was said before. So the template is asked once for the opening; later turns are encoded
+by themselves, as the template writes them behind a sentence of an assistant, and what was drawn stays as it was drawn.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from keepworth.episodes.errors import KeepworthError
+from keepworth.episodes.model import Message, Tokens
+
+_SAID = "KEEPWORTH-SAID"
+_ASKED = "KEEPWORTH-ASKED"
+_TOOL = {
+    "type": "function",
+    "function": {
+        "name": "keepworth_probe",
+        "description": _ASKED,
+        "parameters": {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
+    },
+}
+
+
+class NoChatTemplate(KeepworthError):
+    """The model's tokenizer does not say what a conversation looks like."""
+
+
+class TemplateMismatch(KeepworthError):
+    """A chat template that cannot render what it is asked to, or not in a way that can be trained on."""
+
+
+class TokenizerChat:
+    """A tokenizer's chat template as a `keepworth.episodes.model.ChatTemplate`.
+
+    name: of the model, for messages. ends: ids that end a text, as the checkpoint's generation config has them.
+    Raises NoChatTemplate."""
+
+    def __init__(self, tokenizer: Any, name: str, ends: Sequence[int] = ()) -> None:
+        if not getattr(tokenizer, "chat_template", None):
+            raise NoChatTemplate(
+                f"{name} has no chat template, so what a conversation looks like to it is not known.",
+                'Take an instruction-tuned model, or set format = "plain", which continues a text.',
+            )
+        self._tokenizer, self.name, self._ends = tokenizer, name, tuple(ends)
+        self._between: dict[str, Tokens] = {}
+
+    def rendered(
+        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = (), *, goes_on: bool = True
+    ) -> str:
+        """The conversation as text; goes_on: up to where the assistant speaks. Raises TemplateMismatch."""
+        from jinja2 import TemplateError
+
+        try:
+            return str(
+                self._tokenizer.apply_chat_template(
+                    [dict(each) for each in messages],
+                    tools=[dict(each) for each in tools] or None,
+                    add_generation_prompt=goes_on,
+                    tokenize=False,
+                )
+            )
+        except (TemplateError, KeyError, TypeError, ValueError, AttributeError) as error:
+            roles = ", ".join(str(each.get("role")) for each in messages)
+            raise TemplateMismatch(
+                f"The chat template of {self.name} does not take these messages ({roles}): {error}.",
+                "Leave out the role that it does not know, such as system, or write that text into the user's message.",
+            ) from error
+
+    @cached_property
+    def takes_tools(self) -> bool:
+        return _ASKED in self._tried([_user("")], [_TOOL])
+
+    @cached_property
+    def takes_results(self) -> bool:
+        """Whether there is a role for what a tool returned."""
+        called = {"role": "assistant", "content": _SAID}
+        return _ASKED in self._tried([_user("a"), called, {"role": "tool", "content": _ASKED}])
+
+    @cached_property
+    def takes_system(self) -> bool:
+        return _ASKED in self._tried([{"role": "system", "content": _ASKED}, _user("a")])
+
+    @cached_property
+    def rewrites(self) -> str:
+        """What the template changes in an assistant's earlier turns: "thinking", "everything", or "" for nothing."""
+        plain, thought = _SAID, f"<think>\nT\n</think>\n\n{_SAID}"
+        for said, what in ((plain, "everything"), (thought, "thinking")):
+            before = [_user("a"), {"role": "assistant", "content": said}]
+            text = self.rendered([*before, _user("b")])
+            if what == "everything" and _SAID not in text:
+                return what
+            if what == "thinking" and thought not in text:
+                return what
+        return ""
+
+    @cached_property
+    def stop_ids(self) -> frozenset[int]:
+        closing = self._behind([_user("b")])[:1]
+        special = set(self._tokenizer.all_special_ids)
+        turn = {each for each in closing if each in special}
+        end = getattr(self._tokenizer, "eos_token_id", None)
+        found = {*self._ends, *turn, *(() if end is None else (end,))}
+        return frozenset(found or special)
+
+    def opening(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> Tokens:
+        return self._encoded(self.rendered(messages, tools))  # a template writes its BOS itself
+
+    def following(self, messages: Sequence[Message], last: int | None) -> Tokens:
+        ids = self._behind(messages)
+        return ids[1:] if last is not None and ids[:1] == (last,) else ids
+
+    def _behind(self, messages: Sequence[Message]) -> Tokens:
+        """Ids of what the template writes behind an assistant's words when `messages` follow."""
+        key = json.dumps([dict(each) for each in messages], sort_keys=True)
+        if key not in self._between:
+            text = self.rendered([_user("a"), {"role": "assistant", "content": _SAID}, *messages])
+            _, found, behind = text.rpartition(_SAID)
+            if not found:
+                raise TemplateMismatch(
+                    f"The chat template of {self.name} leaves out what an assistant said before: a conversation of several "
+                    "turns cannot be added to.",
+                    "Take tasks of one turn, or a model whose template keeps the conversation.",
+                )
+            if len(self._between) > 256:
+                self._between.clear()
+            self._between[key] = self._encoded(behind)
+        return self._between[key]
+
+    def _encoded(self, text: str) -> Tokens:
+        return tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def _tried(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> str:
+        try:
+            return self.rendered(messages, tools)
+        except TemplateMismatch:
+            return ""
+
+
+def _user(text: str) -> Message:
+    return {"role": "user", "content": text}
+
+
+def ends_of(network: Any) -> tuple[int, ...]:
+    """The ids that end a text by the checkpoint's generation config."""
+    found = getattr(getattr(network, "generation_config", None), "eos_token_id", None)
+    return tuple(each for each in (found if isinstance(found, list) else [found]) if each is not None)

@@ -1,0 +1,345 @@
+"""The front door: from tasks, a reward and a model to a run with evaluation, checkpoints, resume and a report.
+
+    from keepworth import train
+
+    def score(answer, row):
+        return float(answer.strip() == row["solution"])
+
+    run = train("my.jsonl", reward=score, steps=40)
+    print(run.report)
+
+The same from the command line: `keepworth train --tasks my.jsonl --reward my_reward.py:score --steps 40`. A file of Python is a
+recipe, too: its names are the arguments of `train` (`keepworth train my_recipe.py`), or it holds what a shipped recipe holds.
+Packages of others add recipes by entry points of the group `keepworth.recipes`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from keepworth.episodes.errors import KeepworthError, UnknownName, nearest
+from keepworth.recipes import RECIPES
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+    from pydantic import BaseModel
+
+    from keepworth.learning.run_folder import RunFolder
+    from keepworth.learning.watch.progress import Progress
+    from keepworth.recipes.own import Given
+
+GROUP = "keepworth.recipes"
+"""The group of entry points by which packages add recipes: a name, and the module that holds the recipe."""
+OWN = "own"
+"""What a run of `train` calls its recipe."""
+ARGUMENTS = ("tasks", "reward", "environment", "agent", "memory")
+"""What `train` is given besides settings; a recipe's file may hold them by these names, and `settings`."""
+
+
+class Recipe(Protocol):
+    """What a recipe holds. `train` goes on where it was stopped."""
+
+    @property
+    def Config(self) -> type[BaseModel]: ...
+
+    @property
+    def SUMMARY(self) -> str: ...
+
+    def train(self, config: BaseModel, run: RunFolder, progress: Progress) -> None: ...
+
+
+class BadRecipe(KeepworthError):
+    """A file or an entry point that holds no recipe."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedRun:
+    """A finished run. path: its folder."""
+
+    path: Path
+
+    @property
+    def report(self) -> Path:
+        """The page that says how it went."""
+        return self.path / "report.html"
+
+    @property
+    def result(self) -> Mapping[str, Any]:
+        """headline, and tables: measurements with their intervals."""
+        from keepworth.learning.run_folder import RunFolder
+
+        return RunFolder.open(self.path).result() or {}
+
+    def __str__(self) -> str:
+        headline = str(self.result.get("headline", ""))
+        return f"{headline}\n{self.report}".strip()
+
+
+def train(
+    tasks: str | Path | Iterable[Any],
+    *,
+    reward: Any = None,
+    environment: Any = None,
+    agent: Any = None,
+    memory: Any = None,
+    name: str = "",
+    runs: str | Path = "runs",
+    fresh: bool = False,
+    progress: Progress | None = None,
+    **settings: Any,
+) -> TrainedRun:
+    """Train a model on tasks of one's own, measure it before, meanwhile and after, and write a report.
+
+    tasks: a file of JSON lines, or rows (see `keepworth.tasks.own`). reward: a function of (answer, row), one of TRL's form, the
+    name of a verifier, or several of them (`weights=`); by default answers are compared with the rows'. environment: makes, for a
+    task, what is played in the place of question and answer, and rewards it. agent: makes, for a task, who plays. memory: a
+    memory's file, or an open memory, whose items are shown with a question; the report says whether that helped.
+    name: of the run's folder in `runs`; the same call continues a run that was stopped, `fresh` starts over.
+    settings: as `keepworth train --tasks FILE --print-config` shows them (model, objective, steps, learning_rate, system ...).
+
+    Raises KeepworthError for what cannot work, before the first step where that can be known.
+    """
+    from keepworth.episodes.extras import require
+
+    require("train", "keepworth.train")
+    from keepworth.learning.watch.progress import progress_for
+    from keepworth.recipes.configuration import resolve
+
+    recipe = OwnRecipe(given(tasks, reward=reward, environment=environment, agent=agent, memory=memory))
+    config = resolve(recipe.Config, base=settings)
+    shown = progress or progress_for()
+    path = Path(runs) / run_name(name or recipe.given.tasks.name)
+    try:
+        with opened(path, record_of(recipe, config, OWN), fresh=fresh) as run:
+            carry_out(run, lambda each: recipe.train(config, run, each), shown)
+    except KeyboardInterrupt:
+        shown.note(f"Stopped. What is done is in {path}; the same call continues.")
+        raise
+    return TrainedRun(path)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnRecipe:
+    """Tasks, reward and whatever else was given, as a recipe. settings: in the place of its defaults."""
+
+    given: Given
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    summary: str = ""
+
+    @property
+    def Config(self) -> type[BaseModel]:
+        from keepworth.recipes.own import Config
+
+        return Config
+
+    @property
+    def SUMMARY(self) -> str:
+        return self.summary
+
+    def record(self, config: BaseModel) -> Mapping[str, Any]:
+        from keepworth.recipes import own
+
+        own.require_given(cast(own.Config, config), self.given)
+        return self.given.record(cast(own.Config, config))
+
+    def train(self, config: BaseModel, run: RunFolder, progress: Progress) -> None:
+        from keepworth.recipes import own
+
+        own.train(cast(own.Config, config), self.given, run, progress)
+
+
+def given(tasks: Any, *, reward: Any = None, environment: Any = None, agent: Any = None, memory: Any = None) -> Given:
+    """What `train` was handed, read and checked as far as it can be without settings."""
+    from keepworth.recipes.own import Given, remembered
+    from keepworth.tasks.own import own_tasks
+
+    recall, remembers = remembered(memory) if memory is not None else (None, "")
+    found = own_tasks(tasks() if callable(tasks) else tasks)
+    return Given(found, reward, environment, agent, recall, remembers)
+
+
+# A run: opened, carried out, and its report written.
+
+
+def run_name(name: str) -> str:
+    """The name, if it is that of one folder."""
+    if name in (".", "..") or any(each in name for each in "/\\\0"):
+        raise KeepworthError(
+            f"{name!r} cannot be the name of a run: it is one folder's name, not a path.",
+            "Where the run folders are is said by runs (--runs).",
+        )
+    return name
+
+
+def record_of(recipe: Recipe, config: BaseModel, name: str) -> dict[str, object]:
+    """What a run is begun with and must be continued with. Raises what the recipe finds wrong before anything is loaded."""
+    own = getattr(recipe, "record", None)
+    return {"recipe": name, **config.model_dump(mode="json"), **(own(config) if own is not None else {})}
+
+
+def opened(path: Path, record: Mapping[str, object], *, fresh: bool) -> RunFolder:
+    """The run's folder, made or continued."""
+    from keepworth.learning.run_folder import RunFolder
+
+    return RunFolder.create(path, record, resume=not fresh)
+
+
+def carry_out(run: RunFolder, work: Callable[[Progress], None], progress: Progress) -> None:
+    """Train, unless the run is finished, and write its report. Raises KeepworthError where training diverged."""
+    from keepworth.evaluation.report import write_report
+    from keepworth.learning.watch.progress import StatedProgress
+
+    if run.result() is None:
+        shown = StatedProgress(progress, run.path)
+        shown.note(f"Everything is written to {run.path}. Ctrl-C stops; the same command continues.")
+        if run.resumed_from is not None:
+            shown.note(f"Continuing {run.path} from step {run.resumed_from}.")
+            for package, (then, now) in run.version_changes().items():
+                shown.note(f"{package} was {then} and is {now} now: the run may not continue exactly.")
+        try:
+            work(shown)
+        except FloatingPointError as error:
+            raise KeepworthError(
+                f"Training diverged ({error}). The weights of the step before are saved in {run.path}.",
+                "Try a lower learning rate (--set learning_rate=...), with another name.",
+            ) from error
+        finally:
+            shown.finish()
+    else:
+        progress.note(f"{run.path} holds this run, finished. fresh (--fresh) runs it again.")
+    write_report(run)
+
+
+# Recipes by name: those that are shipped, those of other packages, and files.
+
+
+def find_recipe(name: str) -> Recipe:
+    """The recipe of a name or a file of Python. Raises UnknownName with the nearest, or BadRecipe."""
+    if name.endswith(".py"):
+        return _recipe_in(module_of(name), name)
+    known = {**RECIPES, **{each: point.value for each, point in others().items()}}
+    key = name if name in known else name.replace("-", "_")
+    if key not in known:
+        if name == OWN:
+            raise KeepworthError(
+                "own is what a run on your own tasks is called.", "Name the tasks: --tasks FILE.jsonl."
+            )
+        raise UnknownName("recipe", name, known)
+    if key in RECIPES:
+        return _recipe_in(import_module(RECIPES[key]), key)
+    point = others()[key]
+    try:
+        loaded = point.load()
+    except Exception as error:
+        raise BadRecipe(
+            f"The recipe {key!r} ({point.value}) cannot be imported: {type(error).__name__}: {error}.",
+            f"It comes with the package {point.dist.name if point.dist else 'of its entry point'}: update or remove that.",
+        ) from error
+    return _recipe_in(loaded, key)
+
+
+def others() -> dict[str, EntryPoint]:
+    """The recipes of other packages, by name. A shipped recipe's name stays its own."""
+    from importlib.metadata import entry_points
+
+    return {each.name: each for each in entry_points(group=GROUP) if each.name not in RECIPES}
+
+
+def module_of(path: str) -> ModuleType:
+    """A file of Python, run as a module; what stands beside it can be imported from it. Raises BadRecipe."""
+    file = Path(path).expanduser()
+    if not file.is_file():
+        near = nearest(file.stem, [each.stem for each in file.parent.glob("*.py")])
+        fix = f"Did you mean {file.with_name(f'{near}.py')}?" if near else "Give the path of a file of Python."
+        raise BadRecipe(f"There is no file {file}.", fix)
+    name = f"keepworth_file_{file.stem}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    beside = str(file.parent.resolve())
+    if beside not in sys.path:
+        sys.path.insert(0, beside)
+    try:
+        spec.loader.exec_module(module)
+    except KeepworthError:
+        raise
+    except Exception as error:
+        trace = error.__traceback__
+        lines = [each.lineno for each in inspect.getinnerframes(trace) if each.filename == str(file)] if trace else []
+        raise BadRecipe(
+            f"{file} cannot be imported: {type(error).__name__}: {error}{f' (line {lines[-1]})' if lines else ''}.",
+            "Run it with Python to see the whole error.",
+        ) from error
+    return module
+
+
+def named_object(reference: str, what: str) -> Any:
+    """What `FILE.py:NAME` or `package.module:NAME` refers to. Raises BadRecipe, UnknownName."""
+    place, colon, name = reference.rpartition(":")
+    if not colon or not place or not name:
+        raise BadRecipe(f"{what} is {reference!r}.", "Write FILE.py:NAME or package.module:NAME.")
+    if place.endswith(".py"):
+        module = module_of(place)
+    else:
+        try:
+            module = import_module(place)
+        except ImportError as error:
+            raise BadRecipe(f"{what} names the module {place!r}, which cannot be imported: {error}.") from error
+    if not hasattr(module, name):
+        raise UnknownName("name", name, [each for each in vars(module) if not each.startswith("_")], where=place)
+    return getattr(module, name)
+
+
+@dataclass(frozen=True, slots=True)
+class SystemRecipe:
+    """A module with `system(config)`, and perhaps with `Config` and `SUMMARY`, as a recipe."""
+
+    module: ModuleType
+
+    @property
+    def Config(self) -> type[BaseModel]:
+        from keepworth.recipes.interactive import Settings
+
+        return cast("type[BaseModel]", getattr(self.module, "Config", Settings))
+
+    @property
+    def SUMMARY(self) -> str:
+        return str(getattr(self.module, "SUMMARY", "") or _first_line(self.module))
+
+    def train(self, config: BaseModel, run: RunFolder, progress: Progress) -> None:
+        from keepworth.recipes.interactive import Settings, run_system
+
+        make = self.module.system
+        takes_run = len(inspect.signature(make).parameters) > 1
+        run_system(cast(Settings, config), make(config, run) if takes_run else make(config), run, progress)
+
+
+def _recipe_in(module: Any, name: str) -> Recipe:
+    holds = vars(module) if isinstance(module, ModuleType) else {each: getattr(module, each) for each in dir(module)}
+    if "Config" in holds and "SUMMARY" in holds and callable(holds.get("train")) and holds["train"] is not train:
+        return cast("Recipe", module)
+    if callable(holds.get("system")):
+        return SystemRecipe(module)
+    if "tasks" in holds:
+        arguments = {each: holds[each] for each in ARGUMENTS if each in holds}
+        return OwnRecipe(given(**arguments), dict(holds.get("settings", {})), _first_line(module))
+    raise BadRecipe(
+        f"{name} holds no recipe.",
+        f"Give it `tasks`, and what of {', '.join(ARGUMENTS[1:])} and `settings` it needs; or `system(config)`; or `Config`, "
+        "`SUMMARY` and `train(config, run, progress)`.",
+    )
+
+
+def _first_line(module: Any) -> str:
+    return (inspect.getdoc(module) or "").split("\n", 1)[0]

@@ -1,0 +1,207 @@
+"""Rewards of one's own: a function of an answer and its row, one in TRL's form, a verifier's name, or several with weights.
+
+def score(answer, row): return float(answer.strip() == row["solution"])                   # ours
+def score(completions, solution, **_): return [float(...) for ...]                        # TRL's
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import math
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from keepworth.environments.environment import in_thread
+from keepworth.episodes.episode import RewardTerm, Task
+from keepworth.episodes.errors import KeepworthError, UnknownName
+from keepworth.tasks.own import DataRow, MissingField, messages_of
+from keepworth.tasks.verifiers import VERIFIERS, verify
+
+RewardFunction = Callable[..., Any]
+Rewards = str | RewardFunction | Sequence[str | RewardFunction]
+
+BATCHED = frozenset({"completions", "completion_ids", "prompts"})
+"""Parameters by which a function of TRL's form is known: `reward_funcs` of its trainers."""
+TRIED_FOR = 2.0
+"""Seconds for which rows are tried before training."""
+
+
+class UnusableReward(KeepworthError, ValueError):
+    """A reward that cannot be called, or does not return a number. `ValueError`, so that an environment's error shows it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reward:
+    """One function. name: of its term. batched: it takes TRL's arguments."""
+
+    name: str
+    function: RewardFunction
+    weight: float = 1.0
+    batched: bool = False
+
+    def value(self, returned: Any, place: str) -> float | None:
+        """What the function returned, as a number; None where it has nothing to say. Raises UnusableReward."""
+        if self.batched:
+            if not isinstance(returned, Sequence) or isinstance(returned, str) or len(returned) != 1:
+                raise UnusableReward(
+                    f"The reward {self.name!r} returned {returned!r:.60} for one completion ({place}).",
+                    "A function that takes `completions` returns a list with one number for each.",
+                )
+            returned = returned[0]
+        if returned is None and self.batched:
+            return None
+        if hasattr(returned, "item") and not isinstance(returned, str):
+            returned = returned.item()  # a number of numpy or torch
+        if isinstance(returned, bool | int | float) and math.isfinite(returned):
+            return float(returned)
+        said = "nothing" if returned is None else repr(returned)[:60]
+        raise UnusableReward(
+            f"The reward {self.name!r} returned {said} ({place}).",
+            "It needs a `return` with a number on every way through it.",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Scoring:
+    """Rewards as the score of a `keepworth.environments.question.Question`. logged: what the task's verifier says
+    of the answer is written down beside them, and does not count."""
+
+    rewards: tuple[Reward, ...]
+    logged: bool = False
+
+    async def __call__(self, task: Task, answer: str) -> tuple[RewardTerm, ...]:
+        terms = []
+        for reward in self.rewards:
+            found = await in_thread(called, reward, task, answer)  # it may compute for long, or hang
+            value = reward.value(await found if inspect.isawaitable(found) else found, place_of(task))
+            if value is not None:
+                terms.append(RewardTerm(reward.name, value, weight=reward.weight))
+        if not terms:
+            raise UnusableReward(
+                f"No reward says anything of an answer to {place_of(task)}.", "One of them must return a number."
+            )
+        if self.logged and task.answers and task.verifier and task.verifier not in {each.name for each in terms}:
+            terms.append(RewardTerm(task.verifier, verify(task, answer), weight=0.0))
+        return tuple(terms)
+
+    @property
+    def digest(self) -> str:
+        """Of the source text, so that a run is not continued with another reward."""
+        sources = []
+        for each in self.rewards:
+            try:
+                sources.append(inspect.getsource(each.function))
+            except (OSError, TypeError):
+                sources.append(getattr(each.function, "__qualname__", repr(type(each.function))))
+        return hashlib.sha256("\x1f".join(sources).encode()).hexdigest()[:16]
+
+
+def called(reward: Reward, task: Task, answer: str) -> Any | Awaitable[Any]:
+    """What the function makes of an answer, which may have to be awaited."""
+    if reward.name in VERIFIERS and reward.function is VERIFIERS[reward.name]:
+        if not task.answers:
+            raise MissingField(
+                f"{place_of(task)} has no field 'answer', against which {reward.name} judges.",
+                "Add it, or give a reward of your own.",
+            )
+        return reward.function(answer, task.answers)
+    row = task.row or _row_of(task)
+    if not reward.batched:
+        return reward.function(answer, row)
+    messages = messages_of(task)
+    completion = [{"role": "assistant", "content": answer}] if messages else answer
+    columns = {key: [value] for key, value in row.items() if key not in BATCHED}
+    given = {"prompts": [list(messages) if messages else task.input], "completions": [completion], **columns}
+    takes = inspect.signature(reward.function).parameters
+    if not any(each.kind is inspect.Parameter.VAR_KEYWORD for each in takes.values()):
+        given = {key: value for key, value in given.items() if key in takes}
+    for name, parameter in takes.items():
+        if name not in given and parameter.default is parameter.empty and parameter.kind in _NAMED:
+            row[name]  # which says what is missing, and where
+    return reward.function(**given)
+
+
+_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+def scoring(given: Rewards, weights: Sequence[float] = ()) -> Scoring:
+    """Raises UnusableReward for what is no reward, and where weights and rewards differ in number."""
+    each = (given,) if isinstance(given, str) or callable(given) else tuple(given)
+    if not each:
+        raise UnusableReward("There is no reward.", "Give a function of (answer, row), or a verifier's name.")
+    if weights and len(weights) != len(each):
+        raise UnusableReward(f"There are {len(each)} rewards and {len(weights)} weights.", "Give one weight for each.")
+    found = [_reward(one, weight) for one, weight in zip(each, weights or [1.0] * len(each), strict=True)]
+    names = [one.name for one in found]
+    if len(set(names)) < len(names):
+        raise UnusableReward(
+            f"Two rewards are called {max(names, key=names.count)!r}.", "Give each function a name of its own."
+        )
+    return Scoring(tuple(found))
+
+
+def _reward(given: str | RewardFunction, weight: float) -> Reward:
+    if isinstance(given, str):
+        if given not in VERIFIERS:
+            raise UnknownName("verifier", given, VERIFIERS)
+        return Reward(given, VERIFIERS[given], weight)
+    if not callable(given):
+        raise UnusableReward(f"{given!r:.60} is no reward.", "Give a function of (answer, row), or a verifier's name.")
+    name = str(getattr(given, "__name__", type(given).__name__))
+    takes = inspect.signature(given).parameters
+    if BATCHED & set(takes):
+        return Reward(name, given, weight, batched=True)
+    needed = [
+        each for each in takes.values() if each.default is each.empty and each.kind in (*_NAMED, each.POSITIONAL_ONLY)
+    ]
+    positional = [each for each in takes.values() if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+    several = any(each.kind is each.VAR_POSITIONAL for each in takes.values())
+    if len(needed) > 2 or (len(positional) < 2 and not several):
+        raise UnusableReward(
+            f"The reward {name!r} takes ({', '.join(takes)}).",
+            "It is called with (answer, row), or, where it takes `completions`, as TRL calls its reward functions.",
+        )
+    return Reward(name, given, weight)
+
+
+def _row_of(task: Task) -> DataRow:
+    """What a reward can read of a task that is no row: its question, its answers, its labels."""
+    row = DataRow(id=task.key, question=task.input, answers=list(task.answers), **task.tags)
+    if task.answers:
+        row["answer"] = task.answers[0]
+    row.place = task.key
+    return row
+
+
+def try_rewards(score: Scoring, tasks: Sequence[Task]) -> None:
+    """Call every reward on rows, as long as that is quick, before anything is loaded. Asynchronous ones are called on one row.
+
+    Raises MissingField for a field that a row lacks, UnusableReward for what returns no number or raises."""
+    import asyncio
+
+    begun = time.monotonic()
+    for number, task in enumerate(tasks):
+        if number and time.monotonic() - begun > TRIED_FOR:
+            return
+        waits = any(inspect.iscoroutinefunction(each.function) for each in score.rewards)
+        if number and waits:
+            return
+        answer = task.answers[0] if task.answers else ""
+        try:
+            asyncio.run(score(task, answer))
+        except KeepworthError:
+            raise
+        except Exception as error:
+            name = score.rewards[0].name if len(score.rewards) == 1 else ", ".join(each.name for each in score.rewards)
+            raise UnusableReward(
+                f"The reward {name!r} fails on {place_of(task)} and the answer {answer!r:.40}: {type(error).__name__}: {error}.",
+                "An answer may be any text, the empty one too: let the reward return a number for it.",
+            ) from error
+
+
+def place_of(task: Task) -> str:
+    """Where a task stands in its file, for messages."""
+    return str(getattr(task.row, "place", "")) or task.key

@@ -1,0 +1,232 @@
+"""Tasks of one's own: rows of data, as a file of JSON lines or handed over, one task each.
+
+    {"prompt": "What is 3 + 4?", "answer": "7"}
+    {"prompt": [{"role": "user", "content": "What is 3 + 4?"}], "solution": "7", "split": "test", "id": "a-17"}
+
+| field | what it is |
+| --- | --- |
+| prompt | what the model is asked: a text, or messages (or `question`, `input`, `problem`, `instruction`, `text`) |
+| answer, answers | what counts as right, where a verifier judges |
+| split | train, dev or test; without it a row's side follows from its key, so that it stays there when rows are added |
+| group | what rows have in common, such as a user: rows of one group are on one side, and intervals resample groups |
+| id | names the row; by default its place |
+| writes | what is in memory before the question, as in `keepworth.tasks.json_lines` |
+
+Every other field is for a reward of one's own, which is handed the whole row.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from keepworth.episodes.episode import Task
+from keepworth.episodes.errors import KeepworthError, nearest
+from keepworth.tasks.data_files import WrongFormat, recognised
+from keepworth.tasks.json_lines import json_lines, lines_of, sessions_of
+from keepworth.tasks.splits import SPLITS, side, tied
+
+PROMPTS = ("prompt", "question", "input", "problem", "instruction", "text")
+ROLES = ("system", "user", "assistant", "tool")
+
+
+class MissingField(KeepworthError, KeyError):
+    """A reward reads a field that the row does not have."""
+
+    __str__ = KeepworthError.__str__
+
+
+class DataRow(dict[str, Any]):
+    """A row of data that says which of its fields is missing, and where it stands."""
+
+    place = ""
+
+    def __missing__(self, name: str) -> Any:
+        near = nearest(name, self)
+        raise MissingField(
+            f"{self.place} has no field {name!r}, which the reward reads.",
+            f"Did you mean {near!r}?" if near else f"There are {', '.join(map(repr, self))}.",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class OwnTasks:
+    """Tasks by side. name: of their source. digest: of all rows. cluster: what each task is alike in, by its key."""
+
+    name: str
+    digest: str
+    by_split: Mapping[str, tuple[Task, ...]]
+    cluster: Mapping[str, str]
+    note: str = ""
+
+    @property
+    def all(self) -> tuple[Task, ...]:
+        return tuple(task for split in SPLITS for task in self.by_split[split])
+
+
+def own_tasks(source: Path | str | Iterable[Mapping[str, Any] | Task], *, name: str = "") -> OwnTasks:
+    """The tasks of a file, or of rows or tasks that are handed over. Raises WrongFormat naming file, row and field."""
+    if isinstance(source, str | Path):
+        path = Path(source).expanduser()
+        name = name or path.name.split(".")[0]
+        lines = [(f"{path}, line {number}", line) for number, line in lines_of(path)]
+        if lines and "questions" in lines[0][1]:
+            return _whole_file(path, name)
+        rows: list[tuple[str, Mapping[str, Any] | Task]] = list(lines)
+    else:
+        name = name or "rows"
+        rows = [(f"row {number} of {name}", row) for number, row in enumerate(source, start=1)]
+    if not rows:
+        raise WrongFormat(f"{name} holds no row.", "Give at least one task for training and one to measure on.")
+    tasks, marks, named = [], dict[str, set[str]](), dict[str, str]()
+    for number, (place, row) in enumerate(rows, start=1):
+        task = row if isinstance(row, Task) else _task(row, place, f"{name}/{_id(row, number, place)}", name)
+        if task.key in marks:
+            raise WrongFormat(f"{place}: the key {task.key!r} comes twice.", "Give each row an id of its own.")
+        group = str(task.row.get("group", ""))
+        # Rows that ask the same are on one side: what is measured has not been trained on.
+        marks[task.key] = {f"asks\x1f{' '.join(task.input.split())}", *([f"group\x1f{group}"] if group else [])}
+        if split := str(task.tags.get("split", "")):
+            named[task.key] = split
+        tasks.append(task)
+    if 0 < len(named) < len(tasks):
+        missing = next(place for (place, _), task in zip(rows, tasks, strict=True) if task.key not in named)
+        raise WrongFormat(
+            f"{missing}: there is no split, and other rows have one.", "Name the split of all rows, or of none."
+        )
+    by_side, note = (named, "") if named else _divided(marks)
+    found = {split: tuple(_on(task, split) for task in tasks if by_side[task.key] == split) for split in SPLITS}
+    _require_apart(found, marks)
+    digest = hashlib.sha256()
+    for task in tasks:
+        digest.update(
+            repr((task.key, task.input, task.answers, sorted(task.row.items(), key=str), by_side[task.key])).encode()
+        )
+    cluster = {task.key: str(task.row.get("group", "")) or task.key for task in tasks}
+    return OwnTasks(name, digest.hexdigest()[:16], found, cluster, note)
+
+
+def _divided(marks: Mapping[str, Iterable[str]]) -> tuple[dict[str, str], str]:
+    """The side of each task, by the fixed rule; where that leaves a side empty, the last set of tied tasks of the largest one
+    goes there."""
+    smallest = tied(marks)
+    place = {each: side(each) for each in set(smallest.values())}
+    for split in ("train", "test", "dev"):
+        counts = Counter(place.values())
+        largest = max(SPLITS, key=lambda each: counts[each])
+        if not counts[split] and counts[largest] > 1:
+            place[max(each for each in place if place[each] == largest)] = split
+    found = {key: place[root] for key, root in smallest.items()}
+    counts = Counter(found.values())
+    return found, "The rows name no split: " + ", ".join(f"{counts[each]} {each}" for each in SPLITS) + "."
+
+
+def _require_apart(found: Mapping[str, Sequence[Task]], marks: Mapping[str, set[str]]) -> None:
+    """Raises WrongFormat where a prompt or a group is on the training side and on another."""
+    trained = {mark: task.key for task in found["train"] for mark in marks[task.key]}
+    for split in ("dev", "test"):
+        for task in found[split]:
+            for mark in marks[task.key] & set(trained):
+                kind, _, what = mark.partition("\x1f")
+                alike = "asks the same as" if kind == "asks" else f"is of the group {what!r:.40}, like"
+                raise WrongFormat(
+                    f"{task.key}, of the {split} split, {alike} {trained[mark]} of the training split.",
+                    "Put both on one side: what is measured must not have been trained on.",
+                )
+
+
+def _on(task: Task, split: str) -> Task:
+    return replace(task, tags={**task.tags, "split": split})
+
+
+def _whole_file(path: Path, name: str) -> OwnTasks:
+    """A file of haystacks with their questions, whose lines name their splits or are divided by their writes."""
+    sides_of = {split: tuple(json_lines(split, data=path)) for split in SPLITS}
+    cluster = {task.key: task.tags["cluster"] for split in SPLITS for task in sides_of[split]}
+    note = ""
+    if {task.key for task in sides_of["train"]} == {task.key for task in sides_of["test"]}:  # no line names a split
+        tasks = sides_of["test"]
+        by_side, note = _divided({task.key: {task.tags["cluster"], " ".join(task.input.split())} for task in tasks})
+        sides_of = {split: tuple(_on(task, split) for task in tasks if by_side[task.key] == split) for split in SPLITS}
+    return OwnTasks(name, hashlib.sha256(path.read_bytes()).hexdigest()[:16], sides_of, cluster, note)
+
+
+def _id(row: object, number: int, place: str) -> str:
+    if not isinstance(row, Mapping):
+        raise WrongFormat(
+            f"{place}: {row!r:.60} is no row.", 'Give mappings, such as {"prompt": "...", "answer": "..."}.'
+        )
+    id = row.get("id", number)
+    return str(id) if isinstance(id, str | int) else str(number)
+
+
+def _task(row: Mapping[str, Any], place: str, key: str, source: str) -> Task:
+    field = next((each for each in PROMPTS if row.get(each)), "")
+    if not field:
+        looks = recognised(row)
+        near = next((found for each in row if (found := nearest(each, PROMPTS))), None)
+        fix = (
+            f"It looks like {looks}."
+            if looks
+            else f"Write {near!r}."
+            if near
+            else f"There are {', '.join(map(repr, row))}."
+        )
+        raise WrongFormat(f"{place}: there is no prompt (one of {', '.join(PROMPTS)}).", fix)
+    prompt = row[field]
+    text = prompt if isinstance(prompt, str) else _last_asked(prompt, f"{place}: {field}")
+    split = row.get("split", "")
+    split = {"validation": "dev", "valid": "dev", "eval": "dev"}.get(split, split) if isinstance(split, str) else split
+    if split and split not in SPLITS:
+        raise WrongFormat(f"{place}: split is {split!r}.", f"Write one of {', '.join(SPLITS)}.")
+    answers = row.get("answers", row.get("answer"))
+    texts = (
+        tuple(map(str, answers)) if isinstance(answers, list | tuple) else () if answers is None else (str(answers),)
+    )
+    kept = DataRow(row)
+    kept.place = place
+    try:
+        json.dumps(row)
+    except (TypeError, ValueError) as error:
+        raise WrongFormat(
+            f"{place}: a field cannot be written as JSON: {error}.", "Use texts, numbers, lists, mappings."
+        ) from None
+    return Task(
+        key=key,
+        source=source,
+        input=text,
+        answers=texts,
+        verifier=str(row.get("verifier") or ""),
+        sessions=tuple(sessions_of(row, key, place)) if row.get("writes") else (),
+        tags={"split": str(split)} if split else {},
+        row=kept,
+    )
+
+
+def messages_of(task: Task) -> tuple[Mapping[str, Any], ...]:
+    """The conversation that the task's row asks with; nothing where it asks with one text."""
+    prompt = next((task.row[each] for each in PROMPTS if task.row.get(each)), "")
+    return () if isinstance(prompt, str) else tuple(prompt)
+
+
+def _last_asked(prompt: Any, where: str) -> str:
+    """The last text of a user in a conversation. Raises WrongFormat."""
+    if not isinstance(prompt, list | tuple) or not prompt:
+        raise WrongFormat(f"{where} is {prompt!r:.60}.", "Write a text, or a list of messages.")
+    for number, each in enumerate(prompt, start=1):
+        if not isinstance(each, Mapping) or each.get("role") not in ROLES or not isinstance(each.get("content"), str):
+            raise WrongFormat(
+                f"{where}, message {number} is {each!r:.60}.",
+                f'Write {{"role": "user", "content": "..."}}; roles are {", ".join(ROLES)}.',
+            )
+    if prompt[-1]["role"] == "assistant":
+        raise WrongFormat(f"{where} ends with what the assistant said.", "End it with what the assistant is to answer.")
+    asked = [str(each["content"]) for each in prompt if each["role"] == "user"]
+    if not asked:
+        raise WrongFormat(f"{where} has no message of a user.", "Add one.")
+    return asked[-1]

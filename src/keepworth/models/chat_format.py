@@ -60,9 +60,9 @@ class TokenizerChat:
             return str(
                 self._tokenizer.apply_chat_template(
                     [dict(each) for each in messages],
-                    tools=[dict(each) for each in tools] or None,
                     add_generation_prompt=goes_on,
                     tokenize=False,
+                    **({"tools": [dict(each) for each in tools]} if tools else {}),
                 )
             )
         except (TemplateError, KeyError, TypeError, ValueError, AttributeError) as error:

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
     from keepworth.learning.run_folder import RunFolder
     from keepworth.learning.watch.progress import Progress
+    from keepworth.models.inprocess import InProcessModel
+    from keepworth.recipes.export import Exported
     from keepworth.recipes.own import Given
 
 GROUP = "keepworth.recipes"
@@ -78,6 +80,24 @@ class TrainedRun:
         from keepworth.learning.run_folder import RunFolder
 
         return RunFolder.open(self.path).result() or {}
+
+    def export(self, folder: str | Path, **options: Any) -> Exported:
+        """Write the weights into a folder that transformers loads; options as `keepworth.recipes.export.export` has them."""
+        from keepworth.recipes.export import export
+
+        return export(self.path, folder, **options)
+
+    def model(self) -> InProcessModel:
+        """The trained model, to sample from and to score with."""
+        from keepworth.learning.run_folder import RunFolder
+        from keepworth.models.files import ModelKind, path_of
+        from keepworth.models.inprocess import InProcessModel
+        from keepworth.recipes.training import kept_weights, with_weights
+
+        run = RunFolder.open(self.path)
+        name, precision = str(run.config["model"]), run.environment.get("precision", "fp32")
+        loaded = InProcessModel.load(path_of(name, kind=ModelKind.LANGUAGE), name=name, precision=precision)
+        return with_weights(loaded, kept_weights(run, "policy"))
 
     def __str__(self) -> str:
         headline = str(self.result.get("headline", ""))

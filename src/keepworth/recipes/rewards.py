@@ -129,7 +129,7 @@ _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONL
 
 def scoring(given: Rewards, weights: Sequence[float] = ()) -> Scoring:
     """Raises UnusableReward for what is no reward, and where weights and rewards differ in number."""
-    each = (given,) if isinstance(given, str) or callable(given) else tuple(given)
+    each = tuple(given) if isinstance(given, list | tuple) else (given,)
     if not each:
         raise UnusableReward("There is no reward.", "Give a function of (answer, row), or a verifier's name.")
     if weights and len(weights) != len(each):

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from keepworth.episodes.model import FinishReason, Sample, SamplingParams, Tokens
+from keepworth.models.chat_format import NoChatTemplate, TemplateMismatch, TokenizerChat, ends_of
 from keepworth.serving.calls import NotServed, ServedCall, WaitingCaller
 from keepworth.serving.served_model import ServedModel, shown
 
@@ -144,8 +145,6 @@ def chat(model: ServedModel, call: ServedCall) -> Any:
 
 
 def _rendered(model: ServedModel, messages: Any) -> str:
-    from jinja2 import TemplateError
-
     if not isinstance(messages, list) or not messages:
         raise NotServed("messages must be a list of at least one message with role and content.")
     for index, each in enumerate(messages):
@@ -158,15 +157,12 @@ def _rendered(model: ServedModel, messages: Any) -> str:
                 f"messages[{index}] must have role and content, both texts, not {shown(each)}.",
                 "Parts, pictures and tool calls are not supported.",
             )
-    if not getattr(model.tokenizer, "chat_template", None):
-        raise NotServed(
-            f"{model.name} has no chat template, so what a conversation looks like to it is not known.",
-            "Serve an instruction-tuned model, or use /v1/completions.",
-        )
     try:
-        return str(model.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False))
-    except (TemplateError, KeyError, TypeError, ValueError, AttributeError) as error:
-        raise NotServed(f"The chat template of {model.name} does not take these messages: {error}") from error
+        return TokenizerChat(model.tokenizer, model.name).rendered(messages)
+    except NoChatTemplate as error:
+        raise NotServed(error.message, "Serve an instruction-tuned model, or use /v1/completions.") from error
+    except TemplateMismatch as error:
+        raise NotServed(error.message, error.fix) from error
 
 
 def tokenize(model: ServedModel, call: ServedCall) -> Any:
@@ -346,8 +342,7 @@ def asked(model: ServedModel, body: Body, besides: set[str]) -> GenerationReques
 
 def end_ids(model: ServedModel) -> frozenset[int]:
     """The ids that end a text, by the checkpoint's generation config and the tokenizer."""
-    found = getattr(getattr(model.network, "generation_config", None), "eos_token_id", None)
-    ids = {*(found if isinstance(found, list) else [found]), getattr(model.tokenizer, "eos_token_id", None)} - {None}
+    ids = {*ends_of(model.network), getattr(model.tokenizer, "eos_token_id", None)} - {None}
     return frozenset(ids) or frozenset(model.tokenizer.all_special_ids)
 
 

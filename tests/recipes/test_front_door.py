@@ -1,0 +1,279 @@
+"""The front door on a model of a few thousand weights: from rows and a reward to a report, in all its forms."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import keepworth
+from keepworth.cli.main import main
+from keepworth.environments.environment import Step
+from keepworth.episodes import RewardTerm, StopReason, Task
+from keepworth.episodes.episode import Observation
+from keepworth.episodes.errors import KeepworthError
+from keepworth.evaluation.tables import tables_of
+from keepworth.learning.run_folder import RunConflict, RunFolder
+from keepworth.learning.watch.progress import SilentProgress
+from keepworth.models.chat_format import NoChatTemplate
+from keepworth.models.inprocess import InProcessModel
+from keepworth.recipes import RECIPES, front_door
+from keepworth.recipes.front_door import BadRecipe, find_recipe, named_object
+from keepworth.tasks.data_files import WrongFormat
+from tests.end_to_end.tiny_folder import write_tiny_checkpoint
+
+TEMPLATE = (
+    "{% for m in messages %}[{{ m['role'] }}]{{ m['content'] }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}[assistant]{% endif %}"
+)
+TINY: dict[str, Any] = {
+    "precision": "fp32",
+    "threads": 1,
+    "steps": 2,
+    "tasks_per_step": 2,
+    "group_size": 2,
+    "evaluate_every": 2,
+    "checkpoint_every": 1,
+    "max_tokens": 4,
+}
+ROWS = [{"prompt": f"Say {letter}.", "letter": letter, "answer": letter} for letter in "abcdefghijkl"]
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = write_tiny_checkpoint(tmp_path_factory.mktemp("model"))
+    (folder / "chat_template.jinja").write_text(TEMPLATE)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_checkpoint(tmp_path_factory.mktemp("bare"))
+
+
+def score(answer: str, row: dict[str, Any]) -> float:
+    return float(row["letter"] in answer)
+
+
+def trained(checkpoint: Path, tmp_path: Path, tasks: Any = ROWS, **more: Any) -> front_door.TrainedRun:
+    settings = {"model": str(checkpoint), "runs": tmp_path, "progress": SilentProgress(), **TINY, **more}
+    return keepworth.train(tasks, **settings)
+
+
+def test_rows_and_a_reward_become_a_run_with_a_report_and_weights(checkpoint: Path, tmp_path: Path) -> None:
+    run = trained(checkpoint, tmp_path, reward=score, name="letters")
+    (table,) = tables_of(RunFolder.open(run.path))
+    assert [row.arm for row in table.rows][:2] == ["untrained", "trained"]
+    assert {"score", "reward", "token_f1"} <= {row["metric"] for row in RunFolder.open(run.path).evals()}
+    assert run.report.is_file()
+    assert "score" in run.report.read_text()
+    (stored, *_) = RunFolder.open(run.path).episodes(arm="train")
+    opened = InProcessModel.load(checkpoint).decode(stored.episode.segments[0].context)
+    assert opened.startswith("[user]Say ")
+    assert opened.endswith("[assistant]")
+    assert run.model().name == str(checkpoint)
+    assert trained(checkpoint, tmp_path, reward=score, name="letters").path == run.path  # it is there, finished
+
+
+def test_another_reward_or_other_rows_are_no_continuation(checkpoint: Path, tmp_path: Path) -> None:
+    trained(checkpoint, tmp_path, reward=score, name="run")
+    with pytest.raises(RunConflict, match="reward"):
+        trained(checkpoint, tmp_path, reward=lambda answer, row: float(row["letter"] not in answer), name="run")
+    with pytest.raises(RunConflict, match="tasks"):
+        trained(checkpoint, tmp_path, ROWS[:-1], reward=score, name="run")
+
+
+def test_a_stopped_run_goes_on_as_if_it_had_not_been(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = trained(checkpoint, tmp_path, reward=score, name="whole")
+    append = RunFolder.append_metrics
+
+    def stopping(run: RunFolder, step: int, metrics: Any) -> None:
+        if step == 2:
+            raise KeyboardInterrupt
+        append(run, step, metrics)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RunFolder, "append_metrics", stopping)
+        with pytest.raises(KeyboardInterrupt):
+            trained(checkpoint, tmp_path, reward=score, name="stopped")
+    again = trained(checkpoint, tmp_path, reward=score, name="stopped")
+    rewards = [
+        [
+            (each.episode.id, each.episode.answer, each.episode.reward)
+            for each in RunFolder.open(run.path).episodes(arm="train")
+        ]
+        for run in (whole, again)
+    ]
+    assert rewards[0] == rewards[1]
+
+
+def test_what_memory_holds_is_shown_and_its_controls_are_measured(checkpoint: Path, tmp_path: Path) -> None:
+    memory = keepworth.Memory(tmp_path / "agent.mem", encoder="hashing")
+    memory.add_many([f"The letter {row['letter']} comes when asked to say {row['letter']}." for row in ROWS])
+    memory.close()
+    run = trained(checkpoint, tmp_path, reward=score, memory=tmp_path / "agent.mem", recall=2)
+    (table,) = tables_of(RunFolder.open(run.path))
+    assert {row.arm for row in table.rows} == {
+        *("untrained", "no_memory_untrained", "another_memory_untrained"),
+        *("trained", "no_memory", "another_memory"),
+    }
+    (stored, *_) = RunFolder.open(run.path).episodes(arm="train")
+    assert len(stored.episode.shown) == 2
+    text = InProcessModel.load(checkpoint).decode(stored.episode.segments[0].context)
+    assert text.startswith("[user]Memory:\n- The letter")
+
+
+def test_what_rows_say_was_written_is_their_memory(checkpoint: Path, tmp_path: Path) -> None:
+    own = [{**row, "writes": [{"text": f"The word is {row['letter']}."}]} for row in ROWS[:6]]
+    run = trained(checkpoint, tmp_path, own, reward=score, steps=1, evaluate_every=1)
+    (stored, *_) = RunFolder.open(run.path).episodes(arm="train")
+    assert [each.text for each in stored.episode.shown] == [f"The word is {stored.episode.expected[0]}."]
+
+
+class Guessing:
+    """Twice right or wrong: an environment of one's own, with turns."""
+
+    async def reset(self, task: Task, seed: int) -> Observation:
+        self.left = 2
+        return Observation(task.input)
+
+    async def step(self, action: str) -> Step:
+        self.left -= 1
+        terms = (RewardTerm("guess", float("a" in action)),)
+        return Step(Observation("Again."), terms, None if self.left else StopReason.COMPLETED)
+
+    async def close(self) -> None: ...
+
+
+def test_an_environment_of_ones_own_is_played_over_turns(checkpoint: Path, tmp_path: Path) -> None:
+    run = trained(checkpoint, tmp_path, environment=lambda task: Guessing(), turns=3)
+    stored = list(RunFolder.open(run.path).episodes(arm="train"))
+    assert any(len(each.episode.segments) == 2 for each in stored if each.episode.stop is StopReason.COMPLETED) or all(
+        each.episode.stop is StopReason.MAX_TOKENS for each in stored
+    )
+    with pytest.raises(KeepworthError, match="an environment, which rewards, and a reward besides"):
+        trained(checkpoint, tmp_path, environment=lambda task: Guessing(), reward=score, name="both")
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"turns": 3}, "turns = 3 has no effect without an environment"),
+        ({"recall": 5}, "recall = 5 has no effect without a memory"),
+        ({"verifier": "exact_match", "reward": score}, "verifier = 'exact_match' has no effect with a reward"),
+        ({"learning_rat": 1}, "learning_rate"),
+        ({"stop": [""]}, "stop holds an empty text"),
+        ({"tasks": ROWS[:2]}, "has no task for"),
+        ({"tasks": [{"prompt": "a"}] * 1 + [{"prompt": each} for each in "bcdef"]}, "has no field 'answer'"),
+        ({"name": "a/b"}, "cannot be the name of a run"),
+        ({"reward": lambda answer, row: row["lettre"]}, "has no field 'lettre'.*Did you mean 'letter'"),
+    ],
+)
+def test_what_cannot_work_is_said_before_there_is_a_run(
+    checkpoint: Path, tmp_path: Path, more: dict[str, Any], says: str
+) -> None:
+    with pytest.raises((KeepworthError, ValueError), match=f"(?s){says}"):
+        trained(checkpoint, tmp_path, **{"tasks": ROWS, **more})
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_prompt_that_is_too_long_and_a_model_without_a_template_are_named(
+    checkpoint: Path, bare: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(WrongFormat, match=r"row 13 of rows: the prompt has \d+ tokens"):
+        trained(checkpoint, tmp_path, [*ROWS, {**ROWS[0], "prompt": "a" * 3000}], reward=score)
+    with pytest.raises(NoChatTemplate, match='set format = "plain"'):
+        trained(bare, tmp_path, reward=score, name="bare", format="chat")
+    run = trained(bare, tmp_path, reward=score, name="plain")  # auto: a bare text
+    (stored, *_) = RunFolder.open(run.path).episodes(arm="train")
+    assert InProcessModel.load(bare).decode(stored.episode.segments[0].context).startswith("Say ")
+
+
+def test_a_file_is_a_recipe(checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "words.py").write_text("RIGHT = 'a'\n")
+    (tmp_path / "mine.py").write_text(
+        '"""Says letters."""\n'
+        "from words import RIGHT\n"
+        f"tasks = {ROWS!r}\n"
+        f"settings = {{**{TINY!r}, 'model': {str(checkpoint)!r}}}\n"
+        "def reward(answer, row):\n    return float(RIGHT in answer)\n"
+    )
+    assert (
+        main(
+            [
+                "train",
+                str(tmp_path / "mine.py"),
+                "--runs",
+                str(tmp_path / "runs"),
+                "--steps",
+                "1",
+                "--set",
+                "evaluate_every=1",
+            ]
+        )
+        == 0
+    )
+    assert RunFolder.open(tmp_path / "runs" / "mine").config["steps"] == 1
+    assert "reward on rows, test" in capsys.readouterr().out
+    assert find_recipe(str(tmp_path / "mine.py")).SUMMARY == "Says letters."
+    sys.path.remove(str(tmp_path))
+
+
+def test_the_command_line_takes_a_file_of_tasks_and_a_function(checkpoint: Path, tmp_path: Path) -> None:
+    (tmp_path / "my.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    (tmp_path / "mine.py").write_text("def score(answer, row):\n    return float(row['letter'] in answer)\n")
+    options = [each for key, value in TINY.items() for each in ("--set", f"{key}={value}")]
+    command = ["train", "--tasks", str(tmp_path / "my.jsonl"), "--reward", f"{tmp_path / 'mine.py'}:score"]
+    assert main([*command, "--model", str(checkpoint), "--runs", str(tmp_path / "runs"), *options]) == 0
+    assert RunFolder.open(tmp_path / "runs" / "my").config["reward"] == ["score"]
+    sys.path.remove(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("x = 1\n", "holds no recipe"),
+        ("import nowhere_at_all\n", r"cannot be imported: ModuleNotFoundError.*\(line 1\)"),
+        ("def (:\n", "cannot be imported: SyntaxError"),
+    ],
+)
+def test_a_file_that_is_no_recipe_is_named(tmp_path: Path, text: str, says: str) -> None:
+    (tmp_path / "mine.py").write_text(text)
+    with pytest.raises(BadRecipe, match=says):
+        find_recipe(str(tmp_path / "mine.py"))
+    with pytest.raises(BadRecipe, match="Did you mean"):
+        find_recipe(str(tmp_path / "mien.py"))
+    sys.path.remove(str(tmp_path))
+
+
+def test_a_name_that_a_file_lacks_is_named(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("def score(answer, row): ...\n")
+    with pytest.raises(ValueError, match="Did you mean 'score'"):
+        named_object(f"{tmp_path / 'mine.py'}:scor", "--reward")
+    with pytest.raises(BadRecipe, match=r"Write FILE.py:NAME"):
+        named_object("mine.py", "--reward")
+    sys.path.remove(str(tmp_path))
+
+
+def test_other_packages_add_recipes_and_cannot_take_a_shipped_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    from importlib.metadata import EntryPoint
+
+    points = [EntryPoint(name, "keepworth.recipes.strings", front_door.GROUP) for name in ("theirs", "memory_r1")]
+    broken = EntryPoint("broken", "nowhere_at_all", front_door.GROUP)
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [*points, broken])
+    assert find_recipe("theirs").SUMMARY.startswith("String composition")
+    assert set(front_door.others()) == {"theirs", "broken"}
+    with pytest.raises(BadRecipe, match=r"'broken' \(nowhere_at_all\) cannot be imported"):
+        find_recipe("broken")
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_shipped_recipe_is_found(name: str) -> None:
+    recipe = find_recipe(name)
+    assert recipe.SUMMARY
+    assert recipe.Config.model_fields

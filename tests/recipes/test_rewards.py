@@ -1,0 +1,91 @@
+"""Rewards of one's own: in our form, in TRL's, by name, several; what cannot be a reward is said before training."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from keepworth.recipes.rewards import Scoring, UnusableReward, scoring, try_rewards
+from keepworth.tasks.own import MissingField, own_tasks
+
+TASKS = own_tasks([{"prompt": "What is 3 + 4?", "answer": "7", "solution": "7"}]).all
+
+
+def terms(score: Scoring, answer: str) -> dict[str, tuple[float, float]]:
+    found = asyncio.run(score(TASKS[0], answer))  # type: ignore[arg-type]
+    return {each.name: (each.value, each.weight) for each in found}
+
+
+def ours(answer: str, row: Any) -> bool:
+    return bool(answer == row["solution"])
+
+
+def trls(completions: list[str], solution: list[str], **_: Any) -> list[float]:
+    return [float(each == right) for each, right in zip(completions, solution, strict=True)]
+
+
+def narrow(prompts: list[str], completions: list[str]) -> list[float]:
+    return [float(len(prompts) == len(completions) == 1)]
+
+
+async def slow(answer: str, row: Any) -> float:
+    await asyncio.sleep(0)
+    return 0.5
+
+
+@pytest.mark.parametrize(
+    ("given", "right"),
+    [(ours, {"ours": (1, 1)}), (trls, {"trls": (1, 1)}), (narrow, {"narrow": (1, 1)}), (slow, {"slow": (0.5, 1)})],
+)
+def test_a_function_is_called_in_its_own_form(given: Callable[..., Any], right: dict[str, tuple[float, float]]) -> None:
+    assert terms(scoring(given), "7") == right
+
+
+def test_several_have_weights_and_a_verifier_is_one_by_its_name() -> None:
+    score = scoring([ours, "exact_match"], [1.0, 0.5])
+    assert terms(score, "7") == {"ours": (1, 1), "exact_match": (1, 0.5)}
+    assert terms(score, "8") == {"ours": (0, 1), "exact_match": (0, 0.5)}
+    with pytest.raises(UnusableReward, match="2 rewards and 1 weights"):
+        scoring([ours, trls], [1.0])
+    with pytest.raises(UnusableReward, match="Two rewards are called 'ours'"):
+        scoring([ours, ours])
+
+
+def test_what_trl_calls_no_opinion_is_none() -> None:
+    def silent(completions: list[str], **_: Any) -> list[float | None]:
+        return [None]
+
+    assert terms(scoring([silent, ours]), "7") == {"ours": (1, 1)}
+    with pytest.raises(UnusableReward, match="No reward says anything"):
+        terms(scoring(silent), "7")
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "says"),
+    [
+        (lambda answer, row: None, UnusableReward, r"returned nothing \(row 1 of rows\)"),
+        (lambda answer, row: "yes", UnusableReward, r"returned 'yes'"),
+        (lambda answer, row: float("nan"), UnusableReward, r"returned nan"),
+        (lambda answer, row: row["soluton"], MissingField, r"row 1 of rows has no field 'soluton'.*'solution'"),
+        (lambda answer, row: answer[100], UnusableReward, r"fails on row 1 of rows.*IndexError"),
+        (lambda completions, soluton: [0.0], MissingField, r"no field 'soluton'"),
+        (lambda completions, **_: 0.0, UnusableReward, r"returned 0.0 for one completion"),
+    ],
+)
+def test_what_is_wrong_is_said_before_training(given: Any, error: type[Exception], says: str) -> None:
+    with pytest.raises(error, match=says):
+        try_rewards(scoring(given), TASKS)
+
+
+def test_what_is_no_reward_is_refused() -> None:
+    with pytest.raises(UnusableReward, match=r"takes \(answer\)"):
+        scoring(lambda answer: 1.0)
+    with pytest.raises(UnusableReward, match="There is no reward"):
+        scoring([])
+    with pytest.raises(ValueError, match="exact_match"):
+        scoring("exactmatch")
+    with pytest.raises(UnusableReward, match="is no reward"):
+        scoring(3)  # type: ignore[arg-type]

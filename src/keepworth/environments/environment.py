@@ -12,7 +12,7 @@ import contextlib
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar, runtime_checkable
 
 from keepworth.episodes.episode import Observation, RewardTerm, StopReason, Task
 
@@ -43,6 +43,15 @@ class Environment(Protocol):
 
     async def close(self) -> None:
         """Give back what the episode held. Called once after every episode, also after one that failed."""
+        ...
+
+
+@runtime_checkable
+class ScoresTheEnd(Protocol):
+    """An environment that says only at the end what an episode was worth."""
+
+    async def outcome(self) -> tuple[RewardTerm, ...]:
+        """What an episode has earned that is ended from outside: its turns, its tokens or its window are used up."""
         ...
 
 

@@ -33,6 +33,12 @@ class Tool:
     ends: bool = False
 
 
+def action_in(text: str) -> tuple[str, str]:
+    """(name, argument) of an action `name: argument`; two empty texts where it is none."""
+    found = _ACTION.fullmatch(text.strip())
+    return (found[1], found[2].strip()) if found else ("", "")
+
+
 def tool(run: Callable[[str], str | Awaitable[str]], *, name: str = "", ends: bool = False) -> Tool:
     """A function as a tool: named like it, described by the first line of its docstring.
 
@@ -75,8 +81,8 @@ class ToolUse:
     async def step(self, action: str) -> Step:
         assert self._task is not None
         self._left -= 1
-        found = _ACTION.fullmatch(action.strip())
-        name, argument = (found[1].lower(), found[2].strip()) if found else ("", "")
+        name, argument = action_in(action)
+        name = name.lower()
         if name == ANSWER:
             return Step(
                 rewards=(RewardTerm(self._task.verifier, verify(self._task, argument)),),

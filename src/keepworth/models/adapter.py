@@ -31,8 +31,7 @@ def attach_lora(model: InProcessModel, rank: int = 16, alpha: float = 32.0, seed
     """Put a LoRA adapter (Hu et al., arXiv 2106.09685) on every linear layer but the head; returns what to train.
 
     The adapter starts as the identity (B = 0). It keeps the model's dtype: the learner holds float32 master weights.
-    Sampling, scoring and training all run it unmerged, so that they compute the same thing. Experts of a network that keeps
-    them in one tensor get one where PEFT knows how. Raises UnsupportedModel where no layer gets an adapter.
+    Sampling, scoring and training all run it unmerged, so that they compute the same thing.
     """
     from peft import LoraConfig, get_peft_model
 
@@ -41,42 +40,15 @@ def attach_lora(model: InProcessModel, rank: int = 16, alpha: float = 32.0, seed
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         settings = LoraConfig(
-            r=rank,
-            lora_alpha=alpha,
-            lora_dropout=0.0,
-            target_modules="all-linear",
-            exclude_modules=_left_out(model.network) or None,
-            task_type="CAUSAL_LM",
+            r=rank, lora_alpha=alpha, lora_dropout=0.0, target_modules="all-linear", task_type="CAUSAL_LM"
         )
         with warnings.catch_warnings():
             # peft reads an attribute that transformers is renaming; nothing a user could do about it.
             warnings.simplefilter("ignore", FutureWarning)
-            try:
-                model.network = get_peft_model(model.network, settings, autocast_adapter_dtype=False)
-            except ValueError as error:
-                raise UnsupportedModel(
-                    f"{model.name} ({type(model.network).__name__}) gets no LoRA adapter: {error}",
-                    "Train all weights.",
-                ) from error
+            model.network = get_peft_model(model.network, settings, autocast_adapter_dtype=False)
     fuse(model.network)
     model.network.eval()
     return {name: value for name, value in model.network.named_parameters() if value.requires_grad}
-
-
-_STATES = frozenset({"falcon_h1", "mamba", "mamba2", "falcon_mamba", "nemotron_h"})
-"""Networks whose fused kernels read the weights of `out_proj` past an adapter; PEFT refuses one there."""
-_PAST = frozenset({"dt_proj"})
-"""Layers of Mamba and Jamba whose weights are read past an adapter in every case."""
-
-
-def _left_out(network: Any) -> list[str]:
-    """Layers that count as linear and that an adapter does not fit: routers that give back more than a product."""
-    linear = {
-        name.rsplit(".", 1)[-1]: each for name, each in network.named_modules() if isinstance(each, torch.nn.Linear)
-    }
-    routers = {name for name, each in linear.items() if type(each).__module__.startswith("transformers.models.")}
-    past = {"out_proj", "conv1d"} if network.config.model_type in _STATES else set()
-    return sorted(routers | past | (_PAST & set(linear)))
 
 
 def unfreeze(model: InProcessModel) -> Named:
@@ -226,10 +198,10 @@ def _forward(layer: Any, x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Te
         plain: torch.Tensor = type(layer).forward(layer, x, *args, **kwargs)
         return plain
     base, down, up = layer.base_layer, layer.lora_A[adapter].weight, layer.lora_B[adapter].weight
-    rows: torch.Tensor = _Fused.apply(  # type: ignore[no-untyped-call]
-        x.reshape(-1, x.shape[-1]), base.weight, base.bias, down, up, float(layer.scaling[adapter])
+    output: torch.Tensor = _Fused.apply(  # type: ignore[no-untyped-call]
+        x, base.weight, base.bias, down, up, float(layer.scaling[adapter])
     )
-    return rows.view(*x.shape[:-1], -1)  # out here, so that a network may write over it
+    return output
 
 
 def _plain_adapter(layer: Any, dtype: torch.dtype) -> str | None:
@@ -251,28 +223,30 @@ class _Fused(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        rows: torch.Tensor,
+        x: torch.Tensor,
         weight: torch.Tensor,
         bias: torch.Tensor | None,
         down: torch.Tensor,
         up: torch.Tensor,
         scale: float,
     ) -> torch.Tensor:
+        rows = x.reshape(-1, x.shape[-1])
         inner = rows @ down.t()
         ctx.save_for_backward(rows, inner, weight, down, up)
         ctx.scale = scale
-        return linear(rows, weight, bias).addmm_(inner, up.t(), alpha=scale)
+        return linear(rows, weight, bias).addmm_(inner, up.t(), alpha=scale).view(*x.shape[:-1], -1)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         rows, inner, weight, down, up = ctx.saved_tensors
-        to_inner = (gradient @ up).mul_(ctx.scale)
+        incoming = gradient.reshape(-1, gradient.shape[-1])
+        to_inner = (incoming @ up).mul_(ctx.scale)
         to_x = None
         if ctx.needs_input_grad[0]:
-            to_x = (gradient @ weight).addmm_(to_inner, down)
+            to_x = (incoming @ weight).addmm_(to_inner, down).view(*gradient.shape[:-1], -1)
         to_down = to_inner.t() @ rows if ctx.needs_input_grad[3] else None
-        to_up = (gradient.t() @ inner).mul_(ctx.scale) if ctx.needs_input_grad[4] else None
+        to_up = (incoming.t() @ inner).mul_(ctx.scale) if ctx.needs_input_grad[4] else None
         return to_x, None, None, to_down, to_up, None
 
 

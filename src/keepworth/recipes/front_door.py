@@ -121,7 +121,8 @@ def train(
 
     tasks: a file of JSON lines, or rows (see `keepworth.tasks.own`). reward: a function of (answer, row), one of TRL's form, the
     name of a verifier, or several of them (`weights=`); by default answers are compared with the rows'. environment: makes, for a
-    task, what is played in the place of question and answer, and rewards it. agent: makes, for a task, who plays. memory: a
+    task, what is played in the place of question and answer, and rewards it; one of Gymnasium, TRL or verifiers is played, too
+    (see `keepworth.environments.bridges`). agent: makes, for a task, who plays. memory: a
     memory's file, or an open memory, whose items are shown with a question; the report says whether that helped.
     name: of the run's folder in `runs`; the same call continues a run that was stopped, `fresh` starts over.
     settings: as `keepworth train --tasks FILE --print-config` shows them (model, objective, steps, learning_rate, system ...).
@@ -179,12 +180,14 @@ class OwnRecipe:
 
 def given(tasks: Any, *, reward: Any = None, environment: Any = None, agent: Any = None, memory: Any = None) -> Given:
     """What `train` was handed, read and checked as far as it can be without settings."""
+    from keepworth.environments.bridges import adapted
     from keepworth.recipes.own import Given, remembered
     from keepworth.tasks.own import own_tasks
 
     recall, remembers = remembered(memory) if memory is not None else (None, "")
-    found = own_tasks(tasks() if callable(tasks) else tasks)
-    return Given(found, reward, environment, agent, recall, remembers)
+    found = own_tasks(tasks() if callable(tasks) else tasks, by_row=environment is not None)
+    make = None if environment is None else adapted(environment, found.all[0])
+    return Given(found, reward, make, agent, recall, remembers)
 
 
 # A run: opened, carried out, and its report written.

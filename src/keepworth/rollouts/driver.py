@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypedDict, TypeVar
 
 from keepworth.agents.agent import Agent
-from keepworth.environments.environment import Environment, Step
+from keepworth.environments.environment import Environment, ScoresTheEnd, Step
 from keepworth.episodes.episode import (
     UNSOUND,
     Decision,
@@ -720,6 +720,19 @@ async def _turns(
     feedback: Feedback | None,
 ) -> StopReason:
     """Play until something ends it; returns what did."""
+
+    def earned(terms: Sequence[RewardTerm], where: str = "step") -> None:
+        try:
+            record.rewards[:] = checked_terms((*record.rewards, *terms))
+        except ValueError as error:
+            message = f"{guard.name}.{where} gave {error}"
+            raise _Failed(StopReason.ENVIRONMENT_ERROR, message) from None
+
+    async def cut_off(stop: StopReason) -> StopReason:
+        if isinstance(environment, ScoresTheEnd):
+            earned(await guard.run("outcome", environment.outcome()), "outcome")
+        return stop
+
     try:
         observation: Observation = await guard.run("reset", environment.reset(task, seed))
         for _ in range(limits.max_turns):
@@ -727,7 +740,11 @@ async def _turns(
             calls = len(caller.segments)
             if feedback is not None:
                 feedback.before(observation)
-            action = await agent.act(observation, caller)
+            try:
+                action = await agent.act(observation, caller)
+            except ContextOverflow as overflow:
+                record.errors.append(overflow.message)
+                return await cut_off(StopReason.CONTEXT_OVERFLOW)
             if len(caller.segments) == calls:
                 record.exchanges.append(Exchange(f"{observation.question} {observation.text}".strip(), action.text))
             record.shown += action.shown
@@ -738,27 +755,20 @@ async def _turns(
             if not isinstance(step, Step):
                 message = f"{guard.name}.step returned {type(step).__name__}, not a Step"
                 raise _Failed(StopReason.ENVIRONMENT_ERROR, message)
-            try:
-                record.rewards[:] = checked_terms((*record.rewards, *step.rewards))
-            except ValueError as error:
-                message = f"{guard.name}.step gave {error}"
-                raise _Failed(StopReason.ENVIRONMENT_ERROR, message) from None
+            earned(step.rewards)
             if feedback is not None:
                 feedback.after(observation, step)
             record.errors += step.errors
             record.answer = step.answer or record.answer
             if action.cut:
-                return StopReason.MAX_TOKENS
+                return StopReason.MAX_TOKENS if step.stop is not None else await cut_off(StopReason.MAX_TOKENS)
             if step.stop is not None:
                 return step.stop
             observation = step.observation
+        return await cut_off(StopReason.MAX_TURNS)
     except _Failed as failed:
         record.errors.append(str(failed))
         return failed.stop
-    except ContextOverflow as overflow:
-        record.errors.append(overflow.message)
-        return StopReason.CONTEXT_OVERFLOW
-    return StopReason.MAX_TURNS
 
 
 class _Failed(Exception):

@@ -69,8 +69,11 @@ class OwnTasks:
         return tuple(task for split in SPLITS for task in self.by_split[split])
 
 
-def own_tasks(source: Path | str | Iterable[Mapping[str, Any] | Task], *, name: str = "") -> OwnTasks:
-    """The tasks of a file, or of rows or tasks that are handed over. Raises WrongFormat naming file, row and field."""
+def own_tasks(
+    source: Path | str | Iterable[Mapping[str, Any] | Task], *, name: str = "", by_row: bool = False
+) -> OwnTasks:
+    """The tasks of a file, or of rows or tasks that are handed over. by_row: rows with the same prompt are different tasks where
+    another field differs, as where an environment makes worlds of them. Raises WrongFormat naming file, row and field."""
     if isinstance(source, str | Path):
         path = Path(source).expanduser()
         name = name or path.name.split(".")[0]
@@ -90,7 +93,7 @@ def own_tasks(source: Path | str | Iterable[Mapping[str, Any] | Task], *, name: 
             raise WrongFormat(f"{place}: the key {task.key!r} comes twice.", "Give each row an id of its own.")
         group = str(task.row.get("group", ""))
         # Rows that ask the same are on one side: what is measured has not been trained on.
-        marks[task.key] = {f"asks\x1f{' '.join(task.input.split())}", *([f"group\x1f{group}"] if group else [])}
+        marks[task.key] = {f"asks\x1f{_asked(task, by_row)}", *([f"group\x1f{group}"] if group else [])}
         if split := str(task.tags.get("split", "")):
             named[task.key] = split
         tasks.append(task)
@@ -109,6 +112,11 @@ def own_tasks(source: Path | str | Iterable[Mapping[str, Any] | Task], *, name: 
         )
     cluster = {task.key: str(task.row.get("group", "")) or task.key for task in tasks}
     return OwnTasks(name, digest.hexdigest()[:16], found, cluster, note)
+
+
+def _asked(task: Task, by_row: bool) -> str:
+    own = {key: value for key, value in task.row.items() if key not in ("id", "split", "group")}
+    return json.dumps(own, sort_keys=True, default=str) if by_row and own else " ".join(task.input.split())
 
 
 def _divided(marks: Mapping[str, Iterable[str]]) -> tuple[dict[str, str], str]:

@@ -83,6 +83,8 @@ class Settings(TrainingSettings):
 
 EPISODE = ""
 """In the place of a reward term's name: the episode's whole reward."""
+CALLS = "calls of the model"
+"""In the same place: how often the model was called in the episode."""
 
 Pair = tuple["Tokens", "Tokens"]
 """A prompt and what should follow it."""
@@ -322,6 +324,8 @@ def term_value(episode: Episode, name: str) -> float:
     """The sum of an episode's reward terms of that name: 0 where it ended without any."""
     if name == EPISODE:
         return episode.reward
+    if name == CALLS:
+        return float(len(episode.segments))
     return sum(term.value for term in episode.rewards if term.name == name)
 
 

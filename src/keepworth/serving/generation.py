@@ -342,7 +342,8 @@ def asked(model: ServedModel, body: Body, besides: set[str]) -> GenerationReques
 
 def end_ids(model: ServedModel) -> frozenset[int]:
     """The ids that end a text, by the checkpoint's generation config and the tokenizer."""
-    ids = {*ends_of(model.network), getattr(model.tokenizer, "eos_token_id", None)} - {None}
+    end = getattr(model.tokenizer, "eos_token_id", None)
+    ids = {*ends_of(model.network), *(() if end is None else (int(end),))}
     return frozenset(ids) or frozenset(model.tokenizer.all_special_ids)
 
 

@@ -13,8 +13,8 @@ from fractions import Fraction
 from functools import lru_cache
 from importlib import resources
 
-from keepworth.episodes.episode import Task
-from keepworth.episodes.errors import require_known
+from keepworth.episodes.episode import Session, Task, Turn
+from keepworth.episodes.errors import KeepworthError, require_known
 from keepworth.tasks.entries import sentences
 from keepworth.tasks.longmemeval import DataFileError
 from keepworth.tasks.metrics import tokens
@@ -45,7 +45,8 @@ _SHARED_SENTENCE = 6  # words besides the numbers; shorter ones recur by chance
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """id: stable; question: all of it; answer: the number; equation: what gives it ("" where the source has none)."""
+    """id: stable; question: all of it; answer: the number; equation: what gives it ("" where the source has none). story, asked:
+    what is told, and what is asked at its end, where the source has them apart."""
 
     id: str
     question: str
@@ -53,25 +54,32 @@ class Problem:
     type: str
     split: str
     equation: str = ""
+    story: str = ""
+    asked: str = ""
 
 
-def arithmetic(source: str, split: str, *, verifier: str = "numeric") -> list[Task]:
+def arithmetic(source: str, split: str, *, verifier: str = "numeric", remembered: bool = False) -> list[Task]:
     """The tasks of one split, in order of id.
 
     verifier: "numeric" scores the number that an answer ends with, "expression" the value of the expression that it is,
     so that a model without practice in reckoning can show that it knows what to reckon; "math_verify" also reads LaTeX and
     needs the extra `math`. tags: type, split, equation (a
-    part of the key: no agent may read it).
+    part of the key: no agent may read it). remembered: the task asks the last question alone; the story is its session, which an
+    agent finds in its memory.
 
     Errors: UnknownName for a source, split or verifier; DataFileError for a changed file."""
     require_known("source", source, SOURCES)
     require_known("split", split, SPLITS)
     require_known("verifier", verifier, VERIFIED_BY)
+    if remembered and source != "svamp":
+        raise KeepworthError(f"{source} does not have its stories apart from its questions.", "Take svamp.")
     return [
         Task(
             key=f"{source}/{problem.id}",
             source=source,
-            input=problem.question,
+            input=problem.asked if remembered else problem.question,
+            sessions=(_story(problem),) if remembered else (),
+            evidence=(problem.id,) if remembered else (),
             answers=(problem.answer,),
             verifier=verifier,
             tags={"type": problem.type, "split": split, **({"equation": problem.equation} if problem.equation else {})},
@@ -79,6 +87,10 @@ def arithmetic(source: str, split: str, *, verifier: str = "numeric") -> list[Ta
         for problem in problems(source)
         if problem.split == split
     ]
+
+
+def _story(problem: Problem) -> Session:
+    return Session(problem.id, "", (Turn("user", problem.story, 0, evidence=True),))
 
 
 @lru_cache(maxsize=len(SOURCES))
@@ -109,6 +121,8 @@ def _svamp(data: bytes) -> list[Problem]:
             type=record["Type"].lower().replace("divison", "division"),  # the source misspells one
             split=side_of[record["ID"]],
             equation=_tidy(record["Equation"]),
+            story=_joined(record["Body"], ""),
+            asked=" ".join(record["Question"].split()),
         )
         for record in records
     ]
@@ -116,7 +130,7 @@ def _svamp(data: bytes) -> list[Problem]:
 
 def _joined(body: str, question: str) -> str:
     body = " ".join(body.split())
-    return f"{body}{'' if body.endswith(('.', '!', '?', ',')) else '.'} {' '.join(question.split())}"
+    return f"{body}{'' if body.endswith(('.', '!', '?', ',')) else '.'} {' '.join(question.split())}".strip()
 
 
 def _tidy(equation: str) -> str:

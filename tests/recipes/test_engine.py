@@ -22,6 +22,7 @@ from keepworth.models.errors import EngineRefused, EngineUnreachable, MissingCap
 from keepworth.models.inprocess import InProcessModel
 from keepworth.recipes import arithmetic, memory_r1, overwrite_reading, strings
 from keepworth.recipes.configuration import as_toml
+from keepworth.recipes.front_door import find_recipe
 from keepworth.recipes.settings import CONTROL_KEY, KEY
 from keepworth.serving.model_server import ModelServer
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
@@ -74,7 +75,7 @@ def config_of(recipe: ModuleType, checkpoint: Path, url: str, **settings: Any) -
 
 def train(recipe: ModuleType, config: Any, path: Path, progress: SilentProgress | None = None) -> RunFolder:
     with RunFolder.create(path, config.model_dump(mode="json")) as run:
-        recipe.train(config, run, progress or SilentProgress())
+        find_recipe(recipe.__name__.rsplit(".", 1)[-1]).train(config, run, progress or SilentProgress())
     return run
 
 

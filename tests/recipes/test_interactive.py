@@ -26,6 +26,7 @@ from keepworth.learning.watch.progress import SilentProgress
 from keepworth.models.adapter import unfreeze
 from keepworth.models.inprocess import InProcessModel
 from keepworth.recipes import arithmetic, overwrite_reading, strings
+from keepworth.recipes.front_door import find_recipe
 from keepworth.recipes.interactive import Measured, Playing, run_system
 from keepworth.recipes.training import kept_weights
 from keepworth.rollouts.driver import Limits, Play, play
@@ -56,7 +57,7 @@ CONVERSATIONS = {"memory_tokens": 4, "answer_tokens": 3, "sections": 2, "source"
 def run_of(recipe: ModuleType, checkpoint: Path, path: Path, **settings: Any) -> RunFolder:
     config = recipe.Config(model=str(checkpoint), **{**TINY, **settings})
     with RunFolder.create(path, {"recipe": recipe.__name__, **config.model_dump(mode="json")}) as run:
-        recipe.train(config, run, SilentProgress())
+        find_recipe(recipe.__name__.rsplit(".", 1)[-1]).train(config, run, SilentProgress())
     return run
 
 
@@ -94,7 +95,9 @@ def test_overwrite_reading_runs_whole_with_its_controls(
 )
 def test_arithmetic_runs_whole(checkpoint: Path, tmp_path: Path, settings: dict[str, object]) -> None:
     run = run_of(arithmetic, checkpoint, tmp_path / "run", max_tokens=4, **settings)
-    assert [row.arm for row in tables_of(run)[0].rows] == ["untrained", "trained"]
+    arms = [row.arm for row in tables_of(run)[0].rows]
+    tools = settings.get("answer") == "calculator"
+    assert arms == (["untrained", "no_tool_untrained", "trained", "no_tool"] if tools else ["untrained", "trained"])
 
 
 def test_a_run_that_was_killed_ends_like_a_straight_one(
@@ -410,7 +413,7 @@ def test_a_budget_that_cannot_be_kept_is_refused_before_a_model_is_looked_for(tm
         RunFolder.create(tmp_path / "run", {"recipe": "strings", **config.model_dump(mode="json")}) as run,
         pytest.raises(BudgetTooSmall, match=r"token_budget = 2048, and 16 answers .* are 16400 padded tokens"),
     ):
-        strings.train(config, run, SilentProgress())
+        find_recipe("strings").train(config, run, SilentProgress())
     # A run that was stopped by its budget goes on with a larger one.
     RunFolder.create(run.path, {**run.config, "token_budget": 16640}).close()
 
@@ -445,7 +448,7 @@ def test_what_samples_has_no_effect_on_the_supervised_arm() -> None:
 def test_intervals_of_strings_are_over_compositions(checkpoint: Path, tmp_path: Path) -> None:
     config = strings.Config(model=str(checkpoint), **{**TINY, **STRINGS, "held_out": 87, "questions": None, "steps": 1})
     with RunFolder.create(tmp_path / "run", {"recipe": "strings", **config.model_dump(mode="json")}) as run:
-        strings.train(config, run, SilentProgress())
+        find_recipe("strings").train(config, run, SilentProgress())
     counts = {row["split"]: row["n"] for row in run.evals()}
     assert counts["unseen compositions of 2"] == 29  # 87 questions
     assert counts["single functions"] == 12

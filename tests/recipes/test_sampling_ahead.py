@@ -15,6 +15,7 @@ from keepworth.learning.collect.curriculum import position_of
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import SilentProgress
 from keepworth.recipes import memory_r1, overwrite_reading, strings
+from keepworth.recipes.front_door import find_recipe
 from keepworth.rollouts.memory_r1 import FORMAT_WEIGHT
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 
@@ -41,7 +42,7 @@ def test_a_recipe_samples_ahead(tmp_path: Path, recipe: ModuleType, own: dict[st
         model=str(model), sampling=sampling, **({} if sampling == "synchronous" else {"slots": 8}), **TINY, **own
     )
     with RunFolder.create(tmp_path / "run", config.model_dump(mode="json")) as run:
-        recipe.train(config, run, SilentProgress())
+        find_recipe(recipe.__name__.rsplit(".", 1)[-1]).train(config, run, SilentProgress())
         assert run.result()
         assert [row["episodes"] for row in run.metrics()] == [4.0] * 3
         trained = list(run.episodes(arm="train"))

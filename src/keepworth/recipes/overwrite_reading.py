@@ -18,15 +18,13 @@ from pydantic import Field
 
 from keepworth.learning.objective.parts import Outcome
 from keepworth.learning.objective.presets import varied
-from keepworth.recipes.interactive import Measured, Pair, Settings, System, idle_in_imitation, run_system
+from keepworth.recipes.interactive import Measured, Pair, Settings, System, idle_in_imitation
 from keepworth.recipes.settings import GROUP_RELATIVE, Count, Idle, Pairs, Rate
 
 if TYPE_CHECKING:
     from keepworth.agents.agent import Agent
     from keepworth.environments.question import Document
     from keepworth.episodes import Task
-    from keepworth.learning.run_folder import RunFolder
-    from keepworth.learning.watch.progress import Progress
     from keepworth.memory.overlay import Bank
     from keepworth.models.inprocess import InProcessModel
 
@@ -204,8 +202,3 @@ def _conversations(config: Config) -> Texts:
             f"{config.words} words"
         ),
     )
-
-
-def train(config: Config, run: RunFolder, progress: Progress) -> None:
-    """Train and measure. Called again on the same folder, it continues from the last checkpoint."""
-    run_system(config, system(config), run, progress)

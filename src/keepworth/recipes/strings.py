@@ -14,13 +14,11 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, model_validator
 
-from keepworth.recipes.interactive import Measured, Pair, Settings, System, idle_in_imitation, run_system
+from keepworth.recipes.interactive import Measured, Pair, Settings, System, idle_in_imitation
 from keepworth.recipes.settings import Count, Idle, Rate, Refill
 
 if TYPE_CHECKING:
     from keepworth.episodes import Task
-    from keepworth.learning.run_folder import RunFolder
-    from keepworth.learning.watch.progress import Progress
     from keepworth.models.inprocess import InProcessModel
 
 SUMMARY = "String composition (arXiv 2509.25123): functions learned one by one, composed by reinforcement."
@@ -118,8 +116,3 @@ def system(config: Config) -> System:
         unit=composition_of,
         note=f"{config.held_out} questions, {config.length} words each, greedy; intervals over compositions.",
     )
-
-
-def train(config: Config, run: RunFolder, progress: Progress) -> None:
-    """Train and measure. Called again on the same folder, it continues from the last checkpoint."""
-    run_system(config, system(config), run, progress)

@@ -26,7 +26,7 @@ from pydantic import Field, model_validator
 
 from keepworth.environments.scene import PROGRESS, SUCCESS
 from keepworth.learning.collect.curriculum import position_of
-from keepworth.recipes.interactive import Measured, Pair, Settings, System, run_system
+from keepworth.recipes.interactive import Measured, Pair, Settings, System
 from keepworth.recipes.settings import SAMPLED, Count, Idle, Rate, Share
 
 if TYPE_CHECKING:
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from keepworth.episodes.episode import Observation
     from keepworth.episodes.model import Encoder
     from keepworth.learning.run_folder import RunFolder
-    from keepworth.learning.watch.progress import Progress
     from keepworth.memory.episode import LiveEpisode
     from keepworth.memory.policy.slots import Policy
     from keepworth.models.inprocess import InProcessModel
@@ -379,8 +378,3 @@ class _WithOracle:
         lines = [f"- (worked) {scene.text} -> {action}: it worked" for action in sorted(scene.right)]
         shown = "\n".join((Exemplars().heading, *lines)) if lines else ""
         return await self._actor.act(observation, model, extra=shown)
-
-
-def train(config: Config, run: RunFolder, progress: Progress) -> None:
-    """Train and measure. Called again on the same folder, it continues from the last checkpoint."""
-    run_system(config, system(config, run), run, progress)

@@ -11,13 +11,21 @@ import pytest
 import torch
 
 from keepworth.episodes import SamplingParams
-from keepworth.models.adapter import attach_lora, load_trained, save_trained, unfreeze
+from keepworth.episodes.errors import UnknownName
+from keepworth.models.adapter import attach_lora, is_tied, load_trained, save_trained, unfreeze
+from keepworth.models.attention import tree
 from keepworth.models.errors import UnsupportedModel
 from keepworth.models.inprocess import InProcessModel
 from tests.models.test_support import saved
 from tests.models.tiny import tiny_model
 
 PROMPTS, BRANCHES = [tuple(b"who is it?")], [[tuple(b"ana"), tuple(b"bo")]]
+
+
+WITH_EMBEDDINGS = [
+    lambda model: attach_lora(model, rank=4, embeddings=True),
+    lambda model: unfreeze(model, embeddings=True),
+]
 
 
 def moved(named: dict[str, torch.nn.Parameter]) -> None:
@@ -37,6 +45,52 @@ def test_a_new_adapter_changes_nothing_and_can_be_switched_off() -> None:
         assert model.score(PROMPTS, BRANCHES) == before
 
 
+def layers_with_adapter(targets: Any) -> set[str]:
+    named = attach_lora(tiny_model(), rank=2, targets=targets)
+    return {name.split(".lora_")[0].split(".layers.")[1] for name in named}
+
+
+def test_an_adapter_is_put_where_it_is_asked_for() -> None:
+    attention = {f"{layer}.self_attn.{part}_proj" for layer in (0, 1) for part in "qkvo"}
+    mlp = {f"{layer}.mlp.{part}_proj" for layer in (0, 1) for part in ("gate", "up", "down")}
+    assert layers_with_adapter("all-linear") == attention | mlp
+    assert layers_with_adapter("attention") == attention
+    assert layers_with_adapter("q_proj") == {"0.self_attn.q_proj", "1.self_attn.q_proj"}
+    assert layers_with_adapter(["1.mlp.up_proj", "v_proj"]) == {
+        "1.mlp.up_proj",
+        "0.self_attn.v_proj",
+        "1.self_attn.v_proj",
+    }
+    with pytest.raises(UnknownName, match=r"no lora_targets 'q_prj' in linear layers") as refused:
+        layers_with_adapter(["v_proj", "q_prj"])
+    assert "Did you mean 'q_proj'?" in refused.value.fix
+    assert "down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj" in refused.value.fix
+    with pytest.raises(UnknownName):
+        layers_with_adapter("proj")
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("how", WITH_EMBEDDINGS)
+def test_embeddings_and_head_learn_and_stay_tied(how: Any, tied: bool) -> None:
+    model = tiny_model(precision="fp64", tied=tied)
+    before = model.score(PROMPTS, BRANCHES)
+    named = how(model)
+    assert model.score(PROMPTS, BRANCHES) == before
+    lp, _ = model.tree_scores(tree(PROMPTS, BRANCHES))
+    lp.sum().backward()
+    own = {name: value for name, value in named.items() if "embed" in name or "head" in name}
+    assert len(own) == (1 if tied else 2)
+    assert all(value.grad is not None and bool(value.grad.any()) for value in own.values())
+    base = model._causal_model()
+    into, out = base.get_input_embeddings().weight, base.get_output_embeddings().weight
+    assert (into is out) == is_tied(tiny_model(tied=tied)) == tied
+    moved(own)
+    assert model.score(PROMPTS, BRANCHES) != before
+    if hasattr(model.network, "disable_adapter"):
+        with model.without_adapter():
+            assert model.score(PROMPTS, BRANCHES) == before
+
+
 def test_the_same_seed_gives_the_same_adapter_and_leaves_the_global_stream_alone() -> None:
     state = torch.get_rng_state()
     first, second, other = (attach_lora(tiny_model(), rank=4, seed=seed) for seed in (1, 1, 2))
@@ -45,13 +99,22 @@ def test_the_same_seed_gives_the_same_adapter_and_leaves_the_global_stream_alone
     assert torch.equal(state, torch.get_rng_state())
 
 
-@pytest.mark.parametrize("how", [lambda model: attach_lora(model, rank=4), unfreeze])
-def test_what_was_trained_comes_back(tmp_path, how) -> None:
-    model = tiny_model(precision="fp64")
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize(
+    "how",
+    [
+        lambda model: attach_lora(model, rank=4),
+        lambda model: attach_lora(model, rank=4, targets=["q_proj", "mlp.up_proj"]),
+        unfreeze,
+        *WITH_EMBEDDINGS,
+    ],
+)
+def test_what_was_trained_comes_back(tmp_path, how, tied) -> None:
+    model = tiny_model(precision="fp64", tied=tied)
     named = how(model)
     moved(named)
     save_trained(model, named, tmp_path / "weights")
-    again = tiny_model(precision="fp64")
+    again = tiny_model(precision="fp64", tied=tied)
     load_trained(again, tmp_path / "weights")
     assert again.score(PROMPTS, BRANCHES) == model.score(PROMPTS, BRANCHES)
     params = SamplingParams(5, n=2, seed=4)
@@ -82,7 +145,7 @@ def model_on_disk(folder: Path, **settings: Any) -> InProcessModel:
 def test_full_training_leaves_a_folder_that_transformers_and_we_load(tmp_path: Path, tied: bool) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    model = model_on_disk(tmp_path / "base", tie_word_embeddings=tied)
+    model = model_on_disk(tmp_path / "base", tied=tied)
     named = unfreeze(model)
     moved(named)
     save_trained(model, named, tmp_path / "trained")

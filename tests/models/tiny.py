@@ -25,7 +25,9 @@ class ByteTokenizer:
         return [self.decode(ids) for ids in batch]
 
 
-def tiny_network(seed: int = 0, attn: str | None = None, precision: Precision = "fp32", hidden: int = 64) -> Any:
+def tiny_network(
+    seed: int = 0, attn: str | None = None, precision: Precision = "fp32", hidden: int = 64, tied: bool = True
+) -> Any:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(seed)
@@ -38,7 +40,7 @@ def tiny_network(seed: int = 0, attn: str | None = None, precision: Precision = 
         num_key_value_heads=2,
         max_position_embeddings=512,
         initializer_range=0.2,
-        tie_word_embeddings=True,
+        tie_word_embeddings=tied,
         attn_implementation=attn or attention.register(),
     )
     network = LlamaForCausalLM(config)
@@ -49,5 +51,5 @@ def tiny_network(seed: int = 0, attn: str | None = None, precision: Precision = 
     return network.to(DTYPES[precision]).eval().requires_grad_(False)
 
 
-def tiny_model(seed: int = 0, precision: Precision = "fp32", hidden: int = 64) -> InProcessModel:
-    return InProcessModel(tiny_network(seed, precision=precision, hidden=hidden), ByteTokenizer(), "tiny")
+def tiny_model(seed: int = 0, precision: Precision = "fp32", hidden: int = 64, tied: bool = True) -> InProcessModel:
+    return InProcessModel(tiny_network(seed, precision=precision, hidden=hidden, tied=tied), ByteTokenizer(), "tiny")

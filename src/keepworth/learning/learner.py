@@ -8,7 +8,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Literal, get_args
 
 from keepworth.episodes.needs import needs_train
 
@@ -58,12 +58,15 @@ from keepworth.models.attention import micro_batches as prompt_batches
 from keepworth.models.attention import tree
 from keepworth.models.inprocess import InProcessModel
 
+RateSchedule = Literal["constant", "linear", "cosine"]
+
 
 @dataclass(frozen=True, slots=True)
 class Optimisation:
     """AdamW and its schedule.
 
-    max_norm: a longer gradient is cut to it. warmup_steps: updates over which the learning rate rises to its value.
+    max_norm: a longer gradient is cut to it. warmup_steps: updates over which the learning rate rises to its value. schedule: how
+    it goes on from there; linear and cosine fall towards 0 over the `steps` of the whole training: see `rate_at`.
     token_budget: padded tokens of one forward and backward pass at most; it bounds memory only. A prompt and the answers that
     share it are computed together: where they alone are more, `update` raises BudgetTooSmall.
     passes: how often an update goes over its episodes; minibatches: in how many optimiser steps each time, every one on its
@@ -75,6 +78,8 @@ class Optimisation:
     weight_decay: float = 0.0
     max_norm: float = 1.0
     warmup_steps: int = 0
+    schedule: RateSchedule = "constant"
+    steps: int = 0
     token_budget: int = 2048
     passes: int = 1
     minibatches: int = 1
@@ -84,6 +89,16 @@ class Optimisation:
             require_range(name, getattr(self, name), interval)
         for beta in self.betas:
             require_range("betas", beta, "[0, 1)")
+        if self.schedule not in get_args(RateSchedule):
+            raise ObjectiveError(
+                f"schedule = {self.schedule!r} is unknown.", f"Known: {', '.join(get_args(RateSchedule))}."
+            )
+        if self.schedule != "constant" and self.steps <= self.warmup_steps:
+            raise ObjectiveError(
+                f"schedule = {self.schedule!r} falls over what is left of steps = {self.steps} after warmup_steps = "
+                f"{self.warmup_steps}: nothing is.",
+                "Say how many steps the training has, more than the learning rate rises over.",
+            )
 
 
 _RANGES = {
@@ -94,6 +109,21 @@ _RANGES = {
     "passes": "[1, inf)",
     "minibatches": "[1, inf)",
 }
+
+
+def rate_at(optimisation: Optimisation, step: int) -> float:
+    """The share of the learning rate that update `step` (from 0) takes.
+
+    It rises by 1/W over W = warmup_steps updates and is 1 in the last of them. Then, of N = steps, with p = (step - W) / (N - W)
+    of the rest behind it: 1 - p (linear) or (1 + cos(pi p)) / 2 (cosine; SGDR, arXiv 1608.03983, equation 5, without restarts).
+    So the first update after the rise takes all of it, and the last one 1 / (N - W) of it, or (1 - cos(pi / (N - W))) / 2."""
+    rising = optimisation.warmup_steps
+    if step < rising:
+        return (step + 1) / rising
+    if optimisation.schedule == "constant":
+        return 1.0
+    left = max(0, optimisation.steps - step) / (optimisation.steps - rising)
+    return left if optimisation.schedule == "linear" else (1 - math.cos(math.pi * left)) / 2
 
 
 PROXIMAL = ("proximal", "interpolated")
@@ -197,7 +227,8 @@ class Learner:
         return measured | {"trained_rows": float(len(learning)), "seconds/learn": time.perf_counter() - begun}
 
     def imitate(self, pairs: Sequence[tuple[Tokens, Tokens]], learning_rate: float | None = None) -> dict[str, float]:
-        """One supervised step on (prompt, completion) pairs: token-mean cross-entropy, in nats."""
+        """One supervised step on (prompt, completion) pairs: token-mean cross-entropy, in nats. learning_rate: of this step, in
+        the place of what the schedule says."""
         begun = time.perf_counter()
         by_prompt: dict[Tokens, list[Tokens]] = {}
         for prompt, completion in pairs:
@@ -212,11 +243,13 @@ class Learner:
             scalar = -lp.sum() / total
             scalar.backward()  # type: ignore[no-untyped-call]
             value += float(scalar.detach())
-        scale = 1.0 if learning_rate is None else learning_rate / self.optimisation.learning_rate
+        rate = self.optimisation.learning_rate
+        scale = rate_at(self.optimisation, self.steps) if learning_rate is None else learning_rate / rate
         norm = self.master_weights.step(scale)
         self.steps += 1
         self.model.version += 1
-        return {"loss": value, "gradient_norm": norm, "seconds/learn": time.perf_counter() - begun}
+        learned = {"loss": value, "gradient_norm": norm, "learning_rate": rate * scale}
+        return learned | {"seconds/learn": time.perf_counter() - begun}
 
     def forget_moments(self) -> None:
         """Start the optimiser's moments afresh: what comes next has gradients of another kind."""
@@ -310,7 +343,9 @@ class Learner:
             for value in self.master_weights.named.values():
                 decay = 2 * self.objective.adapter_decay * value.detach()
                 value.grad = decay if value.grad is None else value.grad + decay
-        return measured | {"gradient_norm": self.master_weights.step(self._learning_rate_scale(rows.batch))}
+        scale = self._learning_rate_scale(rows.batch)
+        norm = self.master_weights.step(scale)
+        return measured | {"gradient_norm": norm, "learning_rate": self.optimisation.learning_rate * scale}
 
     def _advance(self, measured: Mapping[str, float]) -> None:
         """The controls of the next update, where this one measured what they follow."""
@@ -388,15 +423,14 @@ class Learner:
         return scores, entropies
 
     def _learning_rate_scale(self, batch: Batch) -> float:
-        rising = self.optimisation.warmup_steps
-        warmup = min(1.0, (self.steps + 1) / rising) if rising else 1.0
+        scheduled = rate_at(self.optimisation, self.steps)
         if self.objective.step_control is None:
-            return warmup
+            return scheduled
         assert batch.lp_proximal is not None
         _, episode = torch.unique(batch.episode, return_inverse=True)
         gap = ((batch.lp_proximal - batch.lp_behaviour) * batch.mask).sum(1)
         drift = torch.zeros(int(episode.max()) + 1, dtype=gap.dtype).index_add_(0, episode, gap)
-        return warmup * learning_rate_scale(self.objective, float(effective_sample_size(drift)))
+        return scheduled * learning_rate_scale(self.objective, float(effective_sample_size(drift)))
 
 
 def score_norms(

@@ -32,7 +32,7 @@ import re
 import shutil
 import time
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -404,6 +404,11 @@ LATER: Mapping[str, Any] = {
     "critic_learning_rate": 1e-3,
     "critic_rank": 8,
     "critic_warmup": 0,
+    "schedule": "constant",
+    "patience": None,
+    "keep": "last",
+    "lora_targets": "all-linear",
+    "train_embeddings": False,
 }
 """Settings that runs of earlier versions do not name, with the value at which a run is what it was without them."""
 
@@ -821,18 +826,18 @@ class RunFolder:
     # -- checkpoints ---------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def checkpoint(self, step: int, *, keep: int = 2) -> Iterator[Path]:
+    def checkpoint(self, step: int, *, keep: int = 2, spare: Collection[int] = ()) -> Iterator[Path]:
         """A folder to fill; it becomes `checkpoints/step-<step>` when the block ends well, and nothing otherwise.
 
-        keep: how many of the latest checkpoints stay. The rows written so far are synced first, so that a checkpoint
-        never outlives the metrics that led to it."""
+        keep: how many of the latest checkpoints stay; spare: steps of those that stay besides. The rows written so far are synced
+        first, so that a checkpoint never outlives the metrics that led to it."""
         with writing_checkpoint(self.path / "checkpoints", step) as folder:
             yield folder
             for rows in ROWS:
                 if (self.path / rows).exists():
                     sync(self.path / rows)
         for old in self.checkpoints()[:-keep]:
-            if old.step != step:
+            if old.step != step and old.step not in spare:
                 shutil.rmtree(old.path, ignore_errors=True)
 
     def checkpoints(self) -> list[Checkpoint]:
@@ -851,14 +856,17 @@ class RunFolder:
     # -- finished weights ----------------------------------------------------------------------------------------------
 
     @contextmanager
-    def writing_weights(self, role: str) -> Iterator[Path]:
+    def writing_weights(self, role: str, weights_of: int | None = None) -> Iterator[Path]:
         """A folder to fill; it becomes `weights/<role>` when the block ends well, and nothing otherwise.
 
-        The step of the last checkpoint is written beside them: a run that continues from an earlier one drops them."""
+        The step of the last checkpoint is written beside them: a run that continues from an earlier one drops them. weights_of:
+        the step after which they were these, where it is another."""
         last = self.latest_checkpoint(verify=False)
         with replacing_folder(self.path / "weights" / role) as folder:
             yield folder
-            write_json(folder / "step.json", {"step": last.step if last else 0})
+            step = last.step if last else 0
+            more = {} if weights_of in (None, step) else {"weights_of": weights_of}
+            write_json(folder / "step.json", {"step": step, **more})
 
     # -- the result ----------------------------------------------------------------------------------------------------
 

@@ -12,13 +12,14 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from keepworth.episodes.needs import needs_train
 
 import torch
 
 from keepworth.episodes.episode import DecisionKind, Episode, Group, ParseStatus, StopReason
+from keepworth.episodes.errors import KeepworthError
 from keepworth.learning.run_folder import LEARNER, Checkpoint, RunFolder, read_learner, reading
 from keepworth.learning.watch.progress import STEP, Plan, Progress
 from keepworth.models.adapter import save_trained
@@ -92,12 +93,35 @@ class Collector(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """steps in all; `first`: the run's step at which this training begins (another role may have trained before)."""
+    """steps in all; `first`: the run's step at which this training begins (another role may have trained before).
+
+    patience: measurements on dev in a row without a better score after which the training ends; 0 is never. keep: which weights
+    the learner has in the end, those of the last step, or of the one with the best score on dev (of equal ones the first). What
+    was measured before the first step is none of them. Both go by `dev_scores`."""
 
     steps: int
     evaluate_every: int
     checkpoint_every: int
     first: int = 0
+    patience: int = 0
+    keep: Literal["last", "best"] = "last"
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """step: the last one; weights_of: that whose weights the learner has now."""
+
+    step: int
+    weights_of: int
+
+    @property
+    def remark(self) -> str:
+        """What a reader of the results should know; "" where nothing is."""
+        return (
+            ""
+            if self.weights_of == self.step
+            else f"Weights of step {self.weights_of}, which had the best score on dev"
+        )
 
 
 def train(
@@ -108,8 +132,8 @@ def train(
     progress: Progress,
     title: str,
     plan: Plan | None = None,
-) -> None:
-    """Take `schedule.steps` optimiser steps, or those that are left of them.
+) -> Ended:
+    """Take `schedule.steps` optimiser steps, or those that are left of them; fewer where the schedule's patience ends.
 
     plan: is told of every step.
     KeyboardInterrupt leaves at once, without a checkpoint of a half-made step: the last one stands. FloatingPointError
@@ -117,12 +141,14 @@ def train(
     """
     done = restore(run, learner, schedule.first)
     progress.start(schedule.steps, title)
+    last = done or 0
+    ends = has_ended(run, learner.role, schedule, last)
     try:
         if done is None:
             progress.phase("measuring before training")
             collector.evaluate(0)
-        collector.begin(None if done is None else run.latest_checkpoint(verify=False), schedule.first, done or 0)
-        for step in range(done or 0, schedule.steps):
+        collector.begin(None if done is None else run.latest_checkpoint(verify=False), schedule.first, last)
+        for step in range(last, last if ends else schedule.steps):
             begun = time.perf_counter()
             progress.phase("answering")
             collected = collector.collect(step)
@@ -138,9 +164,9 @@ def train(
                 learned = learner.update(collected.groups)
             except FloatingPointError:
                 # A checkpoint of this step holds the same weights: writing it again could only lose it to a kill.
-                last = run.latest_checkpoint(verify=False)
-                if last is None or last.step != schedule.first + step:
-                    save(run, learner, schedule.first, step, collector)
+                saved = run.latest_checkpoint(verify=False)
+                if saved is None or saved.step != schedule.first + step:
+                    save(run, learner, schedule, step, collector)
                 raise
             published = collector.publish()
             seconds = {"seconds/sample": sampled - begun, "role": learner.role}
@@ -149,23 +175,69 @@ def train(
             run.append_metrics(schedule.first + step + 1, row)
             if plan is not None:
                 plan.did(STEP, 1, time.perf_counter() - begun)
-            ends = step + 1 == schedule.steps
-            if ends or (step + 1) % schedule.evaluate_every == 0:
+            last = step + 1
+            if last == schedule.steps or last % schedule.evaluate_every == 0:
                 progress.phase("measuring")
-                collector.evaluate(step + 1)
-                if (score := validation_score(run, step + 1, learner.role)) is not None:
+                collector.evaluate(last)
+                if (score := dev_scores(run, learner.role, last).get(last)) is not None:
                     learner.validated(score)
-            if ends or (step + 1) % schedule.checkpoint_every == 0:
-                save(run, learner, schedule.first, step + 1, collector)
-            progress.step(step + 1, {k: v for k, v in row.items() if isinstance(v, float)})
+            ends = has_ended(run, learner.role, schedule, last)
+            is_best = schedule.keep == "best" and best_step(run, learner.role, last) == last
+            if ends or last % schedule.checkpoint_every == 0 or is_best:
+                save(run, learner, schedule, last, collector)
+            progress.step(last, {k: v for k, v in row.items() if isinstance(v, float)})
+            if ends:
+                break
     finally:
         collector.close()
+    if last < schedule.steps:
+        progress.note(
+            f"The score on dev did not rise in {schedule.patience} measurements: the run ends at step {last}."
+        )
+    return Ended(last, last if schedule.keep == "last" else take_best(run, learner, schedule.first, last))
 
 
-def validation_score(run: RunFolder, step: int, role: str) -> float | None:
-    """What was measured first of the role on the dev split after that step; None where nothing was."""
-    rows = [row for row in run.evals() if (row["step"], row.get("role"), row.get("split")) == (step, role, "dev")]
-    return float(rows[0]["mean"]) if rows else None
+def dev_scores(run: RunFolder, role: str, until: int) -> dict[int, float]:
+    """By step, up to and with `until`, what was measured first of the role on the dev split after that step."""
+    scores: dict[int, float] = {}
+    for row in run.evals():
+        if row.get("role") == role and row.get("split") == "dev" and row["step"] <= until:
+            scores.setdefault(int(row["step"]), float(row["mean"]))
+    return scores
+
+
+def best_step(run: RunFolder, role: str, until: int) -> int | None:
+    """The step with the best score on dev, the first of equal ones; None where nothing was measured after a step yet."""
+    scores = {step: score for step, score in dev_scores(run, role, until).items() if step}
+    return max(scores, key=lambda step: scores[step], default=None)
+
+
+def has_ended(run: RunFolder, role: str, schedule: Schedule, step: int) -> bool:
+    """Whether no step comes after this one. It is read from the run's measurements, so that a run that is continued ends where it
+    would have."""
+    if step == schedule.steps:
+        return True
+    if not schedule.patience:
+        return False
+    best = best_step(run, role, step)
+    return best is not None and sum(each > best for each in dev_scores(run, role, step)) >= schedule.patience
+
+
+def take_best(run: RunFolder, learner: Learns, first: int, last: int) -> int:
+    """Give the learner the weights of the best step, whose checkpoint was kept; returns the step. Raises KeepworthError where it
+    is gone."""
+    best = best_step(run, learner.role, last)
+    if best is None or best == last:
+        return last
+    kept = next((each for each in run.checkpoints() if each.step == first + best), None)
+    if kept is None:
+        raise KeepworthError(
+            f"The weights of step {first + best}, the best on dev, are not in {run.path / 'checkpoints'} any more.",
+            "Put the checkpoint back, or start over with --fresh.",
+        )
+    kept.verify()
+    learner.load(read_learner(kept)["learner"])
+    return best
 
 
 def write_episodes(run: RunFolder, step: int, collected: Collected) -> None:
@@ -175,9 +247,16 @@ def write_episodes(run: RunFolder, step: int, collected: Collected) -> None:
         run.write_episodes(step, collected.failed, arm=FAILED)
 
 
-def save(run: RunFolder, learner: Learns, first: int, step: int, collector: Collector) -> None:
-    """A checkpoint that continues exactly: trained weights, master weights, optimiser, controls, random state, and what waits."""
-    with run.checkpoint(first + step) as folder:
+def save(run: RunFolder, learner: Learns, schedule: Schedule, step: int, collector: Collector) -> None:
+    """A checkpoint that continues exactly: trained weights, master weights, optimiser, controls, random state, and what waits.
+
+    Where the best weights are kept, the best checkpoint so far stays besides the latest, and the one that was it before."""
+    first, spare = schedule.first, set[int]()
+    if schedule.keep == "best":
+        latest = [each.step - first for each in run.checkpoints()[-1:]]
+        found = [best_step(run, learner.role, each) for each in (*latest, step)]
+        spare = {first + best for best in found if best is not None}
+    with run.checkpoint(first + step, spare=spare) as folder:
         save_trained(learner.model, learner.master_weights.named, folder / learner.role)
         state = {"first": first, "step": step, "role": learner.role, "torch_rng": torch.get_rng_state()}
         torch.save({**state, "learner": learner.state()}, folder / LEARNER)

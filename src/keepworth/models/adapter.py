@@ -1,4 +1,4 @@
-"""What of a network is trained: a low-rank adapter beside every linear layer, or all weights but the embeddings."""
+"""What of a network is trained: a low-rank adapter beside linear layers, or all weights; embeddings where that is asked for."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import shutil
 import time
 import warnings
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MethodType
@@ -19,6 +19,7 @@ import torch
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import linear
 
+from keepworth.episodes.errors import UnknownName
 from keepworth.episodes.model import Receipt, Tokens
 from keepworth.models.errors import DeliveryFailed, NothingDelivered, UnsupportedModel
 from keepworth.models.files import BASE_RECORD, record_of, repository_of
@@ -27,11 +28,21 @@ from keepworth.models.inprocess import InProcessModel
 Named = dict[str, torch.nn.Parameter]
 
 
-def attach_lora(model: InProcessModel, rank: int = 16, alpha: float = 32.0, seed: int = 0) -> Named:
-    """Put a LoRA adapter (Hu et al., arXiv 2106.09685) on every linear layer but the head; returns what to train.
+def attach_lora(
+    model: InProcessModel,
+    rank: int = 16,
+    alpha: float = 32.0,
+    seed: int = 0,
+    *,
+    targets: str | Sequence[str] = "all-linear",
+    embeddings: bool = False,
+) -> Named:
+    """Put a LoRA adapter (Hu et al., arXiv 2106.09685) on linear layers, never on the head; returns what to train.
 
     The adapter starts as the identity (B = 0). It keeps the model's dtype: the learner holds float32 master weights.
     Sampling, scoring and training all run it unmerged, so that they compute the same thing.
+    targets: see `lora_layers`. embeddings: whole copies of the embeddings and the head are trained as well, and saved with the
+    adapter (PEFT's `modules_to_save`); what is tied stays tied. Raises UnknownName.
     """
     from peft import LoraConfig, get_peft_model
 
@@ -40,7 +51,16 @@ def attach_lora(model: InProcessModel, rank: int = 16, alpha: float = 32.0, seed
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         settings = LoraConfig(
-            r=rank, lora_alpha=alpha, lora_dropout=0.0, target_modules="all-linear", task_type="CAUSAL_LM"
+            r=rank,
+            lora_alpha=alpha,
+            lora_dropout=0.0,
+            target_modules=lora_layers(model, targets),
+            task_type="CAUSAL_LM",
+            **(
+                {"modules_to_save": _embedding_names(model), "ensure_weight_tying": is_tied(model)}
+                if embeddings
+                else {}
+            ),
         )
         with warnings.catch_warnings():
             # peft reads an attribute that transformers is renaming; nothing a user could do about it.
@@ -51,10 +71,54 @@ def attach_lora(model: InProcessModel, rank: int = 16, alpha: float = 32.0, seed
     return {name: value for name, value in model.network.named_parameters() if value.requires_grad}
 
 
-def unfreeze(model: InProcessModel) -> Named:
-    """Train every weight except the input embeddings and the head, tied or not: they are large and hardly move in RL."""
-    frozen = {id(p) for p in model.network.get_input_embeddings().parameters()}
-    frozen |= {id(p) for p in model.network.get_output_embeddings().parameters()}
+def lora_layers(model: InProcessModel, targets: str | Sequence[str]) -> str | list[str]:
+    """What of the network gets an adapter, as PEFT takes it.
+
+    targets: "all-linear", "attention" (what lies in a module whose name has "attn" or "attention" in it), or the ends of module
+    names, such as `q_proj` or `layers.0.mlp.up_proj`. Raises UnknownName, with the ends there are, for one that no linear layer
+    has."""
+    if targets == "all-linear":
+        return "all-linear"
+    from transformers.pytorch_utils import Conv1D
+
+    head = model.network.get_output_embeddings()
+    linear_layers = [
+        name
+        for name, module in model.network.named_modules()
+        if isinstance(module, (torch.nn.Linear, Conv1D)) and module is not head
+    ]
+    ends = sorted({name.rsplit(".", 1)[-1] for name in linear_layers})
+    where = f"linear layers of {model.name}"
+    if targets == "attention":
+        found = [
+            name for name in linear_layers if any("attn" in part or "attention" in part for part in name.split("."))
+        ]
+        if not found:
+            raise UnknownName("lora_targets", "attention", ends, where=where)
+        return found
+    asked = [targets] if isinstance(targets, str) else list(targets)
+    for end in asked:
+        if not any(f".{name}".endswith(f".{end}") for name in linear_layers):
+            raise UnknownName("lora_targets", end, ends, where=where)
+    return asked
+
+
+def _embedding_names(model: InProcessModel) -> list[str]:
+    embedded = (model.network.get_input_embeddings(), model.network.get_output_embeddings())
+    return [name for name, module in model.network.named_modules() if any(module is each for each in embedded)]
+
+
+def is_tied(model: InProcessModel) -> bool:
+    """Whether embeddings and head are one and the same weights."""
+    into, out = model.network.get_input_embeddings(), model.network.get_output_embeddings()
+    return into.weight is out.weight
+
+
+def unfreeze(model: InProcessModel, *, embeddings: bool = False) -> Named:
+    """Train every weight; without `embeddings` all but the input embeddings and the head, tied or not: they are large and hardly
+    move in RL."""
+    frozen = set() if embeddings else {id(p) for p in model.network.get_input_embeddings().parameters()}
+    frozen |= set() if embeddings else {id(p) for p in model.network.get_output_embeddings().parameters()}
     for parameter in model.network.parameters():
         parameter.requires_grad_(id(parameter) not in frozen)
     return {name: value for name, value in model.network.named_parameters() if value.requires_grad}

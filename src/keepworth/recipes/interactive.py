@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, model_validator
 
+from keepworth.episodes.errors import KeepworthError
 from keepworth.learning.collect.curriculum import drawn_task
 from keepworth.learning.objective.inputs import idle_clip
 from keepworth.learning.objective.options import Objective
@@ -29,6 +30,7 @@ from keepworth.recipes.settings import (
     require_band,
     require_effect,
     require_objective,
+    require_rates,
     with_budget,
 )
 
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from keepworth.learning.collect.memories import LivingMemory
     from keepworth.learning.learner import Learner
     from keepworth.learning.run_folder import RunFolder
+    from keepworth.learning.trainer import Ended, Schedule
     from keepworth.learning.watch.progress import Progress
     from keepworth.models.http_engine import HttpModel
     from keepworth.models.inprocess import InProcessModel
@@ -57,6 +60,12 @@ class Settings(TrainingSettings):
     )
     evaluate_every: Count = 20
     checkpoint_every: Count = 20
+    patience: Count | None = Field(
+        default=None, description="end after so many measurements on dev in a row without a better score"
+    )
+    keep: Literal["last", "best"] = Field(
+        default="last", description="weights that are kept: of the last step, or of that with the best score on dev"
+    )
     questions: int | None = Field(default=None, ge=2, description="measure on the first so many; None is all")
 
     def idle(self) -> Iterator[Idle]:
@@ -67,7 +76,24 @@ class Settings(TrainingSettings):
     def _everything_takes_effect(self) -> Settings:
         require_effect(self, self.idle())
         require_band(self.difficulty)
+        require_rates(self)
+        measured = -(-self.steps // self.evaluate_every)
+        if self.patience is not None and self.patience + 1 >= measured:
+            raise ValueError(
+                f"patience = {self.patience} cannot end a training that is measured {measured} times: set evaluate_every or "
+                "patience lower"
+            )
+        if self.keep == "best" and measured < 2:
+            raise ValueError("keep = 'best' has no effect with one measurement on dev: set evaluate_every lower")
         return self
+
+    @property
+    def schedule_of_steps(self) -> Schedule:
+        from keepworth.learning.trainer import Schedule
+
+        return Schedule(
+            self.steps, self.evaluate_every, self.checkpoint_every, patience=self.patience or 0, keep=self.keep
+        )
 
     @model_validator(mode="after")
     def _objective_can_be_trained(self) -> Settings:
@@ -153,9 +179,14 @@ def run_system(settings: Settings, system: System, run: RunFolder, progress: Pro
     require_room(settings.token_budget, settings.group_size, system.row_budget)
     progress.phase(f"looking for {settings.model}")
     path_of(settings.model, kind=ModelKind.LANGUAGE)
+    if system.memory is not None and settings.keep == "best":
+        raise KeepworthError(
+            "keep = 'best' would part the weights from the memory that learns with them.", "Leave it out."
+        )
     with engine_of(settings, settings.train, run, progress) as engine:
-        _train_system(settings, system, objective, run, progress, engine)
-    tables = tables_of_system(run, settings, system, idle_clip(objective, settings.passes, settings.minibatches))
+        ended = _train_system(settings, system, objective, run, progress, engine)
+    said = (idle_clip(objective, settings.passes, settings.minibatches), ended.remark)
+    tables = tables_of_system(run, settings, system, ". ".join(filter(None, said)))
     run.write_result({"headline": tables[0].get("headline", "") if tables else "", "tables": tables})
 
 
@@ -166,10 +197,10 @@ def _train_system(
     run: RunFolder,
     progress: Progress,
     engine: HttpModel | None,
-) -> None:
+) -> Ended:
     from keepworth.learning.collect.memories import Remembering
     from keepworth.learning.learner import Imitator
-    from keepworth.learning.trainer import Schedule, restore
+    from keepworth.learning.trainer import restore
     from keepworth.learning.trainer import train as train_steps
     from keepworth.recipes.training import collector_of, imitate_first, keep_weights, prepared
 
@@ -180,7 +211,6 @@ def _train_system(
     if system.imitated is not None and restore(run, learner, 0) is None:
         playing.measure_tests(0, "untrained")
         imitate_first(learner, system.imitated(model), system.imitation_rate, progress, "imitating first")
-    schedule = Schedule(settings.steps, settings.evaluate_every, settings.checkpoint_every)
     episodes: Playing | Demonstrating = playing
     curriculum, size = curriculum_of(settings), settings.group_size
     learns: Learner | Imitator = learner
@@ -191,8 +221,10 @@ def _train_system(
     collector = collector_of(settings, run, learner, episodes, curriculum, seconds, engine, group_size=size)
     if system.memory is not None:
         collector = Remembering(collector, system.memory)
-    train_steps(run, learns, collector, schedule, progress, system.title)
-    keep_weights(run, learner)
+    ended = train_steps(run, learns, collector, settings.schedule_of_steps, progress, system.title)
+    playing.measure_tests(ended.step, "trained")
+    keep_weights(run, learner, ended.weights_of)
+    return ended
 
 
 def supervised(settings: Settings) -> bool:
@@ -225,8 +257,6 @@ class Playing:
         self._measure(step, "dev", self.system.role, "", self.system.dev)
         if step == 0:
             self.measure_tests(0, "imitated" if self.system.imitated is not None else "untrained")
-        elif step == self.settings.steps:
-            self.measure_tests(step, "trained")
 
     def measure_tests(self, step: int, when: str) -> None:
         self.progress.phase(f"measuring the test questions ({when})")

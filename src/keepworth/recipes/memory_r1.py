@@ -34,6 +34,7 @@ from keepworth.recipes.settings import (
     require_band,
     require_effect,
     require_objective,
+    require_rates,
 )
 
 if TYPE_CHECKING:
@@ -144,6 +145,7 @@ class Config(TrainingSettings):
             if name not in (known := TERMS["answerer" if self.role == "answerer" else self.manager_reward]):
                 raise ValueError(f"stages give a weight to {name!r}, and the reward's terms are {' and '.join(known)}")
         require_band(self.difficulty)
+        require_rates(self)
         if self.method == "reinforce":
             require_objective(objective_of(self), self)
         if self.role == "answerer" and self.questions == 1:

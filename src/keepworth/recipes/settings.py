@@ -52,6 +52,7 @@ class TrainingSettings(BaseModel):
     precision: Literal["auto", "bf16", "fp32"] = Field(default="auto", description="auto measures which is faster")
     threads: int = Field(default=0, ge=0, description="0 measures which count is fastest")
     seed: int = Field(default=0, ge=0, lt=2**31)
+    steps: Count | None = None
 
     tasks_per_step: Count = 8
     group_size: Pairs = 8
@@ -59,6 +60,11 @@ class TrainingSettings(BaseModel):
     train: Literal["lora", "full"] | None = None
     rank: Count = 16
     alpha: Rate = 32.0
+    lora_targets: str | list[str] = Field(
+        default="all-linear",
+        description="layers with an adapter: all-linear, attention, or ends of module names such as q_proj",
+    )
+    train_embeddings: bool = Field(default=False, description="embeddings and head are trained as well, whole")
     learning_rate: Rate | None = None
     entropy: Share | None = None
     token_budget: int | None = Field(default=None, ge=256, description="tokens of one backward pass; bounds memory")
@@ -81,6 +87,10 @@ class TrainingSettings(BaseModel):
     critic_rank: Count = Field(default=8, description="objective = ppo: of the value model's adapter")
     critic_warmup: Amount = Field(default=0, description="objective = ppo: updates that train the value model alone")
     warmup_steps: Amount = Field(default=0, description="updates over which the learning rate rises")
+    schedule: Literal["constant", "linear", "cosine"] = Field(
+        default="constant",
+        description="of the learning rate after that; linear and cosine fall towards 0 over the steps",
+    )
     max_norm: Rate = Field(default=1.0, description="a longer gradient is cut to this")
     weight_decay: Share = 0.0
 
@@ -174,7 +184,7 @@ def idle_in_training(settings: TrainingSettings) -> Iterator[Idle]:
     if own_entropy(settings):
         yield ("entropy",), "with objective.entropy, which says the same", "leave that out"
     if settings.train == "full":
-        yield ("rank", "alpha"), "with train = full", "set train = lora"
+        yield ("rank", "alpha", "lora_targets"), "with train = full", "set train = lora"
     if settings.difficulty is None:
         yield ("retry",), "without difficulty, which puts tasks aside", "set difficulty"
     if settings.sampling == "synchronous":
@@ -204,7 +214,7 @@ def require_effect(settings: BaseModel, idle: Iterable[Idle], default_of: Callab
 
 SAMPLED = (
     *("objective", "temperature", "refill", "difficulty", "sampling", "entropy"),
-    *("passes", "minibatches", "warmup_steps"),
+    *("passes", "minibatches"),
 )
 """Settings of reinforcement, which say nothing where right answers are imitated."""
 
@@ -226,7 +236,7 @@ def require_objective(objective: Objective, settings: TrainingSettings, provided
         )
     given = {
         "length_budget": True,
-        "adapter_decay": settings.train == "lora",
+        "adapter_decay": settings.train == "lora" and not settings.train_embeddings,
         "lp_teacher": bool(settings.teacher),
         "soft_value": settings.sampling == "synchronous",
     }
@@ -235,6 +245,27 @@ def require_objective(objective: Objective, settings: TrainingSettings, provided
     stale = 0 if settings.sampling == "synchronous" else settings.max_staleness
     require_off_policy(objective, settings.passes, settings.minibatches, max_staleness=stale)
     require_clip(objective, settings.passes, settings.minibatches)
+
+
+def require_rates(settings: TrainingSettings) -> None:
+    """Raises ValueError for a learning rate that never rises to its value, or has no step to fall in; and for embeddings that an
+    engine would not be sent."""
+    most = (settings.steps or 1) - (settings.schedule != "constant")
+    if settings.warmup_steps > most:
+        lost = (
+            "never rises to its value"
+            if settings.schedule == "constant"
+            else f"has no step to fall in ({settings.schedule})"
+        )
+        raise ValueError(
+            f"warmup_steps = {settings.warmup_steps} with steps = {settings.steps}: the learning rate {lost}. "
+            f"Set warmup_steps to {most} or lower, or steps higher"
+        )
+    if settings.train_embeddings and settings.engine and settings.train == "lora":
+        raise ValueError(
+            "train_embeddings = True with train = lora cannot be sent to an engine, which takes adapters only: set train = full "
+            "or leave one of them out"
+        )
 
 
 def require_band(difficulty: tuple[float, float] | None) -> None:

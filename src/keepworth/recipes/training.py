@@ -27,7 +27,7 @@ from keepworth.learning.reference import reference_values
 from keepworth.learning.run_folder import Checkpoint, RunFolder, is_run
 from keepworth.learning.trainer import Collected, Collector
 from keepworth.learning.watch.progress import Progress
-from keepworth.models.adapter import Named, attach_lora, load_trained, save_trained, unfreeze
+from keepworth.models.adapter import Named, attach_lora, is_tied, load_trained, save_trained, unfreeze
 from keepworth.models.attention import round_up
 from keepworth.models.inprocess import InProcessModel, Precision
 from keepworth.models.threads import SLOWER, Speed, in_faster_type, settle_threads
@@ -89,6 +89,8 @@ def prepared(
     """A model with its trainable part, and the learner of `role`. Threads and type of number: see `settled_model`."""
     model = settled_model(config, run, progress)
     named = trainable(model, config)
+    if config.train_embeddings and is_tied(model):
+        progress.note(f"The head of {config.model} is its embeddings (they are tied): one is trained with the other.")
     assert config.learning_rate is not None
     assert config.token_budget is not None
     if config.entropy and not own_entropy(config):
@@ -98,6 +100,8 @@ def prepared(
         weight_decay=config.weight_decay,
         max_norm=config.max_norm,
         warmup_steps=config.warmup_steps,
+        schedule=config.schedule,
+        steps=config.steps or 0,
         token_budget=config.token_budget,
         passes=config.passes,
         minibatches=config.minibatches,
@@ -122,8 +126,15 @@ def prepared(
 def trainable(model: InProcessModel, config: TrainingSettings) -> Named:
     """What of a freshly loaded model is trained, as `config` says."""
     if config.train == "lora":
-        return attach_lora(model, config.rank, config.alpha, config.seed)
-    return unfreeze(model)
+        return attach_lora(
+            model,
+            config.rank,
+            config.alpha,
+            config.seed,
+            targets=config.lora_targets,
+            embeddings=config.train_embeddings,
+        )
+    return unfreeze(model, embeddings=config.train_embeddings)
 
 
 def teacher_of(config: TrainingSettings, run: RunFolder, role: str, progress: Progress) -> InProcessModel:
@@ -265,9 +276,10 @@ def kept_weights(run: RunFolder, role: str) -> Path:
     return run.path / "weights" / role
 
 
-def keep_weights(run: RunFolder, learner: Learner) -> None:
-    """Save what was trained, complete or not at all, at the step of the last checkpoint. Raises DiskTrouble."""
-    with run.writing_weights(learner.role) as folder:
+def keep_weights(run: RunFolder, learner: Learner, weights_of: int | None = None) -> None:
+    """Save what was trained, complete or not at all, at the step of the last checkpoint. weights_of: the step whose weights the
+    learner has, where it is another. Raises DiskTrouble."""
+    with run.writing_weights(learner.role, weights_of) as folder:
         save_trained(learner.model, learner.master_weights.named, folder)
 
 

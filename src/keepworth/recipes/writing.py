@@ -27,7 +27,6 @@ from keepworth.learning.collect.memories import RememberedEpisodes, Remembering
 from keepworth.learning.learner import Learner
 from keepworth.learning.objective.inputs import idle_clip
 from keepworth.learning.run_folder import RunFolder
-from keepworth.learning.trainer import Schedule
 from keepworth.learning.trainer import train as train_steps
 from keepworth.learning.watch.progress import Progress
 from keepworth.memory.policy.importance import specificity
@@ -160,10 +159,12 @@ def train_writer(
         collector = collector_of(config, run, learner, writing, curriculum, seconds, engine)
         if remembered is not None:
             collector = Remembering(collector, remembered)
-        schedule = Schedule(config.steps, config.evaluate_every, config.checkpoint_every)
-        train_steps(run, learner, collector, schedule, progress, "the writer learns what to keep")
-    keep_weights(run, learner)
-    return writer_tables(run, config, idle_clip(objective, config.passes, config.minibatches))
+        title = "the writer learns what to keep"
+        ended = train_steps(run, learner, collector, config.schedule_of_steps, progress, title)
+        writing.tested(ended.step, "trained", writing.own)
+    keep_weights(run, learner, ended.weights_of)
+    said = (idle_clip(objective, config.passes, config.minibatches), ended.remark)
+    return writer_tables(run, config, ". ".join(filter(None, said)))
 
 
 class WriterStreams:
@@ -379,8 +380,6 @@ class WriterTraining:
 
     def evaluate(self, step: int) -> None:
         self.measure(step, ROLE, "dev", self.own)
-        if step == self.config.steps:
-            self.tested(step, "trained", self.own)
 
     def tested(self, step: int, arm: str, leaves: Leaves) -> None:
         self.measure(step, arm, "test", leaves)

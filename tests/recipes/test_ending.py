@@ -1,0 +1,221 @@
+"""When a training ends and which of its weights are kept, with a score on dev that is written down beforehand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from pydantic import ValidationError
+from safetensors.torch import load_file
+
+from keepworth.episodes.errors import KeepworthError
+from keepworth.learning.run_folder import RunFolder
+from keepworth.learning.trainer import Schedule, best_step, has_ended
+from keepworth.learning.watch.progress import SilentProgress
+from keepworth.recipes import arithmetic, bounded_bank
+from keepworth.recipes.interactive import Playing
+from keepworth.recipes.training import kept_weights
+from tests.end_to_end.tiny_folder import write_tiny_checkpoint
+
+SCORES = (0.9, 0.2, 0.5, 0.3, 0.5, 0.4, 0.6, 0.1)
+"""On dev before training and after each step."""
+SETTINGS = {
+    "precision": "fp32", "threads": 1, "steps": 7, "tasks_per_step": 2, "group_size": 2, "max_tokens": 4, "evaluate_every": 1,
+    "checkpoint_every": 3, "questions": 2, "learning_rate": 1e-2, "objective": {"preset": "grpo", "kl": "KlLoss(k2, 0.1)"},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_checkpoint(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(autouse=True)
+def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
+    measure = Playing._measure
+
+    def measured(self: Playing, step: int, split: str, arm: str, way: str, of: Any) -> None:
+        if split == "dev":
+            score = SCORES[step]
+            self.run.append_eval(
+                step, arm=arm, metric="m", mean=score, low=None, high=None, n=1, role="policy", split=split
+            )
+        else:
+            measure(self, step, split, arm, way, of)
+
+    monkeypatch.setattr(Playing, "_measure", measured)
+    monkeypatch.setattr(Playing, "rollout", rewarded(Playing.rollout))
+
+
+def rewarded(rollout: Any) -> Any:
+    """A tiny model is never right: paid is what it says, so that every step moves its weights."""
+    from dataclasses import replace
+
+    async def paying(self: Playing, task: Any, context: Any) -> Any:
+        episode = await rollout(self, task, context)
+        value = sum(episode.segments[0].ids) % 7 / 7
+        return replace(episode, rewards=tuple(replace(each, value=value) for each in episode.rewards))
+
+    return paying
+
+
+def run_of(checkpoint: Path, path: Path, **settings: Any) -> RunFolder:
+    config = arithmetic.Config(model=str(checkpoint), **{**SETTINGS, **settings})
+    with RunFolder.create(path, {"recipe": "arithmetic", **config.model_dump(mode="json")}) as run:
+        arithmetic.train(config, run, SilentProgress())
+    return run
+
+
+def weights_of(run: RunFolder) -> dict[str, torch.Tensor]:
+    return load_file(kept_weights(run, "policy") / "adapter_model.safetensors")
+
+
+def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_the_best_weights_are_kept_and_measured(checkpoint: Path, tmp_path: Path) -> None:
+    six, best = run_of(checkpoint, tmp_path / "six", steps=6), run_of(checkpoint, tmp_path / "best", keep="best")
+    assert same(weights_of(six), weights_of(best))  # 0.6, after 6 of 7 steps; the 0.9 before training is not in it
+    assert [each.step for each in best.checkpoints()] == [6, 7]
+    assert not same(load_file(best.checkpoints()[1].path / "policy" / "adapter_model.safetensors"), weights_of(best))
+    assert json.loads((kept_weights(best, "policy") / "step.json").read_text()) == {"step": 7, "weights_of": 6}
+    trained = [[row["mean"] for row in run.evals() if row["arm"] == "trained"] for run in (six, best)]
+    assert trained[0] == trained[1]
+    result = best.result()
+    assert result is not None
+    assert "Weights of step 6, which had the best score on dev." in result["tables"][0]["note"]
+
+
+def test_training_ends_where_dev_does_not_rise(tmp_path: Path) -> None:
+    """Best after step 2; 0.5 again after step 4 is no better, and 0.6 after step 6 is."""
+    with RunFolder.create(tmp_path / "run", {}) as run:
+        for step, score in enumerate(SCORES):
+            for role in ("policy", "another"):
+                value = score if role == "policy" else 1.0 + step
+                run.append_eval(step, arm="a", metric="m", mean=value, low=None, high=None, n=1, role=role, split="dev")
+        ends = {
+            patience: [step for step in range(8) if has_ended(run, "policy", Schedule(7, 1, 1, 0, patience), step)]
+            for patience in range(6)
+        }
+        assert ends == {0: [7], 1: [3, 4, 5, 7], 2: [4, 5, 7], 3: [5, 7], 4: [7], 5: [7]}
+        assert [best_step(run, "policy", step) for step in range(8)] == [None, 1, 2, 2, 2, 2, 6, 6]
+
+
+class Killed(BaseException):
+    pass
+
+
+def events(monkeypatch: pytest.MonkeyPatch, kill_at: int) -> list[str]:
+    """What a run writes, in order; it is killed before it writes the one of that number."""
+    seen: list[str] = []
+
+    def before(name: str) -> None:
+        if len(seen) == kill_at:
+            raise Killed
+        seen.append(name)
+
+    append, checkpoint, weights = RunFolder._append, RunFolder.checkpoint, RunFolder.writing_weights
+    result = RunFolder.write_result
+
+    def appended(self: RunFolder, file: str, row: Any) -> None:
+        before(file)
+        append(self, file, row)
+
+    def saved(self: RunFolder, step: int, **more: Any) -> Any:
+        before(f"checkpoint {step}")
+        return checkpoint(self, step, **more)
+
+    def kept(self: RunFolder, *given: Any) -> Any:
+        before("weights")
+        return weights(self, *given)
+
+    def finished(self: RunFolder, given: Any) -> None:
+        before("result")
+        result(self, given)
+
+    monkeypatch.setattr(RunFolder, "_append", appended)
+    monkeypatch.setattr(RunFolder, "checkpoint", saved)
+    monkeypatch.setattr(RunFolder, "writing_weights", kept)
+    monkeypatch.setattr(RunFolder, "write_result", finished)
+    return seen
+
+
+def ends_alike(checkpoint: Path, tmp_path: Path, kills: list[int], straight: RunFolder) -> None:
+    for kill in kills:
+        with pytest.MonkeyPatch.context() as patched:
+            events(patched, kill)
+            with pytest.raises(Killed):
+                run_of(checkpoint, tmp_path / f"killed-{kill}", patience=3, keep="best")
+        resumed = run_of(checkpoint, tmp_path / f"killed-{kill}", patience=3, keep="best")
+        assert same(weights_of(resumed), weights_of(straight)), kill
+        rows = [
+            [(row["step"], row["arm"], row["split"], row["mean"]) for row in run.evals()] for run in (straight, resumed)
+        ]
+        assert rows[0] == rows[1], kill
+        assert [row["reward"] for row in resumed.metrics()] == [row["reward"] for row in straight.metrics()], kill
+        results = [run.result() for run in (straight, resumed)]
+        assert [result["tables"][0]["note"] for result in results if result] == [results[0]["tables"][0]["note"]] * 2  # type: ignore[index]
+
+
+def straight_run(checkpoint: Path, tmp_path: Path) -> tuple[RunFolder, list[str]]:
+    with pytest.MonkeyPatch.context() as patched:
+        seen = events(patched, -1)
+        return run_of(checkpoint, tmp_path / "straight", patience=3, keep="best"), seen
+
+
+def test_a_run_that_is_killed_ends_where_it_would_have(checkpoint: Path, tmp_path: Path) -> None:
+    """Before the checkpoint of the best score is written, and when nothing is left but to measure."""
+    straight, seen = straight_run(checkpoint, tmp_path)
+    assert [each for each in seen if each.startswith("checkpoint")] == [f"checkpoint {step}" for step in (1, 2, 3, 5)]
+    ends_alike(checkpoint, tmp_path, [seen.index("checkpoint 2"), seen.index("checkpoint 5") + 1], straight)
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_anywhere_ends_where_it_would_have(checkpoint: Path, tmp_path: Path) -> None:
+    straight, seen = straight_run(checkpoint, tmp_path)
+    ends_alike(checkpoint, tmp_path, list(range(len(seen))), straight)
+
+
+def test_a_best_checkpoint_that_is_gone_is_named(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from keepworth.learning import trainer
+
+    saved = trainer.save
+    monkeypatch.setattr(trainer, "save", lambda *given: None if given[3] == 2 else saved(*given))
+    with pytest.raises(KeepworthError, match="The weights of step 2, the best on dev, are not in"):
+        run_of(checkpoint, tmp_path / "run", keep="best", steps=3)
+
+
+@pytest.mark.parametrize("recipe", [arithmetic, bounded_bank])
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"steps": 6, "evaluate_every": 2, "patience": 2}, "cannot end a training that is measured 3 times"),
+        ({"steps": 6, "evaluate_every": 6, "keep": "best"}, "keep = 'best' has no effect with one measurement"),
+        ({"steps": 4, "warmup_steps": 5}, "never rises to its value.*warmup_steps to 4 or lower"),
+        ({"steps": 4, "warmup_steps": 4, "schedule": "cosine"}, "has no step to fall in.*warmup_steps to 3 or lower"),
+        ({"train": "full", "lora_targets": "attention"}, "lora_targets = 'attention' has no effect with train = full"),
+        (
+            {"train_embeddings": True, "engine": "http://localhost:1", "sampling": "overlap"},
+            "cannot be sent to an engine",
+        ),
+    ],
+)
+def test_what_cannot_take_effect_is_refused(recipe: Any, settings: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValidationError, match=says):
+        recipe.Config(**settings)
+
+
+def test_settings_reach_what_is_trained(checkpoint: Path, tmp_path: Path) -> None:
+    run = run_of(
+        checkpoint, tmp_path / "run", steps=2, schedule="linear", lora_targets=["v_proj"], train_embeddings=True
+    )
+    names = {name.removeprefix("base_model.model.").split(".lora_")[0] for name in weights_of(run)}
+    adapted = {f"model.layers.{layer}.self_attn.v_proj" for layer in (0, 1)}
+    assert names == {*adapted, "model.embed_tokens.weight", "lm_head.weight"}
+    assert [row["learning_rate"] for row in run.metrics()] == pytest.approx([1e-2, 0.5e-2])

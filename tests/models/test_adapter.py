@@ -91,6 +91,14 @@ def test_embeddings_and_head_learn_and_stay_tied(how: Any, tied: bool) -> None:
             assert model.score(PROMPTS, BRANCHES) == before
 
 
+@pytest.mark.parametrize("how", [attach_lora, unfreeze])
+def test_a_quantised_model_is_refused_by_name(how: Any) -> None:
+    model = tiny_model()
+    model.network.config.quantization_config = {"quant_method": "bitsandbytes"}
+    with pytest.raises(UnsupportedModel, match="tiny is quantised"):
+        how(model)
+
+
 def test_the_same_seed_gives_the_same_adapter_and_leaves_the_global_stream_alone() -> None:
     state = torch.get_rng_state()
     first, second, other = (attach_lora(tiny_model(), rank=4, seed=seed) for seed in (1, 1, 2))

@@ -42,12 +42,13 @@ def attach_lora(
     The adapter starts as the identity (B = 0). It keeps the model's dtype: the learner holds float32 master weights.
     Sampling, scoring and training all run it unmerged, so that they compute the same thing.
     targets: see `lora_layers`. embeddings: whole copies of the embeddings and the head are trained as well, and saved with the
-    adapter (PEFT's `modules_to_save`); what is tied stays tied. Raises UnknownName.
+    adapter (PEFT's `modules_to_save`); what is tied stays tied. Raises UnknownName, and UnsupportedModel for a quantised base.
     """
     from peft import LoraConfig, get_peft_model
 
     if hasattr(model.network, "peft_config"):
         raise ValueError(f"{model.name} already has an adapter; load the model again for a second one")
+    _require_plain(model)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         settings = LoraConfig(
@@ -69,6 +70,15 @@ def attach_lora(
     fuse(model.network)
     model.network.eval()
     return {name: value for name, value in model.network.named_parameters() if value.requires_grad}
+
+
+def _require_plain(model: InProcessModel) -> None:
+    """What is trained over quantised weights fits those: merged into the weights they were made from, it is another model."""
+    if getattr(model.network.config, "quantization_config", None) is not None:
+        raise UnsupportedModel(
+            f"{model.name} is quantised, and training over quantised weights is not offered.",
+            "Name the checkpoint that it was made from, in bfloat16 or float32.",
+        )
 
 
 def lora_layers(model: InProcessModel, targets: str | Sequence[str]) -> str | list[str]:
@@ -116,7 +126,8 @@ def is_tied(model: InProcessModel) -> bool:
 
 def unfreeze(model: InProcessModel, *, embeddings: bool = False) -> Named:
     """Train every weight; without `embeddings` all but the input embeddings and the head, tied or not: they are large and hardly
-    move in RL."""
+    move in RL. Raises UnsupportedModel for a quantised model."""
+    _require_plain(model)
     frozen = set() if embeddings else {id(p) for p in model.network.get_input_embeddings().parameters()}
     frozen |= set() if embeddings else {id(p) for p in model.network.get_output_embeddings().parameters()}
     for parameter in model.network.parameters():

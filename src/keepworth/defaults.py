@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from keepworth.episodes.model import Encoder, EncoderIdentity
     from keepworth.memory.policy.slots import Policy, Writer
+    from keepworth.memory.policy.writers import Facts
 
 
 def encoder(name: str, on_file: EncoderIdentity | None = None) -> Encoder:
@@ -68,14 +69,35 @@ WRITERS = ("default", "rules", "model")
 
 def writer(name: str) -> Writer:
     """What says what to keep of messages: "rules", "model" (the chat model OPENAI_MODEL behind OPENAI_BASE_URL), or "default":
-    that model where OPENAI_BASE_URL, OPENAI_API_KEY and OPENAI_MODEL are all set, else the rules. Raises UnknownName, and
-    ChatError for a model that is not configured."""
+    that model where OPENAI_BASE_URL, OPENAI_API_KEY and OPENAI_MODEL are all set, else the rules. Or the folder of a run that
+    trained a memory manager, or of its export: that decides about each fact that the default finds.
+
+    Raises UnknownName, ChatError for a model that is not configured, and KeepworthError for a folder that holds no manager."""
+    from dataclasses import replace
+    from pathlib import Path
+
+    from keepworth.episodes.errors import UnknownName
+
+    if name in WRITERS:
+        return _facts(name)
+    folder = Path(name).expanduser()
+    if not folder.is_dir():
+        unknown = UnknownName("writer", name, WRITERS)
+        unknown.fix += " The folder of a run that trained a manager works too."
+        raise unknown
+    from keepworth.episodes.extras import require
+
+    require("train", f"The writer {name}")
+    from keepworth.recipes.trained import manager_of
+
+    return manager_of(folder, facts=replace(_facts("default"), updates=False))  # what gives way is the manager's to say
+
+
+def _facts(name: str) -> Facts:
     import os
 
-    from keepworth.episodes.errors import require_known
     from keepworth.memory.policy.writers import Facts
 
-    require_known("writer", name, WRITERS)
     configured = all(os.environ.get(f"OPENAI_{part}") for part in ("BASE_URL", "API_KEY", "MODEL"))
     if name == "rules" or (name == "default" and not configured):
         return Facts()

@@ -91,6 +91,12 @@ def test_a_port_in_use_is_said_before_anything_is_loaded(
         (["--train"], "Name the memory with --memory"),
         (["--memory", "a.mem", "--train"], "--train trains a model of this process"),
         (["--memory", "a.mem", "--model", "tiny", "--upstream", "http://127.0.0.1:1"], "--model is what answers"),
+        (["--memory", "a.mem", "--run", "both"], "trained answerer and manager"),
+        (["--memory", "a.mem", "--run", "both", "--model", "tiny"], "--run says which model answers"),
+        (["--memory", "a.mem", "--run", "both", "--upstream", "http://127.0.0.1:1"], "--run is what answers"),
+        (["--memory", "a.mem", "--run", "both", "--stdio"], "--stdio serves its host alone"),
+        (["--memory", "a.mem", "--role", "answerer"], "the other options are of a model"),
+        (["--memory", "a.mem", "--writer", "ruels"], "Did you mean 'rules'"),
         (["--stdio"], "Name it with --memory"),
         (["--memory", "a.mem", "--stdio", "--mcp"], "serves its host alone"),
         (["--memory", "a.mem", "--user", "ana"], "a token says whose memory it is"),
@@ -120,6 +126,12 @@ def test_mistakes_are_named(
                     (folder / "weights.safetensors").write_bytes(b"")
     assert main(["serve", *arguments, "--port", "0", "--runs", str(tmp_path)]) == 2
     assert says in capsys.readouterr().err
+
+
+def test_a_run_is_no_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    RunFolder.create(tmp_path / "mine", {}).close()
+    assert main(["serve", str(tmp_path / "mine"), "--port", "0"]) == 2
+    assert f"--run {tmp_path / 'mine'}" in capsys.readouterr().err
 
 
 def test_what_is_served_beside_the_memory_is_said_with_its_address(

@@ -25,7 +25,7 @@ from keepworth.models.chat import ChatModel, extractor
 from keepworth.recipes import memory_r1
 from keepworth.recipes.advantage import advantage
 from keepworth.recipes.experience_methods import rememberer
-from keepworth.recipes.memory_r1_manager import manager_of
+from keepworth.recipes.trained import manager_of
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 from tests.serving.scripted import scripted
 
@@ -148,7 +148,7 @@ def test_a_run_that_has_trained_a_manager_is_a_writer(tmp_path: Path) -> None:
         questions=2, warm_start=8, maintained=False, token_budget=2048,
     )  # fmt: skip
     with RunFolder.create(tmp_path / "run", {"recipe": "memory_r1", **config.model_dump(mode="json")}) as run:
-        with pytest.raises(KeepworthError, match="holds no manager"):
+        with pytest.raises(KeepworthError, match="has not finished training a role"):
             manager_of(run.path)
         memory_r1.train(config, run, SilentProgress())
     manager = manager_of(run.path)

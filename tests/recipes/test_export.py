@@ -19,7 +19,8 @@ from keepworth.models.adapter import save_network
 from keepworth.models.inprocess import InProcessModel
 from keepworth.recipes import export as exporting
 from keepworth.recipes import strings
-from keepworth.recipes.export import ExportDiffers, export, stored_dtype, trained_by
+from keepworth.recipes.export import ExportDiffers, export, stored_dtype
+from keepworth.recipes.trained import trained_by
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 from tests.recipes.test_interactive import STRINGS, run_of
 
@@ -65,7 +66,7 @@ def greedy(network: Any, prompt: tuple[int, ...]) -> list[int]:
 
 def said(run: RunFolder, prompt: tuple[int, ...]) -> list[int]:
     """What the trained model of the run answers, adapter unmerged."""
-    model = trained_by(run).loaded()
+    model = trained_by(run).loaded("fp32")
     return list(model.sample([prompt], SamplingParams(8, temperature=0.0))[0][0].ids)
 
 

@@ -15,7 +15,7 @@ import hashlib
 import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from keepworth.agents.agent import Action, Caller, one_line
@@ -156,7 +156,7 @@ def _state(items: Sequence[Item], fact: str, seed: str) -> ManagerState:
 class Manager:
     """The manager as a writer of memory: `Memory(path, writer=Manager(choose))`. Each message is a fact, or what another writer
     adds; the `k` items nearest to it are shown, and one operation is asked for. The one that a run has trained:
-    `keepworth.recipes.memory_r1_manager.manager_of`."""
+    `keepworth.recipes.trained.manager_of`."""
 
     choose: Choose
     facts: Writer | None = None
@@ -164,13 +164,17 @@ class Manager:
 
     def __call__(self, finished: Finished) -> Iterator[Operation]:
         if self.facts is None:
-            facts = [message["content"] for message in finished.transcript]
-        else:
-            facts = [each.text for each in self.facts(finished) if each.text]
-        for fact in facts:
-            state = _state(finished.nearest(fact, self.k), fact, fact)
+            facts = [Operation(OperationKind.ADD, (), message["content"]) for message in finished.transcript]
+        else:  # a stated fact stays one: who stated it, and when
+            found = [each for each in self.facts(finished) if each.text]
+            facts = [
+                each if isinstance(each, Operation) else Operation(OperationKind.ADD, (), each.text) for each in found
+            ]
+        for each in facts:
+            state = _state(finished.nearest(each.text, self.k), each.text, each.text)
             asked, _ = parse(self.choose([state])[0], state.ids)
-            yield grounded(asked, fact, dict(zip(state.ids, state.memories, strict=True)))
+            done = grounded(asked, each.text, dict(zip(state.ids, state.memories, strict=True)))
+            yield replace(each, kind=done.kind, targets=done.targets, text=done.text)
 
 
 def act(

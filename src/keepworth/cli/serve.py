@@ -15,6 +15,7 @@ from keepworth.cli.output import Runs, interruptible, say
 
 if TYPE_CHECKING:
     from keepworth.models.inprocess import InProcessModel
+    from keepworth.recipes.trained import Trained
     from keepworth.serving.memory_server import MemoryServer
 
 KEY = "KEEPWORTH_API_KEY"
@@ -30,7 +31,7 @@ def serve(
             help=f"A model's name, a checkpoint's folder, or a Hugging Face id; {DEFAULT} if not given.",
         ),
     ] = "",
-    run: Annotated[str, typer.Option("--run", help="Serve what this run trained, on the model it trained.")] = "",
+    run: Annotated[str, typer.Option("--run", help="Serve what this run trained; with --memory, it answers.")] = "",
     role: Annotated[str, typer.Option("--role", help="Which of the run's roles, where it trained several.")] = "",
     port: Annotated[
         int, typer.Option("--port", min=0, max=65535, help="Where to listen; 0 takes any that is free.")
@@ -81,7 +82,8 @@ def serve(
     inside: Annotated[
         str,
         typer.Option(
-            "--model", help="With --memory, in place of --upstream: a model of this process, named as MODEL would be."
+            "--model",
+            help="With --memory, in place of --upstream: a model of this process, named as MODEL would be; --run works too.",
         ),
     ] = "",
     train: Annotated[
@@ -124,7 +126,8 @@ def serve(
         str,
         typer.Option(
             "--writer",
-            help="With --memory: what finds facts in what is said: rules, model (OPENAI_MODEL at OPENAI_BASE_URL), or none.",
+            help="With --memory: what keeps facts of what is said: rules, model (OPENAI_MODEL at OPENAI_BASE_URL), none, or the "
+            "folder of a run that trained a manager.",
         ),
     ] = "default",
 ) -> None:
@@ -138,7 +141,7 @@ def serve(
     if memory is not None:
         from keepworth.memory.scan import scan_of
 
-        if model or run or role or control or style != "keepworth":
+        if model or control or style != "keepworth" or (role and not run):
             raise KeepworthError(
                 "--memory serves a memory, and the other options are of a model.",
                 "Serve the model by a command of its own.",
@@ -150,6 +153,8 @@ def serve(
             raise KeepworthError("--stdio serves its host alone.", "Leave --upstream and --mcp out.")
         if mcp or stdio:
             require("mcp", "keepworth serve --mcp")
+        if stdio and (inside or run):
+            raise KeepworthError("--stdio serves its host alone.", f"Leave {'--run' if run else '--model'} out.")
         if stdio and audit != "changes":
             raise KeepworthError("--audit notes what comes over HTTP.", "Leave it out with --stdio.")
         if stdio:
@@ -163,20 +168,28 @@ def serve(
                 scan=scan_of(secrets, personal),
             )
             return
-        if train and not inside:
-            raise KeepworthError("--train trains a model of this process.", "Name it with --model.")
-        if inside and (upstream or stdio):
+        if train and not (inside or run):
             raise KeepworthError(
-                "--model is what answers, and so is --upstream." if upstream else "--stdio serves its host alone.",
-                f"Leave --model {inside} out.",
+                "--train trains a model of this process.", "Name it with --model, or its run with --run."
             )
-        if inside:
+        if inside and run:
+            raise KeepworthError("--run says which model answers, and so does --model.", f"Leave --model {inside} out.")
+        if (inside or run) and upstream:
+            named = "--model" if inside else "--run"
+            raise KeepworthError(
+                f"{named} is what answers, and so is --upstream.", f"Leave {named} {inside or run} out."
+            )
+        if writer != "none":
+            from keepworth import defaults
+
+            defaults.writer(writer)  # raises, and loads what was trained, before anything is served
+        if inside or run:
             require("gateway", "keepworth serve --memory --model")
             require("serve", "keepworth serve --memory --model")
             if precision not in ("bf16", "fp32"):
                 raise UnknownName("precision", precision, ("bf16", "fp32"))
             require_free(port, host)
-            say(f"Loading {inside} ...", error=True)
+            say(f"Loading {inside or run} ...", error=True)
             training = None
             if train:
                 require("train", "keepworth serve --train")
@@ -185,7 +198,7 @@ def serve(
                 training = BackgroundSettings()
             gateway: dict[str, Any] = {
                 "training": training,
-                "model": _loaded(inside, precision),
+                "model": _answering(run, role, runs, precision) if run else _loaded(inside, precision),
                 "gateway": _gateway_settings(memory_items, memory_tokens, signals),
             }
         elif upstream:
@@ -219,8 +232,6 @@ def serve(
         )
     if (secrets, personal, audit) != ("quarantine", "allow", "changes"):
         raise KeepworthError("--secrets, --personal and --audit are of a memory.", "Name it with --memory.")
-    if (secrets, personal, audit) != ("quarantine", "allow", "changes"):
-        raise KeepworthError("--secrets, --personal and --audit are of a memory.", "Name it with --memory.")
     if upstream:
         raise KeepworthError("--upstream is where a gateway with a memory leads.", "Name the memory with --memory.")
     if host != "127.0.0.1":
@@ -238,22 +249,19 @@ def serve(
     if run and model:
         raise KeepworthError("--run says which model is served.", f"Leave {model} out.")
     require_free(port)
-    weights = _weights(run, role, runs) if run else None
-    model = weights[0] if weights is not None else model or DEFAULT
+    found = _found(run, role, runs) if run else None
+    model = found.model if found is not None else model or DEFAULT
     say(f"Loading {model} ...")
-    loaded = _loaded(model, precision)
-    served = "" if weights is None else weights[1].name
-    adapter = weights is not None and (weights[1] / "adapter_config.json").exists()
-    if weights is not None and not adapter:
-        from keepworth.recipes.training import with_weights
-
-        with_weights(loaded, weights[1])
+    if found is None or found.is_adapter:
+        loaded = _loaded(model, precision)
+    else:
+        loaded = _answering(run, role, runs, precision)
     server = ModelServer(
         loaded, port=port, style=cast("ServerStyle", style), control=control, api_key=os.environ.get(KEY) or None
     )
-    if weights is not None and adapter:
-        server.model.load_adapter(served, str(weights[1]))
-    name = served if adapter else server.model.name
+    name = server.model.name
+    if found is not None and found.is_adapter:
+        server.model.load_adapter(name := found.weights.name, str(found.weights))
     with interruptible():
         try:
             with server:
@@ -389,30 +397,32 @@ def require_free(port: int, host: str = "127.0.0.1") -> None:
             ) from error
 
 
-def _weights(name: str, role: str, runs: Path) -> tuple[str, Path]:
-    """(the model that a run trained, the folder of its finished weights). Raises KeepworthError where there are none."""
-    from keepworth.episodes.errors import KeepworthError, UnknownName
+def _found(name: str, role: str, runs: Path) -> Trained:
+    """What a run trained. Raises KeepworthError where there is nothing of the kind."""
     from keepworth.learning.run_folder import find_run
+    from keepworth.recipes.trained import trained_by
 
-    run = find_run(name, runs)
-    trained = sorted(each.name for each in (run.path / "weights").glob("*") if each.is_dir())
-    if not trained:
-        raise KeepworthError(
-            f"{run.path} has not finished training a role.", "Continue the run with the command that began it."
-        )
-    if not role and len(trained) > 1:
-        raise KeepworthError(f"{run.path} trained {' and '.join(trained)}.", f"Say which: --role {trained[0]}.")
-    if role and role not in trained:
-        raise UnknownName("trained role", role, trained, where=str(run.path))
-    chosen = role or trained[0]
-    return str(run.config.get("model", DEFAULT)), run.path / "weights" / chosen
+    return trained_by(find_run(name, runs), role)
+
+
+def _answering(name: str, role: str, runs: Path, precision: str) -> InProcessModel:
+    """What a run trained, with an adapter in its weights."""
+    from keepworth.models.threads import settle_threads
+
+    model = _found(name, role, runs).merged(cast(Literal["bf16", "fp32"], precision))
+    settle_threads(model)
+    return model
 
 
 def _loaded(model: str, precision: str) -> InProcessModel:
+    from keepworth.episodes.errors import KeepworthError
+    from keepworth.learning.run_folder import is_run
     from keepworth.models.files import ModelKind, path_of
     from keepworth.models.inprocess import InProcessModel
     from keepworth.models.threads import settle_threads
 
+    if is_run(Path(model)):
+        raise KeepworthError(f"{model} is a run, not a model.", f"Serve what it trained with --run {model}.")
     path = path_of(model, kind=ModelKind.LANGUAGE)
     loaded = InProcessModel.load(path, name=model, precision=cast(Literal["bf16", "fp32"], precision))
     settle_threads(loaded)

@@ -37,21 +37,27 @@ from keepworth.learning.run_folder import (
     reading,
     replacing_folder,
 )
-from keepworth.models.adapter import copy_texts, load_trained, merged_network, save_network, save_trained, with_adapter
+from keepworth.models.adapter import copy_texts, merged_network, save_network, save_trained, with_adapter
 from keepworth.models.errors import UnsupportedModel
-from keepworth.models.files import BASE_RECORD, ModelKind, hub_parts, is_hub_id, path_of, record_of, sha256_of
+from keepworth.models.files import BASE_RECORD, hub_parts, is_hub_id, record_of, sha256_of
 from keepworth.models.inprocess import InProcessModel
 from keepworth.recipes.model_card import ModelCard, card
 from keepworth.recipes.settings import TrainingSettings
-from keepworth.recipes.training import kept_weights, trainable
+from keepworth.recipes.trained import (
+    BASE_FOLDER,
+    EXPORT_RECORD,
+    Trained,
+    finished_roles,
+    model_of,
+    precision_of,
+    trained_by,
+)
+from keepworth.recipes.training import trainable
 
 if TYPE_CHECKING:
     from keepworth.learning.run_folder import Checkpoint
 
-RECORD = "export.json"
-"""In an exported folder: what it was made from, and what was measured. Says also that the folder is ours to replace."""
 PROBE = "probe.json"
-BASE_FOLDER = "base"
 TOLERANCE = 0.1
 """Nats by which the log-probability of a token may differ on average. Rounding to bfloat16 makes about 0.04, of 135M weights."""
 PROMPTS, LONGEST_PROMPT, LONGEST_ANSWER = 10, 2048, 64
@@ -118,10 +124,13 @@ def export(
     folder = Path(folder)
     _require_options(merged, with_base, dtype, base)
     with _trained(run, role, checkpoint) as trained:
-        _require_kind(trained, merged)
+        if not merged and not trained.is_adapter:
+            raise KeepworthError(
+                f"{run.path} trained all weights of {trained.role}: there is no adapter.", "Leave --adapter out."
+            )
         own = {"run": run.name, "role": trained.role, "kind": "merged" if merged else "adapter"}
         _require_place(folder, run, own)
-        source = _base_of(trained)
+        source = _base_of(run, trained)
         named = base or str(source.record["repository"])
         if not merged and not is_hub_id(named) and not with_base:
             raise KeepworthError(
@@ -132,9 +141,9 @@ def export(
         with replacing_folder(folder) as place:
             rounded = None
             if merged:
-                stored, agreement, rounded = _write_merged(trained, source, place, dtype)
+                stored, agreement, rounded = _write_merged(run, trained, source, place, dtype)
             else:
-                stored, agreement = _write_adapter(trained, source, place)
+                stored, agreement = _write_adapter(run, trained, source, place)
                 _name_base(place, named if is_hub_id(named) else BASE_FOLDER, source.record if not base else {})
                 if with_base:
                     _copy_base(source.folder, place / BASE_FOLDER)
@@ -147,9 +156,9 @@ def export(
                 "agreement": asdict(agreement),
                 **({"rounded": asdict(rounded)} if rounded else {}),
             }
-            _write_json(place / RECORD, record)
+            _write_json(place / EXPORT_RECORD, record)
             if probe:
-                _write_json(place / PROBE, {"cases": _cases(trained)})
+                _write_json(place / PROBE, {"cases": _cases(run, trained)})
             told = ModelCard(
                 run, folder.name, record, with_base=with_base, licence=_licence(trained.model, source.folder)
             )
@@ -160,60 +169,6 @@ def export(
 
 
 # What is exported: a role's finished weights, or those of a checkpoint.
-
-
-@dataclass(frozen=True, slots=True)
-class Trained:
-    """weights: a folder as `save_trained` writes it. model: the name that the run calls its base by. step: at which it ended."""
-
-    run: RunFolder
-    role: str
-    weights: Path
-    model: str
-    step: int
-
-    @property
-    def is_adapter(self) -> bool:
-        return (self.weights / "adapter_config.json").is_file()
-
-    def loaded(self, precision: Any = "fp32") -> InProcessModel:
-        """The model that was trained, adapter unmerged."""
-        if not self.is_adapter:
-            return InProcessModel.load(self.weights, name=self.model, precision=precision)
-        model = InProcessModel.load(_base_folder(self.model), name=self.model, precision=precision)
-        load_trained(model, self.weights)
-        return model
-
-
-def finished_roles(run: RunFolder) -> list[str]:
-    """The roles whose weights the run has finished."""
-    return sorted(each.name for each in (run.path / "weights").glob("*") if each.is_dir() and each.name[0] != ".")
-
-
-def trained_by(run: RunFolder, role: str = "") -> Trained:
-    """What a run has finished training. role: which, where it trained several. Raises KeepworthError."""
-    roles = finished_roles(run)
-    if not roles:
-        last = run.latest_checkpoint(verify=False)
-        instead = f", or export what it has at step {last.step} with --checkpoint" if last else ""
-        raise KeepworthError(
-            f"{run.path} has not finished training a role.",
-            f"Continue the run with the command that began it{instead}.",
-        )
-    if not role and len(roles) > 1:
-        raise KeepworthError(f"{run.path} trained {' and '.join(roles)}.", f"Say which: --role {roles[0]}.")
-    if role and role not in roles:
-        raise UnknownName("trained role", role, roles, where=str(run.path))
-    weights = kept_weights(run, role or roles[0])
-    step = json.loads((weights / "step.json").read_text(encoding="utf-8"))["step"]
-    return Trained(run, role or roles[0], weights, _model_of(run), int(step))
-
-
-def _model_of(run: RunFolder) -> str:
-    model = run.config.get("model") or run.environment.get("model")
-    if not isinstance(model, str):
-        raise KeepworthError(f"{run.path} trained no language model: there are no weights to export.")
-    return model
 
 
 @contextmanager
@@ -234,7 +189,7 @@ def _trained(run: RunFolder, role: str, checkpoint: bool) -> Iterator[Trained]:
 
 
 def _of_checkpoint(run: RunFolder, role: str, last: Checkpoint, folder: Path) -> Trained:
-    model = _model_of(run)
+    model = model_of(run)
     state = read_learner(last, mapped=True)
     with reading(last.path, last):
         own, step = str(state["role"]), int(state["first"]) + int(state["step"])
@@ -242,8 +197,8 @@ def _of_checkpoint(run: RunFolder, role: str, last: Checkpoint, folder: Path) ->
         saved = held["master_weights"] if "master_weights" in held else held["masters"]
     if role and role != own:
         raise UnknownName("role", role, [own], where=str(last.path))
-    precision = run.environment.get("precision", "bf16")
-    loaded = InProcessModel.load(_base_folder(model), name=model, precision=precision)
+    found = Trained(own, folder, model, step, precision_of(run))
+    loaded = InProcessModel.load(found.base, name=model, precision=found.precision)
     named = trainable(loaded, TrainingSettings.model_construct(**run.config))
     if set(named) != set(saved):
         raise UnsupportedModel(
@@ -255,7 +210,7 @@ def _of_checkpoint(run: RunFolder, role: str, last: Checkpoint, folder: Path) ->
             named[name].copy_(value)
     with disk(folder):
         save_trained(loaded, named, folder)
-    return Trained(run, own, folder, model, step)
+    return found
 
 
 # The base: which files, and whether they are still those that training began from.
@@ -267,13 +222,9 @@ class _Base:
     record: Mapping[str, Any]
 
 
-def _base_folder(model: str) -> Path:
-    return path_of(model, kind=ModelKind.LANGUAGE)
-
-
-def _base_of(trained: Trained) -> _Base:
+def _base_of(run: RunFolder, trained: Trained) -> _Base:
     """Raises KeepworthError where the files have changed since training began."""
-    folder = _base_folder(trained.model)
+    folder = trained.base
     now = record_of(trained.model, folder)
     try:
         then = json.loads((trained.weights / BASE_RECORD).read_text(encoding="utf-8"))["files"]
@@ -282,7 +233,7 @@ def _base_of(trained: Trained) -> _Base:
     if then != now["files"]:
         other = sorted(name for name in {**then, **now["files"]} if then.get(name) != now["files"].get(name))
         raise KeepworthError(
-            f"{folder / other[0]} is not what {trained.run.path} was trained from: its sha256 differs.",
+            f"{folder / other[0]} is not what {run.path} was trained from: its sha256 differs.",
             "Put the files back that training began from.",
         )
     return _Base(folder, now)
@@ -340,13 +291,6 @@ def _require_options(merged: bool, with_base: bool, dtype: str, base: str) -> No
         )
 
 
-def _require_kind(trained: Trained, merged: bool) -> None:
-    if not merged and not trained.is_adapter:
-        raise KeepworthError(
-            f"{trained.run.path} trained all weights of {trained.role}: there is no adapter.", "Leave --adapter out."
-        )
-
-
 def _require_place(folder: Path, run: RunFolder, own: Mapping[str, str]) -> None:
     if folder.resolve().is_relative_to(run.path.resolve()):
         raise KeepworthError(
@@ -359,7 +303,7 @@ def _require_place(folder: Path, run: RunFolder, own: Mapping[str, str]) -> None
         if not any(folder.iterdir()):
             return
         try:
-            there = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+            there = json.loads((folder / EXPORT_RECORD).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             there = {}
         if isinstance(there, dict) and there and all(there.get(key) == value for key, value in own.items()):
@@ -386,10 +330,12 @@ def _require_space(folder: Path, base: Path, whole: bool, dtype: str) -> None:
 # The two kinds of folder.
 
 
-def _write_merged(trained: Trained, source: _Base, folder: Path, dtype: str) -> tuple[str, Agreement, Agreement | None]:
+def _write_merged(
+    run: RunFolder, trained: Trained, source: _Base, folder: Path, dtype: str
+) -> tuple[str, Agreement, Agreement | None]:
     """The type that was chosen, how the folder agrees, and how the base's type would have, where that was not chosen."""
-    model = trained.loaded()
-    said = GreedyAnswers.by(model, trained)
+    model = trained.loaded("fp32")
+    said = GreedyAnswers.by(model, run, trained.role)
     before = _scores_before(trained, source, model, said)
     stored = dtype or stored_dtype(source.folder)
     agreement = _stored(model, source, folder, stored, said, before)
@@ -398,7 +344,7 @@ def _write_merged(trained: Trained, source: _Base, folder: Path, dtype: str) -> 
         _require_agreement(agreement, stored)
         return stored, agreement, None
     del model  # its weights are those that were rounded
-    exact = _stored(trained.loaded(), source, folder, "float32", said, before)
+    exact = _stored(trained.loaded("fp32"), source, folder, "float32", said, before)
     _require_agreement(exact, "float32")
     return "float32", exact, agreement
 
@@ -424,12 +370,12 @@ def _stored(
     return _agreement(said, _plain(folder), before)
 
 
-def _write_adapter(trained: Trained, source: _Base, folder: Path) -> tuple[str, Agreement]:
+def _write_adapter(run: RunFolder, trained: Trained, source: _Base, folder: Path) -> tuple[str, Agreement]:
     for name in ("adapter_config.json", "adapter_model.safetensors"):
         shutil.copyfile(trained.weights / name, folder / name)
     copy_texts(source.folder, folder, but=("config.json", "generation_config.json"))
-    model = trained.loaded()
-    said = GreedyAnswers.by(model, trained)
+    model = trained.loaded("fp32")
+    said = GreedyAnswers.by(model, run, trained.role)
     before = _scores_before(trained, source, model, said)
     agreement = _agreement(said, with_adapter(_plain(source.folder), folder), before)
     _require_agreement(agreement, "float32")
@@ -468,11 +414,11 @@ class GreedyAnswers:
     scores: tuple[tuple[float, ...], ...]
 
     @classmethod
-    def by(cls, model: InProcessModel, trained: Trained) -> GreedyAnswers:
+    def by(cls, model: InProcessModel, run: RunFolder, role: str) -> GreedyAnswers:
         """Answers end as those of the run did: where it stopped, and no longer than its longest."""
         limit = min(LONGEST_PROMPT, model.context_limit - LONGEST_ANSWER)
         asked: dict[Tokens, Segment] = {}
-        for segment in _segments(trained.run, trained.role):
+        for segment in _segments(run, role):
             if 0 < len(segment.context) <= limit:
                 asked.setdefault(segment.context, segment)
             if len(asked) == PROMPTS:
@@ -508,10 +454,10 @@ _TEXTS = ("A weight update that arrived changes what the model says next.", "Que
 """For a run that stored no episode of the role."""
 
 
-def _cases(trained: Trained) -> list[dict[str, Any]]:
+def _cases(run: RunFolder, trained: Trained) -> list[dict[str, Any]]:
     """Prompts, and what the trained model answers in the precision that the run had."""
-    model = trained.loaded(trained.run.environment.get("precision", "bf16"))
-    said = GreedyAnswers.by(model, trained)
+    model = trained.loaded()
+    said = GreedyAnswers.by(model, run, trained.role)
     return [
         {"prompt": list(prompt), "answer": list(answer), "text": model.decode(answer)}
         for prompt, answer in zip(said.prompts, said.answers, strict=True)

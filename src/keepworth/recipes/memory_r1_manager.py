@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from keepworth.agents.answerer import Style
-from keepworth.agents.manager import ANSWER_TOKENS, Choose, Manager, warm_start_examples
+from keepworth.agents.manager import ANSWER_TOKENS, Choose, warm_start_examples
 from keepworth.episodes import Episode, Task
 from keepworth.episodes.errors import KeepworthError
 from keepworth.evaluation.manager import (
@@ -35,9 +35,8 @@ from keepworth.learning.trainer import Schedule, restore
 from keepworth.learning.trainer import train as train_steps
 from keepworth.learning.watch.progress import Progress
 from keepworth.memory.overlay import Bank
-from keepworth.memory.policy.slots import Writer
 from keepworth.models.files import ModelKind, path_of
-from keepworth.models.inprocess import InProcessModel, Precision
+from keepworth.models.inprocess import InProcessModel
 from keepworth.recipes.settings import TrainingSettings, curriculum_of, objective_of, with_budget
 from keepworth.recipes.training import (
     batch,
@@ -179,23 +178,6 @@ def reading_of(config: Config, run: RunFolder) -> Reading:
 
     found = found_reader(config.reader, config.model, config.style, run)
     return Reading(found.model, found.weights, found.identity, Bank.empty(encoder(config.encoder)))
-
-
-def manager_of(path: Path | str, *, facts: Writer | None = None) -> Manager:
-    """The manager that the run in folder `path` has trained, as a writer: `Memory("agent.mem", writer=manager_of("runs/mine"))`.
-    facts: the writer whose new items are the facts that it manages; without one each message is a fact.
-
-    Raises KeepworthError where the run has not finished training a manager."""
-    run = RunFolder.open(Path(path))
-    weights = kept_weights(run, "manager")
-    if not weights.is_dir():
-        raise KeepworthError(
-            f"{path} holds no manager: {weights} does not exist.",
-            "Name a run of memory_r1 that has finished its manager.",
-        )
-    precision = cast(Precision, run.environment.get("precision", "bf16"))
-    model = InProcessModel.load(path_of(str(run.config["model"]), kind=ModelKind.LANGUAGE), precision=precision)
-    return Manager(chosen_by(with_weights(model, weights)), facts)
 
 
 def warm_start(config: Config, learner: Learner, progress: Progress) -> None:

@@ -1,0 +1,155 @@
+"""What a run trained, found and loaded: to be exported, served, or to write what a memory keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from threading import Lock
+from typing import cast
+
+from keepworth.episodes.needs import needs_train
+
+from keepworth.agents.manager import ROLE as MANAGER
+from keepworth.agents.manager import Choose, Manager, ManagerState
+from keepworth.episodes.errors import KeepworthError, UnknownName
+from keepworth.evaluation.manager import chosen_by
+from keepworth.learning.run_folder import RunFolder, is_run, read_json
+from keepworth.memory.policy.slots import Writer
+from keepworth.models.adapter import load_trained, merged_network
+from keepworth.models.files import ModelKind, path_of
+from keepworth.models.inprocess import DTYPES, InProcessModel, Precision
+from keepworth.recipes.training import kept_weights
+
+EXPORT_RECORD = "export.json"
+"""In an exported folder: what it was made from, and what was measured. Says also that the folder is ours to replace."""
+BASE_FOLDER = "base"
+"""In an exported adapter that has its base with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """What one role learned. weights: a folder as `save_trained` writes it, an adapter's or a whole checkpoint's. model: the
+    name or folder of its base. step: at which it ended. precision: the type of number that it was trained in."""
+
+    role: str
+    weights: Path
+    model: str
+    step: int
+    precision: Precision
+
+    @property
+    def is_adapter(self) -> bool:
+        return (self.weights / "adapter_config.json").is_file()
+
+    @property
+    def base(self) -> Path:
+        return path_of(self.model, kind=ModelKind.LANGUAGE)
+
+    def loaded(self, precision: Precision | None = None) -> InProcessModel:
+        """The model that was trained, an adapter beside its weights. precision: another than it was trained in."""
+        precision = precision or self.precision
+        if not self.is_adapter:
+            return InProcessModel.load(self.weights, name=self.model, precision=precision)
+        model = InProcessModel.load(self.base, name=self.model, precision=precision)
+        load_trained(model, self.weights)
+        return model
+
+    def merged(self, precision: Precision | None = None) -> InProcessModel:
+        """The same with the adapter in its weights: put together in float32, then rounded to `precision`."""
+        model = self.loaded("fp32")
+        model.network = merged_network(model).to(DTYPES[precision or self.precision])
+        return model
+
+
+def trained_by(run: RunFolder, role: str = "") -> Trained:
+    """What a run has finished training. role: which, where it trained several. Raises KeepworthError."""
+    roles = finished_roles(run)
+    if not roles:
+        last = run.latest_checkpoint(verify=False)
+        instead = f", or export what it has at step {last.step} with --checkpoint" if last else ""
+        raise KeepworthError(
+            f"{run.path} has not finished training a role.",
+            f"Continue the run with the command that began it{instead}.",
+        )
+    if not role and len(roles) > 1:
+        raise KeepworthError(f"{run.path} trained {' and '.join(roles)}.", f"Say which: --role {roles[0]}.")
+    if role and role not in roles:
+        raise UnknownName("trained role", role, roles, where=str(run.path))
+    weights = kept_weights(run, role or roles[0])
+    step = read_json(weights / "step.json", f"Delete {weights}: it is trained again.").get("step")
+    return Trained(role or roles[0], weights, model_of(run), int(step or 0), precision_of(run))
+
+
+def finished_roles(run: RunFolder) -> list[str]:
+    """The roles whose weights the run has finished."""
+    return sorted(each.name for each in (run.path / "weights").glob("*") if each.is_dir() and each.name[0] != ".")
+
+
+def model_of(run: RunFolder) -> str:
+    """What the run calls the model that it trained. Raises KeepworthError where it trained none."""
+    model = run.config.get("model") or run.environment.get("model")
+    if not isinstance(model, str):
+        raise KeepworthError(f"{run.path} trained no language model: it has no weights.")
+    return model
+
+
+def precision_of(run: RunFolder) -> Precision:
+    return cast(Precision, run.environment.get("precision", "bf16"))
+
+
+def exported_in(folder: Path) -> Trained:
+    """What an exported folder holds. Raises KeepworthError where it is none."""
+    record = read_json(folder / EXPORT_RECORD, "Name a run's folder, or one that `keepworth export` made.")
+    try:
+        role, step, base = str(record["role"]), int(record["step"]), str(record["base"]["repository"])
+        own = folder / BASE_FOLDER
+        precision: Precision = "fp32" if record["dtype"] == "float32" else "bf16"
+    except (KeyError, TypeError, ValueError) as error:
+        raise KeepworthError(f"{folder / EXPORT_RECORD} is not of an export.", "Export the run again.") from error
+    return Trained(role, folder, str(own) if own.is_dir() else base, step, precision)
+
+
+# A writer of memory.
+
+
+def manager_of(path: Path | str, *, facts: Writer | None = None) -> Manager:
+    """The manager that a run trained, or that was exported, as a writer: `Memory("agent.mem", writer=manager_of("runs/mine"))`.
+    It says of each fact whether it is added, takes the place of another, removes one, or changes nothing. facts: the writer
+    that finds them in what was said; without one each message is a fact.
+
+    Raises KeepworthError where there is none. The model is loaded once for a process, and asked by one thread at a time."""
+    folder = Path(path)
+    if is_run(folder):
+        run = RunFolder.open(folder)
+        roles = finished_roles(run)
+        if roles and MANAGER not in roles:
+            raise _no_manager(folder, roles)
+        found = trained_by(run, MANAGER if roles else "")
+    else:
+        found = exported_in(folder)
+    if found.role != MANAGER:
+        raise _no_manager(folder, [found.role])
+    changed = max(each.stat().st_mtime_ns for each in found.weights.glob("*.safetensors"))
+    return Manager(_choosing(found, changed), facts)
+
+
+def _no_manager(folder: Path, roles: Sequence[str]) -> KeepworthError:
+    return KeepworthError(
+        f"{folder} trained {' and '.join(roles)}, which does not say what a memory keeps.",
+        "Name a run that trained a manager (keepworth train memory_r1 --role manager). To let this one answer: "
+        f"keepworth serve --run {folder}.",
+    )
+
+
+@lru_cache(maxsize=2)
+def _choosing(found: Trained, changed: int) -> Choose:
+    """changed: when, so that weights which were trained anew are loaded anew."""
+    choose, lock = chosen_by(found.loaded()), Lock()
+
+    def one_at_a_time(states: Sequence[ManagerState]) -> list[str]:
+        with lock:
+            return choose(states)
+
+    return one_at_a_time

@@ -114,6 +114,18 @@ def test_trl_leaves_out_what_a_reader_failed_on() -> None:
     assert [reward for _, reward in printed_by(TRL, "with_trl", "broken")] == [None] * 8
 
 
+@pytest.mark.slow
+@needs_trl
+def test_trl_trains_with_a_memory_which_is_told_what_episodes_earned() -> None:
+    made = printed_by(TRL, "with_trl_memory")
+    assert made["environment"]["rewards"] == made["prompts"]["rewards"] == [1.0, 1.0, 0.0, 0.0]
+    assert sorted(made["environment"]["told"]) == [0.0, 0.0, 1.0, 1.0]
+    assert made["environment"]["kept"] == ["Ana lives in Oslo.", "The sky is blue."]
+    assert made["prompts"]["kept"] == ["Ana lives in Oslo."]
+    assert made["prompts"]["credited"][1] == made["environment"]["credited"][1] == 2.0
+    assert made["ours"]["rewards"] == [1.0] * 4
+
+
 # What TRL does with an environment, without it: `reset` with a row, tools by their names, `get_reward`.
 
 

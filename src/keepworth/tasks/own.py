@@ -222,6 +222,12 @@ def messages_of(task: Task) -> tuple[Mapping[str, Any], ...]:
     return () if isinstance(prompt, str) else tuple(prompt)
 
 
+def last_said(row: Mapping[str, Any]) -> str:
+    """The last text of the row's prompt; "" where it has none."""
+    prompt = next((row[each] for each in PROMPTS if row.get(each)), "")
+    return prompt if isinstance(prompt, str) else str(prompt[-1].get("content", ""))
+
+
 def _last_asked(prompt: Any, where: str) -> str:
     """The last text of a user in a conversation. Raises WrongFormat."""
     if not isinstance(prompt, list | tuple) or not prompt:

@@ -1,0 +1,116 @@
+"""Updates of TRL's `GRPOTrainer` with a memory as its environment, with a memory in its prompts, and with an environment of ours,
+on a tiny model whose words are given to it; prints the rewards, and what the memory was told: python -m ...with_trl_memory."""
+
+from __future__ import annotations
+
+import json
+import logging
+import tempfile
+from typing import Any
+
+import datasets
+import torch
+import trl
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+from keepworth import Memory
+from keepworth.environments.tool_use import ToolUse, tool
+from keepworth.episodes.episode import Task
+from keepworth.serving.trl_environments import in_trl
+from keepworth.serving.trl_memory import recalling, telling, with_memory
+from tests.serving.packages.with_trl import tokenizer
+
+QUESTIONS = {"Where does Ana live?": "Oslo", "What does Bo play?": "chess"}
+PROMPTS: list[str] = []
+
+
+class Scripted(trl.GRPOTrainer):  # type: ignore[misc]
+    """The trainer as it is, but for what the model says: it keeps something, then answers with what it remembers."""
+
+    def _generate_single_turn(self, prompt_ids: Any, *args: Any, **options: Any) -> tuple[list[list[int]], None]:
+        words, said = self.processing_class, []
+        for ids in prompt_ids:
+            text = words.decode(ids)
+            PROMPTS.append(text)
+            if "<tools>" in text and "<tool_response>" not in text:
+                name, argument = ("remember", "text") if "remember" in text else ("look", "place")
+                call = {"name": name, "arguments": {argument: "The sky is blue."}}
+                reply = f"<tool_call>\n{json.dumps(call)}\n</tool_call><|im_end|>"
+            elif "look" in text and "final" in text and "over" not in text:
+                call = {"name": "answer", "arguments": {"answer": "blue"}}
+                reply = f"<tool_call>\n{json.dumps(call)}\n</tool_call><|im_end|>"
+            else:
+                reply = ("Oslo" if "Ana lives in Oslo" in text else "no idea") + "<|im_end|>"
+            said.append(words.encode(reply, add_special_tokens=False))
+        return said, None
+
+
+def score(completions: list[Any], answer: list[str], **_: Any) -> list[float]:
+    return [float(right in each[-1]["content"]) for each, right in zip(completions, answer, strict=True)]
+
+
+def look(place: str) -> str:
+    """Look somewhere."""
+    return place
+
+
+def trained(how: str) -> dict[str, Any]:
+    PROMPTS.clear()
+    torch.manual_seed(0)
+    words = tokenizer()
+    shape = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "head_dim": 8}
+    model = Qwen3ForCausalLM(Qwen3Config(vocab_size=len(words), num_key_value_heads=1, **shape))
+    memory = Memory(encoder=None, policy=None)
+    memory.add("Ana lives in Oslo.")
+    rows = datasets.Dataset.from_list(
+        [{"prompt": [{"role": "user", "content": asked}], "answer": answer} for asked, answer in QUESTIONS.items()]
+    )
+    more: dict[str, Any] = {"reward_funcs": telling(score, memory)}
+    if how == "environment":
+        more["environment_factory"] = with_memory(memory)
+    elif how == "prompts":
+        rows = rows.with_transform(recalling(memory))
+    else:
+        tasks = [Task(str(number), "made", "What is the sky?", ("blue",), "exact_match") for number in range(2)]
+        more["environment_factory"], made = in_trl(lambda task: ToolUse([tool(look)]), tasks)
+        rows = datasets.Dataset.from_list(made)
+        more["reward_funcs"] = []
+    rewards: list[float] = []
+    with tempfile.TemporaryDirectory() as folder:
+        config = trl.GRPOConfig(
+            folder,
+            per_device_train_batch_size=4,
+            num_generations=2,
+            max_steps=1,
+            max_completion_length=2000,
+            report_to=[],
+            use_cpu=True,
+            bf16=False,
+            shuffle_dataset=False,
+            disable_tqdm=True,
+        )
+        trainer = Scripted(model=model, args=config, train_dataset=rows, processing_class=words, **more)
+        calculated = trainer._calculate_rewards
+
+        def noted(*args: Any) -> Any:
+            found = calculated(*args)
+            rewards.extend(found.sum(dim=1).tolist())
+            return found
+
+        trainer._calculate_rewards = noted
+        trainer.train()
+    told = [memory.episode_record(each).reward for each in memory.episodes()]
+    kept = sorted({each.text for each in memory.get_all()})
+    (ana,) = [each for each in memory.get_all() if "Ana" in each.text]
+    return {
+        "rewards": rewards,
+        "told": told,
+        "kept": kept,
+        "shown": sum("Ana lives in Oslo." in each for each in PROMPTS),
+        "credited": [ana.values.credited, ana.values.total],
+    }
+
+
+if __name__ == "__main__":
+    logging.disable(logging.WARNING)
+    print(json.dumps({each: trained(each) for each in ("environment", "prompts", "ours")}))  # noqa: T201

@@ -162,7 +162,7 @@ def test_only_long_branches_behind_short_prompts_get_rows_of_their_own() -> None
 def test_draws_follow_the_distribution() -> None:
     logits = torch.tensor([0.3, -1.0, 2.0, 0.0]).expand(20_000, 4)
     uniform = torch.rand(20_000, generator=torch.Generator().manual_seed(0))
-    tokens, logprobs = draw(logits, 0.5, uniform)
+    tokens, logprobs = draw(logits, SamplingParams(1, temperature=0.5), uniform)
     expected = torch.softmax(logits[0] / 0.5, -1)
     observed = torch.bincount(tokens, minlength=4) / 20_000
     assert (observed - expected).abs().max() < 4 * math.sqrt(0.25 / 20_000)
@@ -178,7 +178,7 @@ def test_draws_invert_the_running_sum(vocabulary, seed, temperature) -> None:
     logits[..., 1:][torch.rand(3, 5, vocabulary - 1, generator=generator) < 0.5] = -math.inf
     uniform = torch.rand(3, 5, generator=generator, dtype=torch.float64)
     uniform[0, 0], uniform[0, 1] = 0.0, 1 - 2**-53
-    tokens, logprobs = draw(logits, temperature, uniform)
+    tokens, logprobs = draw(logits, SamplingParams(1, temperature=temperature), uniform)
     expected = torch.log_softmax(logits.double() / temperature, -1)
     assert torch.allclose(logprobs.double(), expected.gather(-1, tokens[..., None]).squeeze(-1), atol=1e-5)
     assert torch.isfinite(logprobs).all()

@@ -222,7 +222,7 @@ def test_no_page_of_another_site_is_obeyed(headers: dict[str, str], quiet: None)
         (b'{"prompt": "a", "temperature": Infinity}', "temperature must be a number"),
         (b'{"prompt": "a", "temperature": 1e-300}', "temperature must be a number: 0"),
         (b'{"prompt": "a", "temperature": 1e300}', "temperature must be a number: 0"),
-        (b'{"prompt": "a", "top_p": NaN}', "top_p = nan is not supported"),
+        (b'{"prompt": "a", "top_p": NaN}', "top_p must be a number above 0 and at most 1"),
         (b'{"prompt": "a", "n": 100000}', "n must be at least 1 and at most 256"),
         (b'{"prompt": "a", "n": 256, "max_tokens": 511}', "more than 65536 tokens"),
         (b'{"prompt": ["a", "b"], "n": 256, "max_tokens": 0, "prompt_logprobs": "x"}', "prompt_logprobs must be"),

@@ -50,7 +50,7 @@ def refused(response: httpx.Response, status: int) -> str:
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ({"prompt": "hi", "top_p": 0.9}, "top_p = 0.9 is not supported"),
+        ({"prompt": "hi", "min_p": 0.9}, "min_p = 0.9 is not supported"),
         ({"prompt": "hi", "stop": ["\n"]}, "stop"),
         ({"prompt": "hi", "stream": True}, "stream"),
         ({"prompt": "hi", "best_of": 2}, "'best_of' is not supported"),

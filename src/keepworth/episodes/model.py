@@ -24,6 +24,8 @@ class FinishReason(str, Enum):
 class SamplingParams:
     """n samples per prompt; temperature 0 is greedy; `stop_ids` end a sample and are part of it (drawing one is a choice).
 
+    top_k: only so many of the likeliest tokens are drawn from, 0 for all; top_p: then the fewest of the likeliest that have this
+    share of the probability. For measuring: what is trained on is drawn from all tokens, as its log-probabilities are.
     seed: the draw for sample j of prompt i depends only on (seed, prompt index, j, position)."""
 
     max_tokens: int
@@ -31,6 +33,8 @@ class SamplingParams:
     temperature: float = 1.0
     seed: int = 0
     stop_ids: frozenset[int] = frozenset()
+    top_k: int = 0
+    top_p: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,7 +155,7 @@ def other_prompt(sent: int, used: int) -> BadAnswer:
 # * `Native`: SGLang's `POST /generate`.
 #
 # Servers fill in their own defaults (top-p and the like from the checkpoint's generation config, the end-of-text token as a
-# stop): every request states that nothing but temperature shapes the distribution and that only our stop ids end a sample.
+# stop): every request states all that shapes the distribution, and that only our stop ids end a sample.
 
 
 _PLAIN = {"top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
@@ -340,9 +340,8 @@ class Native:
     scores_at_any_temperature: bool = False
 
     def sample_calls(self, name: str, prompts: Sequence[Tokens], params: SamplingParams) -> list[RouteCall]:
-        settings = _PLAIN | {
+        settings = _shaped(params) | {
             "max_new_tokens": params.max_tokens,
-            "temperature": params.temperature,
             "stop_token_ids": sorted(params.stop_ids),
             "ignore_eos": True,
             "skip_special_tokens": False,
@@ -426,12 +425,16 @@ def derived_seed(*parts: int) -> int:
     return int.from_bytes(digest, "big") % (2**31 - 2**16)  # engines add the sample's number to it
 
 
+def _shaped(params: SamplingParams) -> dict[str, Any]:
+    """What shapes the distribution, all of it."""
+    return {**_PLAIN, "temperature": params.temperature, "top_p": params.top_p, "top_k": params.top_k or -1}
+
+
 def _sampling(params: SamplingParams, seed: int) -> dict[str, Any]:
     return {
-        **_PLAIN,
+        **_shaped(params),
         "n": params.n,
         "max_tokens": params.max_tokens,
-        "temperature": params.temperature,
         "seed": seed,
         "stop_token_ids": sorted(params.stop_ids),
         "ignore_eos": True,

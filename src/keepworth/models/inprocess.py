@@ -219,6 +219,8 @@ class InProcessModel:
                 f"max_tokens and n must be at least 1 and temperature at least 0, not {params.max_tokens}, "
                 f"{params.n} and {params.temperature}"
             )
+        if params.top_k < 0 or not 0 < params.top_p <= 1:
+            raise ValueError(f"top_k must be at least 0 and top_p in (0, 1], not {params.top_k} and {params.top_p}")
         for index, prompt in enumerate(prompts):
             if not prompt:
                 raise ValueError(f"prompt {index} is empty: there is nothing to continue")
@@ -252,7 +254,7 @@ class InProcessModel:
         live = torch.ones(rows, group, dtype=torch.bool)
         owner = torch.empty(rows, 0, dtype=torch.long)
         for step in range(params.max_tokens):
-            token, logprob = draw(logits, params.temperature, None if draws is None else _at(draws, slots, step))
+            token, logprob = draw(logits, params, None if draws is None else _at(draws, slots, step))
             b, s = live.nonzero(as_tuple=True)
             branch = slots[b, s]
             ids[b, branch, step], logprobs[b, branch, step] = token[b, s], logprob[b, s]
@@ -296,7 +298,7 @@ class InProcessModel:
         ended = torch.zeros(count * group, dtype=torch.bool)
         rows = torch.arange(count * group)  # the branch that each row of the cache continues
         for step in range(params.max_tokens):
-            token, logprob = draw(logits, params.temperature, None if uniform is None else uniform[rows, step])
+            token, logprob = draw(logits, params, None if uniform is None else uniform[rows, step])
             live = ~ended[rows]
             on = rows[live]
             ids[on, step], logprobs[on, step], drawn[on] = token[live], logprob[live], step + 1
@@ -385,7 +387,9 @@ def uniforms(params: SamplingParams, rows: Sequence[int]) -> torch.Tensor:
     return torch.from_numpy(np.array(streams))
 
 
-def draw(logits: torch.Tensor, temperature: float, uniform: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+def draw(
+    logits: torch.Tensor, params: SamplingParams, uniform: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor]:
     """One token per slot from logits [..., V], by inverting the cumulative distribution at `uniform` [...].
 
     Returns the ids and their log-probabilities under the distribution that was drawn from, on the CPU; greedy where
@@ -395,12 +399,26 @@ def draw(logits: torch.Tensor, temperature: float, uniform: torch.Tensor | None)
         logprobs = torch.log_softmax(logits.float(), dim=-1)
         token = logprobs.argmax(-1)
         return token.cpu(), logprobs.gather(-1, token[..., None]).squeeze(-1).cpu()
-    scaled = logits.float() if temperature == 1 else logits.float() / temperature
+    scaled = logits.float() if params.temperature == 1 else logits.float() / params.temperature
+    scaled = likeliest(scaled, params.top_k, params.top_p)
     largest = scaled.amax(-1, keepdim=True)
     weights = (scaled - largest).exp_()
     total, token = _invert(weights, uniform.to(weights.device, torch.float64)[..., None])
     logprob = ((scaled.gather(-1, token) - largest).double() - total.log()).squeeze(-1).to(scaled.dtype)
     return token.squeeze(-1).cpu(), logprob.cpu()
+
+
+def likeliest(scaled: torch.Tensor, top_k: int, top_p: float) -> torch.Tensor:
+    """Logits [..., V] with those at minus infinity that are not among the `top_k` highest (0 for all), and of the rest not among
+    the fewest that together have the share `top_p` of the probability. The one that passes the share is kept."""
+    if 0 < top_k < scaled.shape[-1]:
+        scaled = scaled.masked_fill(scaled < scaled.topk(top_k, dim=-1).values[..., -1:], -torch.inf)
+    if top_p < 1:
+        ordered, places = scaled.sort(dim=-1, descending=True)
+        share = torch.softmax(ordered, dim=-1)
+        before = share.cumsum(-1) - share
+        scaled = scaled.masked_fill((before >= top_p).scatter(-1, places, before >= top_p), -torch.inf)
+    return scaled
 
 
 def _invert(weights: torch.Tensor, uniform: torch.Tensor, block: int = 256) -> tuple[torch.Tensor, torch.Tensor]:
@@ -644,6 +662,11 @@ def require_room(model: InProcessModel, draft: PartialSample) -> None:
         )
 
 
+def _shape(params: SamplingParams) -> tuple[float, int, float]:
+    """What of it says which distribution is drawn from."""
+    return params.temperature, params.top_k, params.top_p
+
+
 class ContinuousBatch:
     """Drafts in, finished drafts out, one token each per `step`.
 
@@ -721,9 +744,9 @@ class ContinuousBatch:
         self.steps += 1
         assert self._hidden is not None
         logits = self.model.head(self._hidden[: len(self.live)])
-        for temperature in dict.fromkeys(each.params.temperature for each in self.live):
-            rows = [i for i, each in enumerate(self.live) if each.params.temperature == temperature]
-            self._draw(logits if len(rows) == len(self.live) else logits[rows], rows, temperature)
+        for shape in dict.fromkeys(_shape(each.params) for each in self.live):
+            rows = [i for i, each in enumerate(self.live) if _shape(each.params) == shape]
+            self._draw(logits if len(rows) == len(self.live) else logits[rows], rows)
         ended = [i for i, each in enumerate(self.live) if each.finish is not None]
         finished = [self.live[i] for i in ended]
         for each in finished:
@@ -733,10 +756,12 @@ class ContinuousBatch:
             self._advance()
         return finished
 
-    def _draw(self, logits: torch.Tensor, rows: Sequence[int], temperature: float) -> None:
+    def _draw(self, logits: torch.Tensor, rows: Sequence[int]) -> None:
         drafts = [self.live[i] for i in rows]
-        uniform = None if temperature == 0 else torch.tensor([each.uniform() for each in drafts], dtype=torch.float64)
-        tokens, logprobs = draw(logits, temperature, uniform)
+        params = drafts[0].params
+        greedy = params.temperature == 0
+        uniform = None if greedy else torch.tensor([each.uniform() for each in drafts], dtype=torch.float64)
+        tokens, logprobs = draw(logits, params, uniform)
         for each, token, logprob in zip(drafts, tokens.tolist(), logprobs.tolist(), strict=True):
             each.ids.append(token)
             each.logprobs.append(logprob)

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from keepworth.learning.watch.progress import Progress
     from keepworth.models.http_engine import HttpModel
     from keepworth.models.inprocess import InProcessModel
-    from keepworth.rollouts.driver import Limits, Play, RolloutContext
+    from keepworth.rollouts.driver import Drawing, Limits, Play, RolloutContext
 
 
 class Settings(TrainingSettings):
@@ -145,7 +145,8 @@ class System:
     order: the task of the group at a position, where their order matters; else they are drawn. memory: learns while the model
     does. right: the calls of a task as they should be, for method = supervised. unit: from a task's key to what is generalised
     over, where several test questions are of one such; None where each question is its own. ready: raises for what the model
-    cannot do, once it is loaded and before anything is measured."""
+    cannot do, once it is loaded and before anything is measured. drawn: how answers are drawn where they are measured;
+    greedily if None."""
 
     role: str
     title: str
@@ -165,6 +166,7 @@ class System:
     right: Callable[[InProcessModel, Task], list[Pair]] | None = None
     unit: Callable[[str], str] | None = None
     ready: Callable[[InProcessModel, Progress], None] | None = None
+    drawn: Drawing | None = None
     note: str = ""
     headline: str = "{metric} on {test}: {before:.2f} before training, {after:.2f} after."
 
@@ -268,15 +270,23 @@ class Playing:
 
     def _measure(self, step: int, split: str, arm: str, way: str, measured: Measured) -> None:
         from keepworth.evaluation.statistics import estimate
-        from keepworth.rollouts.driver import play
+        from keepworth.rollouts.driver import Drawing, play
 
         tasks = list(measured.tasks)[: self.settings.questions]
         label = f"{step}/{split}/{arm}/".replace(" ", "_")
         if measured.met is not None:
             episodes = measured.met(self.model, tasks, way, label)
         else:
+            drawn = self.system.drawn or Drawing(0.0)
             groups = play(
-                self.model, tasks, measured.ways[way], temperature=0.0, limits=self.system.limits, label=label
+                self.model,
+                tasks,
+                measured.ways[way],
+                temperature=drawn.temperature,
+                top_k=drawn.top_k,
+                top_p=drawn.top_p,
+                limits=self.system.limits,
+                label=label,
             )
             episodes = [episode for group in groups for episode in group.episodes]
         self.run.write_episodes(step, episodes, arm=f"{split}-{arm}".replace(" ", "_"))

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from keepworth.episodes.errors import require_known
 from keepworth.recipes.interactive import EPISODE, Measured, Settings, System, run_system
 from keepworth.recipes.rewards import Scoring, UnusableReward, place_of, scoring, try_rewards
-from keepworth.recipes.settings import Count, Idle, require_effect
+from keepworth.recipes.settings import Amount, Count, Idle, require_effect
 from keepworth.tasks.data_files import WrongFormat
 from keepworth.tasks.own import MissingField, OwnTasks, messages_of
 from keepworth.tasks.splits import SPLITS
@@ -48,6 +48,15 @@ class Config(Settings):
     verifier: str = Field(default="token_f1", description="judges answers where no reward is given")
     weights: list[float] = Field(default=[], description="of the rewards, in their order; 1 each if empty")
     recall: Count = Field(default=3, description="with a memory: how many items are shown with a question")
+    answer_temperature: float = Field(
+        default=0.0, ge=0, le=4, allow_inf_nan=False, description="where answers are measured; 0: greedy"
+    )
+    answer_top_p: float = Field(
+        default=1.0, gt=0, le=1, description="with answer_temperature: of the likeliest tokens, this share"
+    )
+    answer_top_k: Amount = Field(
+        default=0, description="with answer_temperature: so many of the likeliest tokens; 0: all"
+    )
     questions: int | None = Field(default=100, ge=2, description="measure on the first so many; None is all")
 
     @property
@@ -56,6 +65,8 @@ class Config(Settings):
 
     def idle(self) -> Iterator[Idle]:
         yield from super().idle()
+        if not self.answer_temperature:
+            yield ("answer_top_p", "answer_top_k"), "where answers are greedy", "set answer_temperature"
         if self.format == "plain":
             yield ("thinking",), "with format = plain", "set format = chat"
 
@@ -164,7 +175,7 @@ def recall_of(config: Config, given: Given) -> Recall | None:
 def system(config: Config, given: Given) -> System:
     from keepworth.agents.recall import another, evidence_only
     from keepworth.environments.question import Question
-    from keepworth.rollouts.driver import Limits, Play
+    from keepworth.rollouts.driver import Drawing, Limits, Play
 
     score, recall, tasks_of = given.score(config), recall_of(config, given), given.judged(config)
     environment = given.environment or (lambda task: Question(score))
@@ -204,8 +215,19 @@ def system(config: Config, given: Given) -> System:
         row_budget=config.max_tokens if config.thinking == "strip" else length,
         unit=given.tasks.cluster.__getitem__,
         ready=lambda model, progress: require_chat(config, given, model, progress),
-        note=f"{given.tasks.note} Greedy, {config.max_tokens} tokens an answer.".strip(),
+        drawn=Drawing(config.answer_temperature, config.answer_top_k, config.answer_top_p),
+        note=f"{given.tasks.note} {_drawn(config)}, {config.max_tokens} tokens an answer.".strip(),
     )
+
+
+def _drawn(config: Config) -> str:
+    if not config.answer_temperature:
+        return "Greedy"
+    cuts = (
+        f", top_k {config.answer_top_k}" * bool(config.answer_top_k),
+        f", top_p {config.answer_top_p:g}" * (config.answer_top_p < 1),
+    )
+    return f"Drawn at temperature {config.answer_temperature:g}{''.join(cuts)}"
 
 
 def chat_of(config: Config, task: Task, recall: Recall | None) -> Agent:

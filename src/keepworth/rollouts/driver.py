@@ -436,11 +436,22 @@ class Play:
     live: Callable[[Task, RolloutContext], tuple[Agent, Feedback]] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """The distribution that tokens are drawn from, as in `SamplingParams`."""
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+
+
 class PlayOptions(TypedDict, total=False):
     """See `playing` and `together`."""
 
     n: int
     temperature: float
+    top_k: int
+    top_p: float
     seed: int
     limits: Limits
     label: str
@@ -459,13 +470,15 @@ async def play_async(
     *,
     n: int = 1,
     temperature: float = 1.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
     seed: int = 0,
     limits: Limits = Limits(),
     label: str = "",
     concurrent: int = 0,
 ) -> list[Group]:
     """`n` episodes of every task, played as `how` says, as one group each, in the order of `tasks`."""
-    rollout = playing(model, how, temperature=temperature, limits=limits)
+    rollout = playing(model, how, temperature=temperature, top_k=top_k, top_p=top_p, limits=limits)
     return await together_async(model, tasks, rollout, n=n, seed=seed, label=label, concurrent=concurrent)
 
 
@@ -474,6 +487,8 @@ def playing(
     how: Play,
     *,
     temperature: float = 1.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
     limits: Limits = Limits(),
     root: Callable[[int], Bank] | None = None,
 ) -> Rollout:
@@ -501,7 +516,7 @@ def playing(
         else:
             agent = how.agent(task, None if bank is None else bank.fork())
         return await _episode(
-            _Call(model, context, temperature),
+            _Call(model, context, Drawing(temperature, top_k, top_p)),
             task,
             environment,
             agent,
@@ -583,8 +598,8 @@ class NoModel:
 class _Call:
     """The `Caller` of one episode: samples through its context, and keeps each call as a segment."""
 
-    def __init__(self, model: Model, context: RolloutContext, temperature: float) -> None:
-        self._model, self._context, self._temperature = model, context, temperature
+    def __init__(self, model: Model, context: RolloutContext, drawing: Drawing) -> None:
+        self._model, self._context, self._drawing = model, context, drawing
         self.seconds = 0.0
         self.segments: list[Segment] = []
         self.state = ""
@@ -616,7 +631,14 @@ class _Call:
                 f"{self.context_limit} that {self._model.name} reads"
             )
         begun = time.perf_counter()
-        params = SamplingParams(max_tokens, temperature=self._temperature, stop_ids=frozenset(stop_ids))
+        drawing = self._drawing
+        params = SamplingParams(
+            max_tokens,
+            temperature=drawing.temperature,
+            stop_ids=frozenset(stop_ids),
+            top_k=drawing.top_k,
+            top_p=drawing.top_p,
+        )
         sample = ended_at(await self._context.sample(prompt, params), stop, self.decode)
         self.seconds += time.perf_counter() - begun
         self.segments.append(
@@ -626,7 +648,7 @@ class _Call:
                 context=prompt,
                 ids=sample.ids,
                 logprobs=sample.logprobs,
-                temperature=self._temperature,
+                temperature=drawing.temperature,
                 finish=sample.finish,
                 spans=sample.spans,
                 text=self.decode(sample.ids),

@@ -290,8 +290,6 @@ _TEMPERATURES = (1e-3, 1e3)
 
 
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "top_p": (1,),
-    "top_k": (-1, 0),
     "min_p": (0,),
     "repetition_penalty": (1,),
     "presence_penalty": (0,),
@@ -302,7 +300,18 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "min_tokens": (0,),
 }
 HARMLESS = {"cache_salt", "user", "add_special_tokens", "skip_special_tokens", "return_token_ids", "request_id", "rid"}
-_SAMPLING = {"n", "max_tokens", "temperature", "seed", "stop_token_ids", "ignore_eos", "logprobs", "prompt_logprobs"}
+_SAMPLING = {
+    "n",
+    "max_tokens",
+    "temperature",
+    "seed",
+    "stop_token_ids",
+    "ignore_eos",
+    "logprobs",
+    "prompt_logprobs",
+    "top_p",
+    "top_k",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,7 +327,7 @@ def asked(model: ServedModel, body: Body, besides: set[str]) -> GenerationReques
     for key, neutral in _NEUTRAL.items():
         if body.get(key) is not None and body[key] not in neutral:
             raise NotServed(
-                f"{key} = {shown(body[key])} is not supported: the in-process model samples by temperature alone.",
+                f"{key} = {shown(body[key])} is not supported: this model samples by temperature, top_p and top_k alone.",
                 f"Leave {key} out.",
             )
     max_tokens, n = whole(body, "max_tokens", 16), whole(body, "n", 1)
@@ -337,7 +346,18 @@ def asked(model: ServedModel, body: Body, besides: set[str]) -> GenerationReques
     if max_tokens == 0:
         return GenerationRequest(None, scored)
     seed = secrets.randbits(31) if body.get("seed") is None else whole(body, "seed", 0, _LARGEST_SEED)
-    return GenerationRequest(SamplingParams(max_tokens, n, temperature, seed, stops), scored)
+    top_k, top_p = _cut(body)
+    return GenerationRequest(SamplingParams(max_tokens, n, temperature, seed, stops, top_k, top_p), scored)
+
+
+def _cut(body: Body) -> tuple[int, float]:
+    """top_k, 0 for all tokens, and top_p."""
+    top_k, top_p = body.get("top_k"), body.get("top_p")
+    if top_k is not None and (isinstance(top_k, bool) or not isinstance(top_k, int) or top_k < -1):
+        raise NotServed(f"top_k must be a whole number: how many tokens, or -1 for all; not {shown(top_k)}.")
+    if top_p is not None and (isinstance(top_p, bool) or not isinstance(top_p, int | float) or not 0 < top_p <= 1):
+        raise NotServed(f"top_p must be a number above 0 and at most 1, not {shown(top_p)}.")
+    return max(0, top_k or 0), float(1.0 if top_p is None else top_p)
 
 
 def end_ids(model: ServedModel) -> frozenset[int]:

@@ -2,8 +2,8 @@
 
     python -m benchmarks.training.newcomer [--steps 30] [--seed 0] [--plain PYTHON] [--json FILE]
 
-The rows are SVAMP's word problems (arXiv 2103.07191, MIT), asked which of four operations solves each; right is the operation that
-the set names. Beside the result stand chance and the most frequent operation. The script that is timed is `SCRIPT` below, run as a
+The rows are SVAMP's word problems (arXiv 2103.07191, MIT), asked which of four operations solves each; right is what the
+set names. Beside the result stand chance and the most frequent operation. The script that is timed is `SCRIPT` below, run as a
 program of its own. --plain: a Python with transformers and without keepworth, which loads the folder and answers the same
 prompts; its greedy answers are compared with those of the trained run, token by token.
 """

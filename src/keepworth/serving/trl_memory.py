@@ -209,20 +209,20 @@ def telling(score: Callable[..., Any], memory: Memory) -> Callable[..., Any]:
     if inspect.iscoroutinefunction(score):
 
         @functools.wraps(score)
-        async def told_later(**given: Any) -> Any:
+        async def score_later(**given: Any) -> Any:
             values = await score(**given)
             tell(given, values)
             return values
 
-        return told_later
+        return score_later
 
     @functools.wraps(score)
-    def told(**given: Any) -> Any:
+    def score_now(**given: Any) -> Any:
         values = score(**given)
         tell(given, values)
         return values
 
-    return told
+    return score_now
 
 
 def _shown(hits: Hits) -> str:

@@ -27,6 +27,8 @@ from keepworth.recipes.front_door import (
 )
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from keepworth.learning.run_folder import RunFolder
     from keepworth.learning.watch.progress import Progress
 
@@ -95,6 +97,9 @@ def train(
         str | None, typer.Option("--model", help="A model's name, its folder, or a Hugging Face id.")
     ] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Seed of every draw.")] = None,
+    seeds: Annotated[
+        str, typer.Option("--seeds", metavar="0,1,2", help="A run for each seed, and what they have in common.")
+    ] = "",
     steps: Annotated[int | None, typer.Option("--steps", help="Optimiser steps.")] = None,
     name: Annotated[str, typer.Option("--name", help="Name of the run folder; the recipe's name if not given.")] = "",
     fresh: Fresh = False,
@@ -111,18 +116,68 @@ def train(
     if not print_config:
         require("train", "keepworth train")
     found = _asked_for(recipe, tasks, reward or [], environment, memory)
-    short = {"role": role, "data": data, "model": model, "seed": seed, "steps": steps}
-    base = getattr(found, "settings", None)
-    resolved = resolve(found.Config, base=base, file=config, assignments=assign or [], short=short)
+    if seed is not None and seeds:
+        raise KeepworthError("There are --seed and --seeds.", "Leave one of them out.")
+
+    def resolved(seed: int | None) -> BaseModel:
+        short = {"role": role, "data": data, "model": model, "seed": seed, "steps": steps}
+        base = getattr(found, "settings", None)
+        return resolve(found.Config, base=base, file=config, assignments=assign or [], short=short)
+
+    each_seed = numbers_of(seeds) if seeds else []
+    settings = resolved(each_seed[0] if each_seed else seed)
     if print_config:
-        say(as_toml(resolved), end="")
+        say(as_toml(settings), end="")
         return
     called = OWN if tasks else Path(recipe).stem.replace("-", "_")
     own = found.given.tasks.name if tasks and isinstance(found, OwnRecipe) else called
-    path = runs / run_name(name or "-".join(each for each in (own, role) if each))
+    whole = run_name(name or "-".join(each for each in (own, role) if each))
     again = _last_command()
-    record = record_of(found, resolved, called)
-    _carry_out(path, record, fresh, tensorboard, again, lambda run, progress: found.train(resolved, run, progress))
+
+    def one(config: BaseModel, name: str) -> None:
+        record = record_of(found, config, called)
+        _carry_out(
+            runs / name, record, fresh, tensorboard, again, lambda run, progress: found.train(config, run, progress)
+        )
+
+    if each_seed:
+        _sweep(whole, each_seed, runs, lambda seed, name: one(resolved(seed), name))
+    else:
+        one(settings, whole)
+
+
+def numbers_of(text: str) -> list[int]:
+    """`0,1,2` as numbers. Raises KeepworthError."""
+    try:
+        return [int(each) for each in text.split(",")]
+    except ValueError:
+        raise KeepworthError(f"--seeds is {text!r}.", "Write whole numbers with commas between them: 0,1,2.") from None
+
+
+def _sweep(name: str, seeds: list[int], runs: Path, carry_out_one: Callable[[int, str], None]) -> None:
+    """A run for each seed, then their means and what training gained, with intervals over seeds."""
+    import json
+
+    from rich.table import Table
+
+    from keepworth.episodes.text import terminal
+    from keepworth.learning.run_folder import RunFolder
+    from keepworth.recipes.sweep import sweep
+
+    def trained(seed: int, name: str) -> RunFolder:
+        carry_out_one(seed, name)
+        return RunFolder.open(runs / name)
+
+    path = sweep(name, seeds, runs, trained)
+    result, console = json.loads(path.read_text(encoding="utf-8")), terminal()
+    for each in result["tables"]:
+        table = Table("arm", "metric", "mean", "95 % over seeds", title=each["title"], caption=each["note"])
+        gains = [{**gain, "arm": "trained less untrained"} for gain in each["gains"]]
+        for row in (*each["rows"], *gains):
+            interval = f"[{row['low']:.3f}, {row['high']:.3f}]"
+            table.add_row(row["arm"].replace("_", " "), row["metric"], f"{row['mean']:.3f}", interval)
+        console.print(table)
+    console.print(f"{result['headline']}\nAll of it: {path}", soft_wrap=True)
 
 
 def _asked_for(

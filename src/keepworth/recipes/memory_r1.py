@@ -193,7 +193,8 @@ def without_effect(config: Config) -> Iterator[Idle]:
             fixed = ("extractive", "distractors", "labels")
             yield fixed, "with source = locomo, which is read as it is", "set source = longmemeval"
         else:
-            yield ("data",), "with source = longmemeval, which ships with keepworth", "set source = locomo"
+            own = "set source = locomo, or train on rows of your own: keepworth train --tasks FILE.jsonl"
+            yield ("data",), "with source = longmemeval, which ships with keepworth", own
         if config.recall == "given":
             yield ("encoder",), "with recall = given, which searches nothing", "set recall = retrieved"
         if config.method == "supervised":

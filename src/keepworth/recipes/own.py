@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -102,6 +103,11 @@ class Given:
             "memory": self.memory,
         }
 
+    @property
+    def remembers(self) -> bool:
+        """Whether something is shown of a memory: the one that was given, or what rows say was written."""
+        return self.recall is not None or any(task.sessions for task in self.tasks.all)
+
     def score(self, config: Config) -> Scoring | None:
         """The rewards; None where an environment gives its own, or the tasks' verifiers judge."""
         if self.reward is None:
@@ -143,7 +149,7 @@ def require_given(config: Config, given: Given) -> None:
     if given.agent is not None:
         keys = ("format", "system", "stop", "thinking")
         idle.append((keys, "with an agent of your own", "leave the agent out"))
-    if recall_of(config, given) is None:
+    if not given.remembers:
         idle.append((("recall",), "without a memory", "give a memory, or rows with `writes`"))
     elif given.agent is not None:
         raise ValueError("an agent of your own is shown nothing of a memory: leave one of them out")
@@ -161,15 +167,15 @@ def require_given(config: Config, given: Given) -> None:
 
 
 def recall_of(config: Config, given: Given) -> Recall | None:
-    """What is shown of a memory: the one that was given, or what the tasks themselves say was written."""
+    """What is shown of a memory, where there is one."""
     if given.recall is not None:
         return given.recall(config)
-    if any(task.sessions for task in given.tasks.all):
-        from keepworth.agents.recall import retrieved
-        from keepworth.models.encoders import encoder
+    if not given.remembers:
+        return None
+    from keepworth.agents.recall import retrieved
+    from keepworth.models.encoders import encoder
 
-        return retrieved(config.recall, encoder("minilm"))
-    return None
+    return retrieved(config.recall, encoder("minilm"))
 
 
 def system(config: Config, given: Given) -> System:
@@ -214,7 +220,7 @@ def system(config: Config, given: Given) -> System:
         length_budget=length,
         row_budget=config.max_tokens if config.thinking == "strip" else length,
         unit=given.tasks.cluster.__getitem__,
-        ready=lambda model, progress: require_chat(config, given, model, progress),
+        ready=lambda model, progress: require_chat(config, given, recall, model, progress),
         drawn=Drawing(config.answer_temperature, config.answer_top_k, config.answer_top_p),
         note=f"{given.tasks.note} {_drawn(config)}, {config.max_tokens} tokens an answer.".strip(),
     )
@@ -244,7 +250,9 @@ def chat_of(config: Config, task: Task, recall: Recall | None) -> Agent:
     )
 
 
-def require_chat(config: Config, given: Given, model: InProcessModel, progress: Progress) -> None:
+def require_chat(
+    config: Config, given: Given, recall: Recall | None, model: InProcessModel, progress: Progress
+) -> None:
     """What the model's template cannot do, and prompts that are too long, before anything is measured.
 
     Raises NoChatTemplate, TemplateMismatch, or WrongFormat naming the row."""
@@ -264,8 +272,10 @@ def require_chat(config: Config, given: Given, model: InProcessModel, progress: 
         )
     if given.environment is not None:
         return
-    recall = recall_of(config, given)
-    for task in given.tasks.all[:MOST_TRIED]:
+    begun = time.monotonic()
+    for task in sorted(given.tasks.all, key=lambda each: -len(each.input)):
+        if time.monotonic() - begun > TRIED_FOR:
+            return
         own = [dict(each) for each in messages_of(task)] or [{"role": "user", "content": as_text(task.input)}]
         if config.system:
             own.insert(0, {"role": "system", "content": config.system})
@@ -279,8 +289,8 @@ def require_chat(config: Config, given: Given, model: InProcessModel, progress: 
             )
 
 
-MOST_TRIED = 5000
-"""Prompts that are measured before training."""
+TRIED_FOR = 10.0
+"""Seconds for which prompts are measured before training, those that ask the most first."""
 
 
 def train(config: Config, given: Given, run: RunFolder, progress: Progress) -> None:

@@ -114,7 +114,10 @@ def _records(path: Path, changed: int) -> tuple[Mapping[str, Any], ...]:
 
 
 FORMATS: tuple[tuple[frozenset[str], str], ...] = (
-    (frozenset({"writes", "questions"}), "questions of one's own: keepworth eval run FILE.jsonl"),
+    (
+        frozenset({"writes", "questions"}),
+        "questions of one's own: keepworth eval run FILE.jsonl, keepworth train --tasks FILE.jsonl",
+    ),
     (frozenset({"haystack_sessions", "answer_session_ids"}), "LongMemEval: keepworth eval run longmemeval-file"),
     (frozenset({"qa", "conversation"}), "LoCoMo: keepworth eval run locomo"),
     (frozenset({"supporting_facts", "evidences"}), "2WikiMultiHopQA: keepworth eval run 2wiki"),

@@ -14,6 +14,7 @@ from keepworth.models.attention import (
     branch_mask,
     float32_products,
     fused,
+    windowed,
 )
 from tests.models.tiny import tiny_model
 
@@ -65,13 +66,70 @@ def test_equals_the_fused_kernel_forwards_and_backwards(layout: str, heads: int,
         assert torch.allclose(ours, theirs, atol=1e-12)
 
 
+def written_out(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor | None,
+    window: int | None,
+    softcap: float | None,
+) -> torch.Tensor:
+    """One query at a time, from the definition: the last keys that it sees, and the cap on its scores."""
+    (rows, heads, length, _), columns = query.shape, key.shape[2]
+    shared = heads // key.shape[1]
+    causal = length - (0 if mask is None else mask.shape[2])
+    found = query.new_zeros(rows, length, heads, value.shape[3])
+    for row in range(rows):
+        for place in range(length):
+            if mask is None or place < causal:
+                seen = list(range(columns - length + place + 1))
+            else:
+                seen = mask[row, 0, place - causal].nonzero().flatten().tolist()
+            seen = seen if window is None else seen[-window:]
+            for head in range(heads):
+                scores = SCALE * key[row, head // shared, seen] @ query[row, head, place]
+                scores = scores if softcap is None else softcap * torch.tanh(scores / softcap)
+                found[row, place, head] = torch.softmax(scores, 0) @ value[row, head // shared, seen]
+    return found
+
+
+@pytest.mark.parametrize(
+    "layout", ["causal", "tree", "a sampling step", "a tree behind a cached head", "long branches"]
+)
+@pytest.mark.parametrize(("window", "softcap"), [(5, None), (100, None), (None, 0.7), (9, 0.7)])
+def test_windows_and_caps_equal_the_definition(layout: str, window: int | None, softcap: float | None) -> None:
+    query, key, value, mask = (None if t is None else t[:1] for t in inputs(layout, torch.float64, 2, 1))
+    leaves = [tensor.requires_grad_() for tensor in (query, key, value)]
+    narrowed = mask if mask is None or window is None else windowed(mask, window)
+    output = blockwise(*leaves, narrowed, SCALE, window, softcap)
+    assert torch.allclose(output, written_out(*leaves, mask, window, softcap), atol=1e-12)
+    if softcap is None:
+        assert torch.allclose(fused(*leaves, narrowed, SCALE, window), output, atol=1e-12)
+
+
+@pytest.mark.parametrize("layout", ["causal", "tree"])
+def test_gradients_of_windows_and_caps_equal_autograds(layout: str) -> None:
+    results = []
+    for attend in (
+        lambda q, k, v, m: blockwise(q, k, v, None if m is None else windowed(m, 9), SCALE, 9, 0.7),
+        lambda q, k, v, m: written_out(q, k, v, m, 9, 0.7),
+    ):
+        query, key, value, mask = (None if t is None else t[:1] for t in inputs(layout, torch.float64, 2, 1))
+        leaves = [tensor.requires_grad_() for tensor in (query, key, value)]
+        output = attend(*leaves, mask)
+        output.backward(torch.sin(torch.arange(output.numel(), dtype=torch.float64)).view(output.shape))
+        results.append([leaf.grad for leaf in leaves])
+    for ours, theirs in zip(*results, strict=True):
+        assert torch.allclose(ours, theirs, atol=1e-12)
+
+
 def test_long_branches_are_spared_their_siblings() -> None:
     _, _, _, mask = inputs("long branches", torch.float64)
-    columns = _columns(mask, 420, 320, 384, 384)  # the last branch begins at column 320
+    columns = _columns(mask, 420, 320, 384, 384, None)  # the last branch begins at column 320
     assert isinstance(columns, torch.Tensor)
     assert columns.tolist() == [*range(20), *range(320, 384)]
-    assert _columns(mask, 420, 0, 20, 20) == slice(0, 20)
-    assert _columns(mask, 420, 20, 84, 84) == slice(0, 84)
+    assert _columns(mask, 420, 0, 20, 20, None) == slice(0, 20)
+    assert _columns(mask, 420, 20, 84, 84, None) == slice(0, 84)
 
 
 def test_the_layouts_need_several_blocks() -> None:

@@ -1,4 +1,4 @@
-"""Checkpoints of other families are refused or computed rightly, and broken folders are named."""
+"""What is computed rightly up to some length, what is no language model, and broken folders, which are named."""
 
 from __future__ import annotations
 
@@ -9,90 +9,27 @@ from typing import Any
 import pytest
 import torch
 
+from benchmarks.models.checkpoints import SHAPE, write_checkpoint
 from keepworth.agents.agent import Completer
 from keepworth.environments.question import Question
 from keepworth.episodes import SamplingParams, StopReason, Task
-from keepworth.models.attention import tree, tree_attention
-from keepworth.models.checkpoint import require_agreement
+from keepworth.models import checkpoint
+from keepworth.models.attention import tree
+from keepworth.models.checkpoint import settle_way
 from keepworth.models.errors import ContextOverflow, CorruptModel, IncompleteModel, UnsupportedModel
 from keepworth.models.inprocess import InProcessModel
 from keepworth.rollouts.driver import Play, play
 from tests.models.tiny import tiny_model
 
-PROMPT, BRANCHES = tuple(b"where does ana live?"), [tuple(b"in oslo"), tuple(b"in bergen, i think")]
-SHAPE = {
-    "vocab_size": 256,
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "max_position_embeddings": 256,
-    "initializer_range": 0.2,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
-PLAIN_GEMMA = {"final_logit_softcapping": None, "attn_logit_softcapping": None, "query_pre_attn_scalar": 20}
-FAMILIES: list[tuple[str, dict[str, Any], str]] = [  # the config's class, its settings, the refusal ("" where it works)
-    ("Llama", {}, ""),
-    ("Qwen2", {}, ""),
-    ("Qwen3", {}, ""),
-    ("Gemma2", {}, "final_logit_softcapping = 30"),
-    ("Gemma2", {**PLAIN_GEMMA, "attn_logit_softcapping": 5.0}, "attn_logit_softcapping = 5"),
-    ("Gemma2", {**PLAIN_GEMMA, "sliding_window": 64}, ""),
-    ("Granite", {"logits_scaling": 8.0}, "logits_scaling = 8"),
-    ("Granite", {"attention_multiplier": 0.3, "embedding_multiplier": 3.0, "residual_multiplier": 0.5}, ""),
-    ("Cohere", {}, "logit_scale = 0.0625"),
-    ("Cohere", {"logit_scale": 1.0}, ""),
-    ("Mistral", {"sliding_window": 64}, ""),
-    ("Mistral", {"sliding_window": 4}, "texts of at most 4 tokens"),
-    ("Phi3", {}, ""),
-    ("GPT2", {"n_head": 4, "n_embd": 32, "n_layer": 2, "n_positions": 256}, ""),
-    ("GPTNeoX", {}, ""),
-    ("Mamba", {"state_size": 4}, "layers other than attention"),
-    ("Bloom", {"n_head": 4, "n_layer": 2}, "cannot be computed as a tree"),
-    ("GptOss", {"num_local_experts": 2, "num_experts_per_tok": 1, "sliding_window": 64}, "s_aux|sinks"),
-]
-
 
 def saved(folder: Path, family: str, **settings: Any) -> Path:
-    import transformers
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-
-    torch.manual_seed(0)
-    config = getattr(transformers, f"{family}Config")(**{**SHAPE, **settings})
-    network = transformers.AutoModelForCausalLM.from_config(config)
-    with torch.no_grad():  # sinks and the like start at zero, where leaving them out would not show
-        for parameter in network.parameters():
-            if parameter.ndim == 1:
-                parameter.add_(0.3 * torch.randn_like(parameter))
-    network.save_pretrained(folder)
-    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    tokenizer = Tokenizer(models.BPE({letter: i for i, letter in enumerate(letters)}, []))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(folder)
+    write_checkpoint(folder, family, **settings)
     return folder
 
 
 @pytest.fixture
 def llama(tmp_path: Path) -> Path:
     return saved(tmp_path / "llama", "Llama", tie_word_embeddings=False)
-
-
-@pytest.mark.parametrize(("family", "settings", "refusal"), FAMILIES)
-def test_a_family_is_computed_rightly_or_refused(tmp_path, family, settings, refusal) -> None:
-    folder = saved(tmp_path / "model", family, **settings)
-    if refusal:
-        with pytest.raises(UnsupportedModel, match=refusal) as refused:
-            InProcessModel.load(folder, precision="fp32")
-        assert refused.value.fix
-        return
-    model = InProcessModel.load(folder, precision="fp32")
-    for branch, ours in zip(BRANCHES, model.score([PROMPT], [BRANCHES])[0], strict=True):
-        assert (torch.tensor(ours) - plain_scores(folder, PROMPT, branch)).abs().max() <= 1e-4
 
 
 LONGROPE = {
@@ -112,10 +49,10 @@ DYNAMIC = {
 BOUNDED: list[tuple[str, dict[str, Any], int]] = [  # the config's class, its settings, tokens that are computed rightly
     ("Phi3", LONGROPE, 60),
     ("Llama", DYNAMIC, 60),
-    ("Mistral", {"sliding_window": 40}, 40),
-    ("Qwen2", {"use_sliding_window": True, "sliding_window": 40, "max_window_layers": 1}, 40),
+    ("Mistral", {"sliding_window": 40}, 256),
+    ("Qwen2", {"use_sliding_window": True, "sliding_window": 40, "max_window_layers": 1}, 256),
     ("Qwen2", {"use_sliding_window": False, "sliding_window": 40, "max_window_layers": 1}, 256),
-    ("Gemma3Text", {"sliding_window": 40}, 40),
+    ("Gemma3Text", {"sliding_window": 40}, 256),
 ]
 
 
@@ -159,14 +96,12 @@ def test_what_changes_with_length_is_computed_up_to_there_and_no_further(tmp_pat
     assert {episode.stop for episode in group.episodes} == {StopReason.CONTEXT_OVERFLOW}
 
 
-def test_a_window_that_the_configuration_does_not_speak_of_is_refused() -> None:
-    qkv = (torch.zeros(1, 2, 3, 4),) * 3
-    module = torch.nn.Module()
-    module.config = tiny_model().network.config  # reads 512 tokens
-    for window in (None, 512):
-        tree_attention(module, *qkv, attention_mask=None, sliding_window=window)
-    with pytest.raises(UnsupportedModel, match="window of 511 tokens that its configuration"):
-        tree_attention(module, *qkv, attention_mask=None, sliding_window=511)
+def test_a_window_that_the_attention_does_not_hear_of_is_no_tree(llama, monkeypatch, caplog) -> None:
+    monkeypatch.setattr(checkpoint, "window_of", lambda config: 7)
+    assert InProcessModel.load(llama, precision="fp32").way.reason == (
+        "it sets sliding_window = 7, of which 0 of its 2 layers tell"
+    )
+    assert [record.message for record in caplog.records if "one branch at a time, because it sets" in record.message]
 
 
 def test_a_network_that_does_more_behind_its_head_is_noticed_and_nothing_is_drawn_or_left_changed(llama) -> None:
@@ -182,8 +117,8 @@ def test_a_network_that_does_more_behind_its_head_is_noticed_and_nothing_is_draw
         return output
 
     model.network.forward = scaled
-    with pytest.raises(UnsupportedModel, match="logits that differ"):
-        require_agreement(model, llama)
+    with pytest.raises(UnsupportedModel, match=r"is not computed rightly here: .* logits differ by"):
+        settle_way(model, llama)
     assert model.network.config._attn_implementation == "keepworth_tree"
 
 
@@ -191,7 +126,7 @@ def test_a_tokenizer_of_another_model_is_named() -> None:
     model = tiny_model()
     model.network.config.vocab_size = 50
     with pytest.raises(IncompleteModel, match=r"tokenizer in some/folder does not fit"):
-        require_agreement(model, "some/folder")
+        settle_way(model, "some/folder")
 
 
 def test_weights_cut_short_are_named(llama) -> None:

@@ -40,9 +40,11 @@ def attach_lora(
     """Put a LoRA adapter (Hu et al., arXiv 2106.09685) on linear layers, never on the head; returns what to train.
 
     The adapter starts as the identity (B = 0). It keeps the model's dtype: the learner holds float32 master weights.
-    Sampling, scoring and training all run it unmerged, so that they compute the same thing.
+    Sampling, scoring and training all run it unmerged, so that they compute the same thing. Experts of a network that keeps
+    them in one tensor get one where PEFT knows how.
     targets: see `lora_layers`. embeddings: whole copies of the embeddings and the head are trained as well, and saved with the
-    adapter (PEFT's `modules_to_save`); what is tied stays tied. Raises UnknownName, and UnsupportedModel for a quantised base.
+    adapter (PEFT's `modules_to_save`); what is tied stays tied. Raises UnknownName, and UnsupportedModel for a quantised base
+    and where no layer gets an adapter.
     """
     from peft import LoraConfig, get_peft_model
 
@@ -56,6 +58,7 @@ def attach_lora(
             lora_alpha=alpha,
             lora_dropout=0.0,
             target_modules=lora_layers(model, targets),
+            exclude_modules=_left_out(model.network) if targets == "all-linear" else None,
             task_type="CAUSAL_LM",
             **(
                 {"modules_to_save": _embedding_names(model), "ensure_weight_tying": is_tied(model)}
@@ -66,10 +69,32 @@ def attach_lora(
         with warnings.catch_warnings():
             # peft reads an attribute that transformers is renaming; nothing a user could do about it.
             warnings.simplefilter("ignore", FutureWarning)
-            model.network = get_peft_model(model.network, settings, autocast_adapter_dtype=False)
+            try:
+                model.network = get_peft_model(model.network, settings, autocast_adapter_dtype=False)
+            except ValueError as error:
+                raise UnsupportedModel(
+                    f"{model.name} ({type(model.network).__name__}) gets no LoRA adapter: {error}",
+                    "Train all weights.",
+                ) from error
     fuse(model.network)
     model.network.eval()
     return {name: value for name, value in model.network.named_parameters() if value.requires_grad}
+
+
+_STATES = frozenset({"falcon_h1", "mamba", "mamba2", "falcon_mamba", "nemotron_h"})
+"""Networks whose fused kernels read the weights of `out_proj` past an adapter; PEFT refuses one there."""
+_PAST = frozenset({"dt_proj"})
+"""Layers of Mamba and Jamba whose weights are read past an adapter in every case."""
+
+
+def _left_out(network: Any) -> list[str] | None:
+    """Layers that count as linear and that an adapter does not fit: routers that give back more than a product."""
+    linear = {
+        name.rsplit(".", 1)[-1]: each for name, each in network.named_modules() if isinstance(each, torch.nn.Linear)
+    }
+    routers = {name for name, each in linear.items() if type(each).__module__.startswith("transformers.models.")}
+    past = {"out_proj", "conv1d"} if network.config.model_type in _STATES else set()
+    return sorted(routers | past | (_PAST & set(linear))) or None
 
 
 def _require_plain(model: InProcessModel) -> None:
@@ -273,10 +298,10 @@ def _forward(layer: Any, x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Te
         plain: torch.Tensor = type(layer).forward(layer, x, *args, **kwargs)
         return plain
     base, down, up = layer.base_layer, layer.lora_A[adapter].weight, layer.lora_B[adapter].weight
-    output: torch.Tensor = _Fused.apply(  # type: ignore[no-untyped-call]
-        x, base.weight, base.bias, down, up, float(layer.scaling[adapter])
+    rows: torch.Tensor = _Fused.apply(  # type: ignore[no-untyped-call]
+        x.reshape(-1, x.shape[-1]), base.weight, base.bias, down, up, float(layer.scaling[adapter])
     )
-    return output
+    return rows.view(*x.shape[:-1], -1)  # out here, so that a network may write over it
 
 
 def _plain_adapter(layer: Any, dtype: torch.dtype) -> str | None:
@@ -298,30 +323,28 @@ class _Fused(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        x: torch.Tensor,
+        rows: torch.Tensor,
         weight: torch.Tensor,
         bias: torch.Tensor | None,
         down: torch.Tensor,
         up: torch.Tensor,
         scale: float,
     ) -> torch.Tensor:
-        rows = x.reshape(-1, x.shape[-1])
         inner = rows @ down.t()
         ctx.save_for_backward(rows, inner, weight, down, up)
         ctx.scale = scale
-        return linear(rows, weight, bias).addmm_(inner, up.t(), alpha=scale).view(*x.shape[:-1], -1)
+        return linear(rows, weight, bias).addmm_(inner, up.t(), alpha=scale)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         rows, inner, weight, down, up = ctx.saved_tensors
-        incoming = gradient.reshape(-1, gradient.shape[-1])
-        to_inner = (incoming @ up).mul_(ctx.scale)
+        to_inner = (gradient @ up).mul_(ctx.scale)
         to_x = None
         if ctx.needs_input_grad[0]:
-            to_x = (incoming @ weight).addmm_(to_inner, down).view(*gradient.shape[:-1], -1)
+            to_x = (gradient @ weight).addmm_(to_inner, down)
         to_down = to_inner.t() @ rows if ctx.needs_input_grad[3] else None
-        to_up = (incoming.t() @ inner).mul_(ctx.scale) if ctx.needs_input_grad[4] else None
+        to_up = (gradient.t() @ inner).mul_(ctx.scale) if ctx.needs_input_grad[4] else None
         return to_x, None, None, to_down, to_up, None
 
 

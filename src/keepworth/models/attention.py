@@ -161,10 +161,12 @@ def micro_batches(
 # On processors the arithmetic is written out, a block of queries at a time, instead of handed to PyTorch's fused kernel:
 # the heads that share keys become rows of one matrix product, and the backward pass recomputes the probabilities.
 # Scores, softmax and sums over blocks are float32, or float64 where the model is.
+#
+# A window that slides and a cap on the scores are computed as well: a layer that has one says so with each call.
 
 
 NAME = "keepworth_tree"
-_CHANGES_SCORES = ("softcap", "s_aux", "sinks", "position_bias", "attention_bias", "alibi")
+_CHANGES_SCORES = ("s_aux", "sinks", "position_bias", "attention_bias", "alibi")
 _ROPE_BY_LENGTH = ("longrope", "dynamic")
 _SKIPPED = 64  # columns of siblings that a block must be spared before gathering the others pays
 _BLOCK_ROWS = 192  # queries times the heads that share a key: the block's scores stay in the second-level cache
@@ -179,63 +181,87 @@ def tree_attention(
     dropout: float = 0.0,
     scaling: float | None = None,
     row_widths: Sequence[tuple[int, int, int]] = (),
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    asked: list[int | None] | None = None,
     **features: Any,
 ) -> tuple[torch.Tensor, None]:
     """query [B, H, Q, D]; key, value [B, KV, K, D]; attention_mask: bool [B, 1, S, K] for the last S queries, or None.
 
     The queries are those of the last Q columns: of all of them, or of those behind what a cache holds.
     row_widths: (first row, past the last, columns) of stretches of rows that see no column beyond: they read no further.
+    sliding_window: a token sees this many last tokens of its text, itself among them. softcap: scores become
+    `softcap * tanh(score / softcap)`. asked: gets the window of each call, so that a caller knows which layers have one.
     Returns [B, Q, H, D] and no weights. Dropout is refused: sampler and learner must compute the same thing.
     features: what else the network asks for. Raises UnsupportedModel where that would change the result.
     """
     if dropout:
         raise ValueError("attention dropout would make the learner disagree with the sampler; set it to 0")
-    _require_plain(features, module)
+    _require_plain(features)
+    if asked is not None:
+        asked.append(sliding_window)
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    attend = blockwise if query.device.type == "cpu" else fused
+    window = sliding_window if sliding_window is not None and sliding_window < key.shape[2] else None
+    if window is not None and attention_mask is not None:
+        attention_mask = windowed(attention_mask, window)
+
+    def attend(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+        if query.device.type == "cpu" or softcap is not None:
+            return blockwise(query, key, value, mask, scale, window, softcap)
+        return fused(query, key, value, mask, scale, window)
+
     if len(row_widths) < 2 or attention_mask is None:
-        return attend(query, key, value, attention_mask, scale), None
+        return attend(query, key, value, attention_mask), None
     parts = [
         attend(
             query[first:past],
             key[first:past, :, :width],
             value[first:past, :, :width],
             attention_mask[first:past, ..., :width],
-            scale,
         )
         for first, past, width in row_widths
     ]
     return torch.cat(parts), None
 
 
-def _require_plain(features: dict[str, Any], module: torch.nn.Module) -> None:
-    family = "Take a model of the Llama, Qwen, Mistral or SmolLM kind, or an engine of its own over HTTP."
+def _require_plain(features: dict[str, Any]) -> None:
     for name in _CHANGES_SCORES:
         if features.get(name) is not None:
-            raise UnsupportedModel(f"The network's attention asks for {name}, which is not computed here.", family)
+            raise UnsupportedModel(f"its attention asks for {name}")
     if features.get("is_causal") is False:
-        raise UnsupportedModel("The network's attention looks ahead (is_causal=False): it is an encoder.", family)
-    # The engine computes no text longer than `context_limit`, so that no window within it ever hides anything.
-    window, config = features.get("sliding_window"), getattr(module, "config", None)
-    if window is not None and (config is None or window < context_limit(config)):
-        raise UnsupportedModel(
-            f"The network's attention slides a window of {window} tokens that its configuration does not speak of.",
-            family,
-        )
+        raise UnsupportedModel("its attention looks ahead (is_causal=False)")
+
+
+def windowed(mask: torch.Tensor, window: int) -> torch.Tensor:
+    """bool [B, 1, S, K] with only the `window` last columns that each query sees; made once for all layers of a pass.
+
+    The columns that a query sees are its text in order, whatever stands between them."""
+    kept: dict[int, torch.Tensor] = mask.__dict__.setdefault("windows", {})
+    if window not in kept:
+        from_here = mask.flip(-1).cumsum(-1, dtype=torch.int32).flip(-1)
+        kept[window] = mask & (from_here <= window)
+    return kept[window]
 
 
 def fused(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, scale: float
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor | None,
+    scale: float,
+    window: int | None = None,
 ) -> torch.Tensor:
-    """PyTorch's own kernels; shapes as for `tree_attention`."""
+    """PyTorch's own kernels; shapes as for `tree_attention`. window: of the queries that the mask is not for."""
     causal = query.shape[2] - (0 if mask is None else mask.shape[2])
     before = key.shape[2] - query.shape[2]
     parts = []
     if causal:
         first = query[:, :, :causal], key[:, :, : before + causal], value[:, :, : before + causal]
-        seen = (
-            torch.ones(causal, before + causal, dtype=torch.bool, device=query.device).tril(before) if before else None
-        )
+        seen = None
+        if before or window is not None:
+            seen = torch.ones(causal, before + causal, dtype=torch.bool, device=query.device).tril(before)
+        if seen is not None and window is not None:
+            seen = seen.triu(before - window + 1)
         parts.append(
             scaled_dot_product_attention(
                 *first, attn_mask=seen, is_causal=seen is None and causal > 1, scale=scale, enable_gqa=True
@@ -249,10 +275,18 @@ def fused(
 
 
 def blockwise(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, scale: float
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor | None,
+    scale: float,
+    window: int | None = None,
+    softcap: float | None = None,
 ) -> torch.Tensor:
-    """The same written out, for processors; shapes as for `tree_attention`."""
-    output: torch.Tensor = _Blockwise.apply(query, key, value, mask, scale)  # type: ignore[no-untyped-call]
+    """The same written out, for processors and for caps on the scores; shapes as for `tree_attention`."""
+    output: torch.Tensor = _Blockwise.apply(  # type: ignore[no-untyped-call]
+        query, key, value, mask, scale, window, softcap
+    )
     return output
 
 
@@ -261,18 +295,26 @@ class _Blockwise(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, scale: float
+        ctx: Any,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        mask: torch.Tensor | None,
+        scale: float,
+        window: int | None,
+        softcap: float | None,
     ) -> torch.Tensor:
         ctx.save_for_backward(query, key, value, mask)
-        ctx.scale = scale
+        ctx.scale, ctx.window, ctx.softcap = scale, window, softcap
         (rows, heads, length, _), (_, shared, _, size) = query.shape, value.shape
         queries = query.unflatten(1, (shared, -1))  # type: ignore[no-untyped-call]
         wide, values = key.to(_wide(key.dtype)).flatten(0, 1), value.flatten(0, 1)
         output = query.new_empty(rows, length, shared, heads // shared, size)
         with _bf16_products(query.dtype):
             for start, end, seen in _blocks(query, key, mask):
-                columns = _columns(mask, length, start, end, seen)
-                shares = _shares(queries[:, :, :, start:end], wide[:, columns], mask, length, start, columns, scale)
+                columns = _columns(mask, length, start, end, seen, window)
+                scores = _scores(queries[:, :, :, start:end], wide[:, columns], scale, softcap)
+                shares = _shares(scores, mask, shared, length, (start, end), columns, window)
                 part = torch.bmm(shares.to(query.dtype), values[:, columns])
                 output[:, start:end] = part.view(rows, shared, -1, end - start, size).permute(0, 3, 1, 2, 4)
         return output.flatten(2, 3)
@@ -281,7 +323,7 @@ class _Blockwise(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         query, key, value, mask = ctx.saved_tensors
-        scale, dtype, wide = ctx.scale, query.dtype, _wide(query.dtype)
+        scale, softcap, dtype, wide = ctx.scale, ctx.softcap, query.dtype, _wide(query.dtype)
         length, shared = query.shape[2], key.shape[1]
         queries = query.unflatten(1, (shared, -1))
         gradients = gradient.unflatten(2, (shared, -1)).permute(0, 2, 3, 1, 4)  # type: ignore[no-untyped-call]
@@ -291,17 +333,21 @@ class _Blockwise(torch.autograd.Function):
         with _bf16_products(dtype):
             for start, end, seen in _blocks(query, key, mask):
                 block = queries[:, :, :, start:end]
-                columns = _columns(mask, length, start, end, seen)
-                shares = _shares(block, wide_keys[:, columns], mask, length, start, columns, scale)
+                columns = _columns(mask, length, start, end, seen, ctx.window)
+                scores = _scores(block, wide_keys[:, columns], scale, softcap)
+                slope = None if softcap is None else 1 - (scores / softcap).square_()
+                shares = _shares(scores, mask, shared, length, (start, end), columns, ctx.window)
                 incoming = _as_rows(gradients[:, :, :, start:end])
                 to_value[:, columns] += torch.bmm(shares.to(dtype).transpose(1, 2), incoming)
                 to_shares = torch.bmm(incoming.to(wide), wide_values[:, columns].transpose(1, 2))
                 # shares * (to_shares - sum(shares * to_shares)), in one pass
-                to_scores = torch._softmax_backward_data(to_shares, shares, -1, wide).to(dtype)
+                to_product = torch._softmax_backward_data(to_shares, shares, -1, wide)
+                to_scores = (to_product if slope is None else to_product.mul_(slope)).to(dtype)
                 part = torch.bmm(to_scores, keys[:, columns]).mul_(scale)
                 to_queries[:, :, :, start:end] = part.view(block.shape)
                 to_key[:, columns] += torch.bmm(to_scores.transpose(1, 2), _as_rows(block))
-        return to_query, to_key.mul_(scale).to(dtype).view(key.shape), to_value.to(dtype).view(value.shape), None, None
+        to_key = to_key.mul_(scale).to(dtype)
+        return to_query, to_key.view(key.shape), to_value.to(dtype).view(value.shape), None, None, None, None
 
 
 def _blocks(query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None) -> Iterator[tuple[int, int, int]]:
@@ -318,10 +364,14 @@ def _blocks(query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None) -
         yield start, end, before + end
 
 
-def _columns(mask: torch.Tensor | None, length: int, start: int, end: int, seen: int) -> slice | torch.Tensor:
-    """Which of the first `seen` keys a block reads: all of them, or, where branches are long, the prompt and what lies
-    from the block's first own column on. The columns of earlier siblings in between would only be masked out."""
-    if mask is None or start < length - mask.shape[2] or mask.shape[2] < _SKIPPED:
+def _columns(
+    mask: torch.Tensor | None, length: int, start: int, end: int, seen: int, window: int | None
+) -> slice | torch.Tensor:
+    """Which of the first `seen` keys a block reads: all that a window leaves it, or, where branches are long, the prompt and
+    what lies from the block's first own column on. The columns of earlier siblings in between would only be masked out."""
+    if mask is None or start < length - mask.shape[2]:
+        return slice(0 if window is None else max(0, seen - (end - start) - window + 1), seen)
+    if mask.shape[2] < _SKIPPED:
         return slice(0, seen)
     first = start - (length - mask.shape[2])
     prompt = mask.shape[3] - mask.shape[2]
@@ -329,29 +379,39 @@ def _columns(mask: torch.Tensor | None, length: int, start: int, end: int, seen:
     skipped = int(own.to(torch.uint8).argmax())
     if skipped < _SKIPPED:
         return slice(0, seen)
-    return torch.cat((torch.arange(prompt), torch.arange(prompt + skipped, seen)))
+    device = mask.device
+    return torch.cat((torch.arange(prompt, device=device), torch.arange(prompt + skipped, seen, device=device)))
+
+
+def _scores(block: torch.Tensor, keys: torch.Tensor, scale: float, softcap: float | None) -> torch.Tensor:
+    """[B * KV, G * Q', K'] of a block of queries [B, KV, G, Q', D] over keys [B * KV, K', D]."""
+    rows = _as_rows(block)
+    scores = keys.new_empty(*rows.shape[:2], keys.shape[1])
+    torch.baddbmm(scores, rows.to(keys.dtype), keys.transpose(1, 2), beta=0.0, alpha=scale, out=scores)
+    return scores if softcap is None else scores.div_(softcap).tanh_().mul_(softcap)
 
 
 def _shares(
-    block: torch.Tensor,
-    keys: torch.Tensor,
+    scores: torch.Tensor,
     mask: torch.Tensor | None,
+    shared: int,
     length: int,
-    start: int,
+    block: tuple[int, int],
     columns: slice | torch.Tensor,
-    scale: float,
+    window: int | None,
 ) -> torch.Tensor:
-    """Attention probabilities [B * KV, G * Q', K'] of a block of queries [B, KV, G, Q', D] over keys [B * KV, K', D].
+    """Attention probabilities from scores [B * KV, G * Q', K'], which are written over.
 
-    length: all queries. start: the block's first one. columns: which keys these are."""
-    (rows, shared, group, count, _), seen = block.shape, keys.shape[1]
-    scores = keys.new_empty(rows * shared, group * count, seen)
-    torch.baddbmm(scores, _as_rows(block).to(keys.dtype), keys.transpose(1, 2), beta=0.0, alpha=scale, out=scores)
-    by_query = scores.view(rows, shared, group, count, seen)
+    shared: KV. length: all queries. block: its first query and the end. columns: which keys these are."""
+    start, count, seen = block[0], block[1] - block[0], scores.shape[-1]
+    by_query = scores.view(scores.shape[0] // shared, shared, -1, count, seen)
     causal = length - (0 if mask is None else mask.shape[2])
     if mask is None or start < causal:
-        later = torch.ones(count, count, dtype=torch.bool).triu_(1)
+        later = torch.ones(count, count, dtype=torch.bool, device=scores.device).triu_(1)
         by_query[..., seen - count :].masked_fill_(later, float("-inf"))
+        if window is not None:
+            gone = torch.ones(count, seen, dtype=torch.bool, device=scores.device).tril_(seen - count - window)
+            by_query.masked_fill_(gone, float("-inf"))
     else:
         allowed = mask[:, :, None, start - causal : start - causal + count, columns]
         by_query.masked_fill_(~allowed, float("-inf"))
@@ -439,21 +499,29 @@ def register() -> str:
     return NAME
 
 
+UNBOUNDED = 1 << 20
+"""Tokens that a network reads whose configuration names no limit, as where a state is carried from token to token."""
+
+
 def context_limit(config: Any) -> int:
     """Tokens of the longest text that the engine computes rightly for this network.
 
-    That is `max_position_embeddings`, but for networks that change what they compute at some length: attention that slides
-    a window is plain attention in texts that fit the window, and rope of the kinds longrope and dynamic, whose
-    frequencies depend on the longest text of a batch, is plain rope up to the length of the first training."""
-    limit = int(config.max_position_embeddings)
-    window, kinds = getattr(config, "sliding_window", None), getattr(config, "layer_types", None)
-    slides = getattr(config, "use_sliding_window", True) and (kinds is None or "sliding_attention" in kinds)
-    if isinstance(window, int) and slides:
-        limit = min(limit, window)
+    That is `max_position_embeddings`, or less where rope is of the kinds longrope and dynamic: past the length of the first
+    training its frequencies depend on the longest text of a batch, so that a token's probability would depend on what is
+    behind it."""
+    named = getattr(config, "max_position_embeddings", None)
+    limit = named if isinstance(named, int) else UNBOUNDED
     for rope in _ropes(config):
         if rope.get("rope_type", rope.get("type")) in _ROPE_BY_LENGTH:
             limit = min(limit, int(rope.get("original_max_position_embeddings") or limit))
     return limit
+
+
+def window_of(config: Any) -> int | None:
+    """Tokens that the layers see whose attention slides a window; None where no text could outgrow it."""
+    window, kinds = getattr(config, "sliding_window", None), getattr(config, "layer_types", None)
+    slides = getattr(config, "use_sliding_window", True) and (kinds is None or "sliding_attention" in kinds)
+    return window if isinstance(window, int) and slides and window < context_limit(config) else None
 
 
 def _ropes(config: Any) -> list[dict[str, Any]]:

@@ -1,43 +1,36 @@
-"""From a checkpoint folder to a network and its tokenizer; what the engine would not compute rightly is refused."""
+"""From a checkpoint folder to a network and its tokenizer, and to how that network is computed."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from keepworth.episodes.needs import needs_llm
 
 import torch
 
-from keepworth.models import attention
-from keepworth.models.attention import context_limit, tree
+from keepworth.episodes.model import Sample, SamplingParams, Tokens
+from keepworth.models import attention, own_pass
+from keepworth.models.attention import context_limit, tree, window_of
 from keepworth.models.errors import CorruptModel, IncompleteModel, UnsupportedModel
+from keepworth.models.own_pass import Way
 
-if TYPE_CHECKING:
-    from keepworth.episodes.model import Tokens
-
-
-# Which networks the engine computes rightly: the rest are refused before they give a wrong number.
+# How a network is computed is decided when it is loaded, by comparing numbers with its own plain forward pass.
 #
-# The engine runs a decoder's layers and its `lm_head` itself, over trees of branches. What a network does besides (a cap
-# on its logits, a window, a state that is carried from token to token) would be left out without a word.
+# A tree of branches first. Where that is refused by the attention, or gives other numbers, each branch by itself, through the
+# network's own attention and cache. Where those do not agree with the plain pass either, the network is refused.
 
 
 WORKS = (
     "Take a decoder of the Llama, Qwen, Mistral or SmolLM kind, or serve this one with an engine of its own over HTTP."
 )
-# Settings that change the logits behind `lm_head` or inside the attention, and the values at which they do nothing.
-_NEUTRAL: dict[str, tuple[float | None, ...]] = {
-    "final_logit_softcapping": (None,),
-    "attn_logit_softcapping": (None,),
-    "logits_scaling": (None, 1.0),
-    "logit_scale": (None, 1.0),
-    "lm_head_multiplier": (None, 1.0),
-    "attention_chunk_size": (None,),
-}
+_NEEDED = ("vocab_size", "num_hidden_layers")
 _ATTENTION = frozenset({"full_attention", "sliding_attention", "attention"})
-_NEEDED = ("vocab_size", "num_hidden_layers", "max_position_embeddings")
 _TEXT = "Ana moved to Oslo in May."
 _BRANCH = 2
 _LEAST = 16  # tokens of a context that is of any use
@@ -45,22 +38,39 @@ _LEAST = 16  # tokens of a context that is of any use
 # gives 3e-6 in float32 and 0.055 in bfloat16.
 _TOLERANCE = {torch.float64: 1e-4, torch.float32: 1e-4}
 _TOLERANCE_LOW = 0.25
+# What a network may answer to a way of computing it that it was not made for.
+_UNFIT = (
+    RuntimeError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    IndexError,
+    KeyError,
+    NotImplementedError,
+    StopIteration,
+    UnsupportedModel,
+)
+_LOG = logging.getLogger("keepworth.models")
 
 
 class Scores(Protocol):
     """What of the in-process model is compared."""
 
     network: Any
+    token_budget: int
 
     def encode(self, text: str) -> Tokens: ...
     def hidden_states(
-        self, ids: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor | None, cache: Any
+        self, ids: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor | None, cache: Any, **attention: Any
     ) -> Any: ...
     def head(self, hidden: torch.Tensor) -> torch.Tensor: ...
+    def sample_at(
+        self, prompts: Sequence[Tokens], params: SamplingParams, draws: torch.Tensor | None
+    ) -> list[list[Sample]]: ...
 
 
 def require_supported_config(config: Any, folder: Path | str) -> None:
-    """Raises UnsupportedModel naming the setting that the engine would leave out."""
+    """Raises UnsupportedModel where the folder holds no language model that writes one token after another."""
     family = getattr(config, "model_type", "")
     names = getattr(config, "architectures", None) or ()
     if names and not any("CausalLM" in name or "LMHead" in name for name in names):
@@ -73,31 +83,28 @@ def require_supported_config(config: Any, folder: Path | str) -> None:
         raise UnsupportedModel(f"The config.json in {folder} ({family}) does not say {', '.join(absent)}.", WORKS)
     if (limit := context_limit(config)) < _LEAST:
         raise UnsupportedModel(f"{folder} ({family}) is computed rightly for texts of at most {limit} tokens.", WORKS)
-    for name, neutral in _NEUTRAL.items():
-        if (value := getattr(config, name, None)) not in neutral:
-            raise UnsupportedModel(f"{folder} ({family}) sets {name} = {value}, which is not computed here.", WORKS)
-    if other := sorted(set(getattr(config, "layer_types", None) or ()) - _ATTENTION):
-        raise UnsupportedModel(f"{folder} ({family}) has layers other than attention: {', '.join(other)}.", WORKS)
 
 
 def require_supported_network(network: Any, folder: Path | str) -> None:
-    """Raises UnsupportedModel where there is no `lm_head` over a decoder."""
-    absent = [name for name in ("lm_head", "get_decoder") if not callable(getattr(network, name, None))]
-    if absent or network.get_decoder() is network:
-        lacks = absent[0] if absent else "decoder under its head"
-        raise UnsupportedModel(f"{folder} holds {type(network).__name__}, which has no {lacks}.", WORKS)
+    """Raises UnsupportedModel where there is no head over a decoder."""
+    if own_pass.decoder_of(network) is network:
+        raise UnsupportedModel(f"{folder} holds {type(network).__name__}, which has no decoder under its head.", WORKS)
+    if network.get_output_embeddings() is None:
+        raise UnsupportedModel(f"{folder} holds {type(network).__name__}, which has no output embeddings.", WORKS)
 
 
 @torch.inference_mode()
-def require_agreement(model: Scores, folder: Path | str) -> None:
-    """Compare the engine's logits on short branches of two prompts of different lengths, computed together, with the
-    network's own plain forward pass over one text at a time.
+def settle_way(model: Scores, folder: Path | str) -> None:
+    """Decide how the network is computed (`keepworth.models.own_pass.Way`), on short branches of two prompts of different
+    lengths, against the network's own plain forward pass over one text at a time.
 
-    Draws nothing and leaves the network as it was. Raises UnsupportedModel where they differ by more than rounding,
-    and IncompleteModel where the tokenizer has ids that the network lacks.
+    Draws nothing. A network that is computed as a tree is left as it was; another one goes on with its own attention, and a
+    warning says why. Raises UnsupportedModel where neither way agrees by more than rounding, and IncompleteModel where the
+    tokenizer has ids that the network lacks.
     """
     network = model.network
-    ids, size = model.encode(_TEXT)[: context_limit(network.config)], int(network.config.vocab_size)
+    family, size = network.config.model_type, int(network.config.vocab_size)
+    ids = model.encode(_TEXT)[: context_limit(network.config)]
     if len(ids) <= 2 * _BRANCH or max(ids) >= size:
         raise IncompleteModel(
             f"The tokenizer in {folder} does not fit the network of {size} tokens: it reads {_TEXT!r} as {ids}.",
@@ -106,33 +113,162 @@ def require_agreement(model: Scores, folder: Path | str) -> None:
     prompts, branches = [ids[:-_BRANCH], ids[: len(ids) // 2]], [ids[-_BRANCH:], ids[:_BRANCH]]
     used = network.config._attn_implementation
     try:
-        batch = tree(prompts, [branches, branches], multiple=1)
-        hidden = model.hidden_states(batch.ids, batch.positions, batch.mask, None)
-        ours = model.head(hidden.flatten(0, 1)[batch.predictor]).double()
-        network.set_attn_implementation("eager")
-        plain = torch.cat([_plain_logits(network, prompt, branch) for prompt in prompts for branch in branches])
-    except (RuntimeError, TypeError, ValueError, AttributeError, IndexError, KeyError, NotImplementedError) as error:
-        raise UnsupportedModel(
-            f"{folder} ({network.config.model_type}) cannot be computed as a tree of branches ({error}).", WORKS
-        ) from error
-    finally:
-        network.set_attn_implementation(used)
-    spread = float((plain - plain.mean(-1, keepdim=True)).square().mean().sqrt())
-    gap = float((ours - plain).square().mean().sqrt())
-    tolerance = _TOLERANCE.get(next(network.parameters()).dtype, _TOLERANCE_LOW)
-    if not gap <= tolerance * max(spread, 1e-6):
-        raise UnsupportedModel(
-            f"{folder} ({network.config.model_type}) has logits that differ by {gap:.2g} from the network's own "
-            f"(they spread by {spread:.2g}): it computes something that is left out here.",
-            WORKS,
+        with _attention(network, "eager"):
+            plain = _Plain(network, prompts, branches)
+            own_head = plain.has_own_head()
+    except _UNFIT as error:
+        raise UnsupportedModel(f"{folder} ({family}) cannot be computed on a text ({error}).", WORKS) from error
+    if plain.looks_ahead:
+        raise UnsupportedModel(f"{folder} ({family}) looks ahead: what follows a token changes its logits.", WORKS)
+    own_pass.set_way(network, Way("", own_head))
+    if not (reason := _no_tree(model, plain)):
+        return
+    found = []
+    for implementation in _own_implementations(network):
+        _set_attention(network, implementation)
+        way = Way(reason, own_head, rereads=not plain.has_cache())
+        own_pass.set_way(network, way)
+        try:
+            gap = plain.gap(_scored(model, plain)) or _sampled_gap(model, plain)
+        except _UNFIT as error:
+            gap = str(error) or type(error).__name__
+        if gap:
+            found.append(f"with {implementation} attention, {gap}")
+            continue
+        own_pass.set_way(network, replace(way, pads=_may_pad(model, plain, way)))
+        _LOG.warning(
+            "%s (%s) is computed one branch at a time, because %s. With 8 answers of 60 tokens behind a prompt of 400 that is "
+            "about %.0f times as slow to train on; sampling needs whole calls (sampling = synchronous)%s.",
+            folder,
+            family,
+            reason,
+            8 * (400 + 60) / (400 + 8 * 60),
+            " and reads the text again for each token, because the network hands over no cache" if way.rereads else "",
         )
+        return
+    _set_attention(network, used)
+    raise UnsupportedModel(
+        f"{folder} ({family}) is not computed rightly here: {reason}, and one branch at a time, {'; '.join(found)}.",
+        WORKS,
+    )
 
 
-def _plain_logits(network: Any, prompt: Tokens, branch: Tokens) -> torch.Tensor:
-    """[len(branch), V]: what the network itself predicts the tokens of the branch from."""
-    logits = network(input_ids=torch.tensor([prompt + branch]), use_cache=False).logits
-    found: torch.Tensor = logits[0, len(prompt) - 1 : -1].double()
-    return found
+@contextlib.contextmanager
+def _attention(network: Any, name: str) -> Iterator[None]:
+    before = network.config._attn_implementation
+    _set_attention(network, name)
+    try:
+        yield
+    finally:
+        _set_attention(network, before)
+
+
+def _set_attention(network: Any, name: str) -> None:
+    """Also where the network has one attention only, and reads off the name which masks it is given."""
+    network.set_attn_implementation(name)
+    if network.config._attn_implementation != name:
+        network.config._attn_implementation = name
+
+
+class _Plain:
+    """What the network itself computes of each text, one at a time, without a cache: logits of the branches' tokens."""
+
+    def __init__(self, network: Any, prompts: list[Tokens], branches: list[Tokens]) -> None:
+        self.network, self.prompts, self.branches = network, prompts, branches
+        self.tolerance = _TOLERANCE.get(next(network.parameters()).dtype, _TOLERANCE_LOW)
+        each = [self.predicting(prompt, branch) for prompt in prompts for branch in branches]
+        self.logits = torch.cat(each)
+        self.spread = float((self.logits - self.logits.mean(-1, keepdim=True)).square().mean().sqrt())
+        alone = [self._whole(prompt)[-1] for prompt in prompts for _ in branches]
+        self.looks_ahead = bool(self.gap(torch.stack(alone), torch.stack([logits[0] for logits in each])))
+
+    def _whole(self, text: Tokens) -> torch.Tensor:
+        found: torch.Tensor = self.network(input_ids=torch.tensor([text]), use_cache=False).logits[0].double()
+        return found
+
+    def predicting(self, prompt: Tokens, branch: Tokens) -> torch.Tensor:
+        """[len(branch), V], what the tokens of the branch are predicted from."""
+        return self._whole(prompt + branch)[len(prompt) - 1 : -1]
+
+    def has_own_head(self) -> bool:
+        """Whether anything but the output embeddings stands behind the last hidden states."""
+        text, output = torch.tensor([self.prompts[0]]), self.network.get_output_embeddings()
+        hidden = own_pass.decoder_of(self.network)(input_ids=text, use_cache=False).last_hidden_state
+        logits = self.network(input_ids=text, use_cache=False).logits
+        return hidden.dtype != output.weight.dtype or not torch.equal(output(hidden), logits)
+
+    def has_cache(self) -> bool:
+        decoder = own_pass.decoder_of(self.network)
+        return bool(own_pass.cache_in(decoder(input_ids=torch.tensor([self.prompts[0]]), use_cache=True)))
+
+    def gap(self, computed: torch.Tensor, theirs: torch.Tensor | None = None) -> str:
+        """By how much `computed` [N, V] differs from the network's own logits; "" where it is no more than rounding."""
+        gap = float((computed.double() - (self.logits if theirs is None else theirs)).square().mean().sqrt())
+        if gap <= self.tolerance * max(self.spread, 1e-6):
+            return ""
+        return f"logits differ by {gap:.2g} from the network's own, which spread by {self.spread:.2g}"
+
+
+def _scored(model: Scores, plain: _Plain, **attention: Any) -> torch.Tensor:
+    batch = tree(plain.prompts, [plain.branches for _ in plain.prompts], multiple=1)
+    hidden = model.hidden_states(batch.ids, batch.positions, batch.mask, None, **attention)
+    return model.head(hidden.flatten(0, 1)[batch.predictor])
+
+
+def _sampled_gap(model: Scores, plain: _Plain) -> str:
+    """The same comparison for what is drawn behind both prompts, token by token."""
+    drawn = model.sample_at(plain.prompts, SamplingParams(_BRANCH + 1, n=2, temperature=0), None)
+    with _attention(model.network, "eager"):
+        theirs = [
+            torch.log_softmax(plain.predicting(prompt, sample.ids), -1)[range(len(sample.ids)), sample.ids]
+            for prompt, samples in zip(plain.prompts, drawn, strict=True)
+            for sample in samples
+        ]
+    drawn_at = torch.tensor([value for samples in drawn for sample in samples for value in sample.logprobs])
+    gap = plain.gap(drawn_at, torch.cat(theirs))
+    return gap and f"where it goes on token by token, {gap}"
+
+
+def _may_pad(model: Scores, plain: _Plain, way: Way) -> bool:
+    """Attention looks past padding in front; a state that is carried along may have taken it in, for all that a mask says."""
+    kinds = set(getattr(model.network.config, "layer_types", None) or ())
+    if way.rereads or kinds - _ATTENTION:
+        return False
+    own_pass.set_way(model.network, replace(way, pads=True))
+    try:
+        return not _sampled_gap(model, plain)
+    except _UNFIT:
+        return False
+
+
+def _no_tree(model: Scores, plain: _Plain) -> str:
+    """Why the network cannot be computed as a tree; "" where it can."""
+    config = model.network.config
+    other = sorted(set(getattr(config, "layer_types", None) or ()) - _ATTENTION)
+    layers = f"it has layers of the kind {', '.join(other)}" if other else ""
+    alibi = "it sets alibi = True" if getattr(config, "alibi", False) else ""
+    if config._attn_implementation != attention.NAME:
+        return layers or alibi or "its layers take no attention but their own"
+    asked: list[int | None] = []
+    try:
+        gap = plain.gap(_scored(model, plain, asked=asked)) or _sampled_gap(model, plain)
+    except UnsupportedModel as error:
+        return str(error.args[0])
+    except _UNFIT as error:
+        return layers or f"a tree of branches is not computed ({error})"
+    if gap:
+        return layers or f"as a tree of branches its {gap}"
+    window, heard = window_of(config), sum(each is not None for each in asked)
+    kinds = getattr(config, "layer_types", None) or ["sliding_attention"] * int(config.num_hidden_layers)
+    if window is not None and heard != kinds.count("sliding_attention"):
+        return f"it sets sliding_window = {window}, of which {heard} of its {len(kinds)} layers tell"
+    return ""
+
+
+def _own_implementations(network: Any) -> list[str]:
+    """The network's own attention, the faster first. PyTorch's kernel leaves caps on the scores out."""
+    capped = getattr(network.config, "attn_logit_softcapping", None)
+    return ["sdpa", "eager"] if getattr(network, "_supports_sdpa", False) and not capped else ["eager"]
 
 
 # A checkpoint folder into a network and its tokenizer, with every way in which its files can be wrong named.
@@ -148,7 +284,7 @@ def load_checkpoint(folder: Path, dtype: torch.dtype) -> tuple[Any, Any]:
     where the folder holds something else than a decoder that this engine computes.
     """
     from safetensors import SafetensorError
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoConfig, AutoTokenizer
     from transformers.utils import logging
 
     logging.disable_progress_bar()  # it takes a second, and would break into the run's own display
@@ -161,9 +297,7 @@ def load_checkpoint(folder: Path, dtype: torch.dtype) -> tuple[Any, Any]:
         ) from error
     require_supported_config(config, folder)
     try:
-        network, found = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=dtype, attn_implementation=attention.register(), output_loading_info=True
-        )
+        network, found = _network(folder, dtype)
     except SafetensorError as error:
         raise CorruptModel(f"The weights in {folder} are cut short or damaged: {error}.", _AGAIN) from error
     except (OSError, ValueError, RuntimeError) as error:
@@ -177,6 +311,29 @@ def load_checkpoint(folder: Path, dtype: torch.dtype) -> tuple[Any, Any]:
         return network, AutoTokenizer.from_pretrained(folder)
     except Exception as error:  # the tokenizers library raises bare Exception
         raise CorruptModel(f"The tokenizer in {folder} cannot be read: {error}", _AGAIN) from error
+
+
+def _network(folder: Path, dtype: torch.dtype) -> tuple[Any, dict[str, Any]]:
+    """With the attention of trees, or, where its layers know none but those they are written with, the plainest of these."""
+    from transformers import AutoModelForCausalLM
+
+    settings: dict[str, Any] = {"dtype": dtype, "output_loading_info": True}
+    if dtype is torch.float64:  # experts are computed in one product otherwise, which PyTorch lacks for float64
+        settings["experts_implementation"] = "eager"
+    name = attention.register()
+    try:
+        found: tuple[Any, dict[str, Any]] = AutoModelForCausalLM.from_pretrained(
+            folder, attn_implementation=name, **settings
+        )
+        network, _ = found
+        if network._can_set_attn_implementation():
+            return found
+        _set_attention(network, "eager")
+    except KeyError as error:
+        if error.args != (name,):
+            raise
+        found = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager", **settings)
+    return found
 
 
 def _require_files(folder: Path) -> None:

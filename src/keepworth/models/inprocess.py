@@ -27,6 +27,7 @@ from keepworth.episodes.model import (
     VersionSpan,
     beginning,
 )
+from keepworth.models import own_pass
 from keepworth.models.attention import (
     Tree,
     apart,
@@ -39,8 +40,8 @@ from keepworth.models.attention import (
     tree,
 )
 from keepworth.models.chat_format import TokenizerChat, ends_of
-from keepworth.models.checkpoint import load_checkpoint, require_agreement
-from keepworth.models.errors import ContextOverflow
+from keepworth.models.checkpoint import load_checkpoint, settle_way
+from keepworth.models.errors import ContextOverflow, UnsupportedModel
 
 Precision = Literal["bf16", "fp32", "fp64"]
 DTYPES: dict[Precision, torch.dtype] = {"bf16": torch.bfloat16, "fp32": torch.float32, "fp64": torch.float64}
@@ -72,8 +73,9 @@ class InProcessModel:
     ) -> InProcessModel:
         """Load a checkpoint folder (`config.json`, safetensors, tokenizer files). device: CUDA where there is one, if "".
 
-        Raises IncompleteModel or CorruptModel where the files cannot be read as a language model, and UnsupportedModel
-        where the network computes something that this engine does not (see `keepworth.models.checkpoint`).
+        How the network is computed is decided here, by measurement (see `keepworth.models.own_pass`). Raises
+        IncompleteModel or CorruptModel where the files cannot be read as a language model, and UnsupportedModel where it
+        cannot be computed rightly either way (see `keepworth.models.checkpoint`).
         """
         folder = Path(folder)
         network, tokenizer = load_checkpoint(folder, DTYPES[precision])
@@ -81,7 +83,7 @@ class InProcessModel:
         network.requires_grad_(False)
         model = cls(network, tokenizer, name or folder.name)
         model.folder = folder
-        require_agreement(model, folder)
+        settle_way(model, folder)
         network.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         return model
 
@@ -91,6 +93,11 @@ class InProcessModel:
         if not self._limit:
             self._limit = context_limit(self.network.config)
         return self._limit
+
+    @property
+    def way(self) -> own_pass.Way:
+        """How the network is computed: as a tree of branches, or one branch at a time, and why."""
+        return own_pass.way_of(self._causal_model())
 
     @property
     def dtype(self) -> torch.dtype:
@@ -159,29 +166,33 @@ class InProcessModel:
                 f"A text of {longest} tokens is past the {self.context_limit} that {self.name} reads.",
                 "Show fewer or shorter memories.",
             )
-        device = self.device
-        return (
-            self._causal_model()
-            .get_decoder()(
-                input_ids=ids.to(device),
-                position_ids=positions.to(device),
-                attention_mask=None if mask is None else mask.to(device),
-                past_key_values=cache,
-                use_cache=cache is not None,
-                **attention,
-            )
-            .last_hidden_state
-        )
+        decoder, device = own_pass.decoder_of(self._causal_model()), self.device
+        if isinstance(cache, own_pass.Carried):
+            return cache.read(decoder, ids, mask)
+        if self.way.reason:
+            return own_pass.hidden_states(decoder, ids, positions, mask, self.token_budget)
+        return decoder(
+            input_ids=ids.to(device),
+            position_ids=positions.to(device),
+            attention_mask=None if mask is None else mask.to(device),
+            past_key_values=cache,
+            use_cache=cache is not None,
+            **attention,
+        ).last_hidden_state
 
     def head(self, hidden: torch.Tensor) -> torch.Tensor:
-        logits: torch.Tensor = self._causal_model().lm_head(hidden)
+        causal = self._causal_model()
+        logits: torch.Tensor = (
+            own_pass.head(causal, hidden) if self.way.own_head else causal.get_output_embeddings()(hidden)
+        )
         return logits
 
     def tree_scores(self, batch: Tree, temperature: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
         """Log-probability and entropy, both [N] in the order of `batch.target`; differentiable where gradients are on."""
         hidden = self.hidden_states(batch.ids, batch.positions, batch.mask, None)
         chosen = hidden.flatten(0, 1)[batch.predictor]
-        trained = [each for each in self._causal_model().lm_head.parameters() if each.requires_grad]
+        output = self._causal_model().get_output_embeddings()
+        trained = [each for each in output.parameters() if each.requires_grad]
         target = batch.target.to(chosen.device)
         lp, entropy = token_scores(self.head, chosen, target, temperature, parameters=trained)
         return lp.cpu(), entropy.cpu()  # gradients find their way back
@@ -234,6 +245,8 @@ class InProcessModel:
     def _sample_rows(
         self, prompts: Sequence[Tokens], params: SamplingParams, draws: torch.Tensor | None
     ) -> list[list[Sample]]:
+        if self.way.reason:
+            return self._sample_own(prompts, params, draws)
         if apart(max(map(len, prompts)), params.n, params.max_tokens):
             return self._sample_apart(prompts, params, draws)
         rows, group = len(prompts), params.n
@@ -288,15 +301,71 @@ class InProcessModel:
         for layer, source in zip(cache.layers, read.layers, strict=True):
             layer.update(source.keys[prompt_of], source.values[prompt_of])
             source.keys = source.values = None
-        logits = self.head(hidden)[prompt_of]
+
+        def advance(rows: torch.Tensor, token: torch.Tensor, step: int) -> torch.Tensor:
+            mask = branch_mask(length[rows], width, torch.zeros(len(rows), step + 1, dtype=torch.long), last=1)
+            positions = (length[rows] + step)[:, None]
+            return self.head(self.hidden_states(token[:, None], positions, mask, cache))[:, 0]
+
+        def keep(rows: torch.Tensor) -> None:
+            for layer in cache.layers:
+                layer.keep_rows(rows)
+
+        drawn = self._draw_rows(self.head(hidden)[prompt_of], advance, keep, params, draws)
+        return [drawn[i * group : (i + 1) * group] for i in range(count)]
+
+    def _sample_own(
+        self, prompts: Sequence[Tokens], params: SamplingParams, draws: torch.Tensor | None
+    ) -> list[list[Sample]]:
+        """One row per branch, with what the network itself keeps of each. Prompts are read once. Those of unequal length are
+        padded in front where the network takes that, and are drawn one length after the other where it does not."""
+        lengths = [len(prompt) for prompt in prompts]
+        if not self.way.pads and len(set(lengths)) > 1:
+            found: list[list[Sample]] = [[] for _ in prompts]
+            for each in dict.fromkeys(lengths):
+                alike = [i for i, length in enumerate(lengths) if length == each]
+                own = None if draws is None else draws[alike]
+                for i, samples in zip(alike, self._sample_own([prompts[i] for i in alike], params, own), strict=True):
+                    found[i] = samples
+            return found
+        ids, padding = own_pass.left_padded(prompts)
+        kept = own_pass.Carried(self.way.rereads)
+        hidden = self.hidden_states(ids, torch.arange(ids.shape[1])[None], padding, kept)[:, -1]
+        prompt_of = torch.arange(len(prompts)).repeat_interleave(params.n)
+        kept.keep(prompt_of)
+        length = torch.tensor(lengths)[prompt_of]
+
+        def advance(rows: torch.Tensor, token: torch.Tensor, step: int) -> torch.Tensor:
+            positions = (length[rows] + step)[:, None]
+            return self.head(self.hidden_states(token[:, None], positions, None, kept))[:, 0]
+
+        def keep(rows: torch.Tensor) -> None:
+            kept.keep(rows.nonzero().flatten())
+
+        drawn = self._draw_rows(self.head(hidden)[prompt_of], advance, keep, params, draws)
+        return [drawn[i * params.n : (i + 1) * params.n] for i in range(len(prompts))]
+
+    def _draw_rows(
+        self,
+        logits: torch.Tensor,
+        advance: Callable[[torch.Tensor, torch.Tensor, int], torch.Tensor],
+        keep: Callable[[torch.Tensor], None],
+        params: SamplingParams,
+        draws: torch.Tensor | None,
+    ) -> list[Sample]:
+        """Branches to their ends, one row each, from the logits [R, V] of their first tokens.
+
+        advance: the branches [R'] that go on, the token each went on with, the step -> logits [R', V]. keep: which of the
+        rows that are left go on, bool."""
+        count = len(logits)
         uniform = None if draws is None else draws.flatten(0, 1)
         stops = torch.zeros(self.network.config.vocab_size, dtype=torch.bool)
         stops[list(params.stop_ids)] = True
-        ids = torch.zeros(count * group, params.max_tokens, dtype=torch.long)
-        logprobs = torch.zeros(count * group, params.max_tokens)
-        drawn = torch.zeros(count * group, dtype=torch.long)
-        ended = torch.zeros(count * group, dtype=torch.bool)
-        rows = torch.arange(count * group)  # the branch that each row of the cache continues
+        ids = torch.zeros(count, params.max_tokens, dtype=torch.long)
+        logprobs = torch.zeros(count, params.max_tokens)
+        drawn = torch.zeros(count, dtype=torch.long)
+        ended = torch.zeros(count, dtype=torch.bool)
+        rows = torch.arange(count)  # the branch that each row continues
         for step in range(params.max_tokens):
             token, logprob = draw(logits, params, None if uniform is None else uniform[rows, step])
             live = ~ended[rows]
@@ -307,19 +376,10 @@ class InProcessModel:
                 break
             left = ~ended[rows]
             if int(left.sum()) <= 0.75 * len(rows):  # dropping rows copies the others: not for every one that ends
-                for layer in cache.layers:
-                    layer.keep_rows(left)
+                keep(left)
                 rows, token = rows[left], token[left]
-            mask = branch_mask(length[rows], width, torch.zeros(len(rows), step + 1, dtype=torch.long), last=1)
-            positions = (length[rows] + step)[:, None]
-            logits = self.head(self.hidden_states(token[:, None], positions, mask, cache))[:, 0]
-        return [
-            [
-                self._finished(ids[b], logprobs[b], int(drawn[b]), bool(ended[b]))
-                for b in range(i * group, (i + 1) * group)
-            ]
-            for i in range(count)
-        ]
+            logits = advance(rows, token, step)
+        return [self._finished(ids[b], logprobs[b], int(drawn[b]), bool(ended[b])) for b in range(count)]
 
     def _prefill(self, prompts: Sequence[Tokens], width: int, cache: Any) -> torch.Tensor:
         """Fill the cache with the prompts, padded to `width`; returns the hidden state [B, H] of each one's last token.
@@ -685,6 +745,12 @@ class ContinuousBatch:
     ) -> None:
         if slots < 1 or not 1 <= refill <= slots:
             raise ValueError(f"slots must be at least 1 and refill between 1 and slots, not {slots} and {refill}")
+        if model.way.reason:
+            raise UnsupportedModel(
+                f"{model.name} is computed one branch at a time, because {model.way.reason}: sequences of different ages "
+                "cannot be decoded together in slots.",
+                "Set sampling = 'synchronous', which draws whole calls.",
+            )
         self.model = model
         self.slots = slots
         self.refill = refill

@@ -1,0 +1,163 @@
+"""Networks of many families against their own forward pass: trees with windows and caps, and one branch at a time."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.models.checkpoints import FAMILIES, Family, write_checkpoint
+from benchmarks.models.families import SAMPLES, adapted, compared, drawn_alike, plain_network, plain_scores, quiet
+from keepworth.episodes import SamplingParams
+from keepworth.models import own_pass
+from keepworth.models.adapter import attach_lora
+from keepworth.models.attention import tree
+from keepworth.models.errors import UnsupportedModel
+from keepworth.models.inprocess import ContinuousBatch, InProcessModel, PartialSample
+
+BY_CONFIG = {family.config: family for family in FAMILIES}
+FAST = {  # the most different ones: how they are computed, and what the reason says
+    "Gemma2": "",
+    "Cohere": "",
+    "GptOss": "asks for s_aux",
+    "Lfm2": "layers of the kind conv",
+}
+
+
+def loaded(folder: Path, family: Family) -> tuple[InProcessModel, Any]:
+    with quiet():
+        write_checkpoint(folder, family.config, family.without, **family.settings)
+        return InProcessModel.load(folder, precision="fp64"), plain_network(folder)
+
+
+@pytest.fixture(scope="module", params=["Gemma2", "GptOss", "Lfm2"])
+def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[InProcessModel, Any]:
+    return loaded(tmp_path_factory.mktemp("family"), BY_CONFIG[request.param])
+
+
+@pytest.mark.parametrize("config", FAST)
+def test_scores_gradients_and_draws_are_the_network_s_own(tmp_path: Path, config: str) -> None:
+    model, plain = loaded(tmp_path, BY_CONFIG[config])
+    assert (FAST[config] in model.way.reason) if FAST[config] else not model.way.reason
+    found = compared(model, plain, "long")
+    assert found["logprob_gap"] < 1e-5
+    assert found["gradient_gap"] < 1e-5
+    greedy, seeded = drawn_alike(model, plain)
+    assert greedy * SAMPLES == seeded == 72
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", [each for each in FAMILIES if each.config not in FAST], ids=lambda each: each.name)
+def test_so_are_those_of_every_other_family(tmp_path: Path, family: Family) -> None:
+    model, plain = loaded(tmp_path, family)
+    for name in ("short", "long"):
+        found = compared(model, plain, name)
+        assert found["logprob_gap"] < 1e-5
+        assert found["gradient_gap"] < 1e-5
+    assert drawn_alike(model, plain) == (36, 72)
+    with quiet():
+        layers = adapted(tmp_path)
+    assert layers.endswith("get a gradient)")
+
+
+@settings(max_examples=8, deadline=None)
+@given(data=st.data())
+def test_ragged_prompts_and_branches_are_each_a_text_of_its_own(pair: tuple[InProcessModel, Any], data: Any) -> None:
+    model, plain = pair
+    texts = st.lists(st.integers(3, 255), min_size=1, max_size=30).map(tuple)
+    prompts = data.draw(st.lists(texts, min_size=1, max_size=3))
+    branches = [data.draw(st.lists(st.one_of(texts, st.just(())), max_size=3)) for _ in prompts]
+    with torch.inference_mode():
+        for prompt, own, scored in zip(prompts, branches, model.score(prompts, branches), strict=True):
+            for branch, values in zip(own, scored, strict=True):
+                wanted = plain_scores(plain, prompt, branch) if branch else torch.zeros(0)
+                assert torch.tensor(values, dtype=torch.float64).sub(wanted).abs().sum() < 1e-5 * (1 + len(branch))
+        for prompt, samples in zip(prompts, model.sample(prompts, SamplingParams(9, n=2, seed=1)), strict=True):
+            for sample in samples:
+                wanted = plain_scores(plain, prompt, sample.ids)
+                assert torch.tensor(sample.logprobs, dtype=torch.float64).sub(wanted).abs().max() < 1e-4
+
+
+def test_sequences_in_slots_are_the_same_draws_or_are_refused_by_name(pair: tuple[InProcessModel, Any]) -> None:
+    model, _ = pair
+    if model.way.reason:
+        with pytest.raises(UnsupportedModel, match=r"one branch at a time, because it.*sampling = 'synchronous'"):
+            ContinuousBatch(model, 4)
+        return
+    prompts = [tuple(range(40, 40 + length)) for length in (9, 2, 41)]
+    batch = ContinuousBatch(model, 2)
+    made = [
+        PartialSample(prompt, SamplingParams(14, seed=3), (i, j)) for i, prompt in enumerate(prompts) for j in range(2)
+    ]
+    for each in made:
+        batch.add(each)
+    while batch.busy:
+        batch.step()
+    expected = [s for own in model.sample(prompts, SamplingParams(14, n=2, seed=3)) for s in own]
+    for draft, sample in zip(made, expected, strict=True):
+        assert tuple(draft.ids) == sample.ids
+        assert draft.logprobs == pytest.approx(sample.logprobs, abs=1e-5)
+
+
+def test_prompts_with_a_common_head_and_rows_that_end_early(pair: tuple[InProcessModel, Any]) -> None:
+    model, plain = pair
+    head = tuple(range(60, 110))
+    prompts = [(*head, 7), (*head, 9, 11, 200, 14), (*head, 9)]
+    params = SamplingParams(20, n=4, seed=5, stop_ids=frozenset(range(200)))
+    sampled = model.sample(prompts, params)
+    assert len({len(sample.ids) for own in sampled for sample in own}) > 1
+    with torch.inference_mode():
+        for prompt, samples in zip(prompts, sampled, strict=True):
+            for sample in samples:
+                wanted = plain_scores(plain, prompt, sample.ids)
+                assert torch.tensor(sample.logprobs, dtype=torch.float64).sub(wanted).abs().max() < 1e-4
+
+
+def test_a_network_without_a_cache_draws_the_same_by_reading_again(tmp_path: Path) -> None:
+    model, _ = loaded(tmp_path, BY_CONFIG["Lfm2"])
+    prompts, params = (
+        [(40, 41, 42), tuple(range(30, 50))],
+        SamplingParams(8, n=3, seed=2, stop_ids=frozenset(range(90))),
+    )
+    kept = model.sample(prompts, params)
+    own_pass.set_way(model.network, replace(model.way, rereads=True))
+    for own, others in zip(kept, model.sample(prompts, params), strict=True):
+        for one, other in zip(own, others, strict=True):
+            assert one.ids == other.ids
+            assert one.logprobs == pytest.approx(other.logprobs, abs=1e-5)
+
+
+def test_a_text_is_found_again_in_a_tree() -> None:
+    batch = tree([(5, 6, 7), (9,), (3, 4)], [[(1,), (), (2, 2)], [(8,) * 4], []])
+    found = [(text.row, batch.ids[text.row, text.columns].tolist(), text.first) for text in texts(batch)]
+    assert found == [(0, [5, 6, 7, 1], 0), (0, [5, 6, 7, 2, 2], 3), (1, [9, 8, 8, 8, 8], 0), (2, [3, 4], 0)]
+
+
+def texts(batch: Any) -> list[own_pass.Text]:
+    return own_pass.texts_of(batch.positions, batch.mask)
+
+
+def test_a_copy_of_the_network_is_computed_alike_and_so_is_one_with_an_adapter(tmp_path: Path) -> None:
+    model, plain = loaded(tmp_path, BY_CONFIG["Lfm2"])
+    other = InProcessModel(copy.deepcopy(model.network), model.tokenizer, "copy")
+    attach_lora(other, rank=2)
+    assert other.way == model.way
+    assert other.way.reason
+    (ours,) = other.score([(40, 41, 42)], [[(50, 51)]])
+    assert ours[0] == pytest.approx(plain_scores(plain, (40, 41, 42), (50, 51)).tolist(), abs=1e-5)
+
+
+def test_a_network_that_an_adapter_does_not_fit_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from keepworth.models import adapter
+
+    model, _ = loaded(tmp_path, BY_CONFIG["Lfm2"])
+    names = {name.rsplit(".", 1)[-1] for name, _ in model.network.named_modules() if name}
+    monkeypatch.setattr(adapter, "_left_out", lambda network: sorted(names))
+    with pytest.raises(UnsupportedModel, match=r"Lfm2ForCausalLM.* gets no LoRA adapter"):
+        attach_lora(model)

@@ -84,7 +84,7 @@ def measured(family: Family) -> dict[str, Any]:
             return row | {"refused": error.message.replace(f"{folder} ", "")}
         reason = model.way.reason
         row |= {"computed": "one branch at a time" if reason else "tree", "reason": reason}
-        row |= {"own_head": model.way.own_head, "pads": model.way.pads}
+        row |= {"own_head": model.way.own_head, "pads": model.way.pads, "rereads": model.way.rereads}
         plain = plain_network(folder)
         for name in LENGTHS:
             row[name] = compared(model, plain, name)

@@ -129,7 +129,7 @@ def settle_way(model: Scores, folder: Path | str) -> None:
         way = Way(reason, own_head, rereads=not plain.has_cache())
         own_pass.set_way(network, way)
         try:
-            gap = plain.gap(_scored(model, plain)) or _sampled_gap(model, plain)
+            gap = plain.gap(_scored(model, plain)) or _sampled_gap(model, plain, prompts)
         except _UNFIT as error:
             gap = str(error) or type(error).__name__
         if gap:
@@ -171,31 +171,32 @@ def _set_attention(network: Any, name: str) -> None:
 
 
 class _Plain:
-    """What the network itself computes of each text, one at a time, without a cache: logits of the branches' tokens."""
+    """What the network itself computes of texts without a cache, and without padding: logits of the branches' tokens."""
 
     def __init__(self, network: Any, prompts: list[Tokens], branches: list[Tokens]) -> None:
         self.network, self.prompts, self.branches = network, prompts, branches
         self.tolerance = _TOLERANCE.get(next(network.parameters()).dtype, _TOLERANCE_LOW)
-        each = [self.predicting(prompt, branch) for prompt in prompts for branch in branches]
-        self.logits = torch.cat(each)
+        each = [self.predicting(prompt, branches) for prompt in prompts]
+        self.logits = torch.cat(each).flatten(0, 1)
         self.spread = float((self.logits - self.logits.mean(-1, keepdim=True)).square().mean().sqrt())
-        alone = [self._whole(prompt)[-1] for prompt in prompts for _ in branches]
-        self.looks_ahead = bool(self.gap(torch.stack(alone), torch.stack([logits[0] for logits in each])))
+        # What predicts the first token of a branch has not seen the branch, which is another one in the other row.
+        self.looks_ahead = bool(self.gap(each[0][0, :1], each[0][1, :1]))
 
-    def _whole(self, text: Tokens) -> torch.Tensor:
-        found: torch.Tensor = self.network(input_ids=torch.tensor([text]), use_cache=False).logits[0].double()
-        return found
-
-    def predicting(self, prompt: Tokens, branch: Tokens) -> torch.Tensor:
-        """[len(branch), V], what the tokens of the branch are predicted from."""
-        return self._whole(prompt + branch)[len(prompt) - 1 : -1]
+    def predicting(self, prompt: Tokens, branches: Sequence[Tokens]) -> torch.Tensor:
+        """[branches, tokens, V], what the tokens of branches of one length are predicted from."""
+        ids = torch.tensor([prompt + branch for branch in branches])
+        found: torch.Tensor = self.network(input_ids=ids, use_cache=False).logits.double()
+        return found[:, len(prompt) - 1 : -1]
 
     def has_own_head(self) -> bool:
         """Whether anything but the output embeddings stands behind the last hidden states."""
-        text, output = torch.tensor([self.prompts[0]]), self.network.get_output_embeddings()
-        hidden = own_pass.decoder_of(self.network)(input_ids=text, use_cache=False).last_hidden_state
-        logits = self.network(input_ids=text, use_cache=False).logits
-        return hidden.dtype != output.weight.dtype or not torch.equal(output(hidden), logits)
+        ids = torch.tensor([self.prompts[0] + branch for branch in self.branches])
+        hidden = own_pass.decoder_of(self.network)(input_ids=ids, use_cache=False).last_hidden_state
+        output = self.network.get_output_embeddings()
+        if hidden.dtype != output.weight.dtype:
+            return True
+        logits = output(hidden).double()[:, len(self.prompts[0]) - 1 : -1].flatten(0, 1)
+        return not torch.equal(logits, self.logits[: len(logits)])
 
     def has_cache(self) -> bool:
         decoder = own_pass.decoder_of(self.network)
@@ -215,18 +216,18 @@ def _scored(model: Scores, plain: _Plain, **attention: Any) -> torch.Tensor:
     return model.head(hidden.flatten(0, 1)[batch.predictor])
 
 
-def _sampled_gap(model: Scores, plain: _Plain) -> str:
-    """The same comparison for what is drawn behind both prompts, token by token."""
-    drawn = model.sample_at(plain.prompts, SamplingParams(_BRANCH + 1, n=2, temperature=0), None)
+def _sampled_gap(model: Scores, plain: _Plain, prompts: Sequence[Tokens]) -> str:
+    """The same comparison for what is drawn behind prompts, token by token."""
+    drawn = model.sample_at(prompts, SamplingParams(_BRANCH, n=2, temperature=0), None)
     with _attention(model.network, "eager"):
-        theirs = [
-            torch.log_softmax(plain.predicting(prompt, sample.ids), -1)[range(len(sample.ids)), sample.ids]
-            for prompt, samples in zip(plain.prompts, drawn, strict=True)
-            for sample in samples
-        ]
-    drawn_at = torch.tensor([value for samples in drawn for sample in samples for value in sample.logprobs])
-    gap = plain.gap(drawn_at, torch.cat(theirs))
-    return gap and f"where it goes on token by token, {gap}"
+        logits = [plain.predicting(p, [each.ids for each in own[:1]])[0] for p, own in zip(prompts, drawn, strict=True)]
+    gaps = [
+        plain.gap(torch.tensor(each.logprobs), torch.log_softmax(rows, -1)[range(_BRANCH), each.ids])
+        for own, rows in zip(drawn, logits, strict=True)
+        for each in own
+        if each.ids == own[0].ids  # the other is drawn alike, but for what rounding makes of a tie
+    ]
+    return f"where it goes on token by token, {max(gaps)}" if any(gaps) else ""
 
 
 def _may_pad(model: Scores, plain: _Plain, way: Way) -> bool:
@@ -236,7 +237,7 @@ def _may_pad(model: Scores, plain: _Plain, way: Way) -> bool:
         return False
     own_pass.set_way(model.network, replace(way, pads=True))
     try:
-        return not _sampled_gap(model, plain)
+        return not _sampled_gap(model, plain, plain.prompts)
     except _UNFIT:
         return False
 
@@ -251,7 +252,7 @@ def _no_tree(model: Scores, plain: _Plain) -> str:
         return layers or alibi or "its layers take no attention but their own"
     asked: list[int | None] = []
     try:
-        gap = plain.gap(_scored(model, plain, asked=asked)) or _sampled_gap(model, plain)
+        gap = plain.gap(_scored(model, plain, asked=asked)) or _sampled_gap(model, plain, plain.prompts[:1])
     except UnsupportedModel as error:
         return str(error.args[0])
     except _UNFIT as error:

@@ -6,8 +6,9 @@ Each family is a tiny checkpoint of random weights, made from its class in trans
 compared, in float64, with the plain network of transformers: eager attention, one text at a time, no cache. Compared are the
 log-probabilities of branches behind prompts of three lengths in one batch, short ones and ones of several windows; the
 gradients of all weights; greedy tokens with `network.generate`; tokens drawn at fixed seeds with tokens drawn from the plain
-network at the same numbers. Then a LoRA adapter is attached and gets a gradient. Writes `families.json`. --slowdown: instead
-measures one branch at a time against the tree, on the default language model, and writes `slowdown.json`.
+network at the same numbers. Then a LoRA adapter is attached and gets a gradient. Writes `families.json`, of which --only
+writes some rows anew. --slowdown: instead measures one branch at a time against the tree, on the default language model, and
+writes `slowdown.json`.
 """
 
 from __future__ import annotations
@@ -56,9 +57,11 @@ def main() -> None:
     for family in chosen:
         rows.append(measured(family))
         print(line(rows[-1]), flush=True)
-    if not options.only:
-        record = {"seed": SEED, "lengths": LENGTHS, "new_tokens": NEW_TOKENS, "versions": versions(), "families": rows}
-        FOUND.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    if options.only:  # the others stay as they were measured
+        anew = {row["models"]: row for row in rows}
+        rows = [anew.get(row["models"], row) for row in json.loads(FOUND.read_text(encoding="utf-8"))["families"]]
+    record = {"seed": SEED, "lengths": LENGTHS, "new_tokens": NEW_TOKENS, "versions": versions(), "families": rows}
+    FOUND.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
 def line(row: dict[str, Any]) -> str:
@@ -192,7 +195,7 @@ def drawn_alike(model: InProcessModel, plain: Any) -> tuple[int, int]:
             made = list(prompt)
             for step in range(NEW_TOKENS):
                 logits = plain(input_ids=torch.tensor([made]), use_cache=False).logits[0, -1]
-                made.append(int(draw(logits[None], 1.0, numbers[index, number, step][None])[0]))
+                made.append(int(draw(logits[None], params, numbers[index, number, step][None])[0]))
             seeded += alike(sample.ids, made[len(prompt) :])
     return greedy, seeded
 

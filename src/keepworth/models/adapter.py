@@ -88,11 +88,11 @@ _PAST = frozenset({"dt_proj"})
 
 
 def _left_out(network: Any) -> list[str] | None:
-    """Layers that count as linear and that an adapter does not fit: routers that give back more than a product."""
+    """Layers that count as linear and that an adapter does not fit: routers give back more than a product."""
     linear = {
         name.rsplit(".", 1)[-1]: each for name, each in network.named_modules() if isinstance(each, torch.nn.Linear)
     }
-    routers = {name for name, each in linear.items() if type(each).__module__.startswith("transformers.models.")}
+    routers = {name for name, each in linear.items() if type(each).__name__.endswith("Router")}
     past = {"out_proj", "conv1d"} if network.config.model_type in _STATES else set()
     return sorted(routers | past | (_PAST & set(linear))) or None
 

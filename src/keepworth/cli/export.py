@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from keepworth.cli.output import Runs, say
+
+if TYPE_CHECKING:
+    from keepworth.learning.run_folder import RunFolder
 
 
 def export(
@@ -67,3 +71,22 @@ def export(
             "--dtype bfloat16 rounds all the same, at half the size."
         )
     say(f"How to load it, and what was measured: {folder / 'README.md'}")
+
+
+def uses_of(run: RunFolder) -> list[tuple[str, str]]:
+    """What can be done with what a run trained: a word for it, and the command after the program's name."""
+    from keepworth.agents.manager import ROLE as MANAGER
+
+    path = shlex.quote(str(run.path))
+    found: list[tuple[str, str]] = []
+    roles = run.finished_roles()
+    for role in roles:
+        chosen = f" --role {role}" if len(roles) > 1 else ""
+        folder = shlex.quote(f"{run.name}-{role}" if chosen else f"{run.name}-model")
+        found.append(("Export", f"export {path} {folder}{chosen}"))
+        if role == MANAGER:
+            found.append(("Remember", f"serve --memory agent.mem --writer {path}"))
+        else:
+            found.append(("Serve", f"serve --run {path}{chosen}"))
+            found.append(("Remember", f"serve --memory agent.mem --run {path}{chosen}"))
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from keepworth.cli.export import uses_of
 from keepworth.cli.output import Runs, interruptible, say, say_row
 from keepworth.episodes.errors import KeepworthError
 from keepworth.recipes import RECIPES
@@ -248,8 +250,12 @@ def _carry_out(
             raise typer.Exit(130) from None
         print_tables(run, console)
         # A command to copy is not broken in two.
-        page = f"\nReport:    {run.path / 'report.html'}\nEpisodes:  {program()} show {path} --episodes"
-        console.print(page, soft_wrap=True)
+        lines = [
+            ("Report", str(run.path / "report.html")),
+            ("Episodes", f"{program()} show {shlex.quote(str(path))} --episodes"),
+        ]
+        lines += [(name, f"{program()} {command}") for name, command in uses_of(run)]
+        console.print("\n" + "\n".join(f"{name + ':':<10} {line}" for name, line in lines), soft_wrap=True)
 
 
 @contextmanager
@@ -268,7 +274,6 @@ def _named(name: str, runs: Path) -> str:
 
 
 def _last_command() -> str:
-    import shlex
     import sys
 
     return shlex.join([program(), *(each for each in sys.argv[1:] if each != "--fresh")])

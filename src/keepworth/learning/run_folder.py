@@ -868,6 +868,10 @@ class RunFolder:
             more = {} if weights_of in (None, step) else {"weights_of": weights_of}
             write_json(folder / "step.json", {"step": step, **more})
 
+    def finished_roles(self) -> list[str]:
+        """The roles whose weights are finished."""
+        return sorted(each.name for each in (self.path / "weights").glob("*") if each.is_dir() and each.name[0] != ".")
+
     # -- the result ----------------------------------------------------------------------------------------------------
 
     def write_result(self, result: Mapping[str, Any]) -> None:

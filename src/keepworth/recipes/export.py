@@ -47,7 +47,6 @@ from keepworth.recipes.trained import (
     BASE_FOLDER,
     EXPORT_RECORD,
     Trained,
-    finished_roles,
     model_of,
     precision_of,
     trained_by,
@@ -176,7 +175,7 @@ def _trained(run: RunFolder, role: str, checkpoint: bool) -> Iterator[Trained]:
     if not checkpoint:
         yield trained_by(run, role)
         return
-    if roles := finished_roles(run):
+    if roles := run.finished_roles():
         raise KeepworthError(
             f"{run.path} has finished training {' and '.join(roles)}: its last checkpoint holds nothing newer.",
             "Leave --checkpoint out.",

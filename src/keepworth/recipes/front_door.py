@@ -90,14 +90,9 @@ class TrainedRun:
     def model(self) -> InProcessModel:
         """The trained model, to sample from and to score with."""
         from keepworth.learning.run_folder import RunFolder
-        from keepworth.models.files import ModelKind, path_of
-        from keepworth.models.inprocess import InProcessModel
-        from keepworth.recipes.training import kept_weights, with_weights
+        from keepworth.recipes.trained import trained_by
 
-        run = RunFolder.open(self.path)
-        name, precision = str(run.config["model"]), run.environment.get("precision", "fp32")
-        loaded = InProcessModel.load(path_of(name, kind=ModelKind.LANGUAGE), name=name, precision=precision)
-        return with_weights(loaded, kept_weights(run, "policy"))
+        return trained_by(RunFolder.open(self.path)).loaded()
 
     def __str__(self) -> str:
         headline = str(self.result.get("headline", ""))

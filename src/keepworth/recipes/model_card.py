@@ -16,7 +16,7 @@ from keepworth.learning.run_folder import RunFolder, flatten
 
 _HIDDEN = ("recipe", "engine", "engine_model", "threads", "token_budget", "slots")
 """Settings that say where a run ran, or how much it computed at once."""
-_DATA = ("tasks", "source", "data", "dataset", "labels", "environment")
+_DATA = ("tasks", "source", "data", "dataset", "labels", "environment", "memory")
 _VERSIONS = ("keepworth", "torch", "transformers", "peft", "tokenizers", "python")
 
 
@@ -104,7 +104,7 @@ def _loading(about: ModelCard, adapter: bool) -> Iterator[str]:
 def _data(run: RunFolder, role: str, config: Mapping[str, Any]) -> Iterator[str]:
     for key in _DATA:
         if config.get(key):
-            yield f"- {key}: {_shown(config[key])}"
+            yield f"- {key}: {_shown(config[key])}".replace("\n", " ")
     steps = [row for row in run.metrics() if row.get("role", role) == role]
     episodes = sum(float(row.get("episodes", 0)) for row in steps)
     if episodes:
@@ -192,6 +192,8 @@ def _shown(value: Any) -> str:
     """A setting without the places of this machine."""
     if isinstance(value, str):
         return _unplaced(value)
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_shown(each)}" for key, each in value.items() if each not in (None, "", 0))
     if isinstance(value, list | tuple):
         return json.dumps([_shown(each) if isinstance(each, str) else each for each in value], ensure_ascii=False)
     return json.dumps(value, ensure_ascii=False)

@@ -65,7 +65,7 @@ class Trained:
 
 def trained_by(run: RunFolder, role: str = "") -> Trained:
     """What a run has finished training. role: which, where it trained several. Raises KeepworthError."""
-    roles = finished_roles(run)
+    roles = run.finished_roles()
     if not roles:
         last = run.latest_checkpoint(verify=False)
         instead = f", or export what it has at step {last.step} with --checkpoint" if last else ""
@@ -80,11 +80,6 @@ def trained_by(run: RunFolder, role: str = "") -> Trained:
     weights = kept_weights(run, role or roles[0])
     step = read_json(weights / "step.json", f"Delete {weights}: it is trained again.").get("step")
     return Trained(role or roles[0], weights, model_of(run), int(step or 0), precision_of(run))
-
-
-def finished_roles(run: RunFolder) -> list[str]:
-    """The roles whose weights the run has finished."""
-    return sorted(each.name for each in (run.path / "weights").glob("*") if each.is_dir() and each.name[0] != ".")
 
 
 def model_of(run: RunFolder) -> str:
@@ -123,7 +118,7 @@ def manager_of(path: Path | str, *, facts: Writer | None = None) -> Manager:
     folder = Path(path)
     if is_run(folder):
         run = RunFolder.open(folder)
-        roles = finished_roles(run)
+        roles = run.finished_roles()
         if roles and MANAGER not in roles:
             raise _no_manager(folder, roles)
         found = trained_by(run, MANAGER if roles else "")

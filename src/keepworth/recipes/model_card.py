@@ -76,6 +76,8 @@ def _base(base: Mapping[str, Any], adapter: bool) -> Iterator[str]:
 
 def _loading(about: ModelCard, adapter: bool) -> Iterator[str]:
     name = about.name
+    # Others load weights in the type that they are stored in; answers are the run's where they are computed as there.
+    exact = ', dtype="float32"' if about.run.environment.get("precision") == "fp32" else ""
     base = f"{name}/base" if about.with_base else str(about.record["base"]["repository"])
     yield "With transformers and PEFT:" if adapter else "With transformers:"
     yield from ("", "```python")
@@ -85,14 +87,17 @@ def _loading(about: ModelCard, adapter: bool) -> Iterator[str]:
     yield ""
     yield f'tokenizer = AutoTokenizer.from_pretrained("{name}")'
     if adapter:
-        yield f'base = AutoModelForCausalLM.from_pretrained("{base}")'
+        yield f'base = AutoModelForCausalLM.from_pretrained("{base}"{exact})'
         yield f'model = PeftModel.from_pretrained(base, "{name}")'
     else:
-        yield f'model = AutoModelForCausalLM.from_pretrained("{name}")'
+        yield f'model = AutoModelForCausalLM.from_pretrained("{name}"{exact})'
     yield 'prompt = tokenizer("Once upon a time", return_tensors="pt")'
     yield "answer = model.generate(**prompt, max_new_tokens=16, do_sample=False)"
     yield "print(tokenizer.decode(answer[0]))"
-    yield from ("```", "", "With vLLM:", "", "```sh")
+    yield from ("```", "")
+    if exact:
+        yield from ("The run computed in float32: with another type, an answer may now and then be another one.", "")
+    yield from ("With vLLM:", "", "```sh")
     if adapter:
         alias = PurePosixPath(name).name
         yield f"vllm serve {base} --enable-lora --lora-modules {alias}={name}"

@@ -1,0 +1,36 @@
+"""Exported folders in a Python where keepworth is not installed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from keepworth.recipes import strings
+from keepworth.recipes.export import export
+from tests.end_to_end.tiny_folder import write_tiny_checkpoint
+from tests.recipes.test_interactive import STRINGS, run_of
+
+PLAIN = os.environ.get("KEEPWORTH_PLAIN_PYTHON", "")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not PLAIN, reason="KEEPWORTH_PLAIN_PYTHON names no Python with transformers and without keepworth")
+def test_transformers_and_peft_answer_as_the_run_does(tmp_path: Path) -> None:
+    moving = {**STRINGS, "warm_start": 16, "warm_start_learning_rate": 0.05}
+    run = run_of(strings, write_tiny_checkpoint(tmp_path / "base"), tmp_path / "run", **moving)
+    export(run, tmp_path / "merged", dtype="float32", probe=True)
+    export(run, tmp_path / "adapter", merged=False, with_base=True, probe=True)
+    bare = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    for kind in ("merged", "adapter"):
+        done = subprocess.run(
+            [PLAIN, str(Path(__file__).with_name("plain_answers.py")), str(tmp_path / kind), "--dtype", "float32"],
+            capture_output=True, text=True, cwd=tmp_path, env=bare, timeout=240,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        found = json.loads(done.stdout)
+        assert found["kind"] == kind
+        assert found["same"] == found["of"] > 0

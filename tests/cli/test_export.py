@@ -1,0 +1,94 @@
+"""`keepworth export`, and the commands that the end of a training names: each does what it says when it is copied."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from keepworth.cli.export import uses_of
+from keepworth.cli.main import main
+from keepworth.learning.run_folder import RunFolder
+from keepworth.models.adapter import attach_lora, save_trained
+from keepworth.models.inprocess import InProcessModel
+from keepworth.serving.model_server import ModelServer
+from tests.end_to_end.tiny_folder import write_tiny_checkpoint
+
+
+def trained_run(path: Path, *roles: str) -> RunFolder:
+    """As a training leaves it."""
+    base = write_tiny_checkpoint(path.parent / "base")
+    config = {"recipe": "mine", "model": str(base), "train": "lora"}
+    with RunFolder.create(path, config, environment={"precision": "fp32"}) as run:
+        for role in roles:
+            model = InProcessModel.load(base, name=str(base), precision="fp32")
+            named = attach_lora(model, rank=2)
+            with torch.no_grad():
+                for value in named.values():
+                    value.add_(0.05)
+            with run.writing_weights(role) as folder:
+                save_trained(model, named, folder)
+    return run
+
+
+def commands(run: RunFolder) -> list[list[str]]:
+    return [shlex.split(command) for _, command in uses_of(run)]
+
+
+def test_the_commands_for_what_a_run_trained_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = trained_run(Path("a run"), "policy")
+    export, serve, remember = commands(run)
+    assert main(export) == 0
+    said = capsys.readouterr().out
+    assert "a run-model  merged, policy at step 0, float32" in said
+    assert "2 of 2 greedy answers are the run's" in said
+    assert (tmp_path / "a run-model" / "README.md").is_file()
+
+    def stopped(server: Any) -> None:
+        assert "policy" in server.model.adapters()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ModelServer, "wait", stopped)
+    assert main([*serve, "--port", "0", "--precision", "fp32"]) == 130
+    served: dict[str, Any] = {}
+    monkeypatch.setattr("keepworth.cli.serve._serve_memory", lambda path, **options: served.update(options, path=path))
+    assert main([*remember, "--port", "0", "--precision", "fp32"]) == 0
+    assert isinstance(served["model"], InProcessModel)
+    assert not hasattr(served["model"].network, "peft_config")
+    assert served["path"] == Path("agent.mem")
+
+
+def test_a_manager_is_named_as_a_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = trained_run(Path("both"), "answerer", "manager")
+    export_one, serve, _, export_other, remember = commands(run)
+    assert export_one[-2:] == serve[-2:] == ["--role", "answerer"]
+    assert export_other[-2:] == ["--role", "manager"]
+    served: dict[str, Any] = {}
+    monkeypatch.setattr("keepworth.cli.serve._serve_memory", lambda path, **options: served.update(options))
+    assert main([*remember, "--port", "0"]) == 0
+    assert served["writer"] == "both"
+
+
+def test_mistakes_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    trained_run(tmp_path / "runs" / "mine", "policy")
+    for arguments, says in (
+        (["mime", "out"], "Did you mean 'mine'"),
+        (["mine", "out", "--adapter"], "say with --base what others call it"),
+        (["mine", "out", "--with-base"], "merged weights need no base"),
+        (["mine", "out", "--role", "polici"], "Did you mean 'policy'"),
+        (["mine", "runs"], "holds something else"),
+    ):
+        assert main(["export", *arguments]) == 2
+        assert says in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+    assert uses_of(RunFolder.open(trained_run(tmp_path / "runs" / "new").path)) == []

@@ -14,7 +14,8 @@ from keepworth.environments.bridges import UnplayableEnvironment, adapted, playa
 from keepworth.environments.environment import Environment, Step
 from keepworth.environments.question import Question
 from keepworth.episodes.episode import Episode, Observation, StopReason, Task
-from keepworth.episodes.errors import UnknownName
+from keepworth.episodes.errors import KeepworthError, UnknownName
+from keepworth.recipes.front_door import given
 from keepworth.rollouts.driver import Limits, run_episode
 from keepworth.tasks.own import own_tasks
 
@@ -258,7 +259,7 @@ class NoWords(Guessing):
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("handed", "said"),
     [
         (3, "3 is no environment"),
         (lambda: object(), "object cannot be played: it has nothing"),
@@ -270,9 +271,9 @@ class NoWords(Guessing):
         ({"one": 3}, "3 is no environment"),
     ],
 )
-def test_what_cannot_be_played_is_named(given: Any, said: str) -> None:
+def test_what_cannot_be_played_is_named(handed: Any, said: str) -> None:
     with pytest.raises(UnplayableEnvironment, match=said) as caught:
-        adapted(given, TASKS[0])
+        adapted(handed, TASKS[0])
     assert caught.value.fix
 
 
@@ -292,3 +293,9 @@ def test_rows_of_one_prompt_are_different_tasks_where_an_environment_makes_world
         {"dev"},
         {"test"},
     )
+
+
+def test_without_tasks_only_an_environment_that_brings_some_is_played() -> None:
+    with pytest.raises(KeepworthError, match="There are no tasks") as caught:
+        given(environment=Guessing)
+    assert "JSON lines" in caught.value.fix

@@ -24,7 +24,7 @@ from typing import Any
 from zlib import crc32
 
 from keepworth.environments.environment import Blocking, Environment, Step, in_thread
-from keepworth.environments.tool_use import ANSWER, action_in
+from keepworth.environments.tool_use import ANSWER, action_in, tool_described
 from keepworth.episodes.episode import Observation, RewardTerm, StopReason, Task, ToolDescription
 from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.episodes.extras import require
@@ -43,6 +43,10 @@ class UnplayableEnvironment(KeepworthError, TypeError):
 def adapted(given: Any, task: Task) -> Callable[[Task], Environment]:
     """`given` as a function that makes an environment of ours for a task. task: one of those that will be played; what is made
     for it is looked at and closed again. Raises UnplayableEnvironment naming what cannot be played, UnknownName."""
+    if brings_tasks(given):
+        from keepworth.environments.verifiers_tasks import Host
+
+        return Host(given)
     make = _maker(given)
     try:
         made = make(task)
@@ -341,13 +345,7 @@ def described(run: Callable[..., Any]) -> ToolDescription:
             f"The tool {name!r} cannot be described to a model: {error}",
             "Give it a docstring with a line for each argument under Args:, and type hints. What is no tool begins with _.",
         ) from error
-    parameters = dict(schema["parameters"])
-    arguments = dict(parameters.get("properties", {}))
-    does = str(schema["description"]).strip()
-    if len(arguments) == 1 and next(iter(arguments.values())).get("type") == "string":
-        return ToolDescription(name, next(iter(arguments)), does)
-    sample = {each: about.get("type", "any") for each, about in arguments.items()}
-    return ToolDescription(name, json.dumps(sample), does, parameters)
+    return tool_described(name, schema["description"], schema["parameters"])
 
 
 def _arguments(tool: ToolDescription, written: str) -> dict[str, Any]:

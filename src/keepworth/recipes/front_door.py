@@ -100,7 +100,7 @@ class TrainedRun:
 
 
 def train(
-    tasks: str | Path | Iterable[Any],
+    tasks: str | Path | Iterable[Any] | None = None,
     *,
     reward: Any = None,
     environment: Any = None,
@@ -114,11 +114,11 @@ def train(
 ) -> TrainedRun:
     """Train a model on tasks of one's own, measure it before, meanwhile and after, and write a report.
 
-    tasks: a file of JSON lines, or rows (see `keepworth.tasks.own`). reward: a function of (answer, row), one of TRL's form, the
-    name of a verifier, or several of them (`weights=`); by default answers are compared with the rows'. environment: makes, for a
-    task, what is played in the place of question and answer, and rewards it; one of Gymnasium, TRL or verifiers is played, too
-    (see `keepworth.environments.bridges`). agent: makes, for a task, who plays. memory: a
-    memory's file, or an open memory, whose items are shown with a question; the report says whether that helped.
+    tasks: a file of JSON lines, or rows (see `keepworth.tasks.own`); None where the environment brings its own. reward: a
+    function of (answer, row), one of TRL's form, the name of a verifier, or several of them (`weights=`); by default answers are
+    compared with the rows'. environment: makes, for a task, what is played in the place of question and answer, and rewards it;
+    one of Gymnasium, TRL or verifiers is played, too (`keepworth.environments.bridges`). agent: makes, for a task, who plays.
+    memory: a memory's file, or an open memory, whose items are shown with a question; the report says whether that helped.
     name: of the run's folder in `runs`; the same call continues a run that was stopped, `fresh` starts over.
     settings: as `keepworth train --tasks FILE --print-config` shows them (model, objective, steps, learning_rate, system ...).
 
@@ -173,13 +173,21 @@ class OwnRecipe:
         own.train(cast(own.Config, config), self.given, run, progress)
 
 
-def given(tasks: Any, *, reward: Any = None, environment: Any = None, agent: Any = None, memory: Any = None) -> Given:
+def given(
+    tasks: Any = None, *, reward: Any = None, environment: Any = None, agent: Any = None, memory: Any = None
+) -> Given:
     """What `train` was handed, read and checked as far as it can be without settings."""
-    from keepworth.environments.bridges import adapted
+    from keepworth.environments.bridges import adapted, brings_tasks
     from keepworth.recipes.own import Given, remembered
     from keepworth.tasks.own import own_tasks
 
     recall, remembers = remembered(memory) if memory is not None else (None, "")
+    if tasks is None:
+        if not brings_tasks(environment):
+            raise KeepworthError("There are no tasks.", "Give a file of JSON lines, or rows, such as {'prompt': ...}.")
+        from keepworth.environments.verifiers_tasks import tasks_of
+
+        tasks = tasks_of(environment)
     found = own_tasks(tasks() if callable(tasks) else tasks, by_row=environment is not None)
     make = None if environment is None else adapted(environment, found.all[0])
     return Given(found, reward, make, agent, recall, remembers)
@@ -344,12 +352,14 @@ class SystemRecipe:
 
 
 def _recipe_in(module: Any, name: str) -> Recipe:
+    from keepworth.environments.bridges import brings_tasks
+
     holds = vars(module) if isinstance(module, ModuleType) else {each: getattr(module, each) for each in dir(module)}
     if "Config" in holds and "SUMMARY" in holds and callable(holds.get("train")) and holds["train"] is not train:
         return cast("Recipe", module)
     if callable(holds.get("system")):
         return SystemRecipe(module)
-    if "tasks" in holds:
+    if "tasks" in holds or brings_tasks(holds.get("environment")):
         arguments = {each: holds[each] for each in ARGUMENTS if each in holds}
         return OwnRecipe(given(**arguments), dict(holds.get("settings", {})), _first_line(module))
     raise BadRecipe(

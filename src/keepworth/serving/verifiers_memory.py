@@ -1,0 +1,68 @@
+"""A memory in environments of `verifiers` (its version 1): what is recalled stands in prompts, and rewards teach the memory.
+
+A file `my_env.py` makes of a plain task set one with a memory (`--env.id my_env`):
+
+    import verifiers.v1 as vf
+    from keepworth import Memory
+    from keepworth.serving.verifiers_memory import remembering
+
+    RememberingEnv = remembering(vf.SingleAgentEnv, Memory("agent.mem"))
+    __all__ = ["RememberingEnv"]
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import Any
+
+from keepworth.episodes.needs import needs_verifiers
+
+import verifiers.v1 as vf
+
+from keepworth.episodes.text import as_line
+from keepworth.memory.episode import LiveEpisode
+from keepworth.memory.memory import Memory
+
+
+def remembering(environment: type[vf.Env], memory: Memory, *, top_k: int = 3) -> type[vf.Env]:
+    """The class of environments, with a memory. Each episode begins with a search for its task's prompt; the memory is told what
+    it earned: the reward of its trace, or the mean where several agents made one. An episode that failed is not told."""
+    opened: ContextVar[LiveEpisode | None] = ContextVar("keepworth_episode", default=None)
+
+    class Remembering(environment):  # type: ignore[misc]
+        async def run(self, task: Any, agents: Any) -> None:
+            asked = task.data.prompt_text
+            opened.set(None)
+            if asked.strip():
+                live = memory.episode(asked)
+                opened.set(live)
+                task = task.with_data(prompt=_with(task.data.prompt, _shown(live, top_k)))
+            await super().run(task, agents)
+
+        async def finalize(self, task: Any, episode: Any) -> None:
+            await super().finalize(task, episode)
+            live, rewarded = opened.get(), [trace for trace in episode.traces if trace.rewards]
+            if live is None or not rewarded or not all(trace.ok for trace in episode.traces):
+                return
+            live.act(rewarded[-1].last_reply or "answered")
+            live.reward(sum(trace.reward for trace in rewarded) / len(rewarded), source="verifiers")
+            live.end("completed")
+
+    Remembering.__name__ = Remembering.__qualname__ = f"Remembering{environment.__name__}"
+    return Remembering
+
+
+def _shown(live: LiveEpisode, top_k: int) -> str:
+    lines = "\n".join(f"- {as_line(hit.item.text)}" for hit in live.search(top_k=top_k))
+    return f"\n\nMemory:\n{lines}" if lines else ""
+
+
+def _with(prompt: Any, shown: str) -> Any:
+    """The prompt, with what is shown behind its last message."""
+    if isinstance(prompt, str):
+        return prompt + shown
+    last = prompt[-1]
+    content = (
+        f"{last.content}{shown}" if isinstance(last.content, str) else [*last.content, {"type": "text", "text": shown}]
+    )
+    return [*prompt[:-1], type(last).model_validate({**last.model_dump(), "content": content})] if shown else prompt

@@ -10,7 +10,7 @@ import torch
 
 from keepworth.episodes import Group, RewardTerm
 from keepworth.learning.learner import Critic, CriticSettings, Learner, Optimisation
-from keepworth.learning.objective.batch import rows_of
+from keepworth.learning.objective.batch import MicroBatch, rows_of
 from keepworth.learning.objective.parts import Gae, Whitened
 from keepworth.learning.objective.presets import preset
 from keepworth.models.adapter import attach_lora, save_trained, unfreeze
@@ -91,7 +91,7 @@ def test_a_truncated_answer_is_worth_what_its_end_is_worth_where_asked() -> None
     assert learner.critic is not None
     torch.nn.init.normal_(learner.critic.head.weight)
     rows = rows_of(sampled_groups(model), [ROLE], 0)
-    batch = learner.critic.valued(rows, rows.batch, [range(rows.batch.shape[0])], True)
+    batch = learner.critic.valued(rows, rows.batch, [MicroBatch(tuple(range(rows.batch.shape[0])))], True)
     assert batch.bootstrap is not None
     assert any(rows.cut)
     last = {int(episode): row for row, episode in enumerate(batch.episode)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import torch
@@ -15,6 +16,8 @@ from keepworth.learning.objective.advantage import advantages
 from keepworth.learning.objective.batch import (
     BadEpisode,
     BudgetTooSmall,
+    MicroBatch,
+    PassRoom,
     Rows,
     micro_batches,
     require_credit,
@@ -24,7 +27,8 @@ from keepworth.learning.objective.batch import (
 )
 from keepworth.learning.objective.policy_loss import denominators, row_weights
 from keepworth.learning.objective.presets import preset
-from keepworth.models.attention import round_up
+from keepworth.models.attention import tree
+from keepworth.models.recomputed import KeptBytes
 
 quick = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 token = st.integers(0, 5)  # few, so that contexts often agree by accident
@@ -139,54 +143,74 @@ def test_each_episode_counts_once_however_many_rows_it_has(made: list[list[Call]
                 torch.testing.assert_close(share, torch.full_like(share, 1 / len(group.episodes)))
 
 
-def within_budget(rows: Rows, chosen: list[int], budget: int, whole: bool) -> tuple[int, list[list[int]]]:
-    """The budget, raised to what each refusal says is needed, and the micro-batches."""
-    while True:
-        try:
-            return budget, micro_batches(rows, chosen, budget, whole)
-        except BudgetTooSmall as error:
-            needed = int(str(error).split(" padded tokens")[0].rsplit(" ", 1)[1])
-            assert needed > budget
-            budget = needed
-
-
-def test_a_budget_that_one_group_exceeds_is_refused_with_what_it_needs() -> None:
-    """16 answers of 1,024 tokens to one prompt were one micro-batch of 16,400 tokens under a budget of 2,048."""
-    made = [[Call("a", (1, 2), (), (3,) * 1024)] for _ in range(16)]
-    rows = rows_of([group_of(made)], ["a"], 0)
+def test_one_answer_that_does_not_fit_is_refused_with_what_it_needs() -> None:
+    """Of a group of 16 answers of 1,024 tokens each fits alone; a longer answer does not."""
+    answers = [(3,) * 1024] * 16
+    plain = micro_batches([(1, 2)] * 16, answers, range(16), PassRoom(2048))
+    assert [len(part.rows) for part in plain] == [1] * 16
+    assert micro_batches([(1, 2)] * 16, answers, range(16), PassRoom(16400)) == [MicroBatch(tuple(range(16)))]
     with pytest.raises(
-        BudgetTooSmall, match=r"token_budget = 2048, and 16 answers .* are 16400 padded tokens"
+        BudgetTooSmall, match="token_budget = 1024, and one answer of 1024 tokens behind a prompt of 2 "
     ) as error:
-        micro_batches(rows, range(16), 2048, False)
-    assert "Set token_budget to 16640 or more" in error.value.fix
-    assert micro_batches(rows, range(16), 16400, False) == [list(range(16))]
-    assert micro_batches(rows, range(2), 2080, False) == [[0, 1]]  # rows without a gradient need no room
+        micro_batches([(1, 2)], answers, range(1), PassRoom(1024))
+    assert "needs a budget of 1280." in error.value.message
+    assert error.value.fix.startswith("Set checkpointing to auto, or token_budget to 1280 or more")
+    assert micro_batches([(1, 2)], answers, range(1), PassRoom(1024, "auto", KeptBytes(1e6, 1e5))) == [
+        MicroBatch((0,), True)
+    ]
+    with pytest.raises(BudgetTooSmall, match="even if its layers are computed again") as error:
+        micro_batches([(1, 2)], [(3,) * 20000], range(1), PassRoom(1024, "auto", KeptBytes(1e6, 1e5)))
+    needed = int(error.value.fix.split("token_budget to ")[1].split()[0])
+    assert micro_batches([(1, 2)], [(3,) * 20000], range(1), PassRoom(needed, "auto", KeptBytes(1e6, 1e5)))
+
+
+def test_what_is_less_work_is_chosen() -> None:
+    kept = KeptBytes(1e6, 1e5)
+    short = micro_batches([(1,) * 400] * 8, [(3,) * 256] * 8, range(8), PassRoom(2048, "auto", kept))
+    assert [(len(part.rows), part.recompute) for part in short] == [(6, False), (2, False)]  # the prompt is a fifth
+    long = micro_batches([(1,) * 1600] * 8, [(3,) * 256] * 8, range(8), PassRoom(2048, "auto", kept))
+    assert [(len(part.rows), part.recompute) for part in long] == [(8, True)]  # eight times the prompt is more
+    mixed = micro_batches([(1,) * 100] * 9, [(3,) * 100] * 8 + [(3,) * 4000], range(9), PassRoom(2048, "auto", kept))
+    assert sorted((part.rows, part.recompute) for part in mixed) == [(tuple(range(8)), False), ((8,), True)]
+    apart = micro_batches([(1,) * 400] * 8, [(3,) * 256] * 8, range(8), PassRoom(2048, "off", shares_prompts=False))
+    assert [len(part.rows) for part in apart] == [3, 3, 2]  # of 400 and 256 tokens each
+    always = micro_batches([(1,)] * 2, [(3,)] * 2, range(2), PassRoom(2048, "on", kept))
+    assert always == [MicroBatch((0, 1), True)]
 
 
 @quick
-@given(st.lists(calls, min_size=1, max_size=5), st.integers(16, 200), st.booleans())
-def test_micro_batches_cover_every_row_once_and_keep_together_what_belongs_together(
-    made: list[list[Call]], budget: int, whole: bool
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(1, 300), st.integers(1, 90)), min_size=1, max_size=12),
+    st.integers(32, 400),
+    st.sampled_from(["auto", "on", "off"]),
+    st.floats(1.0, 20.0),
+)
+def test_micro_batches_cover_every_row_once_and_hold_no_more_than_they_may(
+    made: list[tuple[int, int, int]], budget: int, checkpointing: Any, ratio: float
 ) -> None:
-    group = group_of(made)
-    rows = rows_of([group], ["a", "b"], 0)
-    chosen = list(range(len(rows.contexts)))
-    budget, batches = within_budget(rows, chosen, budget, whole)
-    for batch in batches:
-        shared = {context: [row for row in batch if rows.contexts[row] == context] for context in rows.contexts}
-        sizes = [
-            round_up(len(context), 16) + round_up(sum(len(rows.answers[row]) for row in members), 16)
-            for context, members in shared.items()
-            if members
-        ]
-        assert max(sizes) * len(sizes) <= budget
-    assert sorted(row for batch in batches for row in batch) == chosen
-    place = {row: number for number, batch in enumerate(batches) for row in batch}
-    episode_of = rows.batch.episode.tolist()
-    for one in chosen:
-        for other in chosen:
-            if rows.contexts[one] == rows.contexts[other] or (whole and episode_of[one] == episode_of[other]):
-                assert place[one] == place[other]
+    """Rows of four prompts, whose lengths are those of their first rows."""
+    lengths = {prompt: length for prompt, length, _ in reversed(made)}
+    contexts = [(prompt,) * lengths[prompt] for prompt, _, _ in made]
+    answers = [(9,) * length for _, _, length in made]
+    room = PassRoom(budget, checkpointing, KeptBytes(1e6, 1e6 / ratio))
+    try:
+        parts = micro_batches(contexts, answers, range(len(made)), room)
+    except BudgetTooSmall as error:
+        needed = int(error.fix.split("token_budget to ")[1].split()[0])
+        assert needed > budget
+        return
+    assert sorted(row for part in parts for row in part.rows) == list(range(len(made)))
+    for part in parts:
+        shared = {
+            contexts[row]: [other for other in part.rows if contexts[other] == contexts[row]] for row in part.rows
+        }
+        branches = [[answers[row] for row in members] for members in shared.values()]
+        whole = tree(list(shared), branches)
+        seen = whole.mask.numel() * 3 / 1e6
+        held = whole.ids.numel() / ratio + seen if part.recompute else whole.ids.numel()
+        assert held <= budget + 1e-6
+        assert part.recompute is {"on": True, "off": False}.get(checkpointing, part.recompute)
+        assert list(part.rows) == [row for members in shared.values() for row in members]  # side by side, in order
 
 
 def test_manager_then_answerer_are_rows_of_their_own() -> None:

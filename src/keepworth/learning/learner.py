@@ -6,7 +6,7 @@ import contextlib
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -20,10 +20,13 @@ from keepworth.episodes.model import Model, Tokens
 from keepworth.learning.objective.advantage import advantages, kept_groups, select, value_targets
 from keepworth.learning.objective.batch import (
     Batch,
+    Checkpointing,
+    MicroBatch,
+    PassRoom,
     Rows,
+    by_context,
     layout,
     micro_batches,
-    require_budget,
     require_credit,
     row_scores,
     rows_of,
@@ -54,9 +57,9 @@ from keepworth.learning.objective.policy_loss import (
 )
 from keepworth.learning.reference import SnapshotReference, reference_for, require_same_tokens, teacher_scores
 from keepworth.models.adapter import Named, fuse
-from keepworth.models.attention import micro_batches as prompt_batches
 from keepworth.models.attention import tree
 from keepworth.models.inprocess import InProcessModel
+from keepworth.models.recomputed import KeptBytes, kept_bytes, training_pass
 
 RateSchedule = Literal["constant", "linear", "cosine"]
 
@@ -67,8 +70,10 @@ class Optimisation:
 
     max_norm: a longer gradient is cut to it. warmup_steps: updates over which the learning rate rises to its value. schedule: how
     it goes on from there; linear and cosine fall towards 0 over the `steps` of the whole training: see `rate_at`.
-    token_budget: padded tokens of one forward and backward pass at most; it bounds memory only. A prompt and the answers that
-    share it are computed together: where they alone are more, `update` raises BudgetTooSmall.
+    token_budget: one forward and backward pass holds the activations of so many padded tokens at most. checkpointing: whether
+    layers are recomputed on the way back, which fits several times as many ("auto": where that is needed or saves time; see
+    `keepworth.learning.objective.batch.PassRoom`). Both bound memory only. `update` raises BudgetTooSmall for one answer that
+    does not fit behind its prompt.
     passes: how often an update goes over its episodes; minibatches: in how many optimiser steps each time, every one on its
     share of the groups. From the second step of an update on, the ratio to the proximal policy is not 1.
     Raises ObjectiveError for a number outside its range."""
@@ -81,6 +86,7 @@ class Optimisation:
     schedule: RateSchedule = "constant"
     steps: int = 0
     token_budget: int = 2048
+    checkpointing: Checkpointing = "auto"
     passes: int = 1
     minibatches: int = 1
 
@@ -89,10 +95,9 @@ class Optimisation:
             require_range(name, getattr(self, name), interval)
         for beta in self.betas:
             require_range("betas", beta, "[0, 1)")
-        if self.schedule not in get_args(RateSchedule):
-            raise ObjectiveError(
-                f"schedule = {self.schedule!r} is unknown.", f"Known: {', '.join(get_args(RateSchedule))}."
-            )
+        for name, known in (("schedule", get_args(RateSchedule)), ("checkpointing", get_args(Checkpointing))):
+            if (given := getattr(self, name)) not in known:
+                raise ObjectiveError(f"{name} = {given!r} is unknown.", f"Known: {', '.join(known)}.")
         if self.schedule != "constant" and self.steps <= self.warmup_steps:
             raise ObjectiveError(
                 f"schedule = {self.schedule!r} falls over what is left of steps = {self.steps} after warmup_steps = "
@@ -184,6 +189,7 @@ class Learner:
         self.controls = initial(objective)
         self.steps = 0
         self._validation: float | None = None
+        self._room: PassRoom | None = None
 
     def update(self, groups: Sequence[Group]) -> dict[str, float]:
         """Optimiser steps on these groups: `passes` times one for each minibatch. Advantages are those of the whole update,
@@ -212,7 +218,7 @@ class Learner:
             for part in self._minibatches(rows):
                 divisors = denominators(rows.batch.rows(part), self.objective)
                 if self.critic is not None:
-                    measured |= self.critic.teach(rows, self._micro_batches(rows, part), self.objective, divisors)
+                    measured |= self.critic.teach(rows, self._parts(rows, part), self.objective, divisors)
                 chosen = sorted(set(part) & set(learning))
                 warming_up = self.critic is not None and self.steps < self.critic.settings.warmup
                 if chosen and not warming_up:
@@ -230,18 +236,16 @@ class Learner:
         """One supervised step on (prompt, completion) pairs: token-mean cross-entropy, in nats. learning_rate: of this step, in
         the place of what the schedule says."""
         begun = time.perf_counter()
-        by_prompt: dict[Tokens, list[Tokens]] = {}
-        for prompt, completion in pairs:
-            by_prompt.setdefault(prompt, []).append(completion)
-        prompts, completions = list(by_prompt), list(by_prompt.values())
-        total = sum(len(completion) for _, completion in pairs)
+        prompts, completions = [prompt for prompt, _ in pairs], [completion for _, completion in pairs]
+        total = sum(map(len, completions))
         value = 0.0
-        for prompt, own in by_prompt.items():
-            require_budget(len(prompt) + sum(map(len, own)), self.optimisation.token_budget, len(own))
-        for index in prompt_batches(prompts, completions, self.optimisation.token_budget):
-            lp, _ = self.model.tree_scores(tree([prompts[i] for i in index], [completions[i] for i in index]))
-            scalar = -lp.sum() / total
-            scalar.backward()  # type: ignore[no-untyped-call]
+        for part in micro_batches(prompts, completions, range(len(pairs)), self.room):
+            shared = by_context(prompts, part.rows)
+            branches = [[completions[row] for row in members] for members in shared.values()]
+            with training_pass(self.model.network, part.recompute):
+                lp, _ = self.model.tree_scores(tree(list(shared), branches))
+                scalar = -lp.sum() / total
+                scalar.backward()  # type: ignore[no-untyped-call]
             value += float(scalar.detach())
         rate = self.optimisation.learning_rate
         scale = rate_at(self.optimisation, self.steps) if learning_rate is None else learning_rate / rate
@@ -292,26 +296,26 @@ class Learner:
     def _completed(self, rows: Rows, temperature: float) -> Batch:
         """The batch with what only models can say: proximal, reference and teacher, values, score norms."""
         objective, batch = self.objective, rows.batch
+        every, kind = self._parts(rows, range(batch.shape[0])), batch.lp_behaviour.dtype
         if objective.anchor in PROXIMAL and self._reads_proximal_first():
-            lp, entropy = self._scores(rows, temperature)
-            batch = replace(batch, lp_proximal=lp, entropy_behaviour=entropy)
+            lp, entropy = self._scores(rows, every, temperature)
+            batch = replace(batch, lp_proximal=lp.to(kind), entropy_behaviour=entropy.to(kind))
         elif isinstance(objective.selection, TopEntropy):
-            batch = replace(batch, entropy_behaviour=self._scores(rows, temperature)[1])
+            batch = replace(batch, entropy_behaviour=self._scores(rows, every, temperature)[1].to(kind))
         if self.reference is not None:
             with self.reference.active():
-                batch = replace(batch, lp_reference=self._scores(rows, temperature)[0])
+                batch = replace(batch, lp_reference=self._scores(rows, every, temperature)[0].to(kind))
         if self.teacher is not None:
-            batch = replace(batch, lp_teacher=teacher_scores(self.teacher, rows, temperature))
+            batch = replace(batch, lp_teacher=teacher_scores(self.teacher, rows, every, temperature))
         if self.soft_values is not None:
             batch = replace(batch, soft_value=soft_values_of(rows, self.soft_values, objective.name))
         if isinstance(objective.advantage, OptimalBaseline):
             named = list(self.master_weights.named.values())
             batch = replace(
                 batch,
-                score_norm=score_norms(named, batch, lambda c: row_scores(self.model, rows, c, temperature)[0]),
+                score_norm=score_norms(named, batch, lambda chosen: self._gradients(named, rows, chosen, temperature)),
             )
         if self.critic is not None:
-            every = self._micro_batches(rows, range(batch.shape[0]))
             assert isinstance(objective.advantage, Gae)
             batch = self.critic.valued(rows, batch, every, objective.advantage.bootstrap)
         return batch
@@ -325,20 +329,19 @@ class Learner:
         temperature: float,
     ) -> dict[str, float]:
         """One optimiser step of the policy, accumulated over micro-batches."""
-        parts: list[dict[str, float]] = []
-        scored: list[tuple[Batch, torch.Tensor]] = []
-        for chosen in self._micro_batches(rows, learning):
-            lp, entropy = row_scores(self.model, rows, chosen, temperature)
-            part = rows.batch.rows(chosen)
-            if self.objective.anchor in PROXIMAL and part.lp_proximal is None:
-                part = replace(part, lp_proximal=lp.detach().to(part.lp_behaviour.dtype))
-            scalar, metrics = loss(
-                self.objective, lp, entropy, advantage[torch.tensor(chosen)], part, divisors, self.controls
-            )
-            scalar.backward()  # type: ignore[no-untyped-call]
-            parts.append(metrics)
-            scored.append((part, lp.detach()))
-        measured = {**merge_metrics(parts), **mismatch(scored)}
+        parts = self._parts(rows, learning)
+        if self.objective.needs_whole_episodes and _splits_an_episode(rows.batch, parts):
+            found = [self._gradients_of_whole_episodes(rows, learning, parts, advantage, divisors, temperature)]
+        else:
+            found = []
+            for each in parts:
+                with training_pass(self.model.network, each.recompute):
+                    lp, entropy = row_scores(self.model, rows, each.rows, temperature)
+                    scalar, metrics, part = self._loss(rows, each.rows, lp, entropy, advantage, divisors)
+                    scalar.backward()  # type: ignore[no-untyped-call]
+                found.append((metrics, part, lp.detach()))
+        scored = [(part, lp) for _, part, lp in found]
+        measured = {**merge_metrics([metrics for metrics, _, _ in found]), **mismatch(scored)}
         if self.objective.adapter_decay:
             for value in self.master_weights.named.values():
                 decay = 2 * self.objective.adapter_decay * value.detach()
@@ -346,6 +349,58 @@ class Learner:
         scale = self._learning_rate_scale(rows.batch)
         norm = self.master_weights.step(scale)
         return measured | {"gradient_norm": norm, "learning_rate": self.optimisation.learning_rate * scale}
+
+    def _loss(
+        self,
+        rows: Rows,
+        chosen: Sequence[int],
+        lp: torch.Tensor,
+        entropy: torch.Tensor,
+        advantage: torch.Tensor,
+        divisors: Denominators,
+    ) -> tuple[torch.Tensor, dict[str, float], Batch]:
+        """The scalar to minimise, what is logged, and the rows as they were read."""
+        part = rows.batch.rows(chosen)
+        if self.objective.anchor in PROXIMAL and part.lp_proximal is None:
+            part = replace(part, lp_proximal=lp.detach().to(part.lp_behaviour.dtype))
+        weighed = advantage[torch.tensor(chosen)]
+        scalar, metrics = loss(self.objective, lp, entropy, weighed, part, divisors, self.controls)
+        return scalar, metrics, part
+
+    def _gradients_of_whole_episodes(
+        self,
+        rows: Rows,
+        learning: Sequence[int],
+        parts: Sequence[MicroBatch],
+        advantage: torch.Tensor,
+        divisors: Denominators,
+        temperature: float,
+    ) -> tuple[dict[str, float], Batch, torch.Tensor]:
+        """For a loss that reads all rows of an episode at once, where they do not fit into one pass: its gradient in the
+        log-probabilities first, from a pass without a gradient, then that of the weights, part by part."""
+        order = torch.tensor(learning)
+        lp, entropy = (each[order].requires_grad_() for each in self._scores(rows, parts, temperature))
+        scalar, metrics, part = self._loss(rows, learning, lp, entropy, advantage, divisors)
+        scalar.backward()  # type: ignore[no-untyped-call]
+        place = {row: position for position, row in enumerate(learning)}
+        for each in parts:
+            own = torch.tensor([place[row] for row in each.rows])
+            with training_pass(self.model.network, each.recompute):
+                scores = row_scores(self.model, rows, each.rows, temperature)
+                given = [
+                    (s, leaf.grad[own]) for s, leaf in zip(scores, (lp, entropy), strict=True) if leaf.grad is not None
+                ]
+                torch.autograd.backward([s for s, _ in given], [gradient for _, gradient in given])
+        return metrics, part, lp.detach()
+
+    def _gradients(
+        self, named: Sequence[torch.Tensor], rows: Rows, chosen: Sequence[int], temperature: float
+    ) -> Iterator[Gradients]:
+        """Of the sum of the log-probabilities of the chosen rows, part by part."""
+        for each in self._parts(rows, chosen):
+            with training_pass(self.model.network, each.recompute):
+                lp, _ = row_scores(self.model, rows, each.rows, temperature)  # zero where nothing was drawn
+                yield torch.autograd.grad(lp.sum(), named, allow_unused=True)
 
     def _advance(self, measured: Mapping[str, float]) -> None:
         """The controls of the next update, where this one measured what they follow."""
@@ -407,19 +462,26 @@ class Learner:
         place = {number: index * count // len(numbers) for index, number in enumerate(numbers)}
         return [[row for row, number in enumerate(group) if place[number] == part] for part in range(count)]
 
-    def _micro_batches(self, rows: Rows, chosen: Sequence[int]) -> list[list[int]]:
-        return micro_batches(rows, chosen, self.optimisation.token_budget, self.objective.needs_whole_episodes)
+    @property
+    def room(self) -> PassRoom:
+        """What one pass may hold; a token's bytes are measured when it is first asked for."""
+        if self._room is None:
+            budget, how = self.optimisation.token_budget, self.optimisation.checkpointing
+            measured = KeptBytes(1.0, 1.0) if how == "off" else kept_bytes(self.model)
+            self._room = PassRoom(budget, how, measured, shares_prompts=not self.model.way.reason)
+        return self._room
+
+    def _parts(self, rows: Rows, chosen: Iterable[int]) -> list[MicroBatch]:
+        return micro_batches(rows.contexts, rows.answers, chosen, self.room)
 
     @torch.no_grad()
-    def _scores(self, rows: Rows, temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
+    def _scores(self, rows: Rows, parts: Sequence[MicroBatch], temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
         """Log-probabilities and entropies [B, T] under the weights as they are: the proximal or reference policy's."""
-        scores, entropies = torch.zeros_like(rows.batch.lp_behaviour), torch.zeros_like(rows.batch.lp_behaviour)
-        for chosen in self._micro_batches(rows, range(len(rows.contexts))):
-            lp, entropy = row_scores(self.model, rows, chosen, temperature)
-            scores[torch.tensor(chosen)], entropies[torch.tensor(chosen)] = (
-                lp.to(scores.dtype),
-                entropy.to(scores.dtype),
-            )
+        wide = torch.promote_types(self.model.dtype, torch.float32)
+        scores, entropies = (torch.zeros(rows.batch.shape, dtype=wide) for _ in range(2))
+        for part in parts:
+            own = torch.tensor(part.rows)
+            scores[own], entropies[own] = row_scores(self.model, rows, part.rows, temperature)
         return scores, entropies
 
     def _learning_rate_scale(self, batch: Batch) -> float:
@@ -433,21 +495,36 @@ class Learner:
         return scheduled * learning_rate_scale(self.objective, float(effective_sample_size(drift)))
 
 
+Gradients = Sequence[torch.Tensor | None]
+"""One for each trained tensor; None where it has none."""
+
+
+def _splits_an_episode(batch: Batch, parts: Sequence[MicroBatch]) -> bool:
+    places = {
+        (episode, number) for number, part in enumerate(parts) for episode in batch.episode[list(part.rows)].tolist()
+    }
+    return len(places) > len({episode for episode, _ in places})
+
+
 def score_norms(
-    parameters: Sequence[torch.Tensor], batch: Batch, forward: Callable[[list[int]], torch.Tensor]
+    parameters: Sequence[torch.Tensor], batch: Batch, gradients: Callable[[list[int]], Iterable[Gradients]]
 ) -> torch.Tensor:
     """[B] float64 for Batch.score_norm: |grad sum of lp| of each row's episode; one backward pass an episode.
 
-    forward: row numbers -> log-probabilities [b,T] with gradient to the parameters. It is the g of the optimal baseline
-    b* = sum w^2 |g|^2 R / sum w^2 |g|^2 over a group, w the episode's unclipped weight: unscaled, so that w counts once.
+    gradients: row numbers -> gradients of the sum of their log-probabilities, in parts that add up. It is the g of the optimal
+    baseline b* = sum w^2 |g|^2 R / sum w^2 |g|^2 over a group, w the episode's unclipped weight: unscaled, so that w counts once.
     Source: Stable Asynchrony (VCPO), arXiv 2602.17616.
     """
     norms = torch.zeros(batch.shape[0], dtype=torch.float64)
     for episode in torch.unique(batch.episode):
         rows = (batch.episode == episode).nonzero().flatten().tolist()
-        total = torch.where(batch.mask[rows] > 0, forward(rows), 0.0).sum()
-        gradients = torch.autograd.grad(total, list(parameters), allow_unused=True)
-        squares = [(each.detach().to(torch.float64) ** 2).sum() for each in gradients if each is not None]
+        totals: list[torch.Tensor | None] = [None] * len(parameters)
+        for part in gradients(rows):
+            totals = [
+                each if total is None else total + each if each is not None else total
+                for total, each in zip(totals, part, strict=True)
+            ]
+        squares = [(each.detach().to(torch.float64) ** 2).sum() for each in totals if each is not None]
         norms[rows] = torch.stack(squares).sum().sqrt().cpu() if squares else 0.0
     return norms.to(batch.mask.device)
 
@@ -724,28 +801,30 @@ class Critic:
         return blank.index_copy(0, plan.place, drawn).view(-1, plan.width), ends
 
     @torch.no_grad()
-    def valued(self, rows: Rows, batch: Batch, micro_batches: Sequence[Sequence[int]], bootstrap: bool) -> Batch:
+    def valued(self, rows: Rows, batch: Batch, parts: Sequence[MicroBatch], bootstrap: bool) -> Batch:
         """`batch` with `values`, and with `bootstrap`: what an episode that was cut off is worth at its end, else 0."""
         values, ends = torch.zeros_like(batch.lp_behaviour), torch.zeros(batch.shape[0])
-        for chosen in micro_batches:
-            found, behind = self.values(rows, chosen)
-            values[torch.tensor(chosen)], ends[torch.tensor(chosen)] = found.to(values.dtype), behind.to(ends.dtype)
+        for part in parts:
+            found, behind = self.values(rows, part.rows)
+            own = torch.tensor(part.rows)
+            values[own], ends[own] = found.to(values.dtype), behind.to(ends.dtype)
         if not bootstrap:
             return replace(batch, values=values)
         end = unit_sum(torch.where(torch.tensor(rows.cut), ends, 0.0)[:, None], unit_of(batch, "episode"))
         return replace(batch, values=values, bootstrap=end)
 
     def teach(
-        self, rows: Rows, micro_batches: Sequence[Sequence[int]], objective: Objective, divisors: Denominators
+        self, rows: Rows, parts: Sequence[MicroBatch], objective: Objective, divisors: Denominators
     ) -> dict[str, float]:
         """One step towards the returns of this batch, whose values `valued` has filled in."""
         targets = value_targets(rows.batch, objective)
         total = 0.0
-        for chosen in micro_batches:
-            values, _ = self.values(rows, chosen)
-            wanted = targets[torch.tensor(chosen)].to(values.dtype)
-            scalar = value_loss(values, wanted, rows.batch.rows(chosen), objective, divisors)
-            scalar.backward()  # type: ignore[no-untyped-call]
+        for part in parts:
+            with training_pass(self._model.network, part.recompute):
+                values, _ = self.values(rows, part.rows)
+                wanted = targets[torch.tensor(part.rows)].to(values.dtype)
+                scalar = value_loss(values, wanted, rows.batch.rows(part.rows), objective, divisors)
+                scalar.backward()  # type: ignore[no-untyped-call]
             total += float(scalar.detach())
         norm = self.master_weights.step()
         assert rows.batch.values is not None

@@ -18,7 +18,7 @@ from keepworth.episodes.episode import Group
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import Model
 from keepworth.learning.objective.advantage import soft_value
-from keepworth.learning.objective.batch import Rows, by_context
+from keepworth.learning.objective.batch import MicroBatch, Rows, by_context
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import SoftValue
 from keepworth.models.adapter import Named
@@ -108,16 +108,15 @@ def require_same_tokens(teacher: Model, student: Model) -> None:
         )
 
 
-def teacher_scores(teacher: Model, rows: Rows, temperature: float) -> torch.Tensor:
-    """[B,T]: the teacher's log-probabilities of the drawn tokens, zero elsewhere."""
+def teacher_scores(teacher: Model, rows: Rows, parts: Sequence[MicroBatch], temperature: float) -> torch.Tensor:
+    """[B,T]: the teacher's log-probabilities of the drawn tokens, zero elsewhere. parts: what is scored at once."""
     found = torch.zeros_like(rows.batch.lp_behaviour)
-    shared = by_context(rows.contexts, range(len(rows.contexts)))
-    scored = teacher.score(
-        list(shared), [[rows.answers[row] for row in members] for members in shared.values()], temperature
-    )
-    for members, branches in zip(shared.values(), scored, strict=True):
-        for row, logprobs in zip(members, branches, strict=True):
-            found[row, : len(logprobs)] = torch.tensor(logprobs)
+    for part in parts:
+        shared = by_context(rows.contexts, part.rows)
+        branches = [[rows.answers[row] for row in members] for members in shared.values()]
+        for members, scored in zip(shared.values(), teacher.score(list(shared), branches, temperature), strict=True):
+            for row, logprobs in zip(members, scored, strict=True):
+                found[row, : len(logprobs)] = torch.tensor(logprobs)
     return torch.where(rows.batch.mask > 0, found, 0.0)
 
 

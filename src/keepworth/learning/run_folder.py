@@ -394,7 +394,7 @@ ROWS = ("metrics.jsonl", "evals.jsonl", "curriculum.jsonl")
 FILES = (*ROWS, "result.json", "status.json", "report.html", "curves.png")
 FOLDERS = ("episodes", "checkpoints", "weights", "finished", "memory", "published", "tensorboard")
 
-CHANGEABLE = ("engine", "token_budget")
+CHANGEABLE = ("engine", "token_budget", "checkpointing")
 """Settings that a run may be continued with another value of: where something is reached, and how much is computed at once."""
 
 LATER: Mapping[str, Any] = {

@@ -54,7 +54,7 @@ class Settings(TrainingSettings):
     learning_rate: Rate = 3e-4
     train: Literal["lora", "full"] = "lora"
     entropy: Share = 0.0
-    token_budget: int = Field(default=2048, ge=256, description="tokens of one backward pass; bounds memory")
+    token_budget: int = Field(default=2048, ge=256, description="memory of one backward pass, in tokens")
     environment_seconds: float = Field(
         default=30.0, gt=0, allow_inf_nan=False, description="how long an environment may take for one step"
     )
@@ -178,7 +178,7 @@ def run_system(settings: Settings, system: System, run: RunFolder, progress: Pro
 
     objective = with_budget(objective_of(settings, system.objective), system.length_budget)
     require_objective(objective, settings, settings.holds)
-    require_room(settings.token_budget, settings.group_size, system.row_budget)
+    require_room(settings, system.row_budget)
     progress.phase(f"looking for {settings.model}")
     path_of(settings.model, kind=ModelKind.LANGUAGE)
     if system.memory is not None and settings.keep == "best":

@@ -47,7 +47,7 @@ def train_answerer(
     longest = max(config.max_tokens, *(stage.max_tokens or 0 for stage in config.stages), 0)
     objective = with_budget(objective_of(config), longest)
     if config.method == "reinforce":
-        require_room(config.token_budget, config.group_size, longest)
+        require_room(config, longest)
     progress.phase(f"looking for {config.model}")
     path_of(config.model, kind=ModelKind.LANGUAGE)
     recall = recall_for(config)

@@ -86,7 +86,7 @@ def train_manager(config: Config, run: RunFolder, progress: Progress) -> list[di
     assert config.steps is not None
     assert config.evaluate_every is not None
     objective = with_budget(objective_of(config), ANSWER_TOKENS)
-    require_room(config.token_budget, config.group_size, ANSWER_TOKENS)
+    require_room(config, ANSWER_TOKENS)
     progress.phase(f"looking for {config.model}")
     path_of(config.model, kind=ModelKind.LANGUAGE)
     reading = reading_of(config, run) if config.reads else None

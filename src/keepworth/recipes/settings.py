@@ -67,7 +67,11 @@ class TrainingSettings(BaseModel):
     train_embeddings: bool = Field(default=False, description="embeddings and head are trained as well, whole")
     learning_rate: Rate | None = None
     entropy: Share | None = None
-    token_budget: int | None = Field(default=None, ge=256, description="tokens of one backward pass; bounds memory")
+    token_budget: int | None = Field(default=None, ge=256, description="memory of one backward pass, in tokens")
+    checkpointing: Literal["auto", "on", "off"] = Field(
+        default="auto",
+        description="whether a backward pass computes layers again to hold less: auto where an answer needs it, or saves time",
+    )
 
     objective: str | dict[str, Option] = Field(
         default="",

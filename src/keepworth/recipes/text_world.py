@@ -60,7 +60,7 @@ REINFORCED = (
     *("learning_rate", "group_size", "tasks_per_step", "stay", "progress", "evaluate_every", "checkpoint_every"),
 )
 """Settings of reinforcement."""
-TRAINED = ("temperature", "train", "rank", "alpha", "max_norm", "weight_decay", "token_budget")
+TRAINED = ("temperature", "train", "rank", "alpha", "max_norm", "weight_decay", "token_budget", "checkpointing")
 """Settings of any training of the model."""
 MAX_TURNS = 8
 WARM = 90_000

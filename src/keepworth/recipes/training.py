@@ -18,7 +18,7 @@ from keepworth.learning.collect.curriculum import batch as batch
 from keepworth.learning.collect.groups import has_failed
 from keepworth.learning.collect.pipeline import Asynchrony, Episodes, Staleness, synchronous
 from keepworth.learning.learner import CriticSettings, Learner, Optimisation
-from keepworth.learning.objective.batch import require_budget
+from keepworth.learning.objective.batch import PassRoom
 from keepworth.learning.objective.inputs import idle_clip
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import EntropyBonus
@@ -103,6 +103,7 @@ def prepared(
         schedule=config.schedule,
         steps=config.steps or 0,
         token_budget=config.token_budget,
+        checkpointing=config.checkpointing,
         passes=config.passes,
         minibatches=config.minibatches,
     )
@@ -204,12 +205,15 @@ class ValuedFirst:
         self._inner.close()
 
 
-def require_room(token_budget: int | None, group_size: int, row_budget: int) -> None:
-    """Raises BudgetTooSmall, before anything is loaded, where a group whose answers are all as long as they may be is larger
-    than the budget of a forward pass. row_budget: the most tokens that one of its rows can draw."""
-    assert token_budget is not None
+def require_room(config: TrainingSettings, row_budget: int) -> None:
+    """Raises BudgetTooSmall, before anything is loaded, where an answer that is as long as it may be is larger than the budget of
+    a pass. row_budget: the most tokens that one row can draw. How many a recomputed pass holds is known of a loaded network
+    alone: there the learner refuses."""
+    assert config.token_budget is not None
     shortest_prompt = 16
-    require_budget(shortest_prompt + round_up(group_size * row_budget, 16), token_budget, group_size)
+    room = PassRoom(config.token_budget, config.checkpointing)
+    if config.checkpointing == "off" and not room.fits(1, shortest_prompt, round_up(row_budget, 16), recompute=False):
+        raise room.refusal(shortest_prompt, row_budget)
 
 
 RAMP = 5

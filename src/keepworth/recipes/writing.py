@@ -128,7 +128,7 @@ def train_writer(
     tokens, turns = (1, config.length) if calls is None else (calls.max_tokens, calls.turns)
     objective = with_budget(objective_of(config), tokens * turns)
     require_objective(objective, config, config.holds)
-    require_room(config.token_budget, config.group_size, tokens)
+    require_room(config, tokens)
     progress.phase(f"looking for {config.model}")
     path_of(config.model, kind=ModelKind.LANGUAGE)
     named = found_reader(config.reader, config.model, config.style, run)

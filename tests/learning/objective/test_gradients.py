@@ -154,7 +154,12 @@ def vcpo_setting() -> tuple[Batch, Tensor, object]:
         assert world.batch.ids is not None
         return world.forward(world.batch.ids[chosen])[0]
 
-    batch = replace(world.batch, score_norm=score_norms([world.logits], world.batch, forward))
+    def gradients(chosen: list[int]) -> list[tuple[Tensor, ...]]:
+        drawn = torch.where(world.batch.mask[chosen] > 0, forward(chosen), 0.0)
+        # In two parts: of an episode's first row, and of the others.
+        return [torch.autograd.grad(part.sum(), [world.logits], retain_graph=True) for part in (drawn[:1], drawn[1:])]
+
+    batch = replace(world.batch, score_norm=score_norms([world.logits], world.batch, gradients))
     assert len(rows) == batch.shape[0]
     return batch, world.logits, forward
 

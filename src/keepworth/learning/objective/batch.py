@@ -6,9 +6,10 @@ which they happened. B rows, T columns, E episodes, S steps (turns).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, Literal
 
 from keepworth.episodes.needs import needs_train
 
@@ -22,6 +23,7 @@ from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import StepIndex, StepState
 from keepworth.models.attention import Tree, round_up, tree
 from keepworth.models.inprocess import InProcessModel
+from keepworth.models.recomputed import KeptBytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,17 +193,53 @@ class BadEpisode(KeepworthError, ValueError):
 
 
 class BudgetTooSmall(KeepworthError, ValueError):
-    """A token_budget that cannot be kept: what has to be computed at once is larger."""
+    """A token_budget that cannot be kept: one answer and its prompt alone are larger."""
 
 
-def require_budget(tokens: int, token_budget: int, answers: int) -> None:
-    """Raises BudgetTooSmall, with the number that is needed, where `tokens` of one prompt's `answers` are above the budget."""
-    if tokens > token_budget:
-        raise BudgetTooSmall(
-            f"token_budget = {token_budget}, and {answers} answers of one prompt, which are computed together, are "
-            f"{tokens} padded tokens.",
-            f"Set token_budget to {round_up(tokens, 256)} or more, or make groups smaller or answers shorter. A run that was "
-            "stopped here continues with a larger one.",
+Checkpointing = Literal["auto", "on", "off"]
+RECOMPUTED_COST = 1.4
+"""Time of a recomputed pass in that of a plain one: its forward half is computed twice."""
+_ALIKE = KeptBytes(1.0, 1.0)
+_MASK_BYTES = 3
+"""Of each pair of a branch column and what it may see, while a mask is made."""
+
+
+@dataclass(frozen=True, slots=True)
+class PassRoom:
+    """What one forward and backward pass may hold: the activations of `token_budget` padded tokens.
+
+    token_bytes: what a token takes; recomputed passes (gradient checkpointing) take less and fit more tokens. checkpointing:
+    "on" recomputes every pass, "off" none, "auto" those that fit in no other way and those that save time because prompts are
+    computed less often. shares_prompts: False where the network computes each answer with a prompt of its own."""
+
+    token_budget: int
+    checkpointing: Checkpointing = "off"
+    token_bytes: KeptBytes = _ALIKE
+    shares_prompts: bool = True
+
+    def fits(self, prompts: int, prompt: int, branches: int, recompute: bool) -> bool:
+        """Whether so many rows of padded widths `prompt` and `branches` fit."""
+        return self._needed(prompts, prompt, branches, recompute) <= self.token_budget
+
+    def _needed(self, prompts: int, prompt: int, branches: int, recompute: bool) -> float:
+        tokens = prompts * (prompt + branches)
+        if not recompute:
+            return tokens
+        return tokens * (self.token_bytes.recomputed + branches * _MASK_BYTES) / self.token_bytes.plain
+
+    def refusal(self, prompt: int, answer: int) -> BudgetTooSmall:
+        """What to say of an answer that does not fit with its prompt, of these lengths."""
+        recompute = self.checkpointing != "off"
+        padded = round_up(prompt, 16), round_up(answer, 16)
+        needed = round_up(math.ceil(self._needed(1, *padded, recompute)), 256)
+        how = ", even if its layers are computed again on the way back" if recompute else ""
+        fix = f"Set token_budget to {needed} or more, or make answers shorter."
+        if not recompute:
+            fix = f"Set checkpointing to auto, or token_budget to {needed} or more, or make answers shorter."
+        return BudgetTooSmall(
+            f"token_budget = {self.token_budget}, and one answer of {answer} tokens behind a prompt of {prompt} "
+            f"({sum(padded)} padded tokens) needs a budget of {needed}{how}.",
+            f"{fix} A run that was stopped here continues with either.",
         )
 
 
@@ -371,7 +409,7 @@ class _Turns:
         )
 
 
-def by_context(contexts: Sequence[Tokens], rows: Sequence[int]) -> dict[Tokens, list[int]]:
+def by_context(contexts: Sequence[Tokens], rows: Iterable[int]) -> dict[Tokens, list[int]]:
     """Rows that share their whole context become branches of one prompt."""
     shared: dict[Tokens, list[int]] = {}
     for row in rows:
@@ -379,42 +417,95 @@ def by_context(contexts: Sequence[Tokens], rows: Sequence[int]) -> dict[Tokens, 
     return shared
 
 
-def micro_batches(rows: Rows, chosen: Sequence[int], token_budget: int, whole_episodes: bool) -> list[list[int]]:
-    """The chosen rows in micro-batches of at most `token_budget` padded tokens, largest first.
+@dataclass(frozen=True, slots=True)
+class MicroBatch:
+    """rows: of one forward and backward pass, those of a prompt side by side. recompute: whether its layers are computed again
+    on the way back."""
 
-    Rows of one prompt stay together, so that the prompt is computed once; with `whole_episodes`, so do those of an
-    episode. Raises BudgetTooSmall where what must stay together is larger than the budget.
+    rows: tuple[int, ...]
+    recompute: bool = False
+
+
+def micro_batches(
+    contexts: Sequence[Tokens], answers: Sequence[Tokens], chosen: Iterable[int], room: PassRoom
+) -> list[MicroBatch]:
+    """The chosen rows in micro-batches that fit the room, largest first.
+
+    Rows of one prompt stay together, so that the prompt is computed once. Where they do not fit together, they are split and
+    each part computes the prompt again, or their layers are recomputed, whichever is less work. Raises BudgetTooSmall for a row
+    that does not fit alone.
     """
-    shared = by_context(rows.contexts, chosen)
-    episode = rows.batch.episode.tolist()
-    units: list[list[Tokens]] = []  # prompts that must be computed at once
-    unit_of: dict[int, list[Tokens]] = {}
-    for prompt, members in shared.items():
-        unit = [prompt]
-        for number in dict.fromkeys(episode[row] for row in members) if whole_episodes else ():
-            other = unit_of.get(number)
-            if other is not None and other is not unit:
-                unit.extend(other)
-                units = [each for each in units if each is not other]
-                unit_of.update({key: unit for key, value in unit_of.items() if value is other})
-            unit_of[number] = unit
-        units.append(unit)
-    size = {
-        prompt: round_up(len(prompt), 16) + round_up(sum(len(rows.answers[row]) for row in members), 16)
-        for prompt, members in shared.items()
-    }
-    largest = {id(unit): max(size[prompt] for prompt in unit) for unit in units}
-    for unit in units:
-        require_budget(largest[id(unit)] * len(unit), token_budget, sum(len(shared[prompt]) for prompt in unit))
-    batches: list[list[Tokens]] = []
-    widest = 0
-    for unit in sorted(units, key=lambda unit: -largest[id(unit)]):
-        if batches and widest * (len(batches[-1]) + len(unit)) <= token_budget:
-            batches[-1].extend(unit)
+    units: list[_Part] = []
+    for prompt, members in by_context(contexts, chosen).items():
+        for own in [members] if room.shares_prompts else [[row] for row in members]:
+            units.extend(_parts(len(prompt), {row: len(answers[row]) for row in own}, room))
+    batches: list[list[_Part]] = []
+    for unit in sorted(units, key=lambda unit: -unit.columns):
+        together = [*batches[-1], unit] if batches else []
+        widest = (
+            max((each.prompt for each in together), default=0),
+            max((each.branches for each in together), default=0),
+        )
+        if (
+            together
+            and batches[-1][0].recompute == unit.recompute
+            and room.fits(len(together), *widest, unit.recompute)
+        ):
+            batches[-1] = together
         else:
-            batches.append(list(unit))
-            widest = largest[id(unit)]
-    return [[row for prompt in batch for row in shared[prompt]] for batch in batches]
+            batches.append([unit])
+    return [MicroBatch(tuple(row for unit in batch for row in unit.rows), batch[0].recompute) for batch in batches]
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Rows that share a prompt, as one row of a tree: its padded widths."""
+
+    rows: tuple[int, ...]
+    prompt: int
+    branches: int
+    recompute: bool
+
+    @property
+    def columns(self) -> int:
+        return self.prompt + self.branches
+
+
+def _parts(prompt: int, lengths: Mapping[int, int], room: PassRoom) -> list[_Part]:
+    """The rows of one prompt of that length: in the plain passes, recomputed ones, or both, that cost least time.
+
+    lengths: of the answers, by row."""
+    ways: list[list[_Part]] = []
+    if room.checkpointing != "on":
+        short = {row: each for row, each in lengths.items() if room.fits(1, *_padded(prompt, each), False)}
+        long = {row: each for row, each in lengths.items() if row not in short}
+        ways.append([*_packed(prompt, short, room, False), *_packed(prompt, long, room, room.checkpointing != "off")])
+    if room.checkpointing != "off" and (not ways or len(ways[0]) > 1):
+        ways.append(_packed(prompt, lengths, room, True))
+    return min(ways, key=lambda way: sum(each.columns * (RECOMPUTED_COST if each.recompute else 1.0) for each in way))
+
+
+def _packed(prompt: int, lengths: Mapping[int, int], room: PassRoom, recompute: bool) -> list[_Part]:
+    """As few parts as the longest-first rule needs; all rows in one, in their order, where they fit."""
+    bins: list[dict[int, int]] = []
+    for row in sorted(lengths, key=lambda row: -lengths[row]):
+        if not room.fits(1, *_padded(prompt, lengths[row]), recompute):
+            raise room.refusal(prompt, lengths[row])
+        own = (each for each in bins if room.fits(1, *_padded(prompt, sum(each.values()) + lengths[row]), recompute))
+        found = next(own, None)
+        if found is None:
+            bins.append({row: lengths[row]})
+        else:
+            found[row] = lengths[row]
+    return [
+        _Part(tuple(row for row in lengths if row in each), *_padded(prompt, sum(each.values())), recompute)
+        for each in bins
+    ]
+
+
+def _padded(prompt: int, branches: int) -> tuple[int, int]:
+    """Widths in a tree."""
+    return round_up(prompt, 16), round_up(max(1, branches), 16)
 
 
 def require_credit(rows: Rows, groups: Sequence[Group], objective: Objective) -> None:

@@ -1,0 +1,124 @@
+"""Passes of training in little memory, and gradient checkpointing: a pass that keeps the input of each layer, and computes the
+layer again on the way back. That holds a fraction of the memory and takes one forward pass more.
+
+Source: Training Deep Nets with Sublinear Memory Cost, arXiv 1604.06174.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from keepworth.episodes.needs import needs_llm
+
+import torch
+from torch.utils.checkpoint import checkpoint
+
+from keepworth.models.attention import tree
+from keepworth.models.inprocess import InProcessModel
+
+
+@dataclass(frozen=True, slots=True)
+class KeptBytes:
+    """What the backward pass needs of each token of a micro-batch, in bytes: of a plain pass, and of a recomputed one."""
+
+    plain: float
+    recomputed: float
+
+
+def layers_of(network: torch.nn.Module) -> list[torch.nn.Module]:
+    """The layers of a decoder, in their order; none where it has no list of them."""
+    found = next((each for each in network.modules() if isinstance(each, torch.nn.ModuleList)), None)
+    return [] if found is None else list(found)
+
+
+@contextlib.contextmanager
+def training_pass(network: torch.nn.Module, recompute: bool) -> Iterator[None]:
+    """What belongs around both halves of a pass, forward and backward, so that it holds no more than it needs.
+
+    recompute: the pass keeps the input of each layer alone. The numbers are the same, on processors bit for bit. Passes without a
+    gradient, or with a cache, are as they were."""
+    layers = layers_of(network) if recompute else []
+    before = [vars(layer).get("forward") for layer in layers]
+    for layer in layers:
+        layer.forward = partial(_through, layer.forward)
+    try:
+        with _large_tensors_apart():
+            yield
+    finally:
+        for layer, own in zip(layers, before, strict=True):
+            del layer.forward
+            if own is not None:
+                layer.forward = own
+
+
+def _through(forward: Callable[..., Any], *args: Any, **features: Any) -> Any:
+    if not torch.is_grad_enabled() or features.get("past_key_values") is not None:
+        return forward(*args, **features)
+    # Nothing is drawn at random: dropout is refused.
+    return checkpoint(forward, *args, use_reentrant=False, preserve_rng_state=False, **features)
+
+
+_APART = 1 << 20
+_USUAL = 32 << 20
+_MMAP_THRESHOLD = -3  # M_MMAP_THRESHOLD of malloc.h
+
+
+@contextlib.contextmanager
+def _large_tensors_apart() -> Iterator[None]:
+    """Inside, tensors of 1 MiB and more come from the system and go back to it at once, where the C library is glibc.
+
+    What is kept lies scattered between a layer's other tensors, and in glibc's heap the holes that those leave are too small for
+    the next layer's: a pass holds far more than it needs, most of all a recomputed one. Outside, the bound is the 32 MiB to which
+    glibc raises it by itself: below it, memory is reused without a call of the system."""
+    allocate = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if allocate is None:
+        yield
+        return
+    allocate(_MMAP_THRESHOLD, _APART)
+    try:
+        yield
+    finally:
+        allocate(_MMAP_THRESHOLD, _USUAL)
+
+
+_MEASURED = 64
+
+
+def kept_bytes(model: InProcessModel) -> KeptBytes:
+    """Measured on one pass of some 64 tokens with the weights that are trained now: what it keeps for its backward pass.
+
+    A recomputed pass keeps the layers' inputs, and one layer's share of the rest while it is computed again."""
+    length = max(1, min(_MEASURED, model.context_limit) // 2)
+    text = tuple(range(length))
+    weights = {each.untyped_storage().data_ptr() for each in model.network.parameters()}
+    kept: dict[int, int] = {}
+    inputs: list[int] = []
+
+    def keep(value: torch.Tensor) -> torch.Tensor:
+        storage = value.untyped_storage()
+        if storage.data_ptr() not in weights and value.dtype is not torch.bool:  # masks are counted where they are made
+            kept[storage.data_ptr()] = storage.nbytes()
+        return value
+
+    def enter(layer: torch.nn.Module, args: tuple[Any, ...], features: dict[str, Any]) -> None:
+        inputs.append(next((each.nbytes for each in (*args, *features.values()) if isinstance(each, torch.Tensor)), 0))
+
+    layers = layers_of(model.network)
+    hooks = [layer.register_forward_pre_hook(enter, with_kwargs=True) for layer in layers]
+    batch = tree([text], [[text]], multiple=1)
+    try:
+        with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(keep, lambda value: value):
+            scores = model.tree_scores(batch)  # what it keeps lives as long
+    finally:
+        for hook in hooks:
+            hook.remove()
+    del scores
+    plain = max(1.0, sum(kept.values()) / batch.ids.numel())
+    least = sum(inputs) / batch.ids.numel() + plain / max(1, len(layers))
+    return KeptBytes(plain, min(plain, least) if layers else plain)

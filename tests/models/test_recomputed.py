@@ -1,0 +1,74 @@
+"""Passes whose layers are computed again on the way back: the same numbers, less kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from keepworth.models.adapter import attach_lora, unfreeze
+from keepworth.models.attention import tree
+from keepworth.models.inprocess import DTYPES, InProcessModel, Precision
+from keepworth.models.recomputed import kept_bytes, layers_of, training_pass
+from tests.models.tiny import tiny_model
+
+BATCH = tree(
+    [tuple(b"where does ana live?"), tuple(b"hi")], [[tuple(b"in oslo"), tuple(b"in bergen")], [tuple(b"yes")]]
+)
+
+
+def gradients(model: InProcessModel, named: dict[str, Any], again: bool) -> dict[str, torch.Tensor]:
+    with training_pass(model.network, again):
+        lp, entropy = model.tree_scores(BATCH, 0.7)
+        (lp.sum() + entropy.square().sum()).backward()
+    found = {name: value.grad for name, value in named.items()}
+    for value in named.values():
+        value.grad = None
+    return found
+
+
+@pytest.mark.parametrize("adapter", [True, False])
+@pytest.mark.parametrize("precision", ["bf16", "fp32", "fp64"])
+def test_gradients_are_the_same_bits(adapter: bool, precision: Precision) -> None:
+    model = tiny_model(precision=precision)
+    assert model.dtype is DTYPES[precision]
+    named = attach_lora(model, 4) if adapter else unfreeze(model)
+    if adapter:  # B = 0 would leave A without a gradient
+        for name, value in named.items():
+            torch.nn.init.normal_(value.data, std=0.1, generator=torch.Generator().manual_seed(len(name)))
+    plain, again = gradients(model, named, again=False), gradients(model, named, again=True)
+    assert all(value.any() for value in plain.values())
+    assert all(torch.equal(plain[name], again[name]) for name in plain)
+
+
+def test_layers_are_computed_again_and_left_as_they_were() -> None:
+    model = tiny_model()
+    named = unfreeze(model)
+    calls: list[int] = []
+    for layer in layers_of(model.network):
+        layer.mlp.register_forward_pre_hook(lambda *_: calls.append(1))
+    gradients(model, named, again=False)
+    assert len(calls) == 2
+    gradients(model, named, again=True)
+    assert len(calls) == 2 + 4
+    assert not any("forward" in vars(layer) for layer in layers_of(model.network))
+    with training_pass(model.network, recompute=True), torch.no_grad():
+        model.tree_scores(BATCH)
+    assert len(calls) == 2 + 4 + 2
+
+
+def test_what_a_pass_keeps_is_counted() -> None:
+    """Twice as wide a network keeps about twice as much; a recomputed pass less than a plain one, and at least its inputs."""
+    kept = {}
+    for hidden in (64, 128):
+        model = tiny_model(hidden=hidden)
+        unfreeze(model)
+        kept[hidden] = kept_bytes(model)
+        inputs = 2 * hidden * 4
+        assert inputs < kept[hidden].recomputed < kept[hidden].plain
+        assert kept[hidden].recomputed == pytest.approx(inputs + kept[hidden].plain / 2)
+    assert kept[128].plain / kept[64].plain == pytest.approx(2, rel=0.2)
+    wide = tiny_model(precision="fp64")
+    unfreeze(wide)
+    assert kept_bytes(wide).plain > 1.4 * kept[64].plain

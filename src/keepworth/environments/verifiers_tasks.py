@@ -122,17 +122,17 @@ class Host:
         taskset = given.taskset if isinstance(given, vf.Env) else given
         self._tasks = {int(each.data.idx): each for each in taskset}
         self.__qualname__ = type(given).__qualname__  # which a run has on file
-        self._episodes: dict[str, Played] = {}
+        self._episodes: dict[str, PlayedTask] = {}
         self._ready = threading.Event()
         self._failed: BaseException | None = None
         self._started = threading.Lock()
         self.loop: asyncio.AbstractEventLoop | None = None
 
-    def __call__(self, task: Task) -> Played:
+    def __call__(self, task: Task) -> PlayedTask:
         index = task.row.get("idx")
         if index not in self._tasks:
             raise KeepworthError(f"{task.key} is no task of this environment.", "Leave `tasks` out: it brings its own.")
-        return Played(self, self._tasks[index])
+        return PlayedTask(self, self._tasks[index])
 
     def serve(self) -> asyncio.AbstractEventLoop:
         """The loop in which it is served. Raises what kept it from being served."""
@@ -176,7 +176,7 @@ class Host:
             self._failed = error  # whoever plays is told
             self._ready.set()
 
-    async def play(self, task: Any, played: Played) -> Any:
+    async def play(self, task: Any, played: PlayedTask) -> Any:
         """The trace of one episode, whose calls of the policy are answered by `played`."""
 
         def begun(trace: Any) -> None:
@@ -189,7 +189,7 @@ class Host:
             raise RuntimeError(episode.errors[-1].message)
         return next((each for each in episode.traces if each.id == played.trace), episode.traces[0])
 
-    def forget(self, played: Played) -> None:
+    def forget(self, played: PlayedTask) -> None:
         self._episodes = {trace: each for trace, each in self._episodes.items() if each is not played}
 
     async def _called(self, request: web.Request) -> web.Response:
@@ -222,7 +222,7 @@ def _in_this_process(given: Any) -> Any:
     return type(given)(config.model_copy(update=changed)) if changed else given
 
 
-class Played:
+class PlayedTask:
     """One episode of it, as an environment of ours."""
 
     def __init__(self, host: Host, task: Any) -> None:

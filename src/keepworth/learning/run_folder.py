@@ -392,7 +392,7 @@ _PATIENCE = 0.2
 """Seconds. Whoever asks `writer` holds the lock for an instant, which is no reason not to begin a run."""
 ROWS = ("metrics.jsonl", "evals.jsonl", "curriculum.jsonl")
 FILES = (*ROWS, "result.json", "status.json", "report.html", "curves.png")
-FOLDERS = ("episodes", "checkpoints", "weights", "finished", "memory", "published", "tensorboard", "wandb")
+FOLDERS = ("episodes", "checkpoints", "weights", "finished", "memory", "published", "tensorboard")
 
 CHANGEABLE = ("engine", "token_budget", "checkpointing")
 """Settings that a run may be continued with another value of: where something is reached, and how much is computed at once."""

@@ -2,9 +2,9 @@
 that everything else reads.
 
     tensorboard   runs/<name>/tensorboard/     tensorboard --logdir runs
-    wandb         runs/<name>/wandb/           Weights & Biases without a network; wandb sync runs/<name>/wandb/offline-run-*
-    mlflow        runs/mlruns/                 MLflow's files, of all runs beside each other
-    trackio       where Trackio keeps things   trackio show --project keepworth
+    trackio       where Trackio keeps runs     trackio show --project keepworth
+    wandb         runs/wandb/                  Weights & Biases without a network; wandb sync runs/wandb/offline-run-* sends it
+    mlflow        runs/mlruns/                 MLflow's files, which it wants allowed: see docs/training.md
 
 A run that is continued is written anew from its rows, so that a step which was lost to a kill, or made again, is there once.
 """
@@ -152,9 +152,10 @@ class Trackio:
 
         name = f"{run.name}-{_identity(run)}"
         with contextlib.redirect_stdout(io.StringIO()):  # it says on stdout where it writes
-            for each in Api().runs(PROJECT):
-                if each.name == name:
-                    each.delete()
+            with contextlib.suppress(ValueError):  # no run was tracked yet
+                for each in Api().runs(PROJECT):
+                    if each.name == name:
+                        each.delete()
             options = {"auto_log_gpu": False, "auto_log_cpu": False, "embed": False}
             self._run: Any = trackio.init(project=PROJECT, name=name, config=_settings(run), **options)
         self._table: Any = trackio.Table
@@ -172,9 +173,11 @@ class Trackio:
 
 class WeightsAndBiases:
     def __init__(self, run: RunFolder) -> None:
+        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # without a network is without any
         import wandb
 
-        shutil.rmtree(run.path / "wandb", ignore_errors=True)
+        for each in run.path.parent.glob(f"wandb/offline-run-*-{_identity(run)}"):
+            shutil.rmtree(each, ignore_errors=True)
         quiet = wandb.Settings(
             console="off", silent=True, disable_git=True, disable_code=True, x_disable_stats=True, x_disable_meta=True
         )
@@ -182,7 +185,7 @@ class WeightsAndBiases:
             project=PROJECT,
             name=run.name,
             id=_identity(run),
-            dir=str(run.path),
+            dir=str(run.path.absolute().parent),
             mode="offline",
             resume="allow",  # where an earlier part of the run was sent already
             reinit="create_new",
@@ -205,6 +208,7 @@ class WeightsAndBiases:
 class MLflow:
     def __init__(self, run: RunFolder) -> None:
         os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # a database needs MLflow's larger package
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         from mlflow import MlflowClient
         from mlflow.entities import Metric, Param
 
@@ -221,7 +225,9 @@ class MLflow:
             self._client.log_batch(self._id, params=parameters[first : first + 100])
 
     def metrics(self, step: int, values: Mapping[str, float], time: float) -> None:
-        batch = [self._metric(name, value, int(time * 1000), step) for name, value in values.items()]
+        # A metric is a file, and reward/f1 cannot lie in a file called reward.
+        named = {name.replace("/", "."): value for name, value in values.items()}
+        batch = [self._metric(name, value, int(time * 1000), step) for name, value in named.items()]
         self._client.log_batch(self._id, metrics=batch)
 
     def table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:

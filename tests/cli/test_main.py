@@ -297,7 +297,7 @@ from keepworth.recipes import RECIPES
 class Config(BaseModel):
     seed: int = 0
 recipe = types.ModuleType("waiting")
-recipe.Config = Config
+recipe.Config, recipe.SUMMARY = Config, ""
 def train(config, run, progress):
     progress.start(9, "waiting")
     progress.step(1, {"reward": 0.5})

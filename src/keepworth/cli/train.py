@@ -142,9 +142,7 @@ def train(
 
     def one(config: BaseModel, name: str) -> None:
         record = record_of(found, config, called)
-        _carry_out(
-            runs / name, record, fresh, track, again, lambda run, progress: found.train(config, run, progress)
-        )
+        _carry_out(runs / name, record, fresh, track, again, lambda run, progress: found.train(config, run, progress))
 
     if each_seed:
         _sweep(whole, each_seed, runs, lambda seed, name: one(resolved(seed), name))

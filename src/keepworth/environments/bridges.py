@@ -44,9 +44,9 @@ def adapted(given: Any, task: Task) -> Callable[[Task], Environment]:
     """`given` as a function that makes an environment of ours for a task. task: one of those that will be played; what is made
     for it is looked at and closed again. Raises UnplayableEnvironment naming what cannot be played, UnknownName."""
     if brings_tasks(given):
-        from keepworth.environments.verifiers_tasks import Host
+        from keepworth.environments.verifiers_tasks import TaskServer
 
-        return Host(given)
+        return TaskServer(given)
     make = _maker(given)
     try:
         made = make(task)

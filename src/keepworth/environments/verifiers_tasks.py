@@ -114,7 +114,7 @@ def tasks_of(given: Any) -> list[Task]:
     return found
 
 
-class Host:
+class TaskServer:
     """An environment or task set, served in a thread with a loop of its own from its first episode until the program ends."""
 
     def __init__(self, given: Any) -> None:
@@ -225,7 +225,7 @@ def _in_this_process(given: Any) -> Any:
 class PlayedTask:
     """One episode of it, as an environment of ours."""
 
-    def __init__(self, host: Host, task: Any) -> None:
+    def __init__(self, host: TaskServer, task: Any) -> None:
         self._host, self._task = host, task
         self.trace = ""
         self._running: asyncio.Task[Any] | None = None

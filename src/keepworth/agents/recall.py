@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from keepworth.episodes.episode import Decision, DecisionKind, Shown, Task
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import Encoder
-from keepworth.memory.item import Provenance
+from keepworth.memory.item import Item, Provenance
 from keepworth.memory.overlay import Bank
 from keepworth.tasks.entries import MemoryEntry, candidates, entries
 
@@ -68,12 +68,14 @@ def strangers(tasks: Sequence[Task]) -> dict[str, Task]:
     return other
 
 
-def retrieved(count: int, encoder: Encoder, mode: str = "hybrid", words: int = 60, dates: bool = False) -> Recall:
+def retrieved(
+    count: int, encoder: Encoder | None, mode: str = "hybrid", words: int = 60, dates: bool = False
+) -> Recall:
     """Real retrieval: every window of the haystack is in a bank, `count` are found, and shown in order of time.
 
     Of a user's talk with an assistant the user's turns are remembered, whatever the question is about: what kind of
     question will come is not known when something is stored. Between people, everybody's turns are. Tasks over one
-    conversation (the same sessions) share one bank."""
+    conversation (the same sessions) share one bank. encoder: None where mode is "lexical"."""
     banks: dict[tuple[str, ...], Bank] = {}
 
     def recall(task: Task) -> Recalled:
@@ -87,7 +89,7 @@ def retrieved(count: int, encoder: Encoder, mode: str = "hybrid", words: int = 6
                 banks[place].add(spoken(entry, dates), provenance=source, event_time=entry.date)
         bank = banks[place]
         hits = bank.search(task.input, count, mode=mode)
-        shown = sorted(hits, key=lambda hit: (hit.item.provenance.date, hit.item.provenance.session, hit.item.id))
+        shown = sorted(hits, key=lambda hit: _said_at(hit.item))
         decision = Decision(
             id=f"{task.key}#search",
             kind=DecisionKind.SEARCH,
@@ -102,6 +104,12 @@ def retrieved(count: int, encoder: Encoder, mode: str = "hybrid", words: int = 6
         )
 
     return _remembering(recall)
+
+
+def _said_at(item: Item) -> tuple[str, str, int, int, str]:
+    """A sort key: m10 comes after m9."""
+    source = item.provenance
+    return (source.date, source.session, source.turn, len(item.id), item.id)
 
 
 def spoken(entry: MemoryEntry, dates: bool) -> str:

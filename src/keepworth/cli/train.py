@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from keepworth.cli.export import uses_of
-from keepworth.cli.output import Runs, interruptible, say, say_row
+from keepworth.cli.output import Runs, interruptible, say, say_json, say_row
 from keepworth.episodes.errors import KeepworthError
 from keepworth.recipes import RECIPES
 from keepworth.recipes.front_door import (
@@ -19,10 +19,10 @@ from keepworth.recipes.front_door import (
     Recipe,
     carry_out,
     find_recipe,
-    given,
     named_object,
     opened,
     others,
+    own_recipe,
     record_of,
     run_name,
 )
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from keepworth.learning.run_folder import RunFolder
     from keepworth.learning.watch.progress import Progress
+    from keepworth.tasks.unlabelled import LogReport
 
 
 Track = Annotated[
@@ -74,6 +75,17 @@ def train(
     tasks: Annotated[
         str | None, typer.Option("--tasks", metavar="FILE", help="Your own tasks: JSON lines with prompt and answer.")
     ] = None,
+    source: Annotated[
+        Path | None,
+        typer.Option("--source", help="Conversations, or a memory's file, that tasks without labels are made of."),
+    ] = None,
+    kinds: Annotated[
+        str, typer.Option("--kinds", help="With --source: of cloze, next, order, with commas; or rewarded.")
+    ] = "",
+    report: Annotated[
+        bool, typer.Option("--report", help="With --source: print what can be learned from it, and exit.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="With --report: as JSON.")] = False,
     reward: Annotated[
         list[str] | None,
         typer.Option(
@@ -119,11 +131,19 @@ def train(
     from keepworth.episodes.extras import require
     from keepworth.recipes.configuration import as_toml, resolve
 
-    if not print_config:
+    _require_source(source, {"--kinds": kinds, "--report": report, "--json": as_json and report})
+    if as_json and not report:
+        raise KeepworthError("--json goes with --report.", "Add --report.")
+    if not (print_config or report):
         require("train", "keepworth train")
-    found = _asked_for(recipe, tasks, reward or [], environment, memory)
+    found = _asked_for(recipe, tasks, source, kinds, reward or [], environment, memory)
     if seed is not None and seeds:
         raise KeepworthError("There are --seed and --seeds.", "Leave one of them out.")
+    learnable = found.report if isinstance(found, OwnRecipe) else None
+    if learnable is not None and (report or not print_config):
+        _say_report(learnable, as_json)
+    if report:
+        return
 
     def resolved(seed: int | None) -> BaseModel:
         short = {"role": role, "data": data, "model": model, "seed": seed, "steps": steps}
@@ -135,8 +155,9 @@ def train(
     if print_config:
         say(as_toml(settings), end="")
         return
-    called = OWN if tasks else Path(recipe).stem.replace("-", "_")
-    own = found.given.tasks.name if tasks and isinstance(found, OwnRecipe) else called
+    own_data = tasks is not None or source is not None
+    called = OWN if own_data else Path(recipe).stem.replace("-", "_")
+    own = found.given.tasks.name if own_data and isinstance(found, OwnRecipe) else called
     whole = run_name(name or "-".join(each for each in (own, role) if each))
     again = _last_command()
 
@@ -184,27 +205,51 @@ def _sweep(name: str, seeds: list[int], runs: Path, carry_out_one: Callable[[int
     console.print(f"{result['headline']}\nAll of it: {path}", soft_wrap=True)
 
 
+def _say_report(learnable: LogReport, as_json: bool) -> None:
+    if as_json:
+        say_json(learnable.to_json(), indent=1)
+    else:
+        for line in learnable.lines():
+            say(line)
+
+
+def _require_source(source: Path | None, options: Mapping[str, object]) -> None:
+    for option, value in options.items():
+        if value and source is None:
+            raise KeepworthError(f"{option} goes with a source of tasks.", "Add --source FILE.")
+
+
 def _asked_for(
-    recipe: str, tasks: str | None, reward: list[str], environment: str | None, memory: Path | None
+    recipe: str,
+    tasks: str | None,
+    source: Path | None,
+    kinds: str,
+    reward: list[str],
+    environment: str | None,
+    memory: Path | None,
 ) -> Recipe:
-    """The recipe of that name or file, or the one that --tasks and what goes with it make."""
+    """The recipe of that name or file, or the one that --tasks or --source and what goes with it make."""
     from keepworth.tasks.verifiers import VERIFIERS
 
-    if tasks is None:
+    if tasks is None and source is None:
         for option, value in (("--reward", reward), ("--environment", environment), ("--memory", memory)):
             if value:
-                raise KeepworthError(f"{option} goes with tasks of your own.", "Add --tasks FILE.jsonl.")
+                raise KeepworthError(
+                    f"{option} goes with tasks of your own.", "Add --tasks FILE.jsonl, or --source FILE."
+                )
         if not recipe:
             raise KeepworthError(
                 "Nothing was said to train on.",
-                "Name a recipe (`keepworth recipes` lists them), a file of Python, or --tasks FILE.jsonl.",
+                "Name a recipe (`keepworth recipes` lists them), a file of Python, --tasks FILE.jsonl, or --source FILE.",
             )
         return find_recipe(recipe)
     if recipe:
-        raise KeepworthError(f"There are a recipe ({recipe}) and --tasks.", "Leave one of them out.")
+        option = "--source" if tasks is None else "--tasks"
+        raise KeepworthError(f"There are a recipe ({recipe}) and {option}.", "Leave one of them out.")
     functions = [each if each in VERIFIERS else named_object(each, "--reward") for each in reward]
     made = None if environment is None else named_object(environment, "--environment")
-    return OwnRecipe(given(tasks, reward=functions or None, environment=made, memory=memory))
+    own = {"reward": functions or None, "environment": made, "memory": memory}
+    return own_recipe(tasks, source=source, kinds=kinds, **own)
 
 
 def recipes() -> None:

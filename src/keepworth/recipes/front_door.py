@@ -19,7 +19,7 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -38,12 +38,13 @@ if TYPE_CHECKING:
     from keepworth.models.inprocess import InProcessModel
     from keepworth.recipes.export import Exported
     from keepworth.recipes.own import Given
+    from keepworth.tasks.unlabelled import LogReport
 
 GROUP = "keepworth.recipes"
 """The group of entry points by which packages add recipes: a name, and the module that holds the recipe."""
 OWN = "own"
 """What a run of `train` calls its recipe."""
-ARGUMENTS = ("tasks", "reward", "environment", "agent", "memory")
+ARGUMENTS = ("tasks", "source", "kinds", "reward", "environment", "agent", "memory")
 """What `train` is given besides settings; a recipe's file may hold them by these names, and `settings`."""
 
 
@@ -102,6 +103,8 @@ class TrainedRun:
 def train(
     tasks: str | Path | Iterable[Any] | None = None,
     *,
+    source: Any = None,
+    kinds: Sequence[str] | str = (),
     reward: Any = None,
     environment: Any = None,
     agent: Any = None,
@@ -115,11 +118,13 @@ def train(
 ) -> TrainedRun:
     """Train a model on tasks of one's own, measure it before, meanwhile and after, and write a report.
 
-    tasks: a file of JSON lines, or rows (see `keepworth.tasks.own`); None where the environment brings its own. reward: a
-    function of (answer, row), one of TRL's form, the name of a verifier, or several of them (`weights=`); by default answers are
-    compared with the rows'. environment: makes, for a task, what is played in the place of question and answer, and rewards it;
-    one of Gymnasium, TRL or verifiers is played, too (`keepworth.environments.bridges`). agent: makes, for a task, who plays.
-    memory: a memory's file, or an open memory, whose items are shown with a question; the report says whether that helped.
+    tasks: a file of JSON lines, or rows (see `keepworth.tasks.own`); None where the environment brings its own. source: in their
+    place, a file of conversations or a memory, of which tasks without labels are made; kinds: which (see
+    `keepworth.tasks.unlabelled`). reward: a function of (answer, row), one of TRL's form, the name of a verifier, or several of
+    them (`weights=`); by default answers are compared with the rows'. environment: makes, for a task, what is played in the place
+    of question and answer, and rewards it; one of Gymnasium, TRL or verifiers is played, too (`keepworth.environments.bridges`).
+    agent: makes, for a task, who plays. memory: a memory's file, or an open memory, whose items are shown with a question; the
+    report says whether that helped.
     name: of the run's folder in `runs`; the same call continues a run that was stopped, `fresh` starts over.
     track: where the run is written besides: tensorboard, trackio, wandb, mlflow (see `keepworth.learning.watch.trackers`).
     settings: as `keepworth train --tasks FILE --print-config` shows them (model, objective, steps, learning_rate, system ...).
@@ -134,9 +139,12 @@ def train(
     from keepworth.recipes.configuration import resolve
 
     require_trackers(track)
-    recipe = OwnRecipe(given(tasks, reward=reward, environment=environment, agent=agent, memory=memory))
-    config = resolve(recipe.Config, base=settings)
+    arguments = {"source": source, "kinds": kinds, "reward": reward, "environment": environment, "agent": agent}
+    recipe = own_recipe(tasks, memory=memory, **arguments)
+    config = resolve(recipe.Config, base={**recipe.settings, **settings})
     shown = progress or progress_for()
+    for line in recipe.report.lines() if recipe.report else ():
+        shown.note(line)
     path = Path(runs) / run_name(name or recipe.given.tasks.name)
     try:
         with opened(path, record_of(recipe, config, OWN), fresh=fresh) as run:
@@ -149,11 +157,13 @@ def train(
 
 @dataclass(frozen=True, slots=True)
 class OwnRecipe:
-    """Tasks, reward and whatever else was given, as a recipe. settings: in the place of its defaults."""
+    """Tasks, reward and whatever else was given, as a recipe. settings: in the place of its defaults. report: of the log that the
+    tasks were made from, if they were."""
 
     given: Given
     settings: Mapping[str, Any] = field(default_factory=dict)
     summary: str = ""
+    report: LogReport | None = None
 
     @property
     def Config(self) -> type[BaseModel]:
@@ -177,13 +187,32 @@ class OwnRecipe:
         own.train(cast(own.Config, config), self.given, run, progress)
 
 
+def own_recipe(tasks: Any = None, *, source: Any = None, kinds: Sequence[str] | str = (), **others: Any) -> OwnRecipe:
+    """What `train` was handed, as a recipe. Raises KeepworthError where tasks and source are both there."""
+    if source is None:
+        if kinds:
+            raise KeepworthError(
+                "kinds says what is made of a source, and there is none.", "Give source, or leave it out."
+            )
+        return OwnRecipe(given(tasks, **others))
+    if tasks is not None:
+        raise KeepworthError(
+            "There are tasks and a source to make tasks of.",
+            "Give tasks (--tasks) or a source (--source), one of the two.",
+        )
+    from keepworth.recipes.logs import KINDS, settings_of, tasks_of
+
+    made = tasks_of(source, kinds or KINDS)
+    return OwnRecipe(given(made.tasks, **others), settings_of(kinds), report=made.report)
+
+
 def given(
     tasks: Any = None, *, reward: Any = None, environment: Any = None, agent: Any = None, memory: Any = None
 ) -> Given:
     """What `train` was handed, read and checked as far as it can be without settings."""
     from keepworth.environments.bridges import adapted, brings_tasks
     from keepworth.recipes.own import Given, remembered
-    from keepworth.tasks.own import own_tasks
+    from keepworth.tasks.own import OwnTasks, own_tasks
 
     recall, remembers = remembered(memory) if memory is not None else (None, "")
     if tasks is None:
@@ -192,7 +221,10 @@ def given(
         from keepworth.environments.verifiers_tasks import tasks_of
 
         tasks = tasks_of(environment)
-    found = own_tasks(tasks() if callable(tasks) else tasks, by_row=environment is not None)
+    if isinstance(tasks, OwnTasks):
+        found = tasks
+    else:
+        found = own_tasks(tasks() if callable(tasks) else tasks, by_row=environment is not None)
     make = None if environment is None else adapted(environment, found.all[0])
     return Given(found, reward, make, agent, recall, remembers)
 
@@ -366,9 +398,9 @@ def _recipe_in(module: Any, name: str) -> Recipe:
         return cast("Recipe", module)
     if callable(holds.get("system")):
         return SystemRecipe(module)
-    if "tasks" in holds or brings_tasks(holds.get("environment")):
-        arguments = {each: holds[each] for each in ARGUMENTS if each in holds}
-        return OwnRecipe(given(**arguments), dict(holds.get("settings", {})), _first_line(module))
+    if "tasks" in holds or "source" in holds or brings_tasks(holds.get("environment")):
+        made = own_recipe(**{each: holds[each] for each in ARGUMENTS if each in holds})
+        return replace(made, settings={**made.settings, **holds.get("settings", {})}, summary=_first_line(module))
     raise BadRecipe(
         f"{name} holds no recipe.",
         f"Give it `tasks`, and what of {', '.join(ARGUMENTS[1:])} and `settings` it needs; or `system(config)`; or `Config`, "

@@ -73,6 +73,7 @@ def cloze(
     limit: int | None = None,
     *,
     distractors: int = 0,
+    later: bool = False,
     speaker: str = "user",
     source: str = "cloze",
     split: str = "train",
@@ -83,7 +84,8 @@ def cloze(
     A usable sentence is a statement of 6 to 40 words by `speaker`, in the first person, with a name, number or date
     that occurs once in it and is not given away by its other words. Each sentence gives one task, each wording of it
     one. The haystack is the sentence's session and `distractors` of the others given, dated before it or on its day,
-    that do not compete with the answer. tags: type ("cloze-name" ...), split, distractors.
+    that do not compete with the answer. later: those dated after it, too, so that the answer is not always in the last
+    session. tags: type ("cloze-name" ...), split, distractors.
 
     The draw depends only on seed and text, so a larger limit adds to a smaller one. A session id given twice is an
     error."""
@@ -101,7 +103,7 @@ def cloze(
         present = sorted({turn.speaker for session in log for turn in session.turns})
         raise ValueError(f"nobody called {speaker!r} speaks in these {len(log)} sessions: their speakers are {present}")
     blanks = _balanced(_distinct(blank for session in log for blank in _blanks(session, speaker)), seed)
-    return [_task(blank, log, seed, distractors, source, split) for blank in blanks[:limit]]
+    return [_task(blank, log, seed, distractors, later, source, split) for blank in blanks[:limit]]
 
 
 def training_cloze(seed: int = 0, limit: int | None = None, *, distractors: int = 0) -> list[Task]:
@@ -198,7 +200,9 @@ def _balanced(blanks: Sequence[_Blank], seed: int) -> list[_Blank]:
     return order
 
 
-def _task(blank: _Blank, log: Sequence[Session], seed: int, distractors: int, source: str, split: str) -> Task:
+def _task(
+    blank: _Blank, log: Sequence[Session], seed: int, distractors: int, later: bool, source: str, split: str
+) -> Task:
     own = replace(
         blank.session, turns=tuple(replace(turn, evidence=turn.index == blank.turn) for turn in blank.session.turns)
     )
@@ -208,7 +212,9 @@ def _task(blank: _Blank, log: Sequence[Session], seed: int, distractors: int, so
     rest = f"{blank.sentence[: blank.start]} {blank.sentence[blank.end :]}"
     drawn: list[Session] = []
     if distractors:
-        others = [session for session in log if session.id != own.id and session.date[:10] <= own.date[:10]]
+        others = [session for session in log if session.id != own.id]
+        if not later:
+            others = [session for session in others if session.date[:10] <= own.date[:10]]
         others.sort(key=lambda session: draw_order(seed, name, session.id))
         for session in others:
             if len(drawn) == distractors:

@@ -102,7 +102,7 @@ def own_tasks(
         raise WrongFormat(
             f"{missing}: there is no split, and other rows have one.", "Name the split of all rows, or of none."
         )
-    by_side, note = (named, "") if named else _divided(marks)
+    by_side, note = (named, "") if named else divided(marks)
     found = {split: tuple(_on(task, split) for task in tasks if by_side[task.key] == split) for split in SPLITS}
     _require_apart(found, marks)
     digest = hashlib.sha256()
@@ -119,7 +119,7 @@ def _asked(task: Task, by_row: bool) -> str:
     return json.dumps(own, sort_keys=True, default=str) if by_row and own else " ".join(task.input.split())
 
 
-def _divided(marks: Mapping[str, Iterable[str]]) -> tuple[dict[str, str], str]:
+def divided(marks: Mapping[str, Iterable[str]]) -> tuple[dict[str, str], str]:
     """The side of each task, by the fixed rule; where that leaves a side empty, the last set of tied tasks of the largest one
     goes there."""
     smallest = tied(marks)
@@ -159,7 +159,7 @@ def _whole_file(path: Path, name: str) -> OwnTasks:
     note = ""
     if {task.key for task in sides_of["train"]} == {task.key for task in sides_of["test"]}:  # no line names a split
         tasks = sides_of["test"]
-        by_side, note = _divided({task.key: {task.tags["cluster"], " ".join(task.input.split())} for task in tasks})
+        by_side, note = divided({task.key: {task.tags["cluster"], " ".join(task.input.split())} for task in tasks})
         sides_of = {split: tuple(_on(task, split) for task in tasks if by_side[task.key] == split) for split in SPLITS}
     return OwnTasks(name, hashlib.sha256(path.read_bytes()).hexdigest()[:16], sides_of, cluster, note)
 

@@ -1,0 +1,316 @@
+"""Logs of conversations, in the forms that people have them: one conversation a line, or a JSON list of them.
+
+    {"messages": [{"role": "user", "content": "..."}, {"role": "assistant", "content": "...", "reward": 1}], "session": "s-1"}
+    {"conversations": [{"from": "human", "value": "..."}, {"from": "gpt", "value": "..."}]}
+    {"prompt": "...", "completion": "...", "rating": 4}
+    {"request": {"messages": [...]}, "response": {"choices": [{"message": {...}}]}}
+
+| of | field | what it is |
+| --- | --- | --- |
+| a line | messages, conversations, conversation, turns | what was said |
+| | prompt and completion, response, output or answer | one question and its answer; also an episode of a run folder |
+| | request and response | what was sent to a chat endpoint, and what came back |
+| | session, session_id, conversation_id, thread_id, chat_id, id | names the conversation; lines of one name are one |
+| | user, user_id, person | whose it is: nothing of one person is on two sides of a split |
+| | time, timestamp, created_at, create_time, date | when, in ISO 8601 or in seconds since 1970; of a message, too |
+| a message | role, from, speaker, author | who says it |
+| | content, value, text | what; of parts, the texts |
+| either | reward, score, rating, feedback | how good the answer was; that of a line is of its last answer |
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from keepworth.episodes.episode import Session, Turn
+from keepworth.episodes.errors import nearest
+from keepworth.tasks.data_files import WrongFormat, recognised, records, text_of
+from keepworth.tasks.json_lines import TIME, UNSAYABLE, lines_of
+
+SAID = ("messages", "conversations", "conversation", "turns")
+COMPLETIONS = ("completion", "response", "output", "answer")
+SESSION = ("session", "session_id", "conversation_id", "thread_id", "chat_id", "id")
+PERSON = ("user", "user_id", "person")
+WHEN = ("time", "timestamp", "created_at", "create_time", "date")
+REWARD = ("reward", "score", "rating", "feedback")
+SPEAKER, CONTENT = ("role", "from", "speaker", "author"), ("content", "value", "text")
+ROLES: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(("user", "human", "prompter"), "user"),
+        **dict.fromkeys(("assistant", "gpt", "chatgpt", "bot", "model", "ai", "bing", "bard"), "assistant"),
+        **dict.fromkeys(("system", "developer"), "system"),
+        **dict.fromkeys(("tool", "function", "observation", "function_call", "ipython"), "tool"),
+    }
+)
+_WORDS = {
+    **dict.fromkeys(("up", "thumbs_up", "thumbsup", "👍", "good", "positive", "like", "liked", "yes", "correct"), 1.0),
+    **dict.fromkeys(("down", "thumbs_down", "thumbsdown", "👎", "bad", "negative", "dislike", "no", "incorrect"), 0.0),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedMessage:
+    """role: user, assistant, system or tool. reward: of an answer, where the log has one."""
+
+    role: str
+    text: str
+    time: str = ""
+    reward: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """id: of its session; time: ISO 8601, UTC, "" where it is not known; person: "" where nobody says whose it is."""
+
+    id: str
+    messages: tuple[LoggedMessage, ...]
+    time: str = ""
+    person: str = ""
+    place: str = ""
+
+    @property
+    def session(self) -> Session:
+        """What the user and the assistant said. A turn's index is that of its message."""
+        turns = (
+            Turn(each.role, each.text, index, date=each.time if each.time != self.time else "")
+            for index, each in enumerate(self.messages)
+            if each.role in ("user", "assistant")
+        )
+        return Session(self.id, self.time, tuple(turns))
+
+
+@dataclass(frozen=True, slots=True)
+class ChatLog:
+    """name: of where it comes from. left_out: what was not read and why, with how often; unread: fields nobody asked for."""
+
+    name: str
+    conversations: tuple[Conversation, ...]
+    left_out: Mapping[str, int]
+    unread: tuple[str, ...] = ()
+
+
+def chat_log(path: str | Path) -> ChatLog:
+    """The conversations of a file. Raises WrongFormat, which names the line and the field."""
+    file = Path(path).expanduser()
+    if not file.is_file():
+        raise WrongFormat(f"{file} is no file.", "Give the path of a file of conversations, one JSON object a line.")
+    text = text_of(file)
+    if not text.strip():
+        raise WrongFormat(f"{file} is empty.", 'Write {"messages": [...]} a line.')
+    rows: Iterable[tuple[str, Mapping[str, Any]]]
+    if text.lstrip().startswith("["):
+        rows = ((f"{file}, record {n}", row) for n, row in enumerate(records(file, "conversations"), start=1))
+    else:
+        rows = ((f"{file}, line {number}", row) for number, row in lines_of(file))
+    return logged(rows, file.name.split(".")[0])
+
+
+def logged(rows: Iterable[tuple[str, Mapping[str, Any]]], name: str) -> ChatLog:
+    """The conversations of (place, row) pairs. Raises WrongFormat."""
+    left_out: Counter[str] = Counter()
+    unread: dict[str, None] = {}
+    by_id: dict[str, Conversation] = {}
+    for place, row in rows:
+        one = _conversation(row, place, left_out, unread)
+        before = by_id.get(one.id)
+        by_id[one.id] = one if before is None else _joined(before, one, left_out)
+    if not by_id:
+        raise WrongFormat(f"{name} holds no conversation.", 'Write {"messages": [...]} a line.')
+    seen: dict[tuple[tuple[str, str], ...], str] = {}
+    distinct = []
+    for one in by_id.values():
+        content = tuple((each.role, each.text) for each in one.messages)
+        if seen.setdefault(content, one.id) != one.id:
+            left_out["conversations that repeat another, word for word"] += 1
+        else:
+            distinct.append(one)
+    return ChatLog(name, tuple(distinct), dict(left_out), tuple(unread))
+
+
+def _conversation(row: Mapping[str, Any], place: str, left_out: Counter[str], unread: dict[str, None]) -> Conversation:
+    messages = _messages(row, place, left_out)
+    reward = _reward(row, left_out)
+    answers = [index for index, each in enumerate(messages) if each.role == "assistant"]
+    if reward is not None and answers:
+        last = answers[-1]
+        messages[last] = replace(messages[last], reward=reward)
+    elif reward is not None:
+        left_out["rewards of conversations without an answer"] += 1
+    known = {*SAID, *COMPLETIONS, *SESSION, *PERSON, *WHEN, *REWARD, "prompt", "question", "request"}
+    unread.update(dict.fromkeys(str(each) for each in row if each not in known))
+    time = _time(row, place) or next((each.time for each in messages if each.time), "")
+    person = _name(row, PERSON, place)
+    name = _name(row, SESSION, place)
+    if not name:  # by its content, so that it stays on its side when lines are added before it
+        name = hashlib.sha256("\x1f".join(f"{each.role}\x1e{each.text}" for each in messages).encode()).hexdigest()[:12]
+    id = "/".join(each.replace("%", "%25").replace("/", "%2F") for each in (person, name) if each)
+    return Conversation(id, tuple(messages), time, person, place)
+
+
+def _messages(row: Mapping[str, Any], place: str, left_out: Counter[str]) -> list[LoggedMessage]:
+    field = next((each for each in SAID if each in row), "")
+    if field:
+        listed, where = row[field], f"{place}: {field}"
+    elif isinstance(row.get("request"), Mapping) and isinstance(row.get("response"), Mapping):
+        listed, where = _exchanged(row["request"], row["response"], place), f"{place}: request"
+    else:
+        asked = next((each for each in ("prompt", "question") if row.get(each)), "")
+        answered = next((each for each in COMPLETIONS if isinstance(row.get(each), str)), "")
+        if not asked or not answered:
+            looks = recognised(row)
+            fix = f"It looks like {looks}." if looks else f"There are {', '.join(map(repr, row)) or 'no fields'}."
+            raise WrongFormat(
+                f"{place}: there are no messages ({', '.join(SAID)}, or prompt and completion).",
+                f"{fix} Rows with questions go to --tasks, not to --source." if "questions" in row else fix,
+            )
+        prompt = row[asked]
+        before = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+        listed = [*before, {"role": "assistant", "content": row[answered]}] if isinstance(before, list) else before
+        where = f"{place}: {asked}"
+    if not isinstance(listed, list) or not listed:
+        raise WrongFormat(f"{where} is {listed!r:.60}.", "Write a list of messages, at least one.")
+    found = []
+    for number, each in enumerate(listed, start=1):
+        one = _message(each, f"{where}, message {number}", left_out)
+        if one is not None:
+            found.append(one)
+    if not found:
+        raise WrongFormat(f"{where} has no message with text.", "Leave the conversation out.")
+    return found
+
+
+def _exchanged(request: Mapping[str, Any], response: Mapping[str, Any], place: str) -> Any:
+    choices = response.get("choices")
+    message = (
+        choices[0].get("message") if isinstance(choices, list) and choices and isinstance(choices[0], Mapping) else None
+    )
+    if not isinstance(request.get("messages"), list) or not isinstance(message, Mapping):
+        raise WrongFormat(
+            f"{place}: request has no messages, or response no choices with a message.",
+            "Give the bodies of a chat completion as they were sent and received.",
+        )
+    return [*request["messages"], message]
+
+
+def _message(given: Any, where: str, left_out: Counter[str]) -> LoggedMessage | None:
+    """None where it holds nothing to read."""
+    if not isinstance(given, Mapping):
+        raise WrongFormat(f"{where} is {given!r:.60}.", 'Write {"role": "user", "content": "..."}.')
+    speaker = next((each for each in SPEAKER if each in given), "")
+    if not speaker:
+        raise WrongFormat(f"{where} has no role ({', '.join(SPEAKER)}).", f"There are {', '.join(map(repr, given))}.")
+    said = given[speaker]
+    if isinstance(said, Mapping):  # OpenAI's own export: {"author": {"role": "user"}}
+        said = said.get("role")
+    role = ROLES.get(said.strip().lower()) if isinstance(said, str) else None
+    if role is None:
+        near = nearest(str(said), ROLES)
+        raise WrongFormat(
+            f"{where}: the {speaker} {said!r:.40} is not known.",
+            f"Did you mean {near!r}?" if near else f"There are {', '.join(ROLES)}.",
+        )
+    content = next((each for each in CONTENT if each in given), "")
+    if not content and "tool_calls" not in given and "function_call" not in given:
+        raise WrongFormat(f"{where} has no text ({', '.join(CONTENT)}).", f"There are {', '.join(map(repr, given))}.")
+    value = given.get(content)
+    if isinstance(value, list):
+        parts = [each.get("text") if isinstance(each, Mapping) else each for each in value]
+        left_out["parts of messages that are no text"] += sum(not isinstance(each, str) for each in parts)
+        value = "\n".join(each for each in parts if isinstance(each, str))
+    elif value is not None and not isinstance(value, str):
+        raise WrongFormat(f"{where}: {content} is {value!r:.60}.", "Write a text, or a list of parts with text.")
+    text = UNSAYABLE.sub(" ", value or "").strip()
+    if not text:
+        left_out["messages without text"] += 1
+        return None
+    return LoggedMessage(role, text, _time(given, where), _reward(given, left_out) if role == "assistant" else None)
+
+
+def _reward(given: Mapping[str, Any], left_out: Counter[str]) -> float | None:
+    for field in REWARD:
+        if (value := given.get(field)) is None:
+            continue
+        if isinstance(value, Mapping):
+            value = next((value[each] for each in REWARD if each in value), None)
+        if isinstance(value, str):
+            value = _WORDS.get(value.strip().lower(), value)
+        try:
+            number = float(value)  # type: ignore[arg-type]
+        except (TypeError, ValueError):
+            number = math.nan
+        if math.isfinite(number):
+            return number
+        left_out[f"`{field}` that is no number, and no word for good or bad"] += 1
+    return None
+
+
+def _name(row: Mapping[str, Any], fields: Sequence[str], place: str) -> str:
+    field = next((each for each in fields if row.get(each) not in (None, "")), "")
+    if not field:
+        return ""
+    value = row[field]
+    if not isinstance(value, (str, int)) or isinstance(value, bool) or not str(value).strip():
+        raise WrongFormat(f"{place}: {field} is {value!r:.60}.", "Write a name or a number.")
+    return " ".join(UNSAYABLE.sub(" ", str(value)).split())
+
+
+def _time(row: Mapping[str, Any], place: str) -> str:
+    """ISO 8601 in UTC to the second, or ""."""
+    field = next((each for each in WHEN if row.get(each) not in (None, "")), "")
+    if not field:
+        return ""
+    value = row[field]
+    try:
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            parsed = datetime.fromtimestamp(value / 1000 if abs(value) > 1e11 else value, tz=timezone.utc)
+        else:
+            text = re.sub(r"[Zz]$", "+00:00", value.strip().replace(" ", "T", 1))
+            if not TIME.fullmatch(text):
+                raise ValueError(text)
+            parsed = datetime.fromisoformat(text)
+        if parsed.tzinfo is not None:
+            parsed = parsed.astimezone(timezone.utc).replace(tzinfo=None)
+        return parsed.isoformat(timespec="seconds")
+    except (ValueError, TypeError, AttributeError, OverflowError, OSError):
+        raise WrongFormat(
+            f"{place}: {field} is {value!r:.60}.",
+            "Write it in ISO 8601, such as 2026-01-03T10:00, or in seconds since 1970.",
+        ) from None
+
+
+def _joined(before: Conversation, after: Conversation, left_out: Counter[str]) -> Conversation:
+    """Two lines of one conversation. Clients send the whole history each time: what a later line repeats is taken once."""
+    shared = 0
+    for one, other in zip(before.messages, after.messages, strict=False):
+        if (one.role, one.text) != (other.role, other.text):
+            break
+        shared += 1
+    if shared == min(len(before.messages), len(after.messages)):
+        left_out["messages that a later line of the same session repeats"] += shared
+        longer, shorter = (after, before) if len(after.messages) >= len(before.messages) else (before, after)
+        rewards = [each.reward for each in shorter.messages]
+        rewards += [None] * (len(longer.messages) - len(rewards))
+        messages = tuple(
+            each if each.reward is not None else replace(each, reward=reward)
+            for each, reward in zip(longer.messages, rewards, strict=True)
+        )
+    else:
+        messages = (*before.messages, *(replace(each, time=each.time or after.time) for each in after.messages))
+    return replace(before, messages=messages)
+
+
+def rewarded(log: ChatLog) -> Iterator[tuple[Conversation, int, float]]:
+    """(conversation, index of the answer, its reward), of all answers that have one."""
+    for one in log.conversations:
+        for index, each in enumerate(one.messages):
+            if each.reward is not None:
+                yield one, index, each.reward

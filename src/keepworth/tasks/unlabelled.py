@@ -1,0 +1,435 @@
+"""Tasks without labels from logs of one's own, with their sides and with what can be known before anything is trained.
+
+    log = chat_log("chats.jsonl")
+    made = unlabelled(log, ("cloze", "next"))
+    made.tasks        # OwnTasks: by side, nothing of a session on two of them
+    made.report       # how many of what, what guessing earns, what was left out
+
+| kind | asked | answer |
+| --- | --- | --- |
+| cloze | a sentence of the user with its name, number or date hidden | what is hidden, word for word in memory |
+| next | a sentence of the user | which of four sentences came right after it |
+| order | two sentences of the user | which of them was said first |
+| rewarded | the conversation before an answer that had more reward than the average | that answer |
+
+The first three are what is called self-supervised: the conversation is its own answer key. The last are rows to imitate
+(`method = supervised`): nobody can reward an answer that is not in the log.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import zip_longest
+from math import sqrt
+from statistics import fmean
+from typing import Any
+
+from keepworth.episodes.episode import Session, Task
+from keepworth.episodes.errors import require_known
+from keepworth.tasks.chat_logs import ChatLog, Conversation, rewarded
+from keepworth.tasks.cloze import BLANK, cloze, spans
+from keepworth.tasks.data_files import WrongFormat
+from keepworth.tasks.metrics import tokens
+from keepworth.tasks.own import OwnTasks, divided
+from keepworth.tasks.sentence_choices import (
+    CHOICES,
+    chosen,
+    next_sentence,
+    said_first,
+    shortcut_words,
+    statements,
+)
+from keepworth.tasks.splits import SPLITS, draw_order, tied
+from keepworth.tasks.verifiers import verify
+
+KINDS = ("cloze", "next", "order", "rewarded")
+SELF_SUPERVISED = KINDS[:3]
+MOST = 1000
+"""Tasks of one kind on one side."""
+PHRASE_SESSIONS, PHRASE_SHARE = 10, 0.05
+"""A sentence in more sessions than this, and in more than this share of them, is a phrase: nothing is asked about it."""
+FEW = 100
+"""Training tasks below which little can be expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class KindReport:
+    """One kind of task. chance: of a guess among the choices. shortcuts: what simple rules earn on the tasks that are held out
+    (dev and test, `held_out` of them). answer_in_evidence: the share of those whose answer can be read in their evidence."""
+
+    kind: str
+    by_split: Mapping[str, int]
+    held_out: int
+    chance: float
+    shortcuts: Mapping[str, float]
+    answer_in_evidence: float
+
+    @property
+    def best_shortcut(self) -> tuple[str, float]:
+        return max(self.shortcuts.items(), key=lambda each: each[1], default=("", 0.0))
+
+
+@dataclass(frozen=True, slots=True)
+class RewardReport:
+    """Rewards of answers. above: the share above the average of the training side; both: sessions with answers on either side of
+    it."""
+
+    count: int
+    low: float = 0.0
+    high: float = 0.0
+    mean: float = 0.0
+    above: float = 0.0
+    both: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LogReport:
+    """What can be learned from a log. tied_sets: sets of sessions that share nothing with each other."""
+
+    name: str
+    sessions: int
+    people: int
+    dated: int
+    turns: int
+    statements: int
+    tied_sets: int
+    sides: Mapping[str, int]
+    kinds: tuple[KindReport, ...]
+    rewards: RewardReport
+    left_out: Mapping[str, int]
+    unread: tuple[str, ...]
+    verdict: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def lines(self) -> Iterator[str]:
+        """For people to read."""
+        split = ", ".join(f"{self.sides[each]} {each}" for each in SPLITS)
+        yield f"{self.name}: {self.sessions} sessions ({split}), {self.turns} turns of the user, {self.statements} statements."
+        known = f"{self.people} people, " if self.people else ""
+        yield f"{known}{self.dated} sessions with a time, {self.tied_sets} sets of sessions that share no sentence."
+        for each in self.kinds:
+            counts = ", ".join(f"{each.by_split[split]} {split}" for split in SPLITS)
+            if not each.held_out:
+                yield f"{each.kind}: {counts} tasks."
+                continue
+            rule, value = each.best_shortcut
+            guess = f"a guess {each.chance:.2f}, " if each.chance else ""
+            rules = f"{guess}best simple rule {value:.2f} ({rule})"
+            evidence = f"answer in the evidence {each.answer_in_evidence:.2f}"
+            yield f"{each.kind}: {counts} tasks. On {each.held_out} held out: {rules}, {evidence}."
+        found = self.rewards
+        if found.count:
+            values = f"{found.low:g} to {found.high:g}, mean {found.mean:.2f}"
+            where = f"{found.both} sessions with answers above and below"
+            yield f"Rewards: {found.count} answers, {values}; {found.above:.0%} above average; {where}."
+        for why, count in self.left_out.items():
+            yield f"Left out: {count} {why}."
+        if self.unread:
+            yield f"Fields that are not read: {', '.join(self.unread)}."
+        yield from self.verdict
+
+
+@dataclass(frozen=True, slots=True)
+class MadeTasks:
+    tasks: OwnTasks
+    report: LogReport
+
+
+def unlabelled(
+    log: ChatLog, kinds: Sequence[str] = ("cloze", "next"), *, seed: int = 0, distractors: int = 4
+) -> MadeTasks:
+    """Tasks of `kinds` from a log, on three sides that share no session, no person and no sentence that is asked about.
+
+    distractors: how many other sessions of the same side (and person) are in a task's memory. Raises UnknownName; WrongFormat
+    where nothing can be held out, or no task of a kind can be made."""
+    if not kinds:
+        raise WrongFormat("No kind of task was named.", f"Name some of {', '.join(KINDS)}.")
+    for kind in kinds:
+        require_known("kind of task", kind, KINDS)
+    if "rewarded" in kinds and len(set(kinds)) > 1:
+        raise WrongFormat(
+            "Tasks of the kind rewarded are imitated, and others are not.",
+            "Train them one after the other, by themselves.",
+        )
+    sessions = {each.id: each.session for each in log.conversations}
+    phrases = _phrases(sessions.values())
+    marks = {each.id: set(_marks(each, sessions[each.id], phrases)) for each in log.conversations}
+    roots = tied(marks)
+    sets = len(set(roots.values()))
+    if sets < len(SPLITS):
+        raise WrongFormat(
+            f"{log.name} holds {len(sessions)} session{'s'[: len(sessions) != 1]}, which make {sets} set{'s'[: sets != 1]} that "
+            f"share{'s'[: sets == 1]} no person and no sentence: nothing can be held out.",
+            f"Give at least {len(SPLITS)}: one to train on, one to watch, one to measure on; better a hundred.",
+        )
+    side_of, _ = divided(marks)
+    people = {each.id: each.person for each in log.conversations}
+    left_out = Counter(log.left_out)
+    if phrases:
+        left_out["sentences that stand in too many sessions to be asked about"] += len(phrases)
+    threshold = fmean([reward for one, _, reward in rewarded(log) if side_of[one.id] == "train"] or [0.0])
+    by_kind: dict[str, dict[str, list[Task]]] = {}
+    for kind in dict.fromkeys(kinds):
+        if kind == "rewarded":
+            made = _to_imitate(log, side_of, threshold, left_out)
+        else:
+            made = _of_kind(kind, sessions, side_of, people, phrases, seed, distractors, log.name)
+        by_kind[kind] = made
+        if not all(made.values()):
+            empty = next(split for split in SPLITS if not made[split])
+            raise WrongFormat(
+                f"{log.name}: there is no task of the kind {kind} on the {empty} side ({len(sessions)} sessions).",
+                _missing(kind),
+            )
+    by_split = {split: tuple(_in_turn([made[split] for made in by_kind.values()])) for split in SPLITS}
+    cluster = {task.key: roots[_home(task)] for tasks in by_split.values() for task in tasks}
+    counts = Counter(side_of.values())
+    report = LogReport(
+        name=log.name,
+        sessions=len(sessions),
+        people=len(set(people.values()) - {""}),
+        dated=sum(bool(each.date) for each in sessions.values()),
+        turns=sum(turn.speaker == "user" for each in sessions.values() for turn in each.turns),
+        statements=sum(len(statements(each)) for each in sessions.values()),
+        tied_sets=sets,
+        sides={split: counts[split] for split in SPLITS},
+        kinds=tuple(_measured(kind, made) for kind, made in by_kind.items()),
+        rewards=_rewards(log, threshold),
+        left_out={why: count for why, count in left_out.items() if count},
+        unread=log.unread,
+    )
+    report = replace(report, verdict=tuple(_verdict(report)))
+    digest = hashlib.sha256()
+    for split in SPLITS:
+        for task in by_split[split]:
+            digest.update(
+                repr((split, task.key, task.input, task.answers, [each.id for each in task.sessions])).encode()
+            )
+    note = f"Tasks of the kinds {', '.join(by_kind)} from {len(sessions)} sessions of {log.name}, split by session."
+    return MadeTasks(OwnTasks(log.name, digest.hexdigest()[:16], by_split, cluster, note), report)
+
+
+def _phrases(sessions: Any) -> frozenset[str]:
+    listed = list(sessions)
+    often = Counter(words for session in listed for words in {each.words for each in statements(session)})
+    bound = max(PHRASE_SESSIONS, PHRASE_SHARE * len(listed))
+    return frozenset(words for words, count in often.items() if count > bound)
+
+
+def _marks(one: Conversation, session: Session, phrases: frozenset[str]) -> Iterator[str]:
+    """What ties a session to others: its person, its statements, and how those read with something hidden."""
+    if one.person:
+        yield f"person\x1f{one.person}"
+    for each in statements(session):
+        if each.words in phrases:
+            continue
+        yield f"said\x1f{each.words}"
+        for _, start, end in spans(each.text):
+            yield f"cloze\x1f{' '.join(tokens(f'{each.text[:start]} {BLANK} {each.text[end:]}'))}"
+
+
+def _of_kind(
+    kind: str,
+    sessions: Mapping[str, Session],
+    side_of: Mapping[str, str],
+    people: Mapping[str, str],
+    phrases: frozenset[str],
+    seed: int,
+    distractors: int,
+    name: str,
+) -> dict[str, list[Task]]:
+    """The tasks of each side, in an order that is drawn."""
+    together: dict[tuple[str, str], list[Session]] = defaultdict(list)
+    for id in sorted(sessions):
+        together[side_of[id], people[id]].append(sessions[id])
+    made: dict[str, list[Task]] = {split: [] for split in SPLITS}
+
+    def common(sentence: str) -> bool:
+        return " ".join(tokens(sentence)) in phrases
+
+    for (split, _), listed in together.items():
+        if not any(turn.speaker == "user" for session in listed for turn in session.turns):
+            continue
+        own: dict[str, Any] = {"distractors": distractors, "source": f"{name}-{kind}", "split": split}
+        if kind == "cloze":
+            made[split] += [
+                each for each in cloze(listed, seed, MOST, later=True, **own) if not common(_restored(each))
+            ]
+        else:
+            build: Callable[..., list[Task]] = next_sentence if kind == "next" else said_first
+            made[split] += build(listed, seed, MOST, without=common, **own)
+    return {split: sorted(tasks, key=lambda each: draw_order(seed, each.key))[:MOST] for split, tasks in made.items()}
+
+
+def _restored(task: Task) -> str:
+    return task.input.partition('"')[2].rpartition('"')[0].replace(BLANK, task.answers[0])
+
+
+def _to_imitate(
+    log: ChatLog, side_of: Mapping[str, str], threshold: float, left_out: Counter[str]
+) -> dict[str, list[Task]]:
+    """Rows of the answers with more reward than the average, each with the conversation before it."""
+    listed = list(rewarded(log))
+    if not listed:
+        raise WrongFormat(
+            f"{log.name} has no rewards.",
+            "Give answers a reward, score, rating or feedback; or train other kinds of tasks.",
+        )
+    if len({reward for *_, reward in listed}) == 1:
+        raise WrongFormat(
+            f"All {len(listed)} rewards in {log.name} are {listed[0][2]:g}: they do not say which answers are better.",
+            "Keep the answers that were not liked in the log, too.",
+        )
+    made: dict[str, list[Task]] = {split: [] for split in SPLITS}
+    for one, index, reward in listed:
+        before = one.messages[:index]
+        if reward <= threshold:
+            continue
+        if not before or before[-1].role == "assistant" or not any(each.role == "user" for each in before):
+            left_out["rewarded answers that answer nothing"] += 1
+            continue
+        asked = [{"role": each.role, "content": each.text} for each in before]
+        last = next(each.text for each in reversed(before) if each.role == "user")
+        split = side_of[one.id]
+        made[split].append(
+            Task(
+                key=f"rewarded/{one.id}/{index}",
+                source=f"{log.name}-rewarded",
+                input=last,
+                answers=(one.messages[index].text,),
+                verifier="token_f1",
+                asked_at=one.time,
+                tags={"type": "rewarded", "split": split},
+                row={"prompt": asked, "reward": reward, "session": one.id},
+            )
+        )
+    return {split: sorted(tasks, key=lambda each: draw_order(0, each.key)) for split, tasks in made.items()}
+
+
+def _home(task: Task) -> str:
+    """A session of the task; those of one task are on one side, and where they are not tied the first one stands for them."""
+    return task.evidence[0] if task.evidence else str(task.row["session"])
+
+
+def _in_turn(listed: Sequence[Sequence[Task]]) -> Iterator[Task]:
+    """Kinds take turns, so that the first so many are of all kinds."""
+    for together in zip_longest(*listed):
+        yield from (each for each in together if each is not None)
+
+
+# What is known before training.
+
+
+def _measured(kind: str, made: Mapping[str, Sequence[Task]]) -> KindReport:
+    held_out = [*made["dev"], *made["test"]]
+    counts = {split: len(made[split]) for split in SPLITS}
+    if kind == "rewarded":
+        return KindReport(kind, counts, len(held_out), 0.0, {}, 0.0)
+    rules = _cloze_rules(made["train"]) if kind == "cloze" else _NEXT if kind == "next" else _ORDER
+    shortcuts = {name: fmean(verify(task, rule(task)) for task in held_out) for name, rule in rules.items()}
+    chance = {"cloze": 0.0, "next": 1 / CHOICES, "order": 1 / 2}[kind]
+    return KindReport(
+        kind, counts, len(held_out), chance, shortcuts, fmean(_in_evidence(kind, task) for task in held_out)
+    )
+
+
+Rule = Callable[[Task], str]
+
+
+def _cloze_rules(train: Sequence[Task]) -> dict[str, Rule]:
+    common: dict[str, Counter[str]] = defaultdict(Counter)
+    for task in train:
+        common[task.tags["type"]][task.answers[0]] += 1
+
+    def frequent(task: Task) -> str:
+        return next((answer for answer, _ in common[task.tags["type"]].most_common(1)), "")
+
+    def latest(task: Task) -> str:
+        wanted = task.tags["type"].removeprefix("cloze-")
+        for session in reversed(task.sessions):
+            for sentence in reversed(statements(session)):
+                for kind, start, end in reversed(spans(sentence.text)):
+                    if kind == wanted:
+                        return sentence.text[start:end]
+        return ""
+
+    return {"the most frequent answer of its kind": frequent, "the latest of its kind in memory": latest}
+
+
+def _longest(task: Task) -> str:
+    choices: Sequence[str] = task.row["choices"]
+    return str(max(range(len(choices)), key=lambda place: (len(choices[place].split()), -place)) + 1)
+
+
+_NEXT: dict[str, Rule] = {
+    "most words in common": lambda task: str(shortcut_words(task) + 1),
+    "the longest": _longest,
+    "the first": lambda task: "1",
+}
+_ORDER: dict[str, Rule] = {"the longer": _longest, "the first": lambda task: "1"}
+
+
+def _in_evidence(kind: str, task: Task) -> bool:
+    """Whether the answer stands word for word in the turns that are its evidence."""
+    answer = task.answers[0] if kind == "cloze" else chosen(task)
+    return any(answer in turn.text for session in task.sessions for turn in session.turns if turn.evidence)
+
+
+def _rewards(log: ChatLog, threshold: float) -> RewardReport:
+    listed = list(rewarded(log))
+    if not listed:
+        return RewardReport(0)
+    values = [reward for *_, reward in listed]
+    by_session: dict[str, set[bool]] = defaultdict(set)
+    for one, _, reward in listed:
+        by_session[one.id].add(reward > threshold)
+    return RewardReport(
+        len(values),
+        min(values),
+        max(values),
+        fmean(values),
+        fmean(reward > threshold for reward in values),
+        sum(len(each) == 2 for each in by_session.values()),
+    )
+
+
+def _missing(kind: str) -> str:
+    if kind == "rewarded":
+        return "Give more sessions in which an answer has more reward than the average."
+    needs = {
+        "cloze": "a sentence of the user in the first person, 6 to 40 words, with a name, a number or a date",
+        "next": "two statements of the user one after the other, and three more to choose from",
+        "order": "two statements of the user in different turns",
+    }[kind]
+    return f"It needs {needs}, on each side: give more sessions, or leave the kind out."
+
+
+def _verdict(report: LogReport) -> Iterator[str]:
+    """What can and what cannot be learned from it, in sentences."""
+    own = [each for each in report.kinds if each.kind != "rewarded"]
+    train, test = (sum(each.by_split[split] for each in report.kinds) for split in ("train", "test"))
+    if own:
+        yield (
+            "What can be learned: to use what memory shows (restore what was said, and say what followed what). What cannot: "
+            "facts of other conversations, or which answers people like."
+        )
+    else:
+        yield (
+            "What can be learned: to answer as the better rewarded answers do (imitation). What cannot: whether a new answer is "
+            "better, since nobody rewarded it."
+        )
+    if train < FEW:
+        yield f"{train} tasks to train on are few: expect little."
+    yield f"With {test} tasks to measure on, a difference below about {1.96 * sqrt(0.5 / max(1, test)):.2f} may be chance."
+    for each in own:
+        rule, value = each.best_shortcut
+        error = 1.96 * sqrt(each.chance * (1 - each.chance) / max(1, each.held_out))
+        if each.chance and value > each.chance + error:
+            yield f"{each.kind}: the rule {rule!r} alone is right in {value:.2f}, more often than chance."
+    if report.rewards.count and own:
+        yield "These kinds do not use the rewards. kinds = rewarded imitates the answers that were rewarded."

@@ -1,0 +1,224 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from keepworth.episodes.episode import Session, Turn
+from keepworth.episodes.errors import UnknownName
+from keepworth.tasks.chat_logs import ChatLog, logged
+from keepworth.tasks.data_files import WrongFormat
+from keepworth.tasks.metrics import tokens
+from keepworth.tasks.sentence_choices import chosen, next_sentence, said_first, shortcut_words, statements
+from keepworth.tasks.splits import SPLITS
+from keepworth.tasks.unlabelled import SELF_SUPERVISED, unlabelled
+from keepworth.tasks.verifiers import verify
+
+NAMES = ("Ann", "Bert", "Carla", "Dora", "Emil", "Fritz", "Gina", "Hanna", "Ivo", "Jana", "Karl", "Lena")
+PLACES = ("Leeds", "York", "Hull", "Bath", "Derby", "Truro", "Wells", "Ripon")
+
+
+def sentence(number: int) -> str:
+    """A statement with a name and a number; no two numbers give the same one."""
+    name, place = NAMES[number % len(NAMES)], PLACES[number // len(NAMES) % len(PLACES)]
+    verb = ("met", "called", "helped", "visited", "painted")[number % 5]
+    return f"I {verb} my friend {name} near {place} with a bag of {number + 13} green apples."
+
+
+def row(numbers: Sequence[int], **more: Any) -> dict[str, Any]:
+    messages = []
+    for start in range(0, len(numbers), 2):
+        messages.append({"role": "user", "content": " ".join(map(sentence, numbers[start : start + 2]))})
+        messages.append({"role": "assistant", "content": "That is nice to hear."})
+    return {"messages": messages, **more}
+
+
+def log_of(rows: Sequence[dict[str, Any]]) -> ChatLog:
+    return logged(((f"line {n}", each) for n, each in enumerate(rows, start=1)), "log")
+
+
+def simple(sessions: int = 24, **more: Any) -> ChatLog:
+    return log_of(
+        [row(range(6 * n, 6 * n + 6), session=f"s{n}", time=f"2026-01-{n + 1:02d}", **more) for n in range(sessions)]
+    )
+
+
+logs = st.lists(
+    st.tuples(st.lists(st.integers(0, 60), min_size=2, max_size=6), st.integers(0, 9)), min_size=3, max_size=14
+)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(logs)
+def test_nothing_of_a_session_a_person_or_a_sentence_is_on_two_sides(drawn: list[tuple[list[int], int]]) -> None:
+    rows = [
+        row(numbers, session=f"s{n}", **({"user": f"u{person}"} if person < 4 else {}))
+        for n, (numbers, person) in enumerate(drawn)
+    ]
+    log = log_of(rows)
+    for kind in SELF_SUPERVISED:
+        try:
+            made = unlabelled(log, [kind]).tasks
+        except WrongFormat:  # too little that is apart
+            continue
+        place: dict[str, str] = {}
+        for split in SPLITS:
+            for task in made.by_split[split]:
+                people = {f"person {session.id.split('/')[0]}" for session in task.sessions if "/" in session.id}
+                asked = {f"asked {task.input}"}
+                words = {f"said {each.words}" for session in task.sessions for each in statements(session)}
+                for mark in {*(f"session {each.id}" for each in task.sessions), *people, *asked, *words}:
+                    assert place.setdefault(mark, split) == split, mark
+        assert {task.tags["split"] for task in made.by_split["train"]} == {"train"}
+
+
+def test_cloze_answers_stand_in_their_evidence_and_nowhere_in_what_is_asked() -> None:
+    made = unlabelled(simple(), ["cloze"])
+    for task in made.tasks.all:
+        (answer,) = task.answers
+        said = [turn.text for session in task.sessions for turn in session.turns if turn.evidence]
+        assert any(answer in text for text in said)
+        assert not set(tokens(answer)) & set(tokens(task.input))
+
+
+def test_what_came_next_came_next() -> None:
+    for task in unlabelled(simple(), ["next"]).tasks.all:
+        before, right = task.row["before"], chosen(task)
+        (evidence,) = [turn for session in task.sessions for turn in session.turns if turn.evidence]
+        assert f"{before} {right}" in evidence.text
+        memory = " ".join(turn.text for session in task.sessions for turn in session.turns)
+        assert all(each in memory for each in task.row["choices"])  # being there decides nothing
+        assert not any(f"{before} {each}" in memory for each in task.row["choices"] if each != right)
+        assert verify(task, task.answers[0]) == 1
+        assert verify(task, " ".join(str(n) for n in range(1, 5))) == 0  # all of them are no answer
+        assert len(set(task.row["choices"])) == 4
+
+
+def test_what_was_said_first_was_said_first() -> None:
+    tasks = unlabelled(simple(), ["order"]).tasks.all
+    for task in tasks:
+        places = {
+            text: (session.date, session.id, turn.index)
+            for text in task.row["choices"]
+            for session in task.sessions
+            for turn in session.turns
+            if text in turn.text
+        }
+        assert min(places, key=lambda text: places[text]) == chosen(task)
+    assert {len(task.evidence) for task in tasks} == {1, 2}  # pairs of one session, and of two
+
+
+def test_without_times_only_one_session_has_an_order() -> None:
+    sessions = [Session(f"s{n}", "", tuple(Turn("user", sentence(4 * n + i), i) for i in range(4))) for n in range(3)]
+    tasks = said_first(sessions)
+    assert len(tasks) == 6
+    assert all(len(task.evidence) == 1 for task in tasks)
+
+
+def test_a_sentence_said_twice_is_asked_about_by_nobody() -> None:
+    texts = [
+        f"{sentence(0)} {sentence(1)}",
+        f"{sentence(0)} {sentence(2)}",
+        f"{sentence(3)} {sentence(4)}",
+        sentence(5),
+    ]
+    session = Session("s", "", tuple(Turn("user", text, i) for i, text in enumerate(texts)))
+    (task,) = next_sentence([session])
+    assert task.row["before"] == sentence(3)
+    assert all(sentence(0) not in each.input for each in said_first([session]))
+
+
+def test_nearness_in_words_and_length_decide_nothing() -> None:
+    """What follows shares half of the words of what it follows and is longer; other sentences share more, or are longer still."""
+    texts = []
+    for n in range(12):
+        words = [f"w{n}x{part}" for part in "abcdef"]
+        texts.append(f"We {' '.join(words)} now. We {' '.join(words[:3])} q{n} r{n} s{n} t{n} now.")
+        texts.append(f"We {' '.join(words[:5])} q{n} now.")
+        texts.append(f"We saw u{n} in v{n} with many many many other people of the town again today.")
+        texts.append(f"We had y{n} for z{n} once.")
+    session = Session("s", "", tuple(Turn("user", text, i) for i, text in enumerate(texts)))
+    tasks = [task for seed in range(40) for task in next_sentence([session], seed)]
+    nearest = sum(shortcut_words(task) == int(task.answers[0]) - 1 for task in tasks) / len(tasks)
+    longest = sum(len(chosen(task).split()) == max(len(each.split()) for each in task.row["choices"]) for task in tasks)
+    assert len(tasks) == 480
+    assert (
+        nearest < 0.8
+    )  # 1 - 3/47, were the wrong ones drawn at random; each has one nearer sentence, taken half the time or more
+    assert longest / len(tasks) < 0.35
+
+
+def test_the_report_counts() -> None:
+    report = unlabelled(simple(), SELF_SUPERVISED).report
+    assert (report.sessions, report.dated, report.turns, report.statements) == (24, 24, 72, 144)
+    assert report.tied_sets == 24
+    assert sum(report.sides.values()) == 24
+    cloze, following, order = report.kinds
+    assert sum(cloze.by_split.values()) == 144  # one of each statement
+    assert (following.chance, order.chance) == (0.25, 0.5)
+    assert [each.answer_in_evidence for each in report.kinds] == [1.0, 1.0, 1.0]
+    assert all(0 <= value <= 1 for each in report.kinds for value in each.shortcuts.values())
+    text = "\n".join(report.lines())
+    assert "24 sessions" in text
+    assert "may be chance" in text
+    assert report.to_json()["kinds"][0]["kind"] == "cloze"
+
+
+def test_the_order_of_the_lines_changes_nothing() -> None:
+    rows = [row(range(6 * n, 6 * n + 6), session=f"s{n}") for n in range(12)]
+    one, other = unlabelled(log_of(rows), ["cloze", "next"]), unlabelled(log_of(rows[::-1]), ["cloze", "next"])
+    assert one.tasks == other.tasks
+
+
+def test_one_person_or_one_session_cannot_be_held_out() -> None:
+    with pytest.raises(WrongFormat, match="holds 1 session, which make 1 set"):
+        unlabelled(simple(1), ["cloze"])
+    with pytest.raises(WrongFormat, match=r"24 sessions, which make 1 set .*nothing can be held out"):
+        unlabelled(simple(user="me"), ["cloze"])
+
+
+def test_a_kind_of_which_there_is_nothing_is_named() -> None:
+    rows = [{"messages": [{"role": "user", "content": f"number {n}?"}], "id": n} for n in range(20)]
+    with pytest.raises(WrongFormat, match=r"no task of the kind cloze on the .* side .*first person"):
+        unlabelled(log_of(rows), ["cloze"])
+    with pytest.raises(UnknownName, match="'cloze'"):
+        unlabelled(simple(), ["clozes"])
+
+
+def scored(values: Sequence[float | None]) -> ChatLog:
+    rows = [row(range(6 * n, 6 * n + 6), session=f"s{n}") for n in range(len(values))]
+    for each, value in zip(rows, values, strict=True):
+        each["messages"][1]["reward"] = value
+        each["messages"][3]["reward"] = 0.0 if value else value
+    return log_of(rows)
+
+
+def test_answers_with_more_reward_than_the_average_are_imitated() -> None:
+    made = unlabelled(scored([1.0] * 20), ["rewarded"])
+    assert len(made.tasks.all) == 20
+    for task in made.tasks.all:
+        assert task.row["reward"] == 1.0
+        assert [each["role"] for each in task.row["prompt"]] == ["user"]
+        assert task.answers == ("That is nice to hear.",)
+    rewards = made.report.rewards
+    assert (rewards.count, rewards.low, rewards.high, rewards.mean, rewards.above, rewards.both) == (
+        40,
+        0,
+        1,
+        0.5,
+        0.5,
+        20,
+    )
+
+
+def test_rewards_that_say_nothing_are_refused() -> None:
+    with pytest.raises(WrongFormat, match="log has no rewards"):
+        unlabelled(simple(), ["rewarded"])
+    log = log_of([{**row([6 * n, 6 * n + 1], session=f"s{n}"), "reward": 1} for n in range(12)])
+    with pytest.raises(WrongFormat, match="All 12 rewards in log are 1"):
+        unlabelled(log, ["rewarded"])
+    with pytest.raises(WrongFormat, match="one after the other"):
+        unlabelled(scored([1.0] * 12), ["rewarded", "cloze"])

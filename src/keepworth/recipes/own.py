@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field, model_validator
 
 from keepworth.episodes.errors import require_known
-from keepworth.recipes.interactive import EPISODE, Measured, Settings, System, run_system
+from keepworth.recipes.interactive import (
+    EPISODE,
+    Measured,
+    Pair,
+    Settings,
+    System,
+    idle_in_imitation,
+    run_system,
+    supervised,
+)
 from keepworth.recipes.rewards import Scoring, UnusableReward, place_of, scoring, try_rewards
 from keepworth.recipes.settings import Amount, Count, Idle, require_effect
 from keepworth.tasks.data_files import WrongFormat
@@ -23,6 +32,7 @@ if TYPE_CHECKING:
     from keepworth.agents.recall import Recall
     from keepworth.environments.environment import Environment
     from keepworth.episodes import Task
+    from keepworth.episodes.model import Message
     from keepworth.learning.run_folder import RunFolder
     from keepworth.learning.watch.progress import Progress
     from keepworth.memory.overlay import Bank
@@ -34,6 +44,10 @@ SUMMARY = "Your own tasks, reward and model: keepworth train --tasks FILE.jsonl 
 class Config(Settings):
     """What training on tasks of one's own can be told."""
 
+    method: Literal["reinforce", "supervised"] = Field(
+        default="reinforce",
+        description="supervised: the rows' answers are imitated, up to max_tokens; nothing is sampled",
+    )
     format: Literal["auto", "chat", "plain"] = Field(
         default="auto",
         description="chat: by the model's chat template; plain: a bare text; auto: chat where it has one",
@@ -68,6 +82,7 @@ class Config(Settings):
         yield from super().idle()
         if not self.answer_temperature:
             yield ("answer_top_p", "answer_top_k"), "where answers are greedy", "set answer_temperature"
+        yield from idle_in_imitation(self)
         if self.format == "plain":
             yield ("thinking",), "with format = plain", "set format = chat"
 
@@ -154,6 +169,8 @@ def require_given(config: Config, given: Given) -> None:
     elif given.agent is not None:
         raise ValueError("an agent of your own is shown nothing of a memory: leave one of them out")
     require_effect(config, idle)
+    if supervised(config):
+        require_imitable(given)
     if (score := given.score(config)) is not None:
         try_rewards(score, given.tasks.all)
     elif given.environment is None:
@@ -164,6 +181,17 @@ def require_given(config: Config, given: Given) -> None:
                     f"{place_of(task)} has no field 'answer', against which {task.verifier or config.verifier} judges.",
                     "Add it, or give a reward of your own.",
                 )
+
+
+def require_imitable(given: Given) -> None:
+    """Raises ValueError, MissingField where there are no answers to imitate."""
+    if given.environment is not None or given.agent is not None:
+        raise ValueError("method = supervised imitates answers to questions: leave environment and agent out")
+    for task in given.tasks.by_split["train"]:
+        if not task.answers:
+            raise MissingField(
+                f"{place_of(task)} has no field 'answer' to imitate.", "Add it, or leave method = reinforce."
+            )
 
 
 def recall_of(config: Config, given: Given) -> Recall | None:
@@ -223,6 +251,7 @@ def system(config: Config, given: Given) -> System:
         ready=lambda model, progress: require_chat(config, given, recall, model, progress),
         drawn=Drawing(config.answer_temperature, config.answer_top_k, config.answer_top_p),
         note=f"{given.tasks.note} {_drawn(config)}, {config.max_tokens} tokens an answer.".strip(),
+        right=(lambda model, task: [right_answer(config, task, recall, model)]) if supervised(config) else None,
     )
 
 
@@ -250,6 +279,28 @@ def chat_of(config: Config, task: Task, recall: Recall | None) -> Agent:
     )
 
 
+def asked(config: Config, task: Task, recall: Recall | None) -> list[Message]:
+    """The conversation that a question and answer begins with, as `Chat` opens it."""
+    from keepworth.agents.chat import clean, remembering
+    from keepworth.episodes.text import as_text
+
+    own = [clean(each) for each in messages_of(task)] or [{"role": "user", "content": as_text(task.input)}]
+    if config.system:
+        own.insert(0, {"role": "system", "content": config.system})
+    return remembering(own, () if recall is None else recall(task).shown)
+
+
+def right_answer(config: Config, task: Task, recall: Recall | None, model: InProcessModel) -> Pair:
+    """The conversation, and the task's answer with the end of a turn; cut to max_tokens."""
+    from keepworth.agents.chat import format_of
+
+    chat = format_of(model, config.format, config.stop)
+    behind = chat.following([{"role": "user", "content": "?"}], None)[:1]
+    end = behind if chat.stop_ids.issuperset(behind) else (min(chat.stop_ids),)
+    said = model.encode_continuation(task.answers[0].strip())
+    return chat.opening(asked(config, task, recall)), (*said, *end)[: config.max_tokens]
+
+
 def require_chat(
     config: Config, given: Given, recall: Recall | None, model: InProcessModel, progress: Progress
 ) -> None:
@@ -258,8 +309,7 @@ def require_chat(
     Raises NoChatTemplate, TemplateMismatch, or WrongFormat naming the row."""
     if given.agent is not None:
         return
-    from keepworth.agents.chat import PlainFormat, format_of, remembering
-    from keepworth.episodes.text import as_text
+    from keepworth.agents.chat import PlainFormat, format_of
     from keepworth.models.chat_format import TokenizerChat
 
     chat = format_of(model, config.format, config.stop)
@@ -276,11 +326,7 @@ def require_chat(
     for task in sorted(given.tasks.all, key=lambda each: -len(each.input)):
         if time.monotonic() - begun > TRIED_FOR:
             return
-        own = [dict(each) for each in messages_of(task)] or [{"role": "user", "content": as_text(task.input)}]
-        if config.system:
-            own.insert(0, {"role": "system", "content": config.system})
-        shown = () if recall is None else recall(task).shown
-        length = len(chat.opening(remembering(own, shown)))
+        length = len(chat.opening(asked(config, task, recall)))
         if length + config.max_tokens > model.context_limit:
             raise WrongFormat(
                 f"{place_of(task)}: the prompt has {length} tokens, and {config.max_tokens} may follow: {model.name} reads "

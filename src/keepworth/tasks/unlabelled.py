@@ -13,14 +13,14 @@
 | rewarded | the conversation before an answer that had more reward than the average | that answer |
 
 The first three are what is called self-supervised: the conversation is its own answer key. The last are rows to imitate
-(`method = supervised`): nobody can reward an answer that is not in the log.
+(`method = supervised`, behaviour cloning of what was filtered by reward): nobody can reward an answer that is not in the log.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import zip_longest
 from math import sqrt
@@ -42,7 +42,7 @@ from keepworth.tasks.sentence_choices import (
     shortcut_words,
     statements,
 )
-from keepworth.tasks.splits import SPLITS, draw_order, tied
+from keepworth.tasks.splits import SPLITS, draw_order, side, tied
 from keepworth.tasks.verifiers import verify
 
 KINDS = ("cloze", "next", "order", "rewarded")
@@ -167,7 +167,11 @@ def unlabelled(
             f"share{'s'[: sets == 1]} no person and no sentence: nothing can be held out.",
             f"Give at least {len(SPLITS)}: one to train on, one to watch, one to measure on; better a hundred.",
         )
-    side_of, _ = divided(marks)
+    if "rewarded" in kinds:
+        usable = {one.id for one, _, _ in rewarded(log)}
+    else:
+        usable = {id for id, session in sessions.items() if statements(session)}
+    side_of = _sides(roots, usable)
     people = {each.id: each.person for each in log.conversations}
     left_out = Counter(log.left_out)
     if phrases:
@@ -212,6 +216,12 @@ def unlabelled(
             )
     note = f"Tasks of the kinds {', '.join(by_kind)} from {len(sessions)} sessions of {log.name}, split by session."
     return MadeTasks(OwnTasks(log.name, digest.hexdigest()[:16], by_split, cluster, note), report)
+
+
+def _sides(roots: Mapping[str, str], usable: Collection[str]) -> dict[str, str]:
+    """The side of each session; no side is empty of those that tasks can be made of, if there are three that are not tied."""
+    by_root = {roots[id]: split for id, split in divided({id: {roots[id]} for id in usable})[0].items()}
+    return {id: by_root.get(root) or side(root) for id, root in roots.items()}
 
 
 def _phrases(sessions: Any) -> frozenset[str]:

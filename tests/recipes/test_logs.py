@@ -1,0 +1,138 @@
+"""Logs through the front door: a file of conversations, and a memory whose episodes have rewards."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import keepworth
+from keepworth.cli.main import main
+from keepworth.episodes.errors import KeepworthError
+from keepworth.evaluation.tables import tables_of
+from keepworth.learning.run_folder import RunFolder
+from keepworth.learning.watch.progress import SilentProgress
+from keepworth.memory.memory import Memory
+from keepworth.models.inprocess import InProcessModel
+from keepworth.recipes.logs import log_of, tasks_of
+from keepworth.tasks.chat_logs import rewarded
+from tests.recipes.test_front_door import TINY, checkpoint  # noqa: F401
+from tests.tasks.test_unlabelled import row, sentence
+
+
+@pytest.fixture
+def chats(tmp_path: Path) -> Path:
+    file = tmp_path / "chats.jsonl"
+    rows = [row(range(6 * n, 6 * n + 6), session=f"s{n}", time=f"2026-01-{n + 1:02d}") for n in range(16)]
+    for n, each in enumerate(rows):
+        each["messages"][1]["reward"] = n % 2
+    file.write_text("".join(json.dumps(each) + "\n" for each in rows))
+    return file
+
+
+def test_conversations_become_a_run_with_the_controls_of_memory(checkpoint: Path, chats: Path, tmp_path: Path) -> None:  # noqa: F811
+    run = keepworth.train(
+        source=chats,
+        kinds=("cloze", "next"),
+        model=str(checkpoint),
+        runs=tmp_path,
+        progress=SilentProgress(),
+        questions=4,
+        format="plain",
+        system="",
+        recall=1,
+        **TINY,
+    )
+    (table,) = tables_of(RunFolder.open(run.path))
+    assert {"trained", "untrained", "no_memory", "another_memory", "oracle_evidence"} <= {
+        each.arm for each in table.rows
+    }
+    assert run.path.name == "chats"
+
+
+def test_the_report_is_printed_before_anything_is_trained(chats: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "--source", str(chats), "--kinds", "cloze,next,order", "--report"]) == 0
+    text = capsys.readouterr().out
+    assert "chats: 16 sessions" in text
+    assert "order: " in text
+    assert "Rewards: 16 answers, 0 to 1" in text
+    assert main(["train", "--source", str(chats), "--report", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["sessions"] == 16
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--report"], "--report goes with a source"),
+        (["--kinds", "cloze"], "--kinds goes with a source"),
+        (["--source", "CHATS", "--json"], "--json goes with --report"),
+        (["memory_r1", "--source", "CHATS"], "a recipe (memory_r1) and --source"),
+        (["--tasks", "CHATS", "--source", "CHATS"], "tasks and a source"),
+        (["--source", "CHATS", "--kinds", "clozes", "--report"], "clozes"),
+        (["--source", "none.jsonl"], "none.jsonl is no file"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(
+    arguments: list[str], message: str, chats: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", *(str(chats) if each == "CHATS" else each for each in arguments)]) != 0
+    assert message in " ".join(capsys.readouterr().err.split())
+
+
+def test_python_refuses_the_same(chats: Path) -> None:
+    with pytest.raises(KeepworthError, match="no tasks"):
+        keepworth.train()
+    with pytest.raises(KeepworthError, match="kinds says what is made of a source"):
+        keepworth.train([{"prompt": "a"}], kinds=("cloze",))
+    with pytest.raises(KeepworthError, match="source is 3"):
+        keepworth.train(source=3)
+
+
+def test_a_memory_is_a_source(tmp_path: Path) -> None:
+    path = tmp_path / "agent.mem"
+    with Memory(path, encoder=None) as memory:
+        for n in range(9):
+            memory.add(f"{sentence(5 * n)} {sentence(5 * n + 1)}", session_id=f"talk {n}")
+            memory.add(sentence(5 * n + 2), session_id=f"talk {n}")
+        for n in range(3):
+            with memory.episode(f"What is {n} and one?", session_id=f"sums {n}") as episode:
+                episode.search()
+                episode.act(f"It is {n + 1}.")
+                episode.reward(float(n == 2))
+        memory.add("What is 2 and one?", session_id="sums 2")  # what an episode tells already
+        found = log_of(memory)
+    assert len(found.conversations) == 12
+    assert [(one.messages[index].text, value) for one, index, value in rewarded(found)] == [
+        ("It is 1.", 0.0),
+        ("It is 2.", 0.0),
+        ("It is 3.", 1.0),
+    ]
+    assert all(len(one.messages) == 2 for one in found.conversations)
+    made = tasks_of(path, "cloze")
+    assert made.tasks.name == "agent"
+    assert made.report.sessions == 12
+    assert made.report.rewards.count == 3
+
+
+def test_rewarded_answers_are_imitated(checkpoint: Path, chats: Path, tmp_path: Path) -> None:  # noqa: F811
+    tiny = {key: value for key, value in TINY.items() if key != "max_tokens"}
+    shared = {"source": chats, "kinds": "rewarded", "model": str(checkpoint), "progress": SilentProgress(), **tiny}
+    run = keepworth.train(**shared, runs=tmp_path / "chat", max_tokens=64, name="liked")
+    opened = RunFolder.open(run.path)
+    (stored, *_) = opened.episodes(arm="train")
+    (segment,) = stored.episode.segments
+    model = InProcessModel.load(checkpoint)
+    assert model.decode(segment.context).endswith("[assistant]")
+    assert "near" in model.decode(segment.context)
+    assert model.decode(segment.ids).startswith("That is nice to hear.")
+    assert segment.ids[-1] in model.chat.stop_ids
+    assert opened.config["method"] == "supervised"
+    steps = [each["loss"] for each in opened.metrics() if "loss" in each]
+    assert len(steps) == TINY["steps"]
+
+
+def test_what_has_no_answer_cannot_be_imitated(checkpoint: Path, tmp_path: Path) -> None:  # noqa: F811
+    rows = [{"prompt": f"Say {n}."} for n in range(12)]
+    with pytest.raises(KeepworthError, match=r"has no field 'answer' to imitate"):
+        keepworth.train(rows, method="supervised", reward=len, model=str(checkpoint), runs=tmp_path, **TINY)

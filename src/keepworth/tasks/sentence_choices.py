@@ -28,7 +28,7 @@ _QUOTES = frozenset('"“”')
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
+class UserStatement:
     """A sentence of a user, by turn number `turn` of `session`; place: among the sentences of the turn; words: normalised."""
 
     session: Session
@@ -49,9 +49,9 @@ def is_statement(sentence: str) -> bool:
 
 
 @lru_cache(maxsize=65_536)
-def statements(session: Session) -> tuple[Statement, ...]:
+def statements(session: Session) -> tuple[UserStatement, ...]:
     return tuple(
-        Statement(session, turn.index, place, sentence, " ".join(tokens(sentence)))
+        UserStatement(session, turn.index, place, sentence, " ".join(tokens(sentence)))
         for turn in session.turns
         if turn.speaker == "user"
         for place, sentence in enumerate(sentences(turn.text))
@@ -124,7 +124,7 @@ def said_first(
     left = [each for each in said if often[each.words] == 1 and not without(each.text)]
     left.sort(key=lambda each: draw_order(seed, "order", each.session.id, each.turn, each.place))
     dated = {each.words: each for each in left if each.session.date}
-    partners: dict[str, dict[str, Statement]] = {}
+    partners: dict[str, dict[str, UserStatement]] = {}
     for each in left:
         partners.setdefault(each.session.id, {})[each.words] = each
     found: list[Task] = []
@@ -170,7 +170,7 @@ def shortcut_words(task: Task) -> int:
     return max(range(len(choices)), key=lambda place: (_overlap(own, choices[place]), -place))
 
 
-def _pairs(listed: Sequence[Statement]) -> Iterator[tuple[Statement, Statement]]:
+def _pairs(listed: Sequence[UserStatement]) -> Iterator[tuple[UserStatement, UserStatement]]:
     """Sentences that follow each other in one turn and are remembered together."""
     windows: dict[int, list[str]] = {}
     for one, other in pairwise(listed):
@@ -207,7 +207,7 @@ def _overlap(own: frozenset[str], text: str) -> float:
     return len(own & words) / max(1, len(own | words))
 
 
-def _ordered(one: Statement, other: Statement) -> tuple[Statement, Statement] | None:
+def _ordered(one: UserStatement, other: UserStatement) -> tuple[UserStatement, UserStatement] | None:
     """The earlier one first; None where that is not known, or where they follow each other in one turn."""
     if one.session.id == other.session.id:
         return None if one.turn == other.turn else (one, other) if one.turn < other.turn else (other, one)

@@ -1,10 +1,11 @@
 """Memory and seconds of a step with long answers: one group sampled, and learned from, in a process of its own.
 
-python -m benchmarks.speed.long_answers [--precision fp32] [--threads 1] [--only 8x1024]
+python -m benchmarks.speed.long_answers [--precision fp32] [--threads 1] [--only 8x1024] [--learning]
 
 Answers are of exactly the stated length (nothing stops them) and rewards are random: what is computed does not depend on
 either. Memory is the largest resident size while sampling and while learning, told apart by resetting the system's mark. Each
-case is kept in `long_answers.json` as soon as it is measured; a case that is there is measured again.
+case is kept in `long_answers.json` as soon as it is measured; a case that is there is measured again. --learning: answers are
+of random tokens, and nothing is sampled.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ class Case:
     tokens: int
     token_budget: int
     checkpointing: str = "auto"
+    sampled: bool = True
 
     @property
     def name(self) -> str:
@@ -46,6 +48,7 @@ CASES = (
     Case(1, 8, 256, 4096, "off"),
     Case(1, 8, 256, 2048),
     Case(1, 8, 1024, 2048),
+    Case(1, 2, 4096, 2048),
     Case(1, 4, 4096, 2048),
     Case(2, 8, 1024, 4096),
 )
@@ -56,7 +59,7 @@ def measure(case: Case, precision: str, threads: int) -> dict[str, Any]:
 
     torch.set_num_threads(threads)
     from keepworth.episodes.episode import Episode, Group, RewardTerm, Segment, StopReason
-    from keepworth.episodes.model import SamplingParams
+    from keepworth.episodes.model import FinishReason, Sample, SamplingParams, VersionSpan
     from keepworth.learning.learner import Learner, Optimisation
     from keepworth.learning.objective.batch import micro_batches
     from keepworth.learning.objective.presets import preset, without_kl
@@ -78,7 +81,14 @@ def measure(case: Case, precision: str, threads: int) -> dict[str, Any]:
     room = learner.room
     loaded = _resident("VmRSS")
 
-    drawn, sampling = _watched(lambda: model.sample(prompts, SamplingParams(case.tokens, n=case.group)))
+    def random(_: object) -> Sample:
+        ids = tuple(torch.randint(1000, 40000, (case.tokens,), generator=generator).tolist())
+        return Sample(ids, (-10.0,) * case.tokens, FinishReason.LENGTH, (VersionSpan(0, 0, case.tokens),))
+
+    if case.sampled:
+        drawn, sampling = _watched(lambda: model.sample(prompts, SamplingParams(case.tokens, n=case.group)))
+    else:
+        drawn, sampling = [list(map(random, range(case.group))) for _ in prompts], None
     assert {len(sample.ids) for samples in drawn for sample in samples} == {case.tokens}
 
     def episode(number: int, index: int) -> Episode:
@@ -140,12 +150,14 @@ def main() -> None:
     parser.add_argument("--precision", choices=("bf16", "fp32"), default="fp32")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--only", default="", help="cases whose name holds this")
+    parser.add_argument("--learning", action="store_true", help="learn from random tokens, sample nothing")
     parser.add_argument("--case", help=argparse.SUPPRESS)  # a process of this benchmark's own
     options = parser.parse_args()
     if options.case:
         print(MARK + json.dumps(measure(Case(**json.loads(options.case)), options.precision, options.threads)))
         return
-    for case in CASES:
+    for each in CASES:
+        case = replace(each, sampled=not options.learning)
         if options.only in case.name:
             about = machine(options.threads)
             command = [sys.executable, "-m", "benchmarks.speed.long_answers", "--case", json.dumps(asdict(case))]
@@ -155,8 +167,8 @@ def main() -> None:
             (line,) = (line for line in done.stdout.splitlines() if line.startswith(MARK))
             record = json.loads(FILE.read_text()) if FILE.exists() else {"model": MODEL, "prompt_tokens": PROMPT_TOKENS}
             measured = {**asdict(case), "dtype": options.precision, **json.loads(line[len(MARK) :]), "machine": about}
-            cases = {each.name: record.get("cases", {}).get(each.name) for each in CASES} | {case.name: measured}
-            record["cases"] = {name: each for name, each in cases.items() if each}
+            known = {**record.get("cases", {}), case.name: measured}
+            record["cases"] = {one.name: known[one.name] for one in CASES if one.name in known}
             FILE.write_text(json.dumps(record, indent=2) + "\n")
             print(case.name, line, flush=True)
 

@@ -199,7 +199,7 @@ def long_answers_table() -> str:
             plain = each["micro_batches"] - each["recomputed"]
             passes = " and ".join(filter(None, (f"{plain} plain" if plain else "", f"{each['recomputed']} recomputed")))
         spent = [
-            f"{each[phase][key] / unit:,.{digits}f}"
+            f"{each[phase][key] / unit:,.{digits}f}" if each[phase] else ""
             for phase in ("sampling", "learning")
             for key, unit, digits in (("wall", 1, 0), ("cpu", 1, 0), ("peak_bytes", 1e9, 1))
         ]

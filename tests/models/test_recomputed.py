@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from keepworth.models.adapter import attach_lora, unfreeze
-from keepworth.models.attention import tree
+from keepworth.models.attention import Tree, tree
 from keepworth.models.inprocess import DTYPES, InProcessModel, Precision
 from keepworth.models.recomputed import kept_bytes, layers_of, training_pass
+from tests.models.test_families import BY_CONFIG, loaded
 from tests.models.tiny import tiny_model
 
 BATCH = tree(
@@ -18,9 +20,11 @@ BATCH = tree(
 )
 
 
-def gradients(model: InProcessModel, named: dict[str, Any], again: bool) -> dict[str, torch.Tensor]:
+def gradients(
+    model: InProcessModel, named: dict[str, Any], again: bool, batch: Tree = BATCH
+) -> dict[str, torch.Tensor]:
     with training_pass(model.network, again):
-        lp, entropy = model.tree_scores(BATCH, 0.7)
+        lp, entropy = model.tree_scores(batch, 0.7)
         (lp.sum() + entropy.square().sum()).backward()
     found = {name: value.grad for name, value in named.items()}
     for value in named.values():
@@ -72,3 +76,16 @@ def test_what_a_pass_keeps_is_counted() -> None:
     wide = tiny_model(precision="fp64")
     unfreeze(wide)
     assert kept_bytes(wide).plain > 1.4 * kept[64].plain
+
+
+@pytest.mark.parametrize("config", ["Gemma2", "Lfm2"])
+def test_other_families_are_recomputed_alike(tmp_path: Path, config: str) -> None:
+    """Windows in a tree; and a network that computes each branch by itself."""
+    model, _ = loaded(tmp_path, BY_CONFIG[config])
+    named = attach_lora(model, 2)
+    for name, value in named.items():
+        torch.nn.init.normal_(value.data, std=0.1, generator=torch.Generator().manual_seed(len(name)))
+    batch = tree([tuple(range(3, 20))], [[(4, 5, 6, 7), (8, 9)]])
+    plain, again = gradients(model, named, again=False, batch=batch), gradients(model, named, again=True, batch=batch)
+    assert all(torch.equal(plain[name], again[name]) for name in plain)
+    assert kept_bytes(model).recomputed < kept_bytes(model).plain

@@ -73,7 +73,7 @@ def said(run: RunFolder, prompt: tuple[int, ...]) -> list[int]:
 PROMPT = tuple(range(20, 44))
 
 
-@pytest.mark.parametrize("which", ["run", "full"])
+@pytest.mark.parametrize("which", ["run", pytest.param("full", marks=pytest.mark.slow)])
 def test_merged_weights_answer_as_the_run_does_in_plain_transformers(
     which: str, checkpoint: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -157,7 +157,9 @@ def test_an_adapter_names_what_others_call_its_base(run: RunFolder, tmp_path: Pa
     assert "base_model: owner/name\nbase_model_relation: adapter\nlibrary_name: peft\n" in card
 
 
-@pytest.mark.parametrize("options", [{}, {"merged": False, "with_base": True, "probe": True}])
+@pytest.mark.parametrize(
+    "options", [{}, pytest.param({"merged": False, "with_base": True, "probe": True}, marks=pytest.mark.slow)]
+)
 def test_no_place_of_this_machine_is_told(run: RunFolder, place: Path, tmp_path: Path, options: dict[str, Any]) -> None:
     settings = Path(run.config["model"]) / "tokenizer_config.json"
     before = settings.read_text()
@@ -196,6 +198,7 @@ def test_the_card_says_what_it_is_and_what_was_measured(run: RunFolder, tmp_path
     assert "warm_start_learning_rate = 0.05" in card
 
 
+@pytest.mark.slow
 def test_texts_of_the_data_go_along_only_when_asked(run: RunFolder, tmp_path: Path) -> None:
     export(run, tmp_path / "without")
     assert not (tmp_path / "without" / "probe.json").exists()
@@ -228,6 +231,7 @@ def test_a_base_that_has_changed_is_refused(run: RunFolder, checkpoint: Path, tm
         weights.write_bytes(before)
 
 
+@pytest.mark.slow
 def test_what_stands_in_the_place_is_left_alone(run: RunFolder, full: RunFolder, tmp_path: Path) -> None:
     there = tmp_path / "out"
     there.mkdir()
@@ -269,9 +273,12 @@ def test_a_full_disk_leaves_nothing_and_is_named(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_of_a_run_that_has_not_finished_the_last_checkpoint_is_offered(
     run: RunFolder, full: RunFolder, tmp_path: Path
 ) -> None:
+    with pytest.raises(KeepworthError, match="trained all weights of policy: there is no adapter"):
+        export(full, tmp_path / "out", merged=False)
     for finished in (run, full):
         cut = tmp_path / finished.name
         shutil.copytree(finished.path, cut)
@@ -292,16 +299,13 @@ def test_of_a_run_that_has_not_finished_the_last_checkpoint_is_offered(
         export(cut, tmp_path / "out", checkpoint=True)
 
 
-def test_options_that_can_change_nothing_and_wrong_names_are_refused(
-    run: RunFolder, full: RunFolder, tmp_path: Path
-) -> None:
+def test_options_that_can_change_nothing_and_wrong_names_are_refused(run: RunFolder, tmp_path: Path) -> None:
     out = tmp_path / "out"
     for options, message in [
         ({"with_base": True}, "--with-base is for an adapter"),
         ({"merged": False, "dtype": "float32", "base": "a/b"}, "--dtype is of merged weights"),
         ({"dtype": "int3"}, "--dtype"),
         ({"base": "here"}, "no name that others know"),
-        ({"run": full, "merged": False}, "trained all weights of policy: there is no adapter"),
     ]:
         with pytest.raises(KeepworthError, match=message):
             export(**{"run": run, "folder": out, **options})  # type: ignore[arg-type]

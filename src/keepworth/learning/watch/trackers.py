@@ -159,6 +159,7 @@ class Trackio:
             options = {"auto_log_gpu": False, "auto_log_cpu": False, "embed": False}
             self._run: Any = trackio.init(project=PROJECT, name=name, config=_settings(run), **options)
         self._table: Any = trackio.Table
+        self._finish: Any = trackio.finish  # the run's own would leave it to be finished again, and loudly, at exit
 
     def metrics(self, step: int, values: Mapping[str, float], time: float) -> None:
         self._run.log(dict(values), step=step)
@@ -168,7 +169,7 @@ class Trackio:
 
     def close(self, finished: bool) -> None:
         with contextlib.redirect_stdout(io.StringIO()):
-            self._run.finish()
+            self._finish()
 
 
 class WeightsAndBiases:

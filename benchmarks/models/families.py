@@ -7,8 +7,8 @@ compared, in float64, with the plain network of transformers: eager attention, o
 log-probabilities of branches behind prompts of three lengths in one batch, short ones and ones of several windows; the
 gradients of all weights; greedy tokens with `network.generate`; tokens drawn at fixed seeds with tokens drawn from the plain
 network at the same numbers. Then a LoRA adapter is attached and gets a gradient. Writes `families.json`, of which --only
-writes some rows anew. --slowdown: instead measures one branch at a time against the tree, on the default language model, and
-writes `slowdown.json`.
+writes some rows anew. --slowdown: instead measures one branch at a time against the tree, on a Llama of random weights that fits
+both, and writes `slowdown.json`.
 """
 
 from __future__ import annotations
@@ -236,14 +236,15 @@ def adapted(folder: Path) -> str:
 
 def slowdown() -> dict[str, Any]:
     """Seconds of a training pass and of sampling, as a tree and one branch at a time, on one thread."""
-    from keepworth.models.files import path_of
-
     torch.set_num_threads(1)
-    model = InProcessModel.load(path_of("smollm2-135m-instruct"), precision="fp32", device="cpu")
+    shape = {"hidden_size": 256, "intermediate_size": 768, "num_hidden_layers": 8, "head_dim": 64}
+    with tempfile.TemporaryDirectory() as temporary, quiet():
+        write_checkpoint(Path(temporary), "Llama", (), **shape, max_position_embeddings=512)
+        model = InProcessModel.load(temporary, precision="fp32", device="cpu", name="Llama")
     named = attach_lora(model)
     generator = torch.Generator().manual_seed(SEED)
-    prompt: Text = tuple(torch.randint(100, 40_000, (400,), generator=generator).tolist())
-    answers: list[Text] = [tuple(torch.randint(100, 40_000, (60,), generator=generator).tolist()) for _ in range(8)]
+    prompt: Text = tuple(torch.randint(3, 256, (400,), generator=generator).tolist())
+    answers: list[Text] = [tuple(torch.randint(3, 256, (60,), generator=generator).tolist()) for _ in range(8)]
 
     def learn() -> None:
         lp, _ = model.tree_scores(tree([prompt], [answers]))
@@ -267,7 +268,15 @@ def slowdown() -> dict[str, Any]:
         for name, ways in seconds.items()
     }
     print(json.dumps({"times": times, "seconds": seconds}, indent=1))
-    setting = {"model": model.name, "precision": "fp32", "prompt": 400, "answers": 8, "tokens": 60, "threads": 1}
+    setting = {
+        "model": model.name,
+        "precision": "fp32",
+        "prompt": 400,
+        "answers": 8,
+        "tokens": 60,
+        "threads": 1,
+        "shape": shape,
+    }
     return {"setting": setting, "times": times, "seconds": seconds, "seed": SEED, "versions": versions()}
 
 

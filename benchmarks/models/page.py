@@ -1,4 +1,4 @@
-"""Put the table of families into docs/models.md.
+"""Put the table of families and the measured slowdown into docs/models.md.
 
 python -m benchmarks.models.page
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from benchmarks.models.families import FOUND, HERE, LENGTHS
+from benchmarks.models.families import FOUND, HERE, LENGTHS, SLOWDOWN
 from benchmarks.tables import filled, markdown, takes_nothing
 
 PAGE = HERE.parent.parent / "docs" / "models.md"
@@ -53,11 +53,22 @@ def summary(record: dict[str, Any]) -> str:
     )
 
 
+def slower(record: dict[str, Any]) -> str:
+    setting = record["setting"]
+    lines = []
+    for name, ways in record["seconds"].items():
+        cells = [f"{sorted(of)[len(of) // 2]:.1f} ({min(of):.1f} to {max(of):.1f})" for of in ways.values()]
+        lines.append([name, *cells, f"{record['times'][name]:.1f}"])
+    head = [f"{setting['answers']} answers of {setting['tokens']} tokens behind a prompt of {setting['prompt']}"]
+    return markdown([*head, *next(iter(record["seconds"].values())), "times as slow"], lines)
+
+
 def main() -> None:
     takes_nothing(__doc__)
     record = json.loads(FOUND.read_text(encoding="utf-8"))
     filled(PAGE, "families", families(record["families"]))
     filled(PAGE, "families in short", summary(record))
+    filled(PAGE, "slowdown", slower(json.loads(SLOWDOWN.read_text(encoding="utf-8"))))
 
 
 if __name__ == "__main__":

@@ -138,7 +138,7 @@ def settle_way(model: Scores, folder: Path | str) -> None:
         own_pass.set_way(network, replace(way, pads=_may_pad(model, plain, way)))
         _LOG.warning(
             "%s (%s) is computed one branch at a time, because %s. With 8 answers of 60 tokens behind a prompt of 400 that is "
-            "about %.0f times as slow to train on; sampling needs whole calls (sampling = synchronous)%s.",
+            "%.0f times as many tokens to train on; sampling needs whole calls (sampling = synchronous)%s.",
             folder,
             family,
             reason,

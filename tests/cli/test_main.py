@@ -22,6 +22,7 @@ from keepworth.cli.train import program
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import Progress
 from keepworth.recipes import RECIPES
+from keepworth.tasks.traces import read_traces
 from tests.evaluation.sample_run import sample_run
 
 
@@ -259,6 +260,11 @@ def test_show_pages_through_episodes(command: Command, tmp_path: Path) -> None:
     assert code == 2
     assert "Stored: train (8 steps from 1 to 8)" in err
     assert command("show", "demo", "--worst")[0] == 2
+    out = command("show", "demo", "--episodes", "--limit", "2", "--export", str(tmp_path / "lines.jsonl"))[1]
+    assert out.startswith("2 episodes are in")
+    assert [row["reward"] for row in read_traces(tmp_path / "lines.jsonl")] == [
+        each.episode.reward for each in list(run.episodes())[:2]
+    ]
 
 
 def test_report_draws_a_picture(command: Command, tmp_path: Path) -> None:

@@ -34,6 +34,9 @@ def show(
     ] = None,
     worst: Annotated[bool, typer.Option("--worst", help="Lowest reward first.")] = False,
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="At most this many episodes.")] = None,
+    export: Annotated[
+        Path | None, typer.Option("--export", help="Write the episodes to this file of JSON lines instead.")
+    ] = None,
     runs: Runs = Path("runs"),
 ) -> None:
     """Show a run: its tables and curves, or its episodes. Several runs are shown side by side."""
@@ -41,10 +44,17 @@ def show(
     from keepworth.episodes.text import terminal
 
     console = terminal()
-    filters = {"--step": step, "--role": role, "--arm": arm, "--worst": worst or None, "--limit": limit}
+    filters = {
+        "--step": step,
+        "--role": role,
+        "--arm": arm,
+        "--worst": worst or None,
+        "--limit": limit,
+        "--export": export,
+    }
     given = [option for option, value in filters.items() if value is not None]
     if given and not episodes:
-        raise KeepworthError(f"{given[0]} chooses among episodes.", "Add --episodes.")
+        raise KeepworthError(f"{given[0]} is about episodes.", "Add --episodes.")
     if names and len(names) > 1:
         if episodes:
             raise KeepworthError("--episodes pages through those of one run.", "Name one.")
@@ -52,7 +62,15 @@ def show(
         return
     if episodes:
         folder = _with_episodes(names[0] if names else "", runs)
-        _page(folder, console, step, arm, role, worst, limit)
+        found = _fitting(folder, step, arm, role, worst, limit)
+        if export is not None:
+            from keepworth.tasks.traces import write_traces
+
+            say(f"{write_traces(export, (each.episode for each in found))} episodes are in {export}.")
+            return
+        with console.pager(styles=True) if console.is_terminal else _no_pager():
+            for each in found:
+                console.print(_episode(each))
     else:
         run = named_or_latest(names[0] if names else "", runs)
         print_tables(run, console)
@@ -70,27 +88,18 @@ def _with_episodes(name: str, runs: Path) -> Path:
     return named_or_latest(name, runs).path
 
 
-def _page(
-    folder: Path,
-    console: Console,
-    step: int | None,
-    arm: str | None,
-    role: str | None,
-    worst: bool,
-    limit: int | None,
-) -> None:
+def _fitting(
+    folder: Path, step: int | None, arm: str | None, role: str | None, worst: bool, limit: int | None
+) -> list[StoredEpisode]:
     from keepworth.episodes.errors import KeepworthError
     from keepworth.learning.run_folder import stored_episodes
 
     found = list(stored_episodes(folder, step=step, arm=arm, role=role))
     if worst:
         found.sort(key=lambda each: each.episode.reward)
-    found = found[:limit]
-    if not found:
+    if not found[:limit]:
         raise KeepworthError(f"No episode of {folder} fits.", f"Stored: {_stored(folder)}.")
-    with console.pager(styles=True) if console.is_terminal else _no_pager():
-        for each in found:
-            console.print(_episode(each))
+    return found[:limit]
 
 
 def report(

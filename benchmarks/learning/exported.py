@@ -30,7 +30,8 @@ def read_by(python: str, script: str, folder: Path, dtype: str) -> dict[str, Any
             [python, str(SCRIPTS / script), str(folder.resolve()), "--dtype", dtype],
             capture_output=True, text=True, cwd=elsewhere, env=bare, check=True,
         )  # fmt: skip
-    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    # An engine that is ended has last words of its own.
+    found: dict[str, Any] = json.loads([line for line in done.stdout.splitlines() if line.startswith("{")][-1])
     return found
 
 
@@ -44,6 +45,8 @@ def main() -> None:
     programs = [("transformers", given.plain, "plain_answers.py", ("auto", "float32"))]
     if given.vllm:
         programs.append(("vllm", given.vllm, "vllm_answers.py", ("float32",)))
+    records = [json.loads((folder / "export.json").read_text(encoding="utf-8")) for folder in given.folders]
+    exports = [{name: each[name] for name in ("run", "role", "kind", "step", "dtype", "agreement")} for each in records]
     rows = []
     for program, python, script, dtypes in programs:
         for folder in given.folders:
@@ -51,12 +54,9 @@ def main() -> None:
                 found = read_by(python, script, folder, dtype)
                 rows.append({"program": program, **{name: found[name] for name in SHOWN}})
                 print(f"{program:13} {found['kind']:8} {found['computed_in']:9} {found['same']} of {found['of']}")
-    if given.json:
-        records = [json.loads((folder / "export.json").read_text(encoding="utf-8")) for folder in given.folders]
-        exports = [
-            {name: each[name] for name in ("run", "role", "kind", "step", "dtype", "agreement")} for each in records
-        ]
-        given.json.write_text(json.dumps({"exports": exports, "rows": rows}, indent=2) + "\n", encoding="utf-8")
+                if given.json:  # after each: an engine takes minutes to start
+                    text = json.dumps({"exports": exports, "rows": rows}, indent=2)
+                    given.json.write_text(text + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The same as plain_answers.py with vLLM: `python vllm_answers.py FOLDER [--dtype float32]`. The last line is one JSON object."""
+"""The same as plain_answers.py with vLLM: `python vllm_answers.py FOLDER [--dtype float32]`. One line is a JSON object."""
 
 import argparse
 import json

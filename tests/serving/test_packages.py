@@ -113,6 +113,11 @@ def test_environments_of_verifiers_play_in_our_loop_and_take_our_memory() -> Non
     assert made["remembering"]["seen"] == [["Be short.", "What is 3 + 3?\n\nMemory:\n- 3 + 3 is 6."]]
     assert made["remembering"]["told"] == [2.5]
     assert made["remembering"]["total"] == 2.5
+    assert made["tools"]["tools"] == ["calculator_double"]
+    assert made["tools"]["seen"][1] == "6", "what the tool's server says"
+    assert made["tools"]["reward"] == 2.5
+    assert made["late"]["stop"] == "max_turns"
+    assert made["late"]["rewards"][0] == ["right", 0.0, 2.0]
     assert made["endless"].startswith("The tasks of Endless never end.")
 
 

@@ -28,7 +28,7 @@ from verifiers.v1.dialects.chat import message_to_wire
 from verifiers.v1.harnesses.utils.mcp import call_mcp, connect_mcp
 from verifiers.v1.mcp import serve_shared
 
-from keepworth.environments.environment import Step
+from keepworth.environments.environment import Step, in_thread
 from keepworth.environments.tool_use import ANSWER, action_in, tool_described
 from keepworth.episodes.episode import Observation, RewardTerm, StopReason, Task, ToolDescription
 from keepworth.episodes.errors import KeepworthError
@@ -262,7 +262,7 @@ class PlayedTask:
     async def _there(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of what runs in the loop of the host."""
         try:
-            loop = self._host.serve()
+            loop = await in_thread(self._host.serve)  # the first time it takes seconds
         except RuntimeError:
             work.close()
             raise

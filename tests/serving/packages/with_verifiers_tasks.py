@@ -20,6 +20,7 @@ from keepworth.episodes.episode import Observation
 from keepworth.episodes.errors import KeepworthError
 from keepworth.rollouts.driver import Limits, run_episode
 from keepworth.serving.verifiers_memory import remembering
+from tests.serving.packages.calculator import Calculator
 
 
 class SumData(vf.TaskData):  # type: ignore[misc]
@@ -50,15 +51,6 @@ class Sums(vf.Taskset[SumTask, vf.TasksetConfig]):  # type: ignore[misc]
 
 class Endless(Sums):
     INFINITE = True
-
-
-class Calculator(vf.Toolset[vf.SharedToolsetConfig]):  # type: ignore[misc]
-    TOOL_PREFIX = "calculator"
-
-    @vf.tool
-    async def double(self, number: int) -> str:
-        """Twice the number."""
-        return str(2 * number)
 
 
 class SumsWithTools(Sums):
@@ -147,8 +139,7 @@ if __name__ == "__main__":
         "wrong": played(sums, ["I cannot tell"], 1),
         "endless": endless(),
     }
-    if sys.argv[1:] == ["tools"]:
-        tools = SumsWithTools(vf.TasksetConfig(id="sums"))
-        made["tools"] = played(tools, ['calculator_double: {"number": 3}', "answer: 6"])
-        made["late"] = played(tools, ['calculator_double: {"number": 3}', "calculator_double: {}"], turns=2)
+    tools = SumsWithTools(vf.TasksetConfig(id="sums"))
+    made["tools"] = played(tools, ['calculator_double: {"number": 3}', "answer: 6"])
+    made["late"] = played(tools, ['calculator_double: {"number": 3}', "calculator_double: {}"], turns=2)
     print(json.dumps(made))  # noqa: T201

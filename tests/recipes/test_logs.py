@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 import keepworth
+from keepworth.agents.recall import retrieved
 from keepworth.cli.main import main
+from keepworth.episodes.episode import Session, Task, Turn
 from keepworth.episodes.errors import KeepworthError
 from keepworth.evaluation.tables import tables_of
 from keepworth.learning.run_folder import RunFolder
@@ -136,3 +138,11 @@ def test_what_has_no_answer_cannot_be_imitated(checkpoint: Path, tmp_path: Path)
     rows = [{"prompt": f"Say {n}."} for n in range(12)]
     with pytest.raises(KeepworthError, match=r"has no field 'answer' to imitate"):
         keepworth.train(rows, method="supervised", reward=len, model=str(checkpoint), runs=tmp_path, **TINY)
+
+
+def test_what_is_found_in_one_session_is_shown_in_the_order_in_which_it_was_said() -> None:
+    texts = [sentence(n) for n in range(14)]
+    session = Session("s", "", tuple(Turn("user", text, index) for index, text in enumerate(texts)))
+    task = Task("t", "test", "I met my friend near a bag of apples", ("x",), "token_f1", sessions=(session,))
+    shown = retrieved(14, None, mode="lexical")(task).shown
+    assert [each.text for each in shown] == texts  # m10 comes after m9

@@ -20,9 +20,14 @@ from keepworth.tasks.verifiers import verify
 NAMES = ("Ann", "Bert", "Carla", "Dora", "Emil", "Fritz", "Gina", "Hanna", "Ivo", "Jana", "Karl", "Lena")
 PLACES = ("Leeds", "York", "Hull", "Bath", "Derby", "Truro", "Wells", "Ripon")
 
+PLAIN = 200
+BREADS = ("rye", "oat", "corn", "barley", "spelt", "millet", "maize", "buckwheat")
+
 
 def sentence(number: int) -> str:
     """A statement with a name and a number; no two numbers give the same one."""
+    if number >= PLAIN:  # nothing in it can be hidden
+        return f"We really like to bake {BREADS[number - PLAIN]} bread at home with the others."
     name, place = NAMES[number % len(NAMES)], PLACES[number // len(NAMES) % len(PLACES)]
     verb = ("met", "called", "helped", "visited", "painted")[number % 5]
     return f"I {verb} my friend {name} near {place} with a bag of {number + 13} green apples."
@@ -46,9 +51,8 @@ def simple(sessions: int = 24, **more: Any) -> ChatLog:
     )
 
 
-logs = st.lists(
-    st.tuples(st.lists(st.integers(0, 60), min_size=2, max_size=6), st.integers(0, 9)), min_size=3, max_size=14
-)
+numbers = st.integers(0, 60) | st.integers(PLAIN, PLAIN + len(BREADS) - 1)
+logs = st.lists(st.tuples(st.lists(numbers, min_size=2, max_size=6), st.integers(0, 9)), min_size=3, max_size=14)
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -1,6 +1,6 @@
 """Train on logs without labels, and test on another data set's questions.
 
-    python -m benchmarks.learning.logs --data FOLDER [--steps 16] [--questions 40] [--seeds 0] [--runs runs]
+    python -m benchmarks.learning.logs --data FOLDER [--method supervised] [--steps 16] [--questions 40] [--seeds 0] [--runs runs]
 
 The logs are the sessions of LongMemEval's training questions, as a file of conversations: its cloze and next-sentence tasks are
 trained on, through the front door. Tested before and after, greedily: questions of LoCoMo (read from FOLDER or KEEPWORTH_DATA,
@@ -35,7 +35,7 @@ HERE = Path(__file__).parent
 WAYS = ("", "no_memory", "another_memory", "oracle_evidence")
 LONGEST = 5
 """Words of an answer."""
-DEV, OWN = 8, 16
+DEV, OWN = 4, 16
 """Held-out tasks of the logs: measured while training, and before and after."""
 DISTRACTORS = 2
 """Other sessions in the memory of a task of the logs."""
@@ -110,6 +110,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=None, help="where LoCoMo is; KEEPWORTH_DATA if not given")
     parser.add_argument("--runs", type=Path, default=Path("runs"))
     parser.add_argument("--steps", type=int, default=16)
+    parser.add_argument("--method", choices=("reinforce", "supervised"), default="reinforce")
     parser.add_argument("--questions", type=int, default=40)
     parser.add_argument("--seeds", default="0")
     parser.add_argument("--threads", type=int, default=0, help="0 measures which count is fastest")
@@ -120,7 +121,8 @@ def main() -> None:
         **SETTINGS,
         "steps": options.steps,
         "tasks_per_step": 4,
-        "group_size": 6,
+        "group_size": 6 if options.method == "reinforce" else 2,  # supervised: so many tasks an update, all different
+        "method": options.method,
         "recall": 2,
         "precision": "fp32",
         "evaluate_every": options.steps,
@@ -130,9 +132,9 @@ def main() -> None:
     }
     runs = []
     for seed in map(int, options.seeds.split(",")):
-        done = train(tasks, name=f"logs-{seed}", runs=options.runs, seed=seed, **settings)
+        done = train(tasks, name=f"logs-{options.method}-{seed}", runs=options.runs, seed=seed, **settings)
         runs.append(RunFolder.open(done.path))
-    how = f"--steps {options.steps} --questions {options.questions} --seeds {options.seeds}"
+    how = f"--method {options.method} --steps {options.steps} --questions {options.questions} --seeds {options.seeds}"
     record = {
         "what": "cloze and next-sentence training on LongMemEval's training sessions, tested on LoCoMo",
         "command": f"python -m benchmarks.learning.logs {how}",

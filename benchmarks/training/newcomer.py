@@ -36,7 +36,6 @@ def operation(answer, row):
 run = train(
     "problems.jsonl",
     reward=operation,
-    system="Which operation solves the problem: addition, subtraction, multiplication or division? Answer in one word.",
     max_tokens=6,
     steps=int(sys.argv[1]),
     seed=int(sys.argv[2]),
@@ -65,10 +64,29 @@ print(json.dumps(answers))
 """
 
 
-def rows() -> list[dict[str, str]]:
-    """One row a problem, on its side of the fixed split."""
+ASKED = "Which operation solves the problem: addition, subtraction, multiplication or division? Answer in one word."
+WORKED = (
+    ("Mary had 7 pens. She lost 3 of them. How many pens does Mary have left?", "subtraction"),
+    ("A box holds 6 eggs. How many eggs are there in 5 boxes?", "multiplication"),
+    ("Tom has 8 toys and Ann has 9 toys. How many toys do they have together?", "addition"),
+    ("12 cookies are shared by 4 children. How many cookies does each child get?", "division"),
+)
+"""Turns of the conversation before the question: without them a model of this size never answers in one word, and a reward that
+is never earned teaches nothing."""
+
+
+def rows() -> list[dict[str, Any]]:
+    """One row a problem, on its side of the fixed split: a conversation, the operation that is right."""
+    before: list[dict[str, str]] = [{"role": "system", "content": ASKED}]
+    for question, operation in WORKED:
+        before += [{"role": "user", "content": question}, {"role": "assistant", "content": operation}]
     return [
-        {"id": each.id, "prompt": each.question, "operation": each.type.removeprefix("common-"), "split": each.split}
+        {
+            "id": each.id,
+            "prompt": [*before, {"role": "user", "content": each.question}],
+            "operation": each.type.removeprefix("common-"),
+            "split": each.split,
+        }
         for each in problems("svamp")
     ]
 
@@ -116,7 +134,7 @@ def measured(steps: int, seed: int, plain: str) -> dict[str, Any]:
         }
 
 
-def _plain(python: str, folder: Path, shown: list[dict[str, str]], answers: dict[str, str]) -> dict[str, Any]:
+def _plain(python: str, folder: Path, shown: list[dict[str, Any]], answers: dict[str, str]) -> dict[str, Any]:
     """How many of the trained run's greedy answers another program gives with the exported folder."""
     system = next(line.split('"')[1] for line in SCRIPT.splitlines() if "system=" in line)
     prompts = [[{"role": "system", "content": system}, {"role": "user", "content": each["prompt"]}] for each in shown]

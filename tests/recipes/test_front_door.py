@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
+import signal
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +138,41 @@ def test_what_rows_say_was_written_is_their_memory(checkpoint: Path, tmp_path: P
     run = trained(checkpoint, tmp_path, own, reward=score, steps=1, evaluate_every=1)
     (stored, *_) = RunFolder.open(run.path).episodes(arm="train")
     assert [each.text for each in stored.episode.shown] == [f"The word is {stored.episode.expected[0]}."]
+
+
+def test_it_trains_where_an_event_loop_runs_as_in_a_notebook(checkpoint: Path, tmp_path: Path) -> None:
+    async def cell() -> front_door.TrainedRun:
+        return trained(checkpoint, tmp_path, reward=score, steps=1, evaluate_every=1)
+
+    assert asyncio.run(cell()).report.is_file()
+
+    async def wrong() -> front_door.TrainedRun:
+        return trained(checkpoint, tmp_path, reward=score, turns=3, name="wrong")
+
+    with pytest.raises((KeepworthError, ValueError), match="turns = 3 has no effect"):
+        asyncio.run(wrong())
+
+
+def test_an_interruption_in_a_notebook_stops_the_thread_that_trains() -> None:
+    begun, ended = threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        try:
+            while True:
+                time.sleep(0.01)
+        except KeyboardInterrupt:
+            ended.set()
+            raise
+
+    def interrupt() -> None:
+        begun.wait()
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
+    with pytest.raises(KeyboardInterrupt):
+        front_door.in_own_thread(work)
+    assert ended.is_set()
 
 
 class Guessing:

@@ -18,12 +18,13 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import sys
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from keepworth.episodes.errors import KeepworthError, UnknownName, nearest
 from keepworth.recipes import RECIPES
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from keepworth.recipes.own import Given
     from keepworth.tasks.unlabelled import LogReport
 
+T = TypeVar("T")
 GROUP = "keepworth.recipes"
 """The group of entry points by which packages add recipes: a name, and the module that holds the recipe."""
 OWN = "own"
@@ -139,20 +141,56 @@ def train(
     from keepworth.recipes.configuration import resolve
 
     require_trackers(track)
-    arguments = {"source": source, "kinds": kinds, "reward": reward, "environment": environment, "agent": agent}
-    recipe = own_recipe(tasks, memory=memory, **arguments)
-    config = resolve(recipe.Config, base={**recipe.settings, **settings})
-    shown = progress or progress_for()
-    for line in recipe.report.lines() if recipe.report else ():
-        shown.note(line)
-    path = Path(runs) / run_name(name or recipe.given.tasks.name)
+
+    def carried_out() -> Path:
+        arguments = {"source": source, "kinds": kinds, "reward": reward, "environment": environment, "agent": agent}
+        recipe = own_recipe(tasks, memory=memory, **arguments)
+        config = resolve(recipe.Config, base={**recipe.settings, **settings})
+        shown = progress or progress_for()
+        for line in recipe.report.lines() if recipe.report else ():
+            shown.note(line)
+        path = Path(runs) / run_name(name or recipe.given.tasks.name)
+        try:
+            with opened(path, record_of(recipe, config, OWN), fresh=fresh) as run:
+                carry_out(run, lambda each: recipe.train(config, run, each), shown, track)
+        except KeyboardInterrupt:
+            shown.note(f"Stopped. What is done is in {path}; the same call continues.")
+            raise
+        return path
+
+    return TrainedRun(in_own_thread(carried_out) if loop_runs() else carried_out())
+
+
+def loop_runs() -> bool:
+    """Whether an event loop runs in this thread, as in a notebook: then no other can begin here."""
+    asyncio = sys.modules.get("asyncio")  # where nobody imported it, none runs
+    return asyncio is not None and asyncio._get_running_loop() is not None
+
+
+def in_own_thread(work: Callable[[], T]) -> T:
+    """The result of `work`, done in a thread of its own. A KeyboardInterrupt here is one there, and is waited for."""
+    import ctypes
+    from concurrent.futures import Future
+
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:
+            future.set_exception(error)
+
+    thread = threading.Thread(target=run, name="keepworth.train")
     try:
-        with opened(path, record_of(recipe, config, OWN), fresh=fresh) as run:
-            carry_out(run, lambda each: recipe.train(config, run, each), shown, track)
+        thread.start()
+        return future.result()
     except KeyboardInterrupt:
-        shown.note(f"Stopped. What is done is in {path}; the same call continues.")
+        if thread.is_alive():
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                ctypes.c_ulong(thread.ident or 0), ctypes.py_object(KeyboardInterrupt)
+            )
+            thread.join()
         raise
-    return TrainedRun(path)
 
 
 @dataclass(frozen=True, slots=True)

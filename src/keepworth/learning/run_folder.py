@@ -404,6 +404,7 @@ LATER: Mapping[str, Any] = {
     "critic_learning_rate": 1e-3,
     "critic_rank": 8,
     "critic_warmup": 0,
+    "checkpointing": "auto",
     "schedule": "constant",
     "patience": None,
     "keep": "last",

@@ -1,10 +1,12 @@
 """Train a recipe over its seeds, and put its test questions side by side, with intervals.
 
-    python -m benchmarks.learning.recipes strings|overwrite_reading|arithmetic [--runs runs] [--threads N] [--seeds 0,1,2]
+    python -m benchmarks.learning.recipes strings|overwrite_reading|arithmetic|tool_policy [--runs FOLDER]
 
 Runs that are finished are read, not repeated; unfinished ones continue. The numbers go to `<recipe>.json` beside this
 file. `strings` and `overwrite_reading` have a supervised arm: from the same start, the same number of updates imitates as
-many right answers as reinforcement samples, at the recipe's rate for imitation. A level is the mean of each question's
+many right answers as reinforcement samples, at the recipe's rate for imitation. `tool_policy` is `arithmetic` with a calculator
+and the story in a memory that is searched; beside the numbers stand how often the model was called for an answer, and the same
+question without tools. A level is the mean of each question's
 value averaged over seeds; a gain is the paired difference of two arms on the same questions. Intervals are 95 % bootstrap
 intervals over what is generalised over: compositions for `strings`, each counting once; questions elsewhere. They are
 about the models that were trained, not about further seeds: those stand beside them one by one.
@@ -25,17 +27,28 @@ from keepworth.evaluation.statistics import estimate
 from keepworth.learning.run_folder import RunFolder, versions
 from keepworth.learning.watch.progress import progress_for
 from keepworth.recipes.front_door import find_recipe
+from keepworth.recipes.interactive import CALLS, term_value
 from keepworth.tasks.metrics import tokens
 from keepworth.tasks.strings import composition_of
 
 HERE = Path(__file__).parent
-TERMS = {"strings": "same_words", "overwrite_reading": "token_f1", "arithmetic": "expression"}
+TERMS = {"strings": "same_words", "overwrite_reading": "token_f1", "arithmetic": "expression", "tool_policy": "numeric"}
 """The reward term whose value is reported."""
-METRICS = {"strings": "accuracy", "overwrite_reading": "f1", "arithmetic": "accuracy"}
+WITH: dict[str, tuple[str, dict[str, Any]]] = {
+    "tool_policy": (
+        "arithmetic",
+        {"answer": "calculator", "stories": 8, "steps": 40, "questions": 150, "temperature": 0.7},
+    )
+}
+"""A recipe with settings that are not its defaults, under a name of its own."""
+METRICS = {"strings": "accuracy", "overwrite_reading": "f1", "arithmetic": "accuracy", "tool_policy": "accuracy"}
 """What that term is called among a run's measurements."""
 SUPERVISED = {"strings": {"learning_rate": 1e-3}, "overwrite_reading": {"learning_rate": 5e-4}}
 """Recipes with a supervised arm, and what it is configured with."""
-BEFORE = dict.fromkeys(SUPERVISED, ("untrained", "imitated", "supervised"))
+BEFORE = {
+    **dict.fromkeys(SUPERVISED, ("untrained", "imitated", "supervised")),
+    "tool_policy": ("untrained", "no_tool", "no_tool_untrained"),
+}
 """Arms that the trained one is compared with; the untrained model elsewhere."""
 UNITS: dict[str, Callable[[str], str]] = {"strings": composition_of}
 """From a task's key to what is generalised over; the question itself elsewhere."""
@@ -43,10 +56,11 @@ UNITS: dict[str, Callable[[str], str]] = {"strings": composition_of}
 
 def finished(recipe: str, seed: int, runs: Path, threads: int, method: str = "reinforce") -> RunFolder:
     """The run of one seed with the recipe's defaults, trained now if it is not there."""
-    module = find_recipe(recipe)
+    called, settings = WITH.get(recipe, (recipe, {}))
+    module = find_recipe(called)
     other = {"method": method, **SUPERVISED[recipe]} if method != "reinforce" else {}
-    config = module.Config(seed=seed, threads=threads, **other)
-    record = {"recipe": recipe, **config.model_dump(mode="json")}
+    config = module.Config(seed=seed, threads=threads, **settings, **other)
+    record = {"recipe": called, **config.model_dump(mode="json")}
     name = f"{recipe}-{seed}" if method == "reinforce" else f"{recipe}-{method}-{seed}"
     with RunFolder.create(runs / name, record) as run:
         if run.result() is None:
@@ -61,11 +75,8 @@ def measured_arms(run: RunFolder) -> list[tuple[str, str]]:
 
 def scores(run: RunFolder, split: str, arm: str, term: str) -> dict[str, float]:
     """The value of every question in the last measurement of an arm."""
-    found: dict[str, float] = {}
-    for stored in run.episodes(arm=f"{split}-{arm}".replace(" ", "_")):
-        episode = stored.episode
-        found[episode.task] = sum(each.value for each in episode.rewards if each.name == term)
-    return found
+    stored = run.episodes(arm=f"{split}-{arm}".replace(" ", "_"))
+    return {each.episode.task: term_value(each.episode, term) for each in stored}
 
 
 Arms = dict[str, list[RunFolder]]
@@ -146,14 +157,20 @@ def record_of(recipe: str, runs: Arms) -> dict[str, Any]:
         [(line["step"], line["mean"]) for line in run.evals() if line["split"] == "dev" and line["metric"] == metric]
         for run in first
     ]
-    written = written_of(runs) if recipe == "overwrite_reading" else {}
+    more = written_of(runs) if recipe == "overwrite_reading" else {}
+    if recipe == "tool_policy":
+        calls = {arm: by_seed(runs, split, arm, CALLS) for split, arm in measured}
+        more["calls"] = [
+            row(averaged(each), unit, arm=arm, by_seed=[mean_of(found, unit) for found in each])
+            for arm, each in calls.items()
+        ]
     return {
         "what": f"{term} of the recipe {recipe}, greedy, test questions read once before and once after",
         "interval": f"95 % bootstrap over {'compositions' if unit else 'questions'}",
         "levels": levels,
         "gains": gains,
         "dev_by_seed": dev,
-        **written,
+        **more,
         "reward_by_step": [[line["reward"] for line in run.metrics()] for run in first],
         "sampled_by_step": [
             [line.get("curriculum/reward_sampled", line["reward"]) for line in run.metrics()] for run in first

@@ -27,10 +27,6 @@ from keepworth.recipes.front_door import BadRecipe, find_recipe, named_object
 from keepworth.tasks.data_files import WrongFormat
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 
-TEMPLATE = (
-    "{% for m in messages %}[{{ m['role'] }}]{{ m['content'] }}<|end|>{% endfor %}"
-    "{% if add_generation_prompt %}[assistant]{% endif %}"
-)
 TINY: dict[str, Any] = {
     "precision": "fp32",
     "threads": 1,
@@ -42,13 +38,6 @@ TINY: dict[str, Any] = {
     "max_tokens": 4,
 }
 ROWS = [{"prompt": f"Say {letter}.", "letter": letter, "answer": letter} for letter in "abcdefghijkl"]
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = write_tiny_checkpoint(tmp_path_factory.mktemp("model"))
-    (folder / "chat_template.jinja").write_text(TEMPLATE)
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -65,33 +54,33 @@ def trained(checkpoint: Path, tmp_path: Path, tasks: Any = ROWS, **more: Any) ->
     return keepworth.train(tasks, **settings)
 
 
-def test_rows_and_a_reward_become_a_run_with_a_report_and_weights(checkpoint: Path, tmp_path: Path) -> None:
-    run = trained(checkpoint, tmp_path, reward=score, name="letters")
+def test_rows_and_a_reward_become_a_run_with_a_report_and_weights(chat_checkpoint: Path, tmp_path: Path) -> None:
+    run = trained(chat_checkpoint, tmp_path, reward=score, name="letters")
     (table,) = tables_of(RunFolder.open(run.path))
     assert [row.arm for row in table.rows][:2] == ["untrained", "trained"]
     assert {"score", "reward", "token_f1"} <= {row["metric"] for row in RunFolder.open(run.path).evals()}
     assert run.report.is_file()
     assert "score" in run.report.read_text()
     (stored, *_) = RunFolder.open(run.path).episodes(arm="train")
-    opened = InProcessModel.load(checkpoint).decode(stored.episode.segments[0].context)
+    opened = InProcessModel.load(chat_checkpoint).decode(stored.episode.segments[0].context)
     assert opened.startswith("[user]Say ")
     assert opened.endswith("[assistant]")
-    assert run.model().name == str(checkpoint)
-    assert trained(checkpoint, tmp_path, reward=score, name="letters").path == run.path  # it is there, finished
+    assert run.model().name == str(chat_checkpoint)
+    assert trained(chat_checkpoint, tmp_path, reward=score, name="letters").path == run.path  # it is there, finished
 
 
-def test_another_reward_or_other_rows_are_no_continuation(checkpoint: Path, tmp_path: Path) -> None:
-    trained(checkpoint, tmp_path, reward=score, name="run")
+def test_another_reward_or_other_rows_are_no_continuation(chat_checkpoint: Path, tmp_path: Path) -> None:
+    trained(chat_checkpoint, tmp_path, reward=score, name="run")
     with pytest.raises(RunConflict, match="reward"):
-        trained(checkpoint, tmp_path, reward=lambda answer, row: float(row["letter"] not in answer), name="run")
+        trained(chat_checkpoint, tmp_path, reward=lambda answer, row: float(row["letter"] not in answer), name="run")
     with pytest.raises(RunConflict, match="tasks"):
-        trained(checkpoint, tmp_path, ROWS[:-1], reward=score, name="run")
+        trained(chat_checkpoint, tmp_path, ROWS[:-1], reward=score, name="run")
 
 
 def test_a_stopped_run_goes_on_as_if_it_had_not_been(
-    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    chat_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = trained(checkpoint, tmp_path, reward=score, name="whole")
+    whole = trained(chat_checkpoint, tmp_path, reward=score, name="whole")
     append = RunFolder.append_metrics
 
     def stopping(run: RunFolder, step: int, metrics: Any) -> None:
@@ -102,8 +91,8 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_been(
     with monkeypatch.context() as patched:
         patched.setattr(RunFolder, "append_metrics", stopping)
         with pytest.raises(KeyboardInterrupt):
-            trained(checkpoint, tmp_path, reward=score, name="stopped")
-    again = trained(checkpoint, tmp_path, reward=score, name="stopped")
+            trained(chat_checkpoint, tmp_path, reward=score, name="stopped")
+    again = trained(chat_checkpoint, tmp_path, reward=score, name="stopped")
     rewards = [
         [
             (each.episode.id, each.episode.answer, each.episode.reward)
@@ -114,11 +103,11 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_been(
     assert rewards[0] == rewards[1]
 
 
-def test_what_memory_holds_is_shown_and_its_controls_are_measured(checkpoint: Path, tmp_path: Path) -> None:
+def test_what_memory_holds_is_shown_and_its_controls_are_measured(chat_checkpoint: Path, tmp_path: Path) -> None:
     memory = keepworth.Memory(tmp_path / "agent.mem", encoder="hashing")
     memory.add_many([f"The letter {row['letter']} comes when asked to say {row['letter']}." for row in ROWS])
     memory.close()
-    run = trained(checkpoint, tmp_path, reward=score, memory=tmp_path / "agent.mem", recall=2)
+    run = trained(chat_checkpoint, tmp_path, reward=score, memory=tmp_path / "agent.mem", recall=2)
     (table,) = tables_of(RunFolder.open(run.path))
     assert {row.arm for row in table.rows} == {
         *("untrained", "no_memory_untrained", "another_memory_untrained"),
@@ -126,25 +115,25 @@ def test_what_memory_holds_is_shown_and_its_controls_are_measured(checkpoint: Pa
     }
     (stored, *_) = RunFolder.open(run.path).episodes(arm="train")
     assert len(stored.episode.shown) == 2
-    text = InProcessModel.load(checkpoint).decode(stored.episode.segments[0].context)
+    text = InProcessModel.load(chat_checkpoint).decode(stored.episode.segments[0].context)
     assert text.startswith("[user]Memory:\n- The letter")
 
 
-def test_what_rows_say_was_written_is_their_memory(checkpoint: Path, tmp_path: Path) -> None:
+def test_what_rows_say_was_written_is_their_memory(chat_checkpoint: Path, tmp_path: Path) -> None:
     own = [{**row, "writes": [{"text": f"The word is {row['letter']}."}]} for row in ROWS[:6]]
-    run = trained(checkpoint, tmp_path, own, reward=score, steps=1, evaluate_every=1)
+    run = trained(chat_checkpoint, tmp_path, own, reward=score, steps=1, evaluate_every=1)
     (stored, *_) = RunFolder.open(run.path).episodes(arm="train")
     assert [each.text for each in stored.episode.shown] == [f"The word is {stored.episode.expected[0]}."]
 
 
-def test_it_trains_where_an_event_loop_runs_as_in_a_notebook(checkpoint: Path, tmp_path: Path) -> None:
+def test_it_trains_where_an_event_loop_runs_as_in_a_notebook(chat_checkpoint: Path, tmp_path: Path) -> None:
     async def cell() -> front_door.TrainedRun:
-        return trained(checkpoint, tmp_path, reward=score, steps=1, evaluate_every=1)
+        return trained(chat_checkpoint, tmp_path, reward=score, steps=1, evaluate_every=1)
 
     assert asyncio.run(cell()).report.is_file()
 
     async def wrong() -> front_door.TrainedRun:
-        return trained(checkpoint, tmp_path, reward=score, turns=3, name="wrong")
+        return trained(chat_checkpoint, tmp_path, reward=score, turns=3, name="wrong")
 
     with pytest.raises((KeepworthError, ValueError), match="turns = 3 has no effect"):
         asyncio.run(wrong())
@@ -198,20 +187,41 @@ class Guessing:
     async def close(self) -> None: ...
 
 
-def test_an_environment_of_ones_own_is_played_over_turns(checkpoint: Path, tmp_path: Path) -> None:
-    run = trained(checkpoint, tmp_path, environment=lambda task: Guessing(), turns=3)
+def test_an_environment_of_ones_own_is_played_over_turns(chat_checkpoint: Path, tmp_path: Path) -> None:
+    run = trained(chat_checkpoint, tmp_path, environment=lambda task: Guessing(), turns=3)
     stored = list(RunFolder.open(run.path).episodes(arm="train"))
     assert any(len(each.episode.segments) == 2 for each in stored if each.episode.stop is StopReason.COMPLETED) or all(
         each.episode.stop is StopReason.MAX_TOKENS for each in stored
     )
     with pytest.raises(KeepworthError, match="an environment, which rewards, and a reward besides"):
-        trained(checkpoint, tmp_path, environment=lambda task: Guessing(), reward=score, name="both")
+        trained(chat_checkpoint, tmp_path, environment=lambda task: Guessing(), reward=score, name="both")
+
+
+def test_an_environment_without_tasks_needs_some(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "worlds.py").write_text("def make():\n    return None\n")
+    assert main(["train", "--environment", f"{tmp_path / 'worlds.py'}:make"]) == 2
+    assert "There are no tasks" in (said := capsys.readouterr().err)
+    assert "--tasks" in said
+    assert main(["train", "arithmetic", "--environment", f"{tmp_path / 'worlds.py'}:make"]) == 2
+    assert "--environment goes with tasks of your own" in capsys.readouterr().err
+
+
+def test_a_reward_that_nothing_earns_is_said_before_the_first_step(chat_checkpoint: Path, tmp_path: Path) -> None:
+    class Noting(SilentProgress):
+        def note(self, text: str) -> None:
+            said.append(text)
+
+    said: list[str] = []
+    trained(chat_checkpoint, tmp_path, reward=lambda answer, row: 0.0, name="never", progress=Noting())
+    trained(chat_checkpoint, tmp_path, reward=lambda answer, row: 1.0, name="always", progress=Noting())
+    assert sum("earns anything before training" in each for each in said) == 1
 
 
 @pytest.mark.parametrize(
     ("more", "says"),
     [
         ({"turns": 3}, "turns = 3 has no effect without an environment"),
+        ({"weights": [1.0, 2.0]}, "weights = .* has no effect without rewards of your own"),
         ({"recall": 5}, "recall = 5 has no effect without a memory"),
         ({"verifier": "exact_match", "reward": score}, "verifier = 'exact_match' has no effect with a reward"),
         ({"learning_rat": 1}, "learning_rate"),
@@ -223,18 +233,18 @@ def test_an_environment_of_ones_own_is_played_over_turns(checkpoint: Path, tmp_p
     ],
 )
 def test_what_cannot_work_is_said_before_there_is_a_run(
-    checkpoint: Path, tmp_path: Path, more: dict[str, Any], says: str
+    chat_checkpoint: Path, tmp_path: Path, more: dict[str, Any], says: str
 ) -> None:
     with pytest.raises((KeepworthError, ValueError), match=f"(?s){says}"):
-        trained(checkpoint, tmp_path, **{"tasks": ROWS, **more})
+        trained(chat_checkpoint, tmp_path, **{"tasks": ROWS, **more})
     assert not list(tmp_path.iterdir())
 
 
 def test_a_prompt_that_is_too_long_and_a_model_without_a_template_are_named(
-    checkpoint: Path, bare: Path, tmp_path: Path
+    chat_checkpoint: Path, bare: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(WrongFormat, match=r"row 13 of rows: the prompt has \d+ tokens"):
-        trained(checkpoint, tmp_path, [*ROWS, {**ROWS[0], "prompt": "a" * 3000}], reward=score)
+        trained(chat_checkpoint, tmp_path, [*ROWS, {**ROWS[0], "prompt": "a" * 3000}], reward=score)
     with pytest.raises(NoChatTemplate, match='set format = "plain"'):
         trained(bare, tmp_path, reward=score, name="bare", format="chat")
     run = trained(bare, tmp_path, reward=score, name="plain")  # auto: a bare text
@@ -242,13 +252,13 @@ def test_a_prompt_that_is_too_long_and_a_model_without_a_template_are_named(
     assert InProcessModel.load(bare).decode(stored.episode.segments[0].context).startswith("Say ")
 
 
-def test_a_file_is_a_recipe(checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_is_a_recipe(chat_checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "words.py").write_text("RIGHT = 'a'\n")
     (tmp_path / "mine.py").write_text(
         '"""Says letters."""\n'
         "from words import RIGHT\n"
         f"tasks = {ROWS!r}\n"
-        f"settings = {{**{TINY!r}, 'model': {str(checkpoint)!r}}}\n"
+        f"settings = {{**{TINY!r}, 'model': {str(chat_checkpoint)!r}}}\n"
         "def reward(answer, row):\n    return float(RIGHT in answer)\n"
     )
     assert (
@@ -272,18 +282,18 @@ def test_a_file_is_a_recipe(checkpoint: Path, tmp_path: Path, capsys: pytest.Cap
     sys.path.remove(str(tmp_path))
 
 
-def test_the_command_line_takes_a_file_of_tasks_and_a_function(checkpoint: Path, tmp_path: Path) -> None:
+def test_the_command_line_takes_a_file_of_tasks_and_a_function(chat_checkpoint: Path, tmp_path: Path) -> None:
     (tmp_path / "my.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
     (tmp_path / "mine.py").write_text("def score(answer, row):\n    return float(row['letter'] in answer)\n")
     options = [each for key, value in TINY.items() for each in ("--set", f"{key}={value}")]
     command = ["train", "--tasks", str(tmp_path / "my.jsonl"), "--reward", f"{tmp_path / 'mine.py'}:score"]
-    assert main([*command, "--model", str(checkpoint), "--runs", str(tmp_path / "runs"), *options]) == 0
+    assert main([*command, "--model", str(chat_checkpoint), "--runs", str(tmp_path / "runs"), *options]) == 0
     assert RunFolder.open(tmp_path / "runs" / "my").config["reward"] == ["score"]
     sys.path.remove(str(tmp_path))
 
 
 def test_several_seeds_are_runs_of_their_own_with_a_table_of_all(
-    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    chat_checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "my.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
     options = [
@@ -294,7 +304,7 @@ def test_several_seeds_are_runs_of_their_own_with_a_table_of_all(
         "--tasks",
         str(tmp_path / "my.jsonl"),
         "--model",
-        str(checkpoint),
+        str(chat_checkpoint),
         "--runs",
         str(tmp_path / "runs"),
     ]

@@ -19,7 +19,7 @@ from keepworth.memory.memory import Memory
 from keepworth.models.inprocess import InProcessModel
 from keepworth.recipes.logs import log_of, tasks_of
 from keepworth.tasks.chat_logs import rewarded
-from tests.recipes.test_front_door import TINY, checkpoint  # noqa: F401
+from tests.recipes.test_front_door import TINY
 from tests.tasks.test_unlabelled import row, sentence
 
 
@@ -33,11 +33,13 @@ def chats(tmp_path: Path) -> Path:
     return file
 
 
-def test_conversations_become_a_run_with_the_controls_of_memory(checkpoint: Path, chats: Path, tmp_path: Path) -> None:  # noqa: F811
+def test_conversations_become_a_run_with_the_controls_of_memory(
+    chat_checkpoint: Path, chats: Path, tmp_path: Path
+) -> None:
     run = keepworth.train(
         source=chats,
         kinds=("cloze", "next"),
-        model=str(checkpoint),
+        model=str(chat_checkpoint),
         runs=tmp_path,
         progress=SilentProgress(),
         questions=4,
@@ -117,14 +119,14 @@ def test_a_memory_is_a_source(tmp_path: Path) -> None:
     assert made.report.rewards.count == 3
 
 
-def test_rewarded_answers_are_imitated(checkpoint: Path, chats: Path, tmp_path: Path) -> None:  # noqa: F811
+def test_rewarded_answers_are_imitated(chat_checkpoint: Path, chats: Path, tmp_path: Path) -> None:
     tiny = {key: value for key, value in TINY.items() if key != "max_tokens"}
-    shared = {"source": chats, "kinds": "rewarded", "model": str(checkpoint), "progress": SilentProgress(), **tiny}
+    shared = {"source": chats, "kinds": "rewarded", "model": str(chat_checkpoint), "progress": SilentProgress(), **tiny}
     run = keepworth.train(**shared, runs=tmp_path / "chat", max_tokens=64, name="liked")
     opened = RunFolder.open(run.path)
     (stored, *_) = opened.episodes(arm="train")
     (segment,) = stored.episode.segments
-    model = InProcessModel.load(checkpoint)
+    model = InProcessModel.load(chat_checkpoint)
     assert model.decode(segment.context).endswith("[assistant]")
     assert "near" in model.decode(segment.context)
     assert model.decode(segment.ids).startswith("That is nice to hear.")
@@ -134,10 +136,10 @@ def test_rewarded_answers_are_imitated(checkpoint: Path, chats: Path, tmp_path: 
     assert len(steps) == TINY["steps"]
 
 
-def test_what_has_no_answer_cannot_be_imitated(checkpoint: Path, tmp_path: Path) -> None:  # noqa: F811
+def test_what_has_no_answer_cannot_be_imitated(chat_checkpoint: Path, tmp_path: Path) -> None:
     rows = [{"prompt": f"Say {n}."} for n in range(12)]
     with pytest.raises(KeepworthError, match=r"has no field 'answer' to imitate"):
-        keepworth.train(rows, method="supervised", reward=len, model=str(checkpoint), runs=tmp_path, **TINY)
+        keepworth.train(rows, method="supervised", reward=len, model=str(chat_checkpoint), runs=tmp_path, **TINY)
 
 
 def test_what_is_found_in_one_session_is_shown_in_the_order_in_which_it_was_said() -> None:

@@ -96,7 +96,11 @@ def train(
     ] = None,
     environment: Annotated[
         str | None,
-        typer.Option("--environment", metavar="FILE.py:NAME", help="With --tasks: makes what is played for a task."),
+        typer.Option(
+            "--environment",
+            metavar="FILE.py:NAME",
+            help="Makes what is played for a task; with --tasks, where it has none.",
+        ),
     ] = None,
     memory: Annotated[
         Path | None, typer.Option("--memory", help="With --tasks: a memory's file, whose items are shown.")
@@ -155,9 +159,8 @@ def train(
     if print_config:
         say(as_toml(settings), end="")
         return
-    own_data = tasks is not None or source is not None
-    called = OWN if own_data else Path(recipe).stem.replace("-", "_")
-    own = found.given.tasks.name if own_data and isinstance(found, OwnRecipe) else called
+    called = Path(recipe).stem.replace("-", "_") if recipe else OWN
+    own = found.given.tasks.name if not recipe and isinstance(found, OwnRecipe) else called
     whole = run_name(name or "-".join(each for each in (own, role) if each))
     again = _last_command()
 
@@ -228,10 +231,10 @@ def _asked_for(
     environment: str | None,
     memory: Path | None,
 ) -> Recipe:
-    """The recipe of that name or file, or the one that --tasks or --source and what goes with it make."""
+    """The recipe of that name or file, or the one that --tasks, --source or --environment and what goes with them make."""
     from keepworth.tasks.verifiers import VERIFIERS
 
-    if tasks is None and source is None:
+    if tasks is None and source is None and (recipe or environment is None):
         for option, value in (("--reward", reward), ("--environment", environment), ("--memory", memory)):
             if value:
                 raise KeepworthError(
@@ -243,7 +246,7 @@ def _asked_for(
                 "Name a recipe (`keepworth recipes` lists them), a file of Python, --tasks FILE.jsonl, or --source FILE.",
             )
         return find_recipe(recipe)
-    if recipe:
+    if recipe:  # beside --tasks or --source: what else belongs to no recipe was refused above
         option = "--source" if tasks is None else "--tasks"
         raise KeepworthError(f"There are a recipe ({recipe}) and {option}.", "Leave one of them out.")
     functions = [each if each in VERIFIERS else named_object(each, "--reward") for each in reward]

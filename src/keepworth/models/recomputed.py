@@ -39,16 +39,16 @@ def layers_of(network: torch.nn.Module) -> list[torch.nn.Module]:
 
 @contextlib.contextmanager
 def training_pass(network: torch.nn.Module, recompute: bool) -> Iterator[None]:
-    """What belongs around both halves of a pass, forward and backward, so that it holds no more than it needs.
+    """What belongs around both halves of a pass, forward and backward.
 
-    recompute: the pass keeps the input of each layer alone. The numbers are the same, on processors bit for bit. Passes without a
-    gradient, or with a cache, are as they were."""
+    recompute: the pass keeps the input of each layer alone, and its large tensors lie apart, so that it holds only what it needs.
+    The numbers are the same, on processors bit for bit. Passes without a gradient, or with a cache, are as they were."""
     layers = layers_of(network) if recompute else []
     before = [vars(layer).get("forward") for layer in layers]
     for layer in layers:
         layer.forward = partial(_through, layer.forward)
     try:
-        with _large_tensors_apart():
+        with _large_tensors_apart() if recompute else contextlib.nullcontext():
             yield
     finally:
         for layer, own in zip(layers, before, strict=True):

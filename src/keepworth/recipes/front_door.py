@@ -255,7 +255,9 @@ def given(
     recall, remembers = remembered(memory) if memory is not None else (None, "")
     if tasks is None:
         if not brings_tasks(environment):
-            raise KeepworthError("There are no tasks.", "Give a file of JSON lines, or rows, such as {'prompt': ...}.")
+            raise KeepworthError(
+                "There are no tasks.", "Give a file of JSON lines (--tasks), or rows, such as {'prompt': ...}."
+            )
         from keepworth.environments.verifiers_tasks import tasks_of
 
         tasks = tasks_of(environment)

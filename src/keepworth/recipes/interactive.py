@@ -256,8 +256,13 @@ class Playing:
         return await rollout(task, context)
 
     def evaluate(self, step: int) -> None:
-        self._measure(step, "dev", self.system.role, "", self.system.dev)
+        episodes = self._measure(step, "dev", self.system.role, "", self.system.dev)
         if step == 0:
+            if not supervised(self.settings) and not any(episode.reward for episode in episodes):
+                self.progress.note(
+                    f"No answer to {len(episodes)} dev questions earns anything before training. A reward that is never earned "
+                    "teaches nothing: show worked examples in the prompt, reward a part of what is asked, or imitate first."
+                )
             self.measure_tests(0, "imitated" if self.system.imitated is not None else "untrained")
 
     def measure_tests(self, step: int, when: str) -> None:
@@ -268,7 +273,7 @@ class Playing:
                     continue  # controls are read before everything and after it
                 self._measure(step, name, arm_of(way, when), way, measured)
 
-    def _measure(self, step: int, split: str, arm: str, way: str, measured: Measured) -> None:
+    def _measure(self, step: int, split: str, arm: str, way: str, measured: Measured) -> list[Episode]:
         from keepworth.evaluation.statistics import estimate
         from keepworth.rollouts.driver import Drawing, play
 
@@ -305,6 +310,7 @@ class Playing:
                 role=self.system.role,
                 split=split,
             )
+        return episodes
 
 
 @dataclass(frozen=True, slots=True)

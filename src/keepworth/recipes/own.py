@@ -158,9 +158,11 @@ def require_given(config: Config, given: Given) -> None:
     if given.environment is None:
         idle.append((("turns",), "without an environment", "give one"))
     else:
-        idle.append((("verifier", "weights"), "with an environment, which rewards", "leave the environment out"))
+        idle.append((("verifier",), "with an environment, which rewards", "leave the environment out"))
     if given.reward is not None:
         idle.append((("verifier",), "with a reward", "leave the reward out"))
+    else:
+        idle.append((("weights",), "without rewards of your own", "give them"))
     if given.agent is not None:
         keys = ("format", "system", "stop", "thinking")
         idle.append((keys, "with an agent of your own", "leave the agent out"))
@@ -345,7 +347,9 @@ def train(config: Config, given: Given, run: RunFolder, progress: Progress) -> N
 
 
 def remembered(path: Any) -> tuple[Callable[[Config], Recall], str]:
-    """What a memory's file, or an open memory, shows for a task, and how a run calls it. What is searched is not logged."""
+    """What a memory's file, or an open memory, shows for a task, and how a run calls it.
+
+    It is what a search of the memory as it is now finds: no policy of it chooses, and nothing is logged in it."""
     from keepworth.agents.recall import Recalled
     from keepworth.episodes.episode import Shown
     from keepworth.memory.memory import Memory

@@ -1,0 +1,204 @@
+"""The same training through keepworth's front door and through TRL's: lines of code, and what each goes on with after a kill.
+
+    python -m benchmarks.training.beside_trl --trl-python PYTHON [--steps 6] [--json FILE]
+
+Both scripts stand below, and do the same: rows of JSON lines with a split, a reward in Python, groups of 8 answers of at most 16
+tokens for 4 questions a step, an adapter of rank 16, test questions measured before and after, a checkpoint every second step, a
+log that a page shows, going on from the last checkpoint, and merged weights that transformers loads. Each is run three times
+whole, and three times killed (SIGKILL) after its second checkpoint and begun again by the same command. Said is whether the
+killed run ends with the weights of the whole one, beside how far two whole ones lie apart. PYTHON: one with TRL, datasets,
+tensorboard and the same torch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.training.newcomer import rows
+from keepworth.learning.run_folder import versions
+from keepworth.models.files import path_of
+
+SHARED = """\
+import sys
+
+def solves(said, number):
+    try:
+        return float(set(said.strip()) <= set("0123456789.+-*/() ") and abs(eval(said.strip()) - number) < 1e-6)
+    except (SyntaxError, TypeError, ZeroDivisionError):
+        return 0.0
+
+"""
+OURS = """\
+from keepworth import train
+
+run = train(
+    "problems.jsonl",
+    reward=lambda answer, row: solves(answer, row["number"]),
+    model=sys.argv[1],
+    steps=int(sys.argv[2]),
+    tasks_per_step=4,
+    group_size=8,
+    max_tokens=16,
+    evaluate_every=int(sys.argv[2]),
+    checkpoint_every=2,
+    questions=40,
+)
+print(run)
+run.export("merged")
+"""
+TRL = """\
+import os
+from datasets import load_dataset
+from peft import LoraConfig
+from transformers.trainer_utils import get_last_checkpoint
+from trl import GRPOConfig, GRPOTrainer
+
+def reward(completions, number, **others):
+    return [solves(said[0]["content"], each) for said, each in zip(completions, number)]
+
+data = load_dataset("json", data_files="problems.jsonl", split="train")
+sides = {side: data.filter(lambda row: row["split"] == side) for side in ("train", "test")}
+trainer = GRPOTrainer(
+    model=sys.argv[1],
+    reward_funcs=reward,
+    train_dataset=sides["train"],
+    eval_dataset=sides["test"].select(range(40)),
+    peft_config=LoraConfig(r=16, lora_alpha=32, target_modules="all-linear", task_type="CAUSAL_LM"),
+    args=GRPOConfig(
+        output_dir="out",
+        use_cpu=True,
+        max_steps=int(sys.argv[2]),
+        per_device_train_batch_size=8,
+        per_device_eval_batch_size=8,
+        gradient_accumulation_steps=4,
+        num_generations=8,
+        max_completion_length=16,
+        learning_rate=3e-4,
+        lr_scheduler_type="constant",
+        beta=0.0,
+        logging_steps=1,
+        save_steps=2,
+        report_to="tensorboard",
+        log_completions=False,
+        seed=0,
+    ),
+)
+last = get_last_checkpoint("out") if os.path.isdir("out") else None
+if last is None:
+    print(trainer.evaluate())
+trainer.train(resume_from_checkpoint=last)
+print(trainer.evaluate())
+trainer.model.merge_and_unload().save_pretrained("merged")
+trainer.processing_class.save_pretrained("merged")
+"""
+SIDES = {"ours": OURS, "TRL": TRL}
+BEFORE_THE_KILL = {"ours": "runs/problems/checkpoints/step-4*", "TRL": "out/checkpoint-4/trainer_state.json"}
+"""What lies in the folder once the second checkpoint is whole."""
+
+
+def lines_of(script: str) -> int:
+    return sum(bool(line.strip()) for line in script.splitlines())
+
+
+def begun(python: str, folder: Path, model: str, steps: int) -> subprocess.Popen[str]:
+    quiet = {
+        "HF_HUB_OFFLINE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+    }
+    environment = {**os.environ, **quiet}
+    if python != sys.executable:
+        environment.pop("PYTHONPATH")
+    return subprocess.Popen(
+        [python, "script.py", model, str(steps)],
+        cwd=folder,
+        env=environment,
+        stdout=(folder / "said").open("a"),
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def ended(process: subprocess.Popen[str], folder: Path) -> None:
+    if process.wait():
+        raise SystemExit(f"{folder} failed:\n{(folder / 'said').read_text()[-3000:]}")
+
+
+def run(side: str, python: str, model: str, steps: int, place: Path, killed: bool) -> tuple[Path, float]:
+    """The folder of a run and its seconds, both parts together; `killed` where it has its second checkpoint."""
+    place.mkdir(parents=True)
+    (place / "problems.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows()))
+    (place / "script.py").write_text(SHARED + SIDES[side])
+    start = time.perf_counter()
+    process = begun(python, place, model, steps)
+    if killed:
+        while not list(place.glob(BEFORE_THE_KILL[side])):
+            if process.poll() is not None:
+                ended(process, place)
+                raise SystemExit(f"{side} ended before it could be killed: give it more steps")
+            time.sleep(0.02)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        process = begun(python, place, model, steps)
+    ended(process, place)
+    return place, time.perf_counter() - start
+
+
+def apart(one: Path, other: Path) -> dict[str, float]:
+    """How far the merged weights of two runs lie apart: the largest difference, and the share of weights that differ."""
+    from safetensors.torch import load_file
+
+    first, second = (load_file(each / "merged" / "model.safetensors") for each in (one, other))
+    gaps = [(first[name].double() - second[name].double()).abs() for name in first]
+    return {
+        "largest": max(float(gap.max()) for gap in gaps),
+        "differ": sum(int((gap > 0).sum()) for gap in gaps) / sum(gap.numel() for gap in gaps),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trl-python", default=os.environ.get("KEEPWORTH_TRL_PYTHON", ""), required=False)
+    parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--json", type=Path, default=Path(__file__).with_suffix(".json"))
+    given = parser.parse_args()
+    if not given.trl_python:
+        raise SystemExit("Give --trl-python, a Python with TRL, or set KEEPWORTH_TRL_PYTHON.")
+    pythons, model = {"ours": sys.executable, "TRL": given.trl_python}, str(path_of("smollm2-135m-instruct"))
+    found: dict[str, Any] = {side: {"lines": lines_of(script), "rounds": []} for side, script in SIDES.items()}
+    found["shared_lines"] = lines_of(SHARED)
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(given.rounds):
+            for side, python in pythons.items():
+                place = Path(folder) / f"{number}-{side}"
+                whole, seconds = run(side, python, model, given.steps, place / "whole", killed=False)
+                again, both = run(side, python, model, given.steps, place / "killed", killed=True)
+                row = {
+                    "seconds": round(seconds, 1),
+                    "killed_seconds": round(both, 1),
+                    "killed_and_whole": apart(whole, again),
+                }
+                if number:
+                    row["whole_and_whole"] = apart(Path(folder) / f"{number - 1}-{side}" / "whole", whole)
+                found[side]["rounds"].append(row)
+                print(side, row, flush=True)
+    asked = [given.trl_python, "-c", "import trl, torch; print(trl.__version__, torch.__version__)"]
+    found["trl"] = subprocess.run(asked, text=True, capture_output=True, check=True).stdout.split()
+    found |= {"steps": given.steps, "versions": versions(), "load": os.getloadavg()[0]}
+    given.json.write_text(json.dumps(found, indent=1) + "\n")
+    print(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -214,6 +214,28 @@ def test_a_game_is_seen_as_it_is_drawn_and_a_group_plays_one_world() -> None:
     assert len(worlds) == 1
 
 
+def test_a_real_world_of_gymnasium_is_played_to_its_goal() -> None:
+    import gymnasium
+
+    rows = [
+        {"prompt": "Reach G. H is a hole.", "seed": seed, "actions": ["left", "down", "right", "up"]} for seed in (0, 1)
+    ]
+    task = own_tasks(rows).all[0]
+    make = adapted(lambda: gymnasium.make("FrozenLake-v1", render_mode="ansi", is_slippery=False), task)
+    episode, seen = played(make(task), ["down", "down", "right", "right", "down", "right"], task)
+    assert "[S]FFF\nFHFH\nFFFH\nHFFG" in seen[0], "where one stands is marked in brackets"
+    assert (episode.stop, episode.reward, len(seen)) == (StopReason.COMPLETED, 1.0, 6)
+    episode, seen = played(make(task), ["right", "down"], task)
+    assert (episode.stop, episode.reward, len(seen)) == (StopReason.COMPLETED, 0.0, 2), "a hole"
+
+
+def test_a_world_whose_states_have_no_words_is_refused_with_the_way_out() -> None:
+    import gymnasium
+
+    with pytest.raises(UnplayableEnvironment, match="TransformObservation"):
+        adapted(lambda: gymnasium.make("CartPole-v1"), TASKS[0])
+
+
 def test_texts_and_listed_actions() -> None:
     class Typed(Walk):
         def step(self, action: Any) -> Any:

@@ -13,6 +13,7 @@ import pytest
 
 import keepworth
 from keepworth.cli.main import main
+from keepworth.environments.bridges import adapted
 from keepworth.environments.environment import Step
 from keepworth.episodes import RewardTerm, StopReason, Task
 from keepworth.episodes.episode import Observation
@@ -24,7 +25,9 @@ from keepworth.models.chat_format import NoChatTemplate
 from keepworth.models.inprocess import InProcessModel
 from keepworth.recipes import RECIPES, front_door
 from keepworth.recipes.front_door import BadRecipe, find_recipe, named_object
+from keepworth.recipes.rewards import AlsoRewarded, scoring
 from keepworth.tasks.data_files import WrongFormat
+from keepworth.tasks.own import own_tasks
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 
 TINY: dict[str, Any] = {
@@ -193,8 +196,68 @@ def test_an_environment_of_ones_own_is_played_over_turns(chat_checkpoint: Path, 
     assert any(len(each.episode.segments) == 2 for each in stored if each.episode.stop is StopReason.COMPLETED) or all(
         each.episode.stop is StopReason.MAX_TOKENS for each in stored
     )
-    with pytest.raises(KeepworthError, match="an environment, which rewards, and a reward besides"):
-        trained(chat_checkpoint, tmp_path, environment=lambda task: Guessing(), reward=score, name="both")
+
+
+class Looking:
+    """An environment in TRL's form that does not say what an episode was worth."""
+
+    def reset(self, **row: Any) -> str:
+        self.looked = 0
+        return " Look."
+
+    def look(self) -> str:
+        """Look around."""
+        self.looked += 1
+        return "Nothing."
+
+
+def test_rewards_beside_an_environment_add_to_what_it_gives(chat_checkpoint: Path, tmp_path: Path) -> None:
+    run = trained(chat_checkpoint, tmp_path, environment=lambda task: Guessing(), turns=2, reward=score, weights=[0.5])
+    episodes = [each.episode for each in RunFolder.open(run.path).episodes(arm="train")]
+    for episode in episodes:
+        names = [term.name for term in episode.rewards]
+        assert names.count("score") == 1
+        assert names.count("guess") == len(episode.segments)
+        assert {term.weight for term in episode.rewards if term.name == "score"} == {0.5}
+
+
+def test_a_reward_of_trl_is_handed_the_environment_and_the_conversation(chat_checkpoint: Path, tmp_path: Path) -> None:
+    handed: list[tuple[int, list[str], str]] = []
+
+    def looked(environments: list[Looking], completions: Any, letter: list[str], **others: Any) -> list[float]:
+        handed.append((environments[0].looked, [each["role"] for each in completions[0]], letter[0]))
+        return [float(len(completions[0]))]
+
+    run = trained(chat_checkpoint, tmp_path, environment=Looking, turns=2, reward=looked, name="looked")
+    episodes = [each.episode for each in RunFolder.open(run.path).episodes(arm="train")]
+    assert episodes
+    assert all([term.name for term in each.rewards] == ["looked"] for each in episodes)
+    assert all(roles[0] == "assistant" and letter in "abcdefghijkl" for _, roles, letter in handed)
+    with pytest.raises(KeepworthError, match="takes `environments`, and there is none"):
+        trained(chat_checkpoint, tmp_path, reward=looked, name="without")
+    with pytest.raises(KeepworthError, match="has no get_reward"):
+        trained(chat_checkpoint, tmp_path, environment=Looking, name="unrewarded")
+
+
+def test_rewards_at_the_end_of_turns_and_of_nothing() -> None:
+    task = own_tasks([{"prompt": "Go.", "letter": "a"}]).all[0]
+
+    def last(completions: Any, environments: list[Looking], **others: Any) -> list[float | None]:
+        seen.append([(each["role"], each["content"]) for each in completions[0]])
+        return [2.0 if environments[0].looked else None]
+
+    async def played(actions: list[str]) -> Any:
+        world = AlsoRewarded(adapted(Looking, task, rewarded=True)(task), scoring(last))
+        await world.reset(task, 0)
+        steps = [await world.step(each) for each in actions]
+        return steps[-1].rewards or await world.outcome()
+
+    seen: list[list[tuple[str, str]]] = []
+    assert [term.value for term in asyncio.run(played(["look: {}", "done"]))] == [2.0]
+    assert [term.value for term in asyncio.run(played(["look: {}"]))] == [2.0], "its turns were used up"
+    assert seen[0] == [("assistant", "look: {}"), ("tool", "Nothing."), ("assistant", "done")]
+    with pytest.raises(KeepworthError, match="Nothing says what an episode of row 1 of rows was worth"):
+        asyncio.run(played(["done"]))
 
 
 def test_an_environment_without_tasks_needs_some(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

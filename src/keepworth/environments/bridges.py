@@ -40,9 +40,10 @@ class UnplayableEnvironment(KeepworthError, TypeError):
     """What was handed over as an environment cannot be played."""
 
 
-def adapted(given: Any, task: Task) -> Callable[[Task], Environment]:
+def adapted(given: Any, task: Task, rewarded: bool = False) -> Callable[[Task], Environment]:
     """`given` as a function that makes an environment of ours for a task. task: one of those that will be played; what is made
-    for it is looked at and closed again. Raises UnplayableEnvironment naming what cannot be played, UnknownName."""
+    for it is looked at and closed again. rewarded: by others, so that it need not say what an episode was worth. Raises
+    UnplayableEnvironment naming what cannot be played, UnknownName."""
     if brings_tasks(given):
         from keepworth.environments.verifiers_tasks import TaskServer
 
@@ -57,11 +58,11 @@ def adapted(given: Any, task: Task) -> Callable[[Task], Environment]:
             f"The environment {_name(given)} cannot be made for {task.key}: {type(error).__name__}: {error}.",
             "It is called with the task where it takes an argument, else with nothing.",
         ) from error
-    playable(made)
+    playable(made, rewarded)
     _close(made)
 
     def one(task: Task) -> Environment:
-        return playable(make(task))
+        return playable(make(task), rewarded)
 
     one.__qualname__ = _name(given)  # which a run has on file
     return one
@@ -122,8 +123,8 @@ def _close(made: Any) -> None:
         close()
 
 
-def playable(made: Any) -> Environment:
-    """One of ours as it is, another's in a class that plays it. Raises UnplayableEnvironment."""
+def playable(made: Any, rewarded: bool = False) -> Environment:
+    """One of ours as it is, another's in a class that plays it; rewarded as in `adapted`. Raises UnplayableEnvironment."""
     ways = [getattr(made, each, None) for each in ("reset", "step", "close")]
     if all(map(inspect.iscoroutinefunction, ways)):
         own: Environment = made
@@ -134,7 +135,7 @@ def playable(made: Any) -> Environment:
     if callable(reset) and all(map(callable, ways)) and "task" in inspect.signature(reset).parameters:
         return Blocking(made)
     if callable(reset) and _tools_of(made):
-        return ToolClass(made)
+        return ToolClass(made, rewarded)
     has = [each for each in ("reset", "step", "close", "get_reward") if callable(getattr(made, each, None))]
     raise UnplayableEnvironment(
         f"{type(made).__qualname__} cannot be played: it has {', '.join(has) or 'nothing'} of what an environment needs.",
@@ -266,15 +267,15 @@ def _called(game: Any) -> str:
 class ToolClass:
     """An environment of TRL. `reset` is given the row and may say what is appended to the prompt. Every other public method is a
     tool, described by its docstring and type hints. What the model says without calling one ends the episode, as do its turns;
-    `get_reward` then says what the episode was worth, and None leaves it out.
+    `get_reward` then says what the episode was worth, and None leaves it out; it may be missing where others reward.
     """
 
-    def __init__(self, inner: Any) -> None:
-        self._inner = inner
-        if not callable(getattr(inner, "get_reward", None)):
+    def __init__(self, inner: Any, rewarded: bool = False) -> None:
+        self._inner, self._rewarded = inner, rewarded
+        if not (rewarded or callable(getattr(inner, "get_reward", None))):
             raise UnplayableEnvironment(
                 f"{type(inner).__qualname__} has no get_reward, so nothing says what an episode was worth.",
-                "Add it: def get_reward(self) -> float.",
+                "Add it: def get_reward(self) -> float; or give a reward besides, which may take `environments`.",
             )
         self._tools = _tools_of(inner)
         if ANSWER in self._tools:
@@ -310,8 +311,16 @@ class ToolClass:
             return Step(Observation(f"Error: {error}"), errors=(note,))
         return Step(Observation(str(found)))
 
+    @property
+    def inner(self) -> Any:
+        """The object of TRL's class, as its reward functions are handed it."""
+        return self._inner
+
     async def outcome(self) -> tuple[RewardTerm, ...]:
-        found = await _done(self._inner.get_reward)
+        own = getattr(self._inner, "get_reward", None)
+        found = None if own is None else await _done(own)
+        if found is None and self._rewarded:
+            return ()
         if found is None:
             raise ValueError("get_reward returned None: this episode says nothing")
         return (RewardTerm(type(self._inner).__name__, found),)

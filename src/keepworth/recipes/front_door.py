@@ -265,7 +265,7 @@ def given(
         found = tasks
     else:
         found = own_tasks(tasks() if callable(tasks) else tasks, by_row=environment is not None)
-    make = None if environment is None else adapted(environment, found.all[0])
+    make = None if environment is None else adapted(environment, found.all[0], rewarded=reward is not None)
     return Given(found, reward, make, agent, recall, remembers)
 
 

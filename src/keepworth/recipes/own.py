@@ -20,7 +20,7 @@ from keepworth.recipes.interactive import (
     run_system,
     supervised,
 )
-from keepworth.recipes.rewards import Scoring, UnusableReward, place_of, scoring, try_rewards
+from keepworth.recipes.rewards import AlsoRewarded, Scoring, place_of, scoring, try_rewards
 from keepworth.recipes.settings import Amount, Count, Idle, require_effect
 from keepworth.tasks.data_files import WrongFormat
 from keepworth.tasks.own import MissingField, OwnTasks, messages_of
@@ -95,8 +95,10 @@ class Config(Settings):
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What is handed over besides settings. reward: a function, several, or the name of a verifier. environment, agent: made for
-    each task, in the place of a question and of a `Chat`. recall: what a memory shows for a task; memory: its name."""
+    """What is handed over besides settings.
+
+    reward: a function, several, or the name of a verifier; beside an environment they add to what that gives. environment, agent:
+    made for each task, in the place of a question and of a `Chat`. recall: what a memory shows for a task; memory: its name."""
 
     tasks: OwnTasks
     reward: Any = None
@@ -124,15 +126,12 @@ class Given:
         return self.recall is not None or any(task.sessions for task in self.tasks.all)
 
     def score(self, config: Config) -> Scoring | None:
-        """The rewards; None where an environment gives its own, or the tasks' verifiers judge."""
+        """The rewards; None where an environment alone rewards, or the tasks' verifiers judge."""
         if self.reward is None:
             return None
-        if self.environment is not None:
-            raise UnusableReward(
-                "There is an environment, which rewards, and a reward besides.", "Leave one of them out."
-            )
         found = scoring(self.reward, config.weights)
-        return replace(found, logged=True) if any(task.answers for task in self.tasks.all) else found
+        logged = self.environment is None and any(task.answers for task in self.tasks.all)
+        return replace(found, logged=True) if logged else found
 
     def judged(self, config: Config) -> Mapping[str, tuple[Task, ...]]:
         """The tasks by side, each with a verifier."""
@@ -174,7 +173,7 @@ def require_given(config: Config, given: Given) -> None:
     if supervised(config):
         require_imitable(given)
     if (score := given.score(config)) is not None:
-        try_rewards(score, given.tasks.all)
+        try_rewards(score, given.tasks.all, played=given.environment is not None)
     elif given.environment is None:
         require_known("verifier", config.verifier, (*VERIFIERS, *TASK_VERIFIERS))
         for task in given.tasks.all:
@@ -214,7 +213,11 @@ def system(config: Config, given: Given) -> System:
     from keepworth.rollouts.driver import Drawing, Limits, Play
 
     score, recall, tasks_of = given.score(config), recall_of(config, given), given.judged(config)
-    environment = given.environment or (lambda task: Question(score))
+
+    def environment(task: Task) -> Environment:
+        if given.environment is None:
+            return Question(score)
+        return given.environment(task) if score is None else AlsoRewarded(given.environment(task), score)
 
     def playing(shows: Recall | None) -> Play:
         return Play(environment, given.agent or (lambda task, memory: chat_of(config, task, shows)))

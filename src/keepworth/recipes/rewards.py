@@ -10,12 +10,12 @@ import hashlib
 import inspect
 import math
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from keepworth.environments.environment import in_thread
-from keepworth.episodes.episode import RewardTerm, Task
+from keepworth.environments.environment import Environment, ScoresTheEnd, Step, in_thread
+from keepworth.episodes.episode import Observation, RewardTerm, Task
 from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.tasks.own import DataRow, MissingField, messages_of
 from keepworth.tasks.verifiers import VERIFIERS, verify
@@ -23,7 +23,7 @@ from keepworth.tasks.verifiers import VERIFIERS, verify
 RewardFunction = Callable[..., Any]
 Rewards = str | RewardFunction | Sequence[str | RewardFunction]
 
-BATCHED = frozenset({"completions", "completion_ids", "prompts"})
+BATCHED = frozenset({"completions", "completion_ids", "prompts", "environments"})
 """Parameters by which a function of TRL's form is known: `reward_funcs` of its trainers."""
 TRIED_FOR = 2.0
 """Seconds for which rows are tried before training."""
@@ -65,6 +65,15 @@ class Reward:
 
 
 @dataclass(frozen=True, slots=True)
+class Played:
+    """What a reward of TRL's form is handed of an episode over turns: the environment, as it was made, and what was said and
+    answered since the task was posed."""
+
+    environment: Any
+    messages: Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
 class Scoring:
     """Rewards as the score of a `keepworth.environments.question.Question`. logged: what the task's verifier says
     of the answer is written down beside them, and does not count."""
@@ -72,13 +81,18 @@ class Scoring:
     rewards: tuple[Reward, ...]
     logged: bool = False
 
-    async def __call__(self, task: Task, answer: str) -> tuple[RewardTerm, ...]:
+    async def terms(self, task: Task, answer: str, played: Played | None = None) -> list[RewardTerm]:
+        """What each reward says, without those that have nothing to say."""
         terms = []
         for reward in self.rewards:
-            found = await in_thread(called, reward, task, answer)  # it may compute for long, or hang
+            found = await in_thread(called, reward, task, answer, played)  # it may compute for long, or hang
             value = reward.value(await found if inspect.isawaitable(found) else found, place_of(task))
             if value is not None:
                 terms.append(RewardTerm(reward.name, value, weight=reward.weight))
+        return terms
+
+    async def __call__(self, task: Task, answer: str) -> tuple[RewardTerm, ...]:
+        terms = await self.terms(task, answer)
         if not terms:
             raise UnusableReward(
                 f"No reward says anything of an answer to {place_of(task)}.", "One of them must return a number."
@@ -99,8 +113,51 @@ class Scoring:
         return hashlib.sha256("\x1f".join(sources).encode()).hexdigest()[:16]
 
 
-def called(reward: Reward, task: Task, answer: str) -> Any | Awaitable[Any]:
-    """What the function makes of an answer, which may have to be awaited."""
+class AlsoRewarded:
+    """An environment, and rewards that add to what it gives when an episode ends, as a trainer of TRL adds them."""
+
+    def __init__(self, inner: Environment, score: Scoring) -> None:
+        self._inner, self._score = inner, score
+        self._task: Task | None = None
+        self._messages: list[dict[str, Any]] = []
+        self._earned = False
+
+    async def reset(self, task: Task, seed: int) -> Observation:
+        self._task, self._messages, self._earned = task, [], False
+        return await self._inner.reset(task, seed)
+
+    async def step(self, action: str) -> Step:
+        self._messages.append({"role": "assistant", "content": action})
+        step = await self._inner.step(action)
+        self._earned = self._earned or bool(step.rewards)
+        if step.stop is None:
+            self._messages.append({"role": "tool", "content": step.observation.text})
+            return step
+        return replace(step, rewards=(*step.rewards, *await self._terms(step.answer or action.strip())))
+
+    async def outcome(self) -> tuple[RewardTerm, ...]:
+        """Of an episode whose turns are used up: what the model said last is its answer."""
+        own = await self._inner.outcome() if isinstance(self._inner, ScoresTheEnd) else ()
+        self._earned = self._earned or bool(own)
+        said = [each["content"] for each in self._messages if each["role"] == "assistant"]
+        return (*own, *await self._terms(said[-1].strip() if said else ""))
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+    async def _terms(self, answer: str) -> list[RewardTerm]:
+        assert self._task is not None
+        made = getattr(self._inner, "inner", self._inner)
+        terms = await self._score.terms(self._task, answer, Played(made, self._messages))
+        if not (terms or self._earned):
+            raise UnusableReward(
+                f"Nothing says what an episode of {place_of(self._task)} was worth.", "A reward must return a number."
+            )
+        return terms
+
+
+def called(reward: Reward, task: Task, answer: str, played: Played | None = None) -> Any | Awaitable[Any]:
+    """What the function makes of an answer, which may have to be awaited. played: of an episode over turns."""
     if reward.name in VERIFIERS and reward.function is VERIFIERS[reward.name]:
         if not task.answers:
             raise MissingField(
@@ -112,10 +169,19 @@ def called(reward: Reward, task: Task, answer: str) -> Any | Awaitable[Any]:
     if not reward.batched:
         return reward.function(answer, row)
     messages = messages_of(task)
-    completion = [{"role": "assistant", "content": answer}] if messages else answer
+    completion: Any = [{"role": "assistant", "content": answer}] if messages else answer
     columns = {key: [value] for key, value in row.items() if key not in BATCHED}
-    given = {"prompts": [list(messages) if messages else task.input], "completions": [completion], **columns}
     takes = inspect.signature(reward.function).parameters
+    if played is not None:
+        columns["environments"] = [played.environment]
+        completion = list(played.messages)
+        messages = messages or ({"role": "user", "content": task.input},)
+    elif "environments" in takes:
+        raise UnusableReward(
+            f"The reward {reward.name!r} takes `environments`, and there is none.",
+            "Give an environment, or leave it out.",
+        )
+    given = {"prompts": [list(messages) if messages else task.input], "completions": [completion], **columns}
     if not any(each.kind is inspect.Parameter.VAR_KEYWORD for each in takes.values()):
         given = {key: value for key, value in given.items() if key in takes}
     for name, parameter in takes.items():
@@ -176,14 +242,17 @@ def _row_of(task: Task) -> DataRow:
     return row
 
 
-def try_rewards(score: Scoring, tasks: Sequence[Task]) -> None:
+def try_rewards(score: Scoring, tasks: Sequence[Task], played: bool = False) -> None:
     """Call every reward on rows, as long as that is quick, before anything is loaded. Asynchronous ones are called on one row.
+    played: there is an environment, without which those that take `environments` or a whole conversation cannot be tried.
 
     Raises MissingField for a field that a row lacks, UnusableReward for what returns no number or raises."""
     import asyncio
 
+    if played:
+        score = replace(score, rewards=tuple(each for each in score.rewards if not each.batched))
     begun = time.monotonic()
-    for number, task in enumerate(tasks):
+    for number, task in enumerate(tasks if score.rewards else ()):
         if number and time.monotonic() - begun > TRIED_FOR:
             return
         waits = any(inspect.iscoroutinefunction(each.function) for each in score.rewards)

@@ -65,7 +65,7 @@ class Reward:
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class PlayedEpisode:
     """What a reward of TRL's form is handed of an episode over turns: the environment, as it was made, and what was said and
     answered since the task was posed."""
 
@@ -81,7 +81,7 @@ class Scoring:
     rewards: tuple[Reward, ...]
     logged: bool = False
 
-    async def terms(self, task: Task, answer: str, played: Played | None = None) -> list[RewardTerm]:
+    async def terms(self, task: Task, answer: str, played: PlayedEpisode | None = None) -> list[RewardTerm]:
         """What each reward says, without those that have nothing to say."""
         terms = []
         for reward in self.rewards:
@@ -148,7 +148,7 @@ class AlsoRewarded:
     async def _terms(self, answer: str) -> list[RewardTerm]:
         assert self._task is not None
         made = getattr(self._inner, "inner", self._inner)
-        terms = await self._score.terms(self._task, answer, Played(made, self._messages))
+        terms = await self._score.terms(self._task, answer, PlayedEpisode(made, self._messages))
         if not (terms or self._earned):
             raise UnusableReward(
                 f"Nothing says what an episode of {place_of(self._task)} was worth.", "A reward must return a number."
@@ -156,7 +156,7 @@ class AlsoRewarded:
         return terms
 
 
-def called(reward: Reward, task: Task, answer: str, played: Played | None = None) -> Any | Awaitable[Any]:
+def called(reward: Reward, task: Task, answer: str, played: PlayedEpisode | None = None) -> Any | Awaitable[Any]:
     """What the function makes of an answer, which may have to be awaited. played: of an episode over turns."""
     if reward.name in VERIFIERS and reward.function is VERIFIERS[reward.name]:
         if not task.answers:

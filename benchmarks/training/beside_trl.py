@@ -23,9 +23,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks.speed.setting import machine
 from benchmarks.training.newcomer import rows
 from keepworth.learning.run_folder import versions
 from keepworth.models.files import path_of
+from keepworth.models.threads import available_cores
 
 SHARED = """\
 import sys
@@ -50,7 +52,7 @@ run = train(
     max_tokens=16,
     evaluate_every=int(sys.argv[2]),
     checkpoint_every=2,
-    questions=40,
+    questions=16,
 )
 print(run)
 run.export("merged")
@@ -71,14 +73,15 @@ trainer = GRPOTrainer(
     model=sys.argv[1],
     reward_funcs=reward,
     train_dataset=sides["train"],
-    eval_dataset=sides["test"].select(range(40)),
+    eval_dataset=sides["test"].select(range(16)),
     peft_config=LoraConfig(r=16, lora_alpha=32, target_modules="all-linear", task_type="CAUSAL_LM"),
     args=GRPOConfig(
         output_dir="out",
         use_cpu=True,
         max_steps=int(sys.argv[2]),
         per_device_train_batch_size=8,
-        per_device_eval_batch_size=8,
+        per_device_eval_batch_size=16,
+        num_generations_eval=1,
         gradient_accumulation_steps=4,
         num_generations=8,
         max_completion_length=16,
@@ -195,7 +198,7 @@ def main() -> None:
                 print(side, row, flush=True)
     asked = [given.trl_python, "-c", "import trl, torch; print(trl.__version__, torch.__version__)"]
     found["trl"] = subprocess.run(asked, text=True, capture_output=True, check=True).stdout.split()
-    found |= {"steps": given.steps, "versions": versions(), "load": os.getloadavg()[0]}
+    found |= {"steps": given.steps, "versions": versions(), "processor": machine(available_cores())["processor"]}
     given.json.write_text(json.dumps(found, indent=1) + "\n")
     print(json.dumps(found, indent=1))
 

@@ -23,8 +23,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks.speed.setting import machine
 from keepworth.evaluation.statistics import estimate
 from keepworth.learning.run_folder import RunFolder, versions
+from keepworth.models.threads import available_cores
 from keepworth.tasks.arithmetic import problems
 
 SCRIPT = """\
@@ -147,6 +149,7 @@ def measured(steps: int, seed: int, plain: str) -> dict[str, Any]:
             "rule": {"name": rule, "mean": estimate([ruled(each, rule) for each in shown]).mean},
             "plain": _plain(plain, folder / "problem-solver", shown, answers) if plain else None,
             "versions": versions(),
+            "processor": machine(available_cores())["processor"],
             "load": os.getloadavg()[0],
         }
 

@@ -194,9 +194,40 @@ def test_a_model_without_a_template_is_given_bare_texts_or_refused() -> None:
         format_of(bare, "chat")
 
 
-def test_a_template_without_a_system_role_says_so() -> None:
+def test_without_a_system_role_what_stands_before_everything_opens_the_first_question() -> None:
+    model = Scripted(NO_SYSTEM, "3<|im_end|>")
+    played(Chat("Be short.", max_tokens=8), model, Observation("a?", tools=(CALCULATOR,)))
+    assert text_of(model.prompts[0]).startswith("<|im_start|>user\nBe short.\n\nTo use a tool")
+    assert text_of(model.prompts[0]).endswith("the answer\n\na?<|im_end|>\n<|im_start|>assistant\n")
+    own = Observation("a?", messages=({"role": "system", "content": "Mine."}, {"role": "user", "content": "a?"}))
     with pytest.raises(TemplateMismatch, match="no system role"):
-        played(Chat("Be short.", max_tokens=8), Scripted(NO_SYSTEM, "a<|im_end|>"), Observation("a?"))
+        played(Chat(max_tokens=8), Scripted(NO_SYSTEM, "a<|im_end|>"), own)
+
+
+def test_a_system_message_of_the_conversation_stands_behind_the_agents_own() -> None:
+    model = Scripted(CHATML, "3<|im_end|>")
+    own = Observation("a?", messages=({"role": "system", "content": "Mine."}, {"role": "user", "content": "a?"}))
+    played(Chat("Ours.", max_tokens=8), model, own)
+    assert text_of(model.prompts[0]).startswith("<|im_start|>system\nOurs.\n\nMine.<|im_end|>\n<|im_start|>user")
+
+
+def test_a_system_prompt_that_wanders_to_the_last_turn_is_a_rewriting() -> None:
+    wanders = (
+        "{% for m in messages if m['role'] != 'system' %}[{{ m['role'] }}]"
+        "{% if loop.last and messages[0]['role'] == 'system' %}{{ messages[0]['content'] }} {% endif %}"
+        "{{ m['content'] }}<|im_end|>{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"
+    )
+    assert chat_format(wanders).rewrites == "system prompt"
+    assert chat_format(CHATML).rewrites == ""
+
+
+def test_a_call_that_was_only_thought_of_is_none() -> None:
+    call = '<tool_call>{"name": "calculate", "arguments": {"expression": "3"}}</tool_call>'
+    assert (
+        acted(f"<think>{call} but no.</think> It is 4.", (CALCULATOR,))
+        == f"answer: <think>{call} but no.</think> It is 4."
+    )
+    assert acted(f"<think>So:</think>{call}", (CALCULATOR,)) == "calculate: 3"
 
 
 def test_memories_stand_before_what_is_asked_and_cannot_speak_for_the_user() -> None:

@@ -47,6 +47,41 @@ def played(
 # TRL's.
 
 
+def test_a_tool_is_called_by_the_name_of_its_argument_or_not_at_all() -> None:
+    class Looks:
+        def __init__(self) -> None:
+            self.seen: list[str] = []
+
+        def reset(self, **row: Any) -> None: ...
+
+        def look(self, where: str) -> str:
+            """Look there.
+
+            Args:
+                where: the place
+            """
+            self.seen.append(where)
+            return f"{where} is empty."
+
+        def get_reward(self) -> float:
+            return float(len(self.seen))
+
+    world = Looks()
+    calls = [
+        'look: {"wher": "x"}',
+        "look: {}",
+        'lokk: {"where": "x"}',
+        'look: {"where": "x"}',
+        "look: y",
+        "answer: done",
+    ]
+    episode, seen = played(playable(world), calls)
+    assert world.seen == ["x", "y"]
+    assert seen[1] == seen[2] == 'Error: look takes {"where": ...}'
+    assert seen[3] == "Error: there is no tool 'lokk': look"
+    assert (episode.reward, episode.answer) == (2.0, "done")
+
+
 class Guessing:
     """A number is to be found; what `_` begins is no tool."""
 
@@ -247,6 +282,12 @@ def test_texts_and_listed_actions() -> None:
 
 
 # What else may be handed over.
+
+
+def test_a_function_that_returns_one_object_is_refused() -> None:
+    game = Walk()
+    with pytest.raises(UnplayableEnvironment, match="returns the same object each time"):
+        adapted(lambda: game, TASKS[0])
 
 
 def test_ours_are_played_as_they_are() -> None:

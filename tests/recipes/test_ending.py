@@ -11,12 +11,15 @@ import torch
 from pydantic import ValidationError
 from safetensors.torch import load_file
 
+from keepworth.episodes import Episode
 from keepworth.episodes.errors import KeepworthError
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.trainer import Schedule, best_step, has_ended
 from keepworth.learning.watch.progress import SilentProgress
 from keepworth.recipes import arithmetic, bounded_bank
 from keepworth.recipes.interactive import Playing, run_system
+from keepworth.recipes.model_card import _data
+from keepworth.recipes.trained import trained_by
 from keepworth.recipes.training import kept_weights
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 
@@ -37,14 +40,14 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
     measure = Playing._measure
 
-    def measured(self: Playing, step: int, split: str, arm: str, way: str, of: Any) -> None:
+    def measured(self: Playing, step: int, split: str, arm: str, way: str, of: Any) -> list[Episode]:
         if split == "dev":
             score = SCORES[step]
             self.run.append_eval(
                 step, arm=arm, metric="m", mean=score, low=None, high=None, n=1, role="policy", split=split
             )
-        else:
-            measure(self, step, split, arm, way, of)
+            return []
+        return measure(self, step, split, arm, way, of)
 
     monkeypatch.setattr(Playing, "_measure", measured)
     monkeypatch.setattr(Playing, "rollout", rewarded(Playing.rollout))
@@ -83,6 +86,9 @@ def test_the_best_weights_are_kept_and_measured(checkpoint: Path, tmp_path: Path
     assert [each.step for each in best.checkpoints()] == [6, 7]
     assert not same(load_file(best.checkpoints()[1].path / "policy" / "adapter_model.safetensors"), weights_of(best))
     assert json.loads((kept_weights(best, "policy") / "step.json").read_text()) == {"step": 7, "weights_of": 6}
+    assert trained_by(best).step == 6
+    card = "\n".join(_data(best, "policy", best.config, 6))
+    assert "in 7 steps, of which step 6 has the weights that were kept" in card
     trained = [[row["mean"] for row in run.evals() if row["arm"] == "trained"] for run in (six, best)]
     assert trained[0] == trained[1]
     result = best.result()

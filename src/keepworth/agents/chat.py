@@ -87,9 +87,7 @@ class Chat:
         self._tools, own = observation.tools, chat.takes_tools
         system = "\n\n".join(filter(None, (self.system, "" if own else tools_in_words(observation.tools))))
         asked = [clean(each) for each in observation.messages] or [_user(observation.question or observation.text)]
-        if system:
-            asked.insert(0, {"role": "system", "content": system})
-        self._messages = remembering(asked, self.shown)
+        self._messages = remembering(headed(asked, system, chat), self.shown)
         self._schemas = tuple(map(schema_of, self._tools)) if own else ()
         return chat.opening(self._messages, self._schemas)
 
@@ -125,6 +123,7 @@ class PlainFormat:
     stop: tuple[str, ...] = ()
     takes_tools: bool = False
     takes_results: bool = False
+    takes_system: bool = True
 
     @property
     def stop_ids(self) -> frozenset[int]:
@@ -137,6 +136,22 @@ class PlainFormat:
 
     def following(self, messages: Sequence[Message], last: int | None) -> Tokens:
         return self.model.encode_continuation("\n".join(("", *(each["content"] for each in messages), "")))
+
+
+def headed(messages: Sequence[Message], system: str, chat: ChatTemplate) -> list[Message]:
+    """The conversation with a text before everything: as a system message, or before the first thing that the user says where the
+    format knows none. One that the conversation begins with comes behind it."""
+    found = list(messages)
+    if not system:
+        return found
+    if found and found[0]["role"] == "system":
+        found[0] = {**found[0], "content": f"{system}\n\n{found[0]['content']}"}
+    elif chat.takes_system or not found:
+        found.insert(0, {"role": "system", "content": system})
+    else:
+        place = next((i for i, each in enumerate(found) if each["role"] == "user"), 0)
+        found[place] = {**found[place], "content": f"{as_text(system)}\n\n{found[place]['content']}"}
+    return found
 
 
 def remembering(messages: Sequence[Message], shown: Sequence[Shown]) -> list[Message]:
@@ -187,17 +202,20 @@ def tools_in_words(tools: Sequence[ToolDescription]) -> str:
 
 def acted(text: str, tools: Sequence[ToolDescription]) -> str:
     """What the model said, as an action of an environment with tools: `name: argument` of a call, else its answer."""
-    if (called := call_in(text)) is not None:
+    said = without_thoughts(text)  # a call that was only thought of is none
+    if (called := call_in(said)) is not None:
         name, arguments = called
         known = next((each for each in tools if each.name == name), None)
         own = None if known is None or known.parameters else known.argument
         alone = arguments.get(own) if own and set(arguments) == {own} else None
-        return f"{name}: {alone if alone is not None else json.dumps(arguments, ensure_ascii=False)}"
-    stripped = text.strip()
+        if alone is None or str(alone).startswith("{"):  # which would be read as arguments by name
+            return f"{name}: {json.dumps(arguments, ensure_ascii=False)}"
+        return f"{name}: {alone}"
+    stripped = said.strip()
     found = _LINE.fullmatch(stripped.split("\n", 1)[0])
     if found and found[1].lower() in {ANSWER, *(each.name.lower() for each in tools)}:
         return stripped if found[1].lower() == ANSWER else stripped.split("\n", 1)[0]
-    return f"{ANSWER}: {stripped}"
+    return f"{ANSWER}: {text.strip()}"
 
 
 def call_in(text: str) -> tuple[str, Mapping[str, Any]] | None:

@@ -24,7 +24,7 @@ from typing import Any
 from zlib import crc32
 
 from keepworth.environments.environment import Blocking, Environment, Step, in_thread
-from keepworth.environments.tool_use import ANSWER, action_in, tool_described
+from keepworth.environments.tool_use import ANSWER, action_in, argument_of, tool_described
 from keepworth.episodes.episode import Observation, RewardTerm, StopReason, Task, ToolDescription
 from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.episodes.extras import require
@@ -59,7 +59,14 @@ def adapted(given: Any, task: Task, rewarded: bool = False) -> Callable[[Task], 
             "It is called with the task where it takes an argument, else with nothing.",
         ) from error
     playable(made, rewarded)
+    other = make(task)
+    if other is made:
+        raise UnplayableEnvironment(
+            f"{_name(given)} returns the same object each time, and episodes are played beside one another.",
+            "Return a new one for each, or hand over the object itself, which is copied.",
+        )
     _close(made)
+    _close(other)
 
     def one(task: Task) -> Environment:
         return playable(make(task), rewarded)
@@ -298,6 +305,9 @@ class ToolClass:
 
     async def step(self, action: str) -> Step:
         name, argument = action_in(action)
+        if name not in self._tools and name != ANSWER and argument.startswith("{"):  # a call, which no answer is
+            note = f"there is no tool {name!r}: {', '.join(self._tools)}"
+            return Step(Observation(f"Error: {note}"), errors=(note,))
         if name not in self._tools:
             return Step(
                 rewards=await self.outcome(),
@@ -359,7 +369,7 @@ def described(run: Callable[..., Any]) -> ToolDescription:
 
 def _arguments(tool: ToolDescription, written: str) -> dict[str, Any]:
     if not tool.parameters:
-        return {tool.argument: written}
+        return {tool.argument: argument_of(tool, written)}
     try:
         found = json.loads(written or "{}")
     except ValueError:

@@ -41,6 +41,21 @@ def action_in(text: str) -> tuple[str, str]:
     return (found[1], found[2].strip()) if found else ("", "")
 
 
+def argument_of(tool: ToolDescription, written: str) -> str:
+    """What a tool of one argument is given: `written`, or its value where that is a JSON object which names it. Raises ValueError
+    where such an object does not."""
+    try:
+        found = json.loads(written) if written.startswith("{") else None
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        return written
+    if set(found) != {tool.argument}:
+        raise ValueError(f'{tool.name} takes {{"{tool.argument}": ...}}')
+    value = found[tool.argument]
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
 def tool(run: Callable[[str], str | Awaitable[str]], *, name: str = "", ends: bool = False) -> Tool:
     """A function as a tool: named like it, described by the first line of its docstring.
 
@@ -132,7 +147,7 @@ class ToolUse:
     async def _used(self, chosen: Tool, argument: str) -> tuple[str, tuple[str, ...]]:
         name = chosen.description.name
         try:
-            text = await asyncio.wait_for(_called(chosen.run, argument), self._seconds)
+            text = await asyncio.wait_for(_called(chosen.run, argument_of(chosen.description, argument)), self._seconds)
         except (asyncio.TimeoutError, TimeoutError):
             return "Error: it took too long.", (f"tool {name!r} took more than {self._seconds:g} s",)
         except Exception as error:

@@ -91,6 +91,11 @@ class ChatTemplate(Protocol):
         ...
 
     @property
+    def takes_system(self) -> bool:
+        """Whether there is a role for what stands before everything."""
+        ...
+
+    @property
     def stop_ids(self) -> frozenset[int]:
         """Ids that end what an assistant says."""
         ...

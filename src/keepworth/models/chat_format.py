@@ -88,7 +88,8 @@ class TokenizerChat:
 
     @cached_property
     def rewrites(self) -> str:
-        """What the template changes in an assistant's earlier turns: "thinking", "everything", or "" for nothing."""
+        """What the template changes in what was said before: "thinking" or "everything" of the assistant's turns, "system prompt"
+        where that wanders on to a later turn, or "" for nothing."""
         plain, thought = _SAID, f"<think>\nT\n</think>\n\n{_SAID}"
         for said, what in ((plain, "everything"), (thought, "thinking")):
             before = [_user("a"), {"role": "assistant", "content": said}]
@@ -97,6 +98,11 @@ class TokenizerChat:
                 return what
             if what == "thinking" and thought not in text:
                 return what
+        if self.takes_system:
+            turns = [_user("a"), {"role": "assistant", "content": _SAID}, _user("b")]
+            opening, _, _ = self.rendered([{"role": "system", "content": _ASKED}, *turns]).partition(_SAID)
+            if _ASKED not in opening:
+                return "system prompt"
         return ""
 
     @cached_property

@@ -56,7 +56,7 @@ def _lines(about: ModelCard) -> Iterator[str]:
         yield f"{headline}"
     yield from ("", "## Base", "", *_base(base, adapter))
     yield from ("", "## Load it", "", *_loading(about, adapter))
-    yield from ("## Data", "", *_data(about.run, record["role"], config))
+    yield from ("## Data", "", *_data(about.run, record["role"], config, int(record["step"])))
     yield from ("", "## Training", "", *_training(about.run, record["role"], config))
     yield from ("", "## Results", "", *_results(about.run))
     yield from ("", "## What the export changed", "", *_changed(record, adapter))
@@ -106,14 +106,17 @@ def _loading(about: ModelCard, adapter: bool) -> Iterator[str]:
     yield from ("```", "")
 
 
-def _data(run: RunFolder, role: str, config: Mapping[str, Any]) -> Iterator[str]:
+def _data(run: RunFolder, role: str, config: Mapping[str, Any], step: int) -> Iterator[str]:
     for key in _DATA:
         if config.get(key):
             yield f"- {key}: {_shown(config[key])}".replace("\n", " ")
     steps = [row for row in run.metrics() if row.get("role", role) == role]
     episodes = sum(float(row.get("episodes", 0)) for row in steps)
     if episodes:
-        yield f"- trained on: {episodes:,.0f} episodes in {len(steps)} steps"
+        kept = (
+            f", of which step {step} has the weights that were kept" if step < max(row["step"] for row in steps) else ""
+        )
+        yield f"- trained on: {episodes:,.0f} episodes in {len(steps)} steps{kept}"
     sizes: dict[str, int] = {}
     for row in run.evals():
         if row.get("role", role) == role:

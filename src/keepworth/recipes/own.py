@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from keepworth.agents.recall import Recall
     from keepworth.environments.environment import Environment
     from keepworth.episodes import Task
-    from keepworth.episodes.model import Message
+    from keepworth.episodes.model import ChatTemplate, Message
     from keepworth.learning.run_folder import RunFolder
     from keepworth.learning.watch.progress import Progress
     from keepworth.memory.overlay import Bank
@@ -284,15 +284,13 @@ def chat_of(config: Config, task: Task, recall: Recall | None) -> Agent:
     )
 
 
-def asked(config: Config, task: Task, recall: Recall | None) -> list[Message]:
+def asked(config: Config, task: Task, recall: Recall | None, chat: ChatTemplate) -> list[Message]:
     """The conversation that a question and answer begins with, as `Chat` opens it."""
-    from keepworth.agents.chat import clean, remembering
+    from keepworth.agents.chat import clean, headed, remembering
     from keepworth.episodes.text import as_text
 
     own = [clean(each) for each in messages_of(task)] or [{"role": "user", "content": as_text(task.input)}]
-    if config.system:
-        own.insert(0, {"role": "system", "content": config.system})
-    return remembering(own, () if recall is None else recall(task).shown)
+    return remembering(headed(own, config.system, chat), () if recall is None else recall(task).shown)
 
 
 def right_answer(config: Config, task: Task, recall: Recall | None, model: InProcessModel) -> Pair:
@@ -303,7 +301,7 @@ def right_answer(config: Config, task: Task, recall: Recall | None, model: InPro
     behind = chat.following([{"role": "user", "content": "?"}], None)[:1]
     end = behind if chat.stop_ids.issuperset(behind) else (min(chat.stop_ids),)
     said = model.encode_continuation(task.answers[0].strip())
-    return chat.opening(asked(config, task, recall)), (*said, *end)[: config.max_tokens]
+    return chat.opening(asked(config, task, recall, chat)), (*said, *end)[: config.max_tokens]
 
 
 def require_chat(
@@ -331,7 +329,7 @@ def require_chat(
     for task in sorted(given.tasks.all, key=lambda each: -len(each.input)):
         if time.monotonic() - begun > TRIED_FOR:
             return
-        length = len(chat.opening(asked(config, task, recall)))
+        length = len(chat.opening(asked(config, task, recall, chat)))
         if length + config.max_tokens > model.context_limit:
             raise WrongFormat(
                 f"{place_of(task)}: the prompt has {length} tokens, and {config.max_tokens} may follow: {model.name} reads "

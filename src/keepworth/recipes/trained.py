@@ -78,7 +78,8 @@ def trained_by(run: RunFolder, role: str = "") -> Trained:
     if role and role not in roles:
         raise UnknownName("trained role", role, roles, where=str(run.path))
     weights = kept_weights(run, role or roles[0])
-    step = read_json(weights / "step.json", f"Delete {weights}: it is trained again.").get("step")
+    ended = read_json(weights / "step.json", f"Delete {weights}: it is trained again.")
+    step = ended.get("weights_of", ended.get("step"))  # keep = best: those of an earlier step
     return Trained(role or roles[0], weights, model_of(run), int(step or 0), precision_of(run))
 
 

@@ -176,6 +176,26 @@ def test_a_row_names_one_of_several_environments() -> None:
         make(TASKS[0])
 
 
+def test_asynchronous_tools_share_one_loop_for_as_long_as_the_program_runs() -> None:
+    loops = set()
+
+    class Keeping(Guessing):
+        async def hint(self, about: str) -> str:
+            """
+            Ask something.
+
+            Args:
+                about: What.
+            """
+            loops.add(asyncio.get_running_loop())
+            return "odd"
+
+    for _ in range(2):
+        played(playable(Keeping()), ["hint: parity", "3"])
+    (loop,) = loops
+    assert loop.is_running()
+
+
 def test_an_environment_that_says_nothing_of_an_episode_fails_it() -> None:
     class Silent(Guessing):
         def get_reward(self) -> Any:

@@ -25,6 +25,7 @@ from keepworth.models.chat_format import NoChatTemplate
 from keepworth.models.inprocess import InProcessModel
 from keepworth.recipes import RECIPES, front_door
 from keepworth.recipes.front_door import BadRecipe, find_recipe, named_object
+from keepworth.recipes.interactive import NothingScored
 from keepworth.recipes.rewards import AlsoRewarded, scoring
 from keepworth.tasks.data_files import WrongFormat
 from keepworth.tasks.own import own_tasks
@@ -269,15 +270,51 @@ def test_an_environment_without_tasks_needs_some(capsys: pytest.CaptureFixture[s
     assert "--environment goes with tasks of your own" in capsys.readouterr().err
 
 
-def test_a_reward_that_nothing_earns_is_said_before_the_first_step(chat_checkpoint: Path, tmp_path: Path) -> None:
-    class Noting(SilentProgress):
-        def note(self, text: str) -> None:
-            said.append(text)
+class Noting(SilentProgress):
+    def __init__(self) -> None:
+        self.notes: list[str] = []
 
-    said: list[str] = []
-    trained(chat_checkpoint, tmp_path, reward=lambda answer, row: 0.0, name="never", progress=Noting())
-    trained(chat_checkpoint, tmp_path, reward=lambda answer, row: 1.0, name="always", progress=Noting())
-    assert sum("earns anything before training" in each for each in said) == 1
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def test_a_reward_that_nothing_earns_is_said_before_the_first_step(chat_checkpoint: Path, tmp_path: Path) -> None:
+    noting = Noting()
+    trained(chat_checkpoint, tmp_path, reward=lambda answer, row: 0.0, name="never", progress=noting)
+    trained(chat_checkpoint, tmp_path, reward=lambda answer, row: 1.0, name="always", progress=noting)
+    assert sum("earns anything before training" in each for each in noting.notes) == 1
+
+
+HELD_OUT = [{**row, "split": ("train", "dev", "test")[number % 3]} for number, row in enumerate(ROWS)]
+
+
+def test_what_could_not_be_scored_is_left_out_of_what_is_measured(chat_checkpoint: Path, tmp_path: Path) -> None:
+    def judge(answer: str, row: dict[str, Any]) -> float:
+        if row["letter"] in "bc" and answer != row["letter"]:  # of dev and of test one of four
+            raise ConnectionError("the judge is down")
+        return 1.0
+
+    noting = Noting()
+    run = trained(chat_checkpoint, tmp_path, HELD_OUT, reward=judge, steps=1, evaluate_every=1, progress=noting)
+    rows = [row for row in RunFolder.open(run.path).evals() if row["metric"] == "judge"]
+    assert {(row["mean"], row["n"], row["left_out"]) for row in rows} == {(1.0, 3, 1)}
+    assert "1 of 4 answers to dev questions could not be scored and are left out" in " ".join(noting.notes)
+    assert "the judge is down" in " ".join(noting.notes)
+    assert not any("earns anything" in note for note in noting.notes)
+    (table,) = tables_of(RunFolder.open(run.path))
+    assert "could not be scored are left out: untrained 1; trained 1." in table.note
+
+
+def test_where_nothing_can_be_scored_that_is_said_by_name(chat_checkpoint: Path, tmp_path: Path) -> None:
+    class Broken(Looking):
+        def reset(self, **row: Any) -> str:
+            raise ConnectionError("no world")
+
+        def get_reward(self) -> float:
+            return 1.0
+
+    with pytest.raises(NothingScored, match=r"None of the 4 answers to dev questions could be scored: .*no world"):
+        trained(chat_checkpoint, tmp_path, HELD_OUT, environment=Broken)
 
 
 @pytest.mark.parametrize(

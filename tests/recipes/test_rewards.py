@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from keepworth.recipes.rewards import Scoring, UnusableReward, scoring, try_rewards
+from keepworth.rollouts.driver import OutOfTime, within
 from keepworth.tasks.own import MissingField, own_tasks
 
 TASKS = own_tasks([{"prompt": "What is 3 + 4?", "answer": "7", "solution": "7"}]).all
@@ -89,3 +91,39 @@ def test_what_is_no_reward_is_refused() -> None:
         scoring("exactmatch")
     with pytest.raises(UnusableReward, match="is no reward"):
         scoring(3)  # type: ignore[arg-type]
+
+
+def test_asynchronous_rewards_share_one_loop_for_as_long_as_the_program_runs() -> None:
+    loops = set()
+
+    async def kept(answer: str, row: Any) -> float:
+        loops.add(asyncio.get_running_loop())
+        await asyncio.sleep(0)
+        return 1.0
+
+    score = scoring(kept)
+    try_rewards(score, TASKS)
+    assert [terms(score, "7"), terms(score, "8")] == [{"kept": (1, 1)}] * 2
+    (loop,) = loops
+    assert loop.is_running()
+
+
+def test_an_asynchronous_reward_that_takes_too_long_is_cancelled_and_one_that_exits_ends_nothing() -> None:
+    ended = threading.Event()
+
+    async def slowest(answer: str, row: Any) -> float:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.set()
+        return 1.0
+
+    async def leaving(answer: str, row: Any) -> float:
+        raise SystemExit("enough")
+
+    with pytest.raises(OutOfTime):
+        asyncio.run(within(scoring(slowest)(TASKS[0], "7"), 0.05))
+    assert ended.wait(5)
+    with pytest.raises(RuntimeError, match="SystemExit: enough"):
+        terms(scoring(leaving), "7")
+    assert terms(scoring(slow), "7") == {"slow": (0.5, 1)}

@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from zlib import crc32
 
-from keepworth.environments.environment import Blocking, Environment, Step, in_thread
+from keepworth.environments.environment import Blocking, Environment, Step, in_lasting_loop, in_thread
 from keepworth.environments.tool_use import ANSWER, action_in, argument_of, tool_described
 from keepworth.episodes.episode import Observation, RewardTerm, StopReason, Task, ToolDescription
 from keepworth.episodes.errors import KeepworthError, UnknownName
@@ -380,8 +380,8 @@ def _arguments(tool: ToolDescription, written: str) -> dict[str, Any]:
 
 
 async def _done(run: Callable[..., Any], **named: Any) -> Any:
-    """What a function of others returns; in a thread, unless it is asynchronous."""
+    """What a function of others returns; in a thread, and what has to be awaited in the loop that lasts."""
     if inspect.iscoroutinefunction(run):
-        return await run(**named)
+        return await in_lasting_loop(run(**named))
     found = await in_thread(lambda: run(**named))
-    return await found if inspect.isawaitable(found) else found
+    return await in_lasting_loop(found) if inspect.isawaitable(found) else found

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, ParamSpec, Protocol, TypeVar, runtime_checkable
 
@@ -93,6 +93,33 @@ async def in_thread(function: Callable[P, T], *arguments: P.args, **named: P.kwa
 
     threading.Thread(target=work, daemon=True, name=f"in_thread {getattr(function, '__name__', '')}").start()
     return await future
+
+
+async def in_lasting_loop(work: Awaitable[T]) -> T:
+    """What `work` of other people's code comes to, in the one event loop that lasts as long as the program: the clients that it
+    keeps, as for HTTP, belong to a loop, and each measurement has its own. Cancelled here, it is cancelled there."""
+    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_settled(work), _lasting_loop()))
+
+
+async def _settled(work: Awaitable[T]) -> T:
+    try:
+        return await work
+    except (Exception, asyncio.CancelledError):
+        raise
+    except BaseException as error:  # a SystemExit would end the loop, and everybody in it would wait for ever
+        raise RuntimeError(f"{type(error).__name__}: {error}") from None
+
+
+_lasting: list[asyncio.AbstractEventLoop] = []
+_beginning = threading.Lock()
+
+
+def _lasting_loop() -> asyncio.AbstractEventLoop:
+    with _beginning:
+        if not _lasting:
+            _lasting.append(asyncio.new_event_loop())
+            threading.Thread(target=_lasting[0].run_forever, daemon=True, name="lasting loop").start()
+        return _lasting[0]
 
 
 class PlainEnvironment(Protocol):

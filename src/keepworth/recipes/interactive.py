@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, model_validator
 
+from keepworth.episodes.episode import UNSOUND
 from keepworth.episodes.errors import KeepworthError
 from keepworth.learning.collect.curriculum import drawn_task
 from keepworth.learning.objective.inputs import idle_clip
@@ -105,6 +106,10 @@ class Settings(TrainingSettings):
     def holds(self) -> frozenset[str]:
         """What the recipe's episodes hold besides rewards of whole episodes: see `keepworth.learning.objective.inputs`."""
         return frozenset()
+
+
+class NothingScored(KeepworthError):
+    """Of all the answers that were measured, none could be scored."""
 
 
 EPISODE = ""
@@ -295,10 +300,15 @@ class Playing:
             )
             episodes = [episode for group in groups for episode in group.episodes]
         self.run.write_episodes(step, episodes, arm=f"{split}-{arm}".replace(" ", "_"))
+        sound = [each for each in zip(tasks, episodes, strict=True) if each[1].stop not in UNSOUND]
+        left_out = len(tasks) - len(sound)
+        if left_out:
+            self._say_left_out(split, episodes)
         for term, metric in self.system.metrics.items():
-            values = [term_value(episode, term) for episode in episodes]
-            clusters = [self.system.unit(task.key) for task in tasks] if self.system.unit else None
+            values = [term_value(episode, term) for _, episode in sound]
+            clusters = [self.system.unit(task.key) for task, _ in sound] if self.system.unit else None
             found = estimate(values, clusters=clusters)
+            more = {"left_out": left_out} if left_out else {}
             self.run.append_eval(
                 step,
                 arm=arm,
@@ -309,8 +319,22 @@ class Playing:
                 n=found.n,
                 role=self.system.role,
                 split=split,
+                **more,
             )
-        return episodes
+        return [episode for _, episode in sound]
+
+    def _say_left_out(self, split: str, episodes: Sequence[Episode]) -> None:
+        """Raises NothingScored where no episode says anything about the model."""
+        failed = [episode for episode in episodes if episode.stop in UNSOUND]
+        reason = next((error for episode in failed for error in episode.errors), failed[0].stop.value).rstrip(".")
+        if len(failed) == len(episodes):
+            raise NothingScored(
+                f"None of the {len(episodes)} answers to {split} questions could be scored: {reason}.",
+                "Once that is mended, the same call continues.",
+            )
+        self.progress.note(
+            f"{len(failed)} of {len(episodes)} answers to {split} questions could not be scored and are left out: {reason}."
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,6 +399,9 @@ def term_value(episode: Episode, name: str) -> float:
     return sum(term.value for term in episode.rewards if term.name == name)
 
 
+_LOST = "Answers that could not be scored are left out: {}."
+
+
 def tables_of_system(run: RunFolder, settings: Settings, system: System, remark: str = "") -> list[dict[str, Any]]:
     """One table per set of test questions, from what the run measured. remark: what a reader of the first should know."""
     tables: list[dict[str, Any]] = []
@@ -383,9 +410,12 @@ def tables_of_system(run: RunFolder, settings: Settings, system: System, remark:
         rows = [row for row in run.evals() if row.get("role") == system.role and row.get("split") == name]
         means = {row["arm"]: row["mean"] for row in rows if row["metric"] == metric}
         said = f"{remark}." if remark and not tables else ""
+        lost = "; ".join(
+            f"{row['arm']} {row['left_out']}" for row in rows if row["metric"] == metric and row.get("left_out")
+        )
         table: dict[str, Any] = {
             "title": name[:1].upper() + name[1:],
-            "note": " ".join(filter(None, (system.note, f"Seed {settings.seed}.", said))),
+            "note": " ".join(filter(None, (system.note, f"Seed {settings.seed}.", said, lost and _LOST.format(lost)))),
             "rows": [{**row, "emphasis": row["arm"] == "trained"} for row in rows],
         }
         if {"trained", "untrained"} <= set(means):

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from keepworth.environments.environment import Environment, ScoresTheEnd, Step, in_thread
+from keepworth.environments.environment import Environment, ScoresTheEnd, Step, in_lasting_loop, in_thread
 from keepworth.episodes.episode import Observation, RewardTerm, Task
 from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.tasks.own import DataRow, MissingField, messages_of
@@ -86,7 +86,7 @@ class Scoring:
         terms = []
         for reward in self.rewards:
             found = await in_thread(called, reward, task, answer, played)  # it may compute for long, or hang
-            value = reward.value(await found if inspect.isawaitable(found) else found, place_of(task))
+            value = reward.value(await in_lasting_loop(found) if inspect.isawaitable(found) else found, place_of(task))
             if value is not None:
                 terms.append(RewardTerm(reward.name, value, weight=reward.weight))
         return terms

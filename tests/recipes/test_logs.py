@@ -93,7 +93,7 @@ def test_python_refuses_the_same(chats: Path) -> None:
         keepworth.train(source=3)
 
 
-def test_a_memory_is_a_source(tmp_path: Path) -> None:
+def test_a_memory_is_a_source(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "agent.mem"
     with Memory(path, encoder=None) as memory:
         for n in range(9):
@@ -117,6 +117,7 @@ def test_a_memory_is_a_source(tmp_path: Path) -> None:
     assert made.tasks.name == "agent"
     assert made.report.sessions == 12
     assert made.report.rewards.count == 3
+    assert "no reward can reach" not in caplog.text
 
 
 def test_rewarded_answers_are_imitated(chat_checkpoint: Path, chats: Path, tmp_path: Path) -> None:

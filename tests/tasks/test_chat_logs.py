@@ -72,6 +72,29 @@ def test_rewards_are_found_on_an_answer_and_on_a_line(given: object, reward: flo
     assert [(index, value) for _, index, value in rewarded(whole)] == [(3, reward)]  # of the last answer
 
 
+CALLED = {"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"messages": [ASKED, ANSWERED, ASKED, CALLED], "reward": 0},
+        {"messages": [ASKED, ANSWERED, ASKED, {**CALLED, "reward": 0}]},
+        {"messages": [ASKED, {**CALLED, "reward": 0}, {"role": "tool", "content": "York"}, ANSWERED]},
+        {"messages": [ASKED, ANSWERED, {"from": "function_call", "value": '{"place": "Leeds"}'}], "reward": 0},
+        {
+            "request": {"messages": [ASKED, ANSWERED, ASKED]},
+            "response": {"choices": [{"message": CALLED}]},
+            "reward": 0,
+        },
+    ],
+)
+def test_a_reward_of_an_answer_without_text_is_of_no_other(row: dict[str, Any]) -> None:
+    log = read(row)
+    assert not list(rewarded(log))
+    assert log.left_out["rewards of answers without text"] == 1
+
+
 def test_what_is_no_reward_is_counted_and_not_taken() -> None:
     log = read({"messages": [ASKED, ANSWERED], "feedback": "rather long", "latency": 3})
     assert not list(rewarded(log))
@@ -141,6 +164,14 @@ def test_what_cannot_be_read_is_named(row: dict[str, Any], message: str) -> None
 def test_sessions_of_two_people_with_one_name_are_two() -> None:
     log = read({"messages": [ASKED], "id": "s", "user": "a/b"}, {"messages": [ANSWERED], "id": "b/s", "user": "a"})
     assert len({one.id for one in log.conversations}) == 2
+
+
+def test_lines_that_leave_the_person_out_are_of_the_one_that_the_session_has() -> None:
+    why = {**ASKED, "content": "Why?"}
+    log = read({"messages": [ASKED], "id": "s"}, {"messages": [ANSWERED], "id": "s", "user": "a"})
+    assert [(one.id, one.person, len(one.messages)) for one in log.conversations] == [("a/s", "a", 2)]
+    rows = [{"messages": [each], "id": "s", "user": user} for each, user in ((ASKED, "a"), (why, "b"), (ANSWERED, ""))]
+    assert [one.id for one in read(*rows).conversations] == ["a/s", "b/s", "s"]
 
 
 @pytest.mark.parametrize("text", ["", "\n", "[]"])

@@ -115,6 +115,29 @@ def test_what_was_said_first_was_said_first() -> None:
     assert {len(task.evidence) for task in tasks} == {1, 2}  # pairs of one session, and of two
 
 
+def test_what_was_said_first_follows_the_times_of_messages() -> None:
+    """Sessions that last for weeks, one in another."""
+    rows = []
+    for n in range(24):
+        messages = [
+            {"role": "user", "content": sentence(2 * n + place), "time": time}
+            for place, time in enumerate((f"2026-01-{n + 1:02d}", f"2026-02-{28 - n:02d}"))
+        ]
+        rows.append({"messages": messages, "session": f"s{n}"})
+    tasks = unlabelled(log_of(rows), ["order"]).tasks.all
+    said_at = {each["content"]: each["time"] for one in rows for each in one["messages"]}
+    assert {len(task.evidence) for task in tasks} == {1, 2}
+    for task in tasks:
+        assert min(task.row["choices"], key=said_at.__getitem__) == chosen(task)
+
+
+def test_times_that_contradict_the_order_of_messages_are_not_asked_about() -> None:
+    session = Session(
+        "s", "2026-01-02", (Turn("user", sentence(0), 0), Turn("user", sentence(1), 1, date="2026-01-01"))
+    )
+    assert said_first([session]) == []
+
+
 def test_without_times_only_one_session_has_an_order() -> None:
     sessions = [Session(f"s{n}", "", tuple(Turn("user", sentence(4 * n + i), i) for i in range(4))) for n in range(3)]
     tasks = said_first(sessions)
@@ -177,11 +200,21 @@ def test_the_order_of_the_lines_changes_nothing() -> None:
     assert one.tasks == other.tasks
 
 
-def test_one_person_or_one_session_cannot_be_held_out() -> None:
+def test_one_session_or_two_people_cannot_be_held_out() -> None:
     with pytest.raises(WrongFormat, match="holds 1 session, which make 1 set"):
         unlabelled(simple(1), ["cloze"])
-    with pytest.raises(WrongFormat, match=r"24 sessions, which make 1 set .*nothing can be held out"):
-        unlabelled(simple(user="me"), ["cloze"])
+    two = [row(range(6 * n, 6 * n + 6), session=f"s{n}", user=f"u{n % 2}") for n in range(24)]
+    with pytest.raises(WrongFormat, match=r"24 sessions, which make 2 set.*nothing can be held out.*Without a user"):
+        unlabelled(log_of(two), ["cloze"])
+
+
+def test_a_log_of_one_person_is_split_by_session_and_says_so() -> None:
+    mine, nobodys = unlabelled(simple(user="me"), ["cloze"]), unlabelled(simple(), ["cloze"])
+    assert mine.report.tied_sets == 24
+    assert "of one person" in "\n".join(mine.report.lines())
+    assert "of one person" not in "\n".join(nobodys.report.lines())
+    some = log_of([row(range(6 * n, 6 * n + 6), session=f"s{n}", **{"user": "me"} if n < 4 else {}) for n in range(24)])
+    assert unlabelled(some, ["cloze"]).report.tied_sets == 21
 
 
 def test_a_kind_of_which_there_is_nothing_is_named() -> None:
@@ -226,3 +259,51 @@ def test_rewards_that_say_nothing_are_refused() -> None:
         unlabelled(log, ["rewarded"])
     with pytest.raises(WrongFormat, match="one after the other"):
         unlabelled(scored([1.0] * 12), ["rewarded", "cloze"])
+
+
+def exchange(asked: str, answered: str, reward: float, before: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
+    return {
+        "messages": [*before, {"role": "user", "content": asked}, {"role": "assistant", "content": answered}],
+        "reward": reward,
+    }
+
+
+def prompts_of(log: ChatLog) -> dict[str, list[str]]:
+    by_split = unlabelled(log, ["rewarded"]).tasks.by_split
+    return {split: [f"{task.row['prompt']} {task.answers[0]}" for task in by_split[split]] for split in SPLITS}
+
+
+def test_many_answers_to_one_question_are_on_one_side() -> None:
+    questions = [*(f"Sort {n}?" for n in range(12)), "How do I sort a list of numbers in Python?"]
+    rows = [
+        exchange(asked, f"Take variant {k}.", k % 2) for asked in questions for k in range(30 if "How" in asked else 4)
+    ]
+    made = unlabelled(log_of(rows), ["rewarded"])
+    place: dict[str, str] = {}
+    for split in SPLITS:
+        for task in made.tasks.by_split[split]:
+            assert place.setdefault(task.input, split) == split
+    assert made.report.tied_sets == len(questions) == len(place)
+
+
+def test_a_history_that_lines_without_a_session_repeat_is_on_one_side() -> None:
+    rows = []
+    for n in range(20):
+        said: list[dict[str, Any]] = []
+        for part in range(4):
+            rows.append(exchange(f"And {n} {part}?", f"The topic {n} has a part {part} of its own.", part % 2, said))
+            said = rows[-1]["messages"]
+    prompts = prompts_of(log_of(rows))
+    for one in prompts["train"]:
+        for split in ("dev", "test"):
+            assert not any(each.split("] ")[-1] in one or one.split("] ")[-1] in each for each in prompts[split])
+
+
+def test_what_begins_many_conversations_ties_nothing_and_is_not_imitated() -> None:
+    hello = exchange("Hi!", "Hello!", 1)["messages"]
+    hello[1]["reward"] = 1
+    rows = [exchange(f"Sort {n}?", "Yes.", n % 2, hello) for n in range(30)]
+    made = unlabelled(log_of(rows), ["rewarded"])
+    assert made.report.tied_sets == 30
+    assert {task.input for task in made.tasks.all} == {f"Sort {n}?" for n in range(1, 30, 2)}
+    assert made.report.left_out["rewarded answers to what begins too many conversations"] == 30

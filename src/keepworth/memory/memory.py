@@ -250,7 +250,7 @@ class Memory:
         found = self._on_file() if isinstance(encoder, str) else encoder
         if found is not None:
             self.store.use(Embedder(found))
-        if self.read_only:
+        if self.read_only and log != "off":
             _LOG.warning("%s is read-only: searches work but are not logged, so no reward can reach them", self.path)
         self._decisions = DecisionLog(self.store, keep=keep_candidates)
         self._recalled: OrderedDict[str, str] = OrderedDict()

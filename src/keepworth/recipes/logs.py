@@ -46,7 +46,7 @@ def log_of(source: Any) -> ChatLog:
     if path.is_file():
         with path.open("rb") as file:
             if file.read(len(_SQLITE)) == _SQLITE:
-                with Memory(path, read_only=True) as memory:
+                with Memory(path, read_only=True, log="off") as memory:
                     return log_of(memory)
     return chat_log(path)
 

@@ -15,7 +15,7 @@
 | | time, timestamp, created_at, create_time, date | when, in ISO 8601 or in seconds since 1970; of a message, too |
 | a message | role, from, speaker, author | who says it |
 | | content, value, text | what; of parts, the texts |
-| either | reward, score, rating, feedback | how good the answer was; that of a line is of its last answer |
+| either | reward, score, rating, feedback | how good the answer was; that of a line is of its last answer, if that has text |
 """
 
 from __future__ import annotations
@@ -43,12 +43,15 @@ PERSON = ("user", "user_id", "person")
 WHEN = ("time", "timestamp", "created_at", "create_time", "date")
 REWARD = ("reward", "score", "rating", "feedback")
 SPEAKER, CONTENT = ("role", "from", "speaker", "author"), ("content", "value", "text")
+_CALL = "call"
+"""What a model says to a tool: read as a message of the tool, but a reward of the last answer is its."""
 ROLES: Mapping[str, str] = MappingProxyType(
     {
         **dict.fromkeys(("user", "human", "prompter"), "user"),
         **dict.fromkeys(("assistant", "gpt", "chatgpt", "bot", "model", "ai", "bing", "bard"), "assistant"),
         **dict.fromkeys(("system", "developer"), "system"),
-        **dict.fromkeys(("tool", "function", "observation", "function_call", "ipython"), "tool"),
+        **dict.fromkeys(("tool", "function", "observation", "ipython"), "tool"),
+        "function_call": _CALL,
     }
 )
 _WORDS = {
@@ -118,11 +121,18 @@ def logged(rows: Iterable[tuple[str, Mapping[str, Any]]], name: str) -> ChatLog:
     """The conversations of (place, row) pairs. Raises WrongFormat."""
     left_out: Counter[str] = Counter()
     unread: dict[str, None] = {}
+    read = [_conversation(row, place, left_out, unread) for place, row in rows]
+    people: dict[str, set[str]] = {}
+    for one in read:
+        people.setdefault(one.id, set()).update({one.person} - {""})
     by_id: dict[str, Conversation] = {}
-    for place, row in rows:
-        one = _conversation(row, place, left_out, unread)
-        before = by_id.get(one.id)
-        by_id[one.id] = one if before is None else _joined(before, one, left_out)
+    for each in read:
+        # Lines that leave the person out are of the one that the session's others name, if that is one.
+        person = each.person or (next(iter(people[each.id])) if len(people[each.id]) == 1 else "")
+        id = "/".join(part.replace("%", "%25").replace("/", "%2F") for part in (person, each.id) if part)
+        one = replace(each, id=id, person=person)
+        before = by_id.get(id)
+        by_id[id] = one if before is None else _joined(before, one, left_out)
     if not by_id:
         raise WrongFormat(f"{name} holds no conversation.", 'Write {"messages": [...]} a line.')
     seen: dict[tuple[tuple[str, str], ...], str] = {}
@@ -133,18 +143,23 @@ def logged(rows: Iterable[tuple[str, Mapping[str, Any]]], name: str) -> ChatLog:
             left_out["conversations that repeat another, word for word"] += 1
         else:
             distinct.append(one)
-    return ChatLog(name, tuple(distinct), dict(left_out), tuple(unread))
+    counts = {why: count for why, count in left_out.items() if count}
+    return ChatLog(name, tuple(distinct), counts, tuple(unread))
 
 
 def _conversation(row: Mapping[str, Any], place: str, left_out: Counter[str], unread: dict[str, None]) -> Conversation:
-    messages = _messages(row, place, left_out)
+    """That of a line; its id is the name of its session alone."""
+    given = _messages(row, place, left_out)
     reward = _reward(row, left_out)
-    answers = [index for index, each in enumerate(messages) if each.role == "assistant"]
+    answers = [index for index, each in enumerate(given) if each.role in ("assistant", _CALL)]
     if reward is not None and answers:
-        last = answers[-1]
-        messages[last] = replace(messages[last], reward=reward)
+        given[answers[-1]] = replace(given[answers[-1]], reward=reward)
     elif reward is not None:
         left_out["rewards of conversations without an answer"] += 1
+    textless = [each.reward for each in given if not each.text or each.role == _CALL]
+    left_out["rewards of answers without text"] += sum(each is not None for each in textless)
+    messages = [replace(each, role="tool", reward=None) if each.role == _CALL else each for each in given if each.text]
+    left_out["messages without text"] += len(given) - len(messages)
     known = {*SAID, *COMPLETIONS, *SESSION, *PERSON, *WHEN, *REWARD, "prompt", "question", "request"}
     unread.update(dict.fromkeys(str(each) for each in row if each not in known))
     time = _time(row, place) or next((each.time for each in messages if each.time), "")
@@ -152,8 +167,7 @@ def _conversation(row: Mapping[str, Any], place: str, left_out: Counter[str], un
     name = _name(row, SESSION, place)
     if not name:  # by its content, so that it stays on its side when lines are added before it
         name = hashlib.sha256("\x1f".join(f"{each.role}\x1e{each.text}" for each in messages).encode()).hexdigest()[:12]
-    id = "/".join(each.replace("%", "%25").replace("/", "%2F") for each in (person, name) if each)
-    return Conversation(id, tuple(messages), time, person, place)
+    return Conversation(name, tuple(messages), time, person, place)
 
 
 def _messages(row: Mapping[str, Any], place: str, left_out: Counter[str]) -> list[LoggedMessage]:
@@ -178,12 +192,8 @@ def _messages(row: Mapping[str, Any], place: str, left_out: Counter[str]) -> lis
         where = f"{place}: {asked}"
     if not isinstance(listed, list) or not listed:
         raise WrongFormat(f"{where} is {listed!r:.60}.", "Write a list of messages, at least one.")
-    found = []
-    for number, each in enumerate(listed, start=1):
-        one = _message(each, f"{where}, message {number}", left_out)
-        if one is not None:
-            found.append(one)
-    if not found:
+    found = [_message(each, f"{where}, message {number}", left_out) for number, each in enumerate(listed, start=1)]
+    if not any(each.text for each in found):
         raise WrongFormat(f"{where} has no message with text.", "Leave the conversation out.")
     return found
 
@@ -201,8 +211,8 @@ def _exchanged(request: Mapping[str, Any], response: Mapping[str, Any], place: s
     return [*request["messages"], message]
 
 
-def _message(given: Any, where: str, left_out: Counter[str]) -> LoggedMessage | None:
-    """None where it holds nothing to read."""
+def _message(given: Any, where: str, left_out: Counter[str]) -> LoggedMessage:
+    """Its text is empty where it holds nothing to read."""
     if not isinstance(given, Mapping):
         raise WrongFormat(f"{where} is {given!r:.60}.", 'Write {"role": "user", "content": "..."}.')
     speaker = next((each for each in SPEAKER if each in given), "")
@@ -229,10 +239,8 @@ def _message(given: Any, where: str, left_out: Counter[str]) -> LoggedMessage | 
     elif value is not None and not isinstance(value, str):
         raise WrongFormat(f"{where}: {content} is {value!r:.60}.", "Write a text, or a list of parts with text.")
     text = UNSAYABLE.sub(" ", value or "").strip()
-    if not text:
-        left_out["messages without text"] += 1
-        return None
-    return LoggedMessage(role, text, _time(given, where), _reward(given, left_out) if role == "assistant" else None)
+    reward = _reward(given, left_out) if role in ("assistant", _CALL) else None
+    return LoggedMessage(role, text, _time(given, where), reward)
 
 
 def _reward(given: Mapping[str, Any], left_out: Counter[str]) -> float | None:

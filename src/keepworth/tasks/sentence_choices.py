@@ -29,13 +29,15 @@ _QUOTES = frozenset('"“”')
 
 @dataclass(frozen=True, slots=True)
 class UserStatement:
-    """A sentence of a user, by turn number `turn` of `session`; place: among the sentences of the turn; words: normalised."""
+    """A sentence of a user, by turn number `turn` of `session`; place: among the sentences of the turn; words: normalised;
+    date: of its turn."""
 
     session: Session
     turn: int
     place: int
     text: str
     words: str
+    date: str
 
 
 def is_statement(sentence: str) -> bool:
@@ -51,7 +53,7 @@ def is_statement(sentence: str) -> bool:
 @lru_cache(maxsize=65_536)
 def statements(session: Session) -> tuple[UserStatement, ...]:
     return tuple(
-        UserStatement(session, turn.index, place, sentence, " ".join(tokens(sentence)))
+        UserStatement(session, turn.index, place, sentence, " ".join(tokens(sentence)), session.date_of(turn))
         for turn in session.turns
         if turn.speaker == "user"
         for place, sentence in enumerate(sentences(turn.text))
@@ -118,12 +120,12 @@ def said_first(
     without: Callable[[str], bool] = lambda sentence: False,
 ) -> list[Task]:
     """At most `limit` tasks: which of two sentences a user said first. Both are of one session, of different turns, or of two
-    sessions with different times. No sentence is in two tasks. tags: type ("order"), split."""
+    sessions and said at different times. No sentence is in two tasks. tags: type ("order"), split."""
     said = [each for session in sessions for each in statements(session)]
     often = Counter(each.words for each in said)
     left = [each for each in said if often[each.words] == 1 and not without(each.text)]
     left.sort(key=lambda each: draw_order(seed, "order", each.session.id, each.turn, each.place))
-    dated = {each.words: each for each in left if each.session.date}
+    dated = {each.words: each for each in left if each.date}
     partners: dict[str, dict[str, UserStatement]] = {}
     for each in left:
         partners.setdefault(each.session.id, {})[each.words] = each
@@ -135,7 +137,7 @@ def said_first(
         if one.words in taken:
             continue
         # Pairs of one session and of two take turns, as far as there are both.
-        pools = [partners[one.session.id], dated if one.session.date else {}]
+        pools = [partners[one.session.id], dated if one.date else {}]
         listed = (each for pool in (pools if len(found) % 2 else pools[::-1]) for each in pool.values())
         other = next((each for each in listed if _ordered(one, each) is not None), None)
         if other is None:
@@ -208,12 +210,14 @@ def _overlap(own: frozenset[str], text: str) -> float:
 
 
 def _ordered(one: UserStatement, other: UserStatement) -> tuple[UserStatement, UserStatement] | None:
-    """The earlier one first; None where that is not known, or where they follow each other in one turn."""
+    """The earlier one first; None where that is not known, where they follow each other in one turn, or where the times of two
+    turns contradict their order."""
     if one.session.id == other.session.id:
-        return None if one.turn == other.turn else (one, other) if one.turn < other.turn else (other, one)
-    if not one.session.date or not other.session.date or one.session.date == other.session.date:
+        first, second = sorted((one, other), key=lambda each: each.turn)
+        return None if first.turn == second.turn or (second.date and first.date > second.date) else (first, second)
+    if not one.date or not other.date or one.date == other.date:
         return None
-    return (one, other) if one.session.date < other.session.date else (other, one)
+    return (one, other) if one.date < other.date else (other, one)
 
 
 def _haystack(

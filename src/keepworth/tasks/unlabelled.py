@@ -51,6 +51,8 @@ MOST = 1000
 """Tasks of one kind on one side."""
 PHRASE_SESSIONS, PHRASE_SHARE = 10, 0.05
 """A sentence in more sessions than this, and in more than this share of them, is a phrase: nothing is asked about it."""
+TELLING = 6
+"""Words from which on a message, said in two conversations, ties them: of fewer, it may be anybody's."""
 FEW = 100
 """Training tasks below which little can be expected."""
 
@@ -143,7 +145,8 @@ class MadeTasks:
 def unlabelled(
     log: ChatLog, kinds: Sequence[str] = ("cloze", "next"), *, seed: int = 0, distractors: int = 4
 ) -> MadeTasks:
-    """Tasks of `kinds` from a log, on three sides that share no session, no person and no sentence that is asked about.
+    """Tasks of `kinds` from a log, on three sides that share no session, no person and no sentence that is asked about; of the
+    kind rewarded, no question and no answer either.
 
     distractors: how many other sessions of the same side (and person) are in a task's memory. Raises UnknownName; WrongFormat
     where nothing can be held out, or no task of a kind can be made."""
@@ -158,21 +161,31 @@ def unlabelled(
         )
     sessions = {each.id: each.session for each in log.conversations}
     phrases = _phrases(sessions.values())
-    marks = {each.id: set(_marks(each, sessions[each.id], phrases)) for each in log.conversations}
+    people = {each.id: each.person for each in log.conversations}
+    alone = len(set(people.values())) == 1 and any(people.values())  # then sides are by session
+    marks = {
+        each.id: set(_marks("" if alone else each.person, sessions[each.id], phrases)) for each in log.conversations
+    }
+    common: frozenset[str] = frozenset()
+    if "rewarded" in kinds:
+        heard = {each.id: list(_heard(each)) for each in log.conversations}
+        common = _common(heard.values())
+        for id, listed in heard.items():
+            marks[id] |= {*listed} - common
     roots = tied(marks)
     sets = len(set(roots.values()))
     if sets < len(SPLITS):
         raise WrongFormat(
             f"{log.name} holds {len(sessions)} session{'s'[: len(sessions) != 1]}, which make {sets} set{'s'[: sets != 1]} that "
             f"share{'s'[: sets == 1]} no person and no sentence: nothing can be held out.",
-            f"Give at least {len(SPLITS)}: one to train on, one to watch, one to measure on; better a hundred.",
+            f"Give at least {len(SPLITS)}: one to train on, one to watch, one to measure on; better a hundred."
+            + " Without a user of each line, sides are by session." * any(people.values()),
         )
     if "rewarded" in kinds:
         usable = {one.id for one, _, _ in rewarded(log)}
     else:
         usable = {id for id, session in sessions.items() if statements(session)}
     side_of = _sides(roots, usable)
-    people = {each.id: each.person for each in log.conversations}
     left_out = Counter(log.left_out)
     if phrases:
         left_out["sentences that stand in too many sessions to be asked about"] += len(phrases)
@@ -180,7 +193,7 @@ def unlabelled(
     by_kind: dict[str, dict[str, list[Task]]] = {}
     for kind in dict.fromkeys(kinds):
         if kind == "rewarded":
-            made = _to_imitate(log, side_of, threshold, left_out)
+            made = _to_imitate(log, side_of, threshold, common, left_out)
         else:
             made = _of_kind(kind, sessions, side_of, people, phrases, seed, distractors, log.name)
         by_kind[kind] = made
@@ -207,7 +220,7 @@ def unlabelled(
         left_out={why: count for why, count in left_out.items() if count},
         unread=log.unread,
     )
-    report = replace(report, verdict=tuple(_verdict(report)))
+    report = replace(report, verdict=tuple(_verdict(report, alone)))
     digest = hashlib.sha256()
     for split in SPLITS:
         for task in by_split[split]:
@@ -231,16 +244,45 @@ def _phrases(sessions: Any) -> frozenset[str]:
     return frozenset(words for words, count in often.items() if count > bound)
 
 
-def _marks(one: Conversation, session: Session, phrases: frozenset[str]) -> Iterator[str]:
+def _marks(person: str, session: Session, phrases: frozenset[str]) -> Iterator[str]:
     """What ties a session to others: its person, its statements, and how those read with something hidden."""
-    if one.person:
-        yield f"person\x1f{one.person}"
+    if person:
+        yield f"person\x1f{person}"
     for each in statements(session):
         if each.words in phrases:
             continue
         yield f"said\x1f{each.words}"
         for _, start, end in spans(each.text):
             yield f"cloze\x1f{' '.join(tokens(f'{each.text[:start]} {BLANK} {each.text[end:]}'))}"
+
+
+def _heard(one: Conversation) -> Iterator[str]:
+    """What else ties conversations where answers are imitated: how they begin, up to each message of the user; and each message
+    of the user and answer of some words."""
+    begun = hashlib.sha256()
+    for each in one.messages:
+        words = _normalised(each.text)
+        if each.role == "user":
+            begun.update(f"{words}\x1f".encode())
+            yield f"begins\x1f{begun.hexdigest()}"
+        if each.role in ("user", "assistant") and len(words.split()) >= TELLING:
+            yield f"heard\x1f{words}"
+
+
+def _normalised(text: str) -> str:
+    return " ".join(tokens(text)) or text
+
+
+def _common(heard: Collection[Sequence[str]]) -> frozenset[str]:
+    """The marks in too many conversations that begin differently (in their first two questions), as a greeting is. A history that
+    many lines repeat, or a question with many answers, is not among them."""
+    begins: dict[str, set[str]] = defaultdict(set)
+    for listed in heard:
+        beginning = [each for each in listed if each.startswith("begins")][:2]
+        for mark in listed:
+            begins[mark].update(beginning[-1:])
+    bound = max(PHRASE_SESSIONS, PHRASE_SHARE * len({each for found in begins.values() for each in found}))
+    return frozenset(mark for mark, found in begins.items() if len(found) > bound)
 
 
 def _of_kind(
@@ -281,7 +323,7 @@ def _restored(task: Task) -> str:
 
 
 def _to_imitate(
-    log: ChatLog, side_of: Mapping[str, str], threshold: float, left_out: Counter[str]
+    log: ChatLog, side_of: Mapping[str, str], threshold: float, common: frozenset[str], left_out: Counter[str]
 ) -> dict[str, list[Task]]:
     """Rows of the answers with more reward than the average, each with the conversation before it."""
     listed = list(rewarded(log))
@@ -302,6 +344,9 @@ def _to_imitate(
             continue
         if not before or before[-1].role == "assistant" or not any(each.role == "user" for each in before):
             left_out["rewarded answers that answer nothing"] += 1
+            continue
+        if sum(each.role == "user" for each in before) == 1 and common & {*_heard(replace(one, messages=before))}:
+            left_out["rewarded answers to what begins too many conversations"] += 1
             continue
         asked = [{"role": each.role, "content": each.text} for each in before]
         last = next(each.text for each in reversed(before) if each.role == "user")
@@ -419,8 +464,8 @@ def _missing(kind: str) -> str:
     return f"It needs {needs}, on each side: give more sessions, or leave the kind out."
 
 
-def _verdict(report: LogReport) -> Iterator[str]:
-    """What can and what cannot be learned from it, in sentences."""
+def _verdict(report: LogReport, alone: bool) -> Iterator[str]:
+    """What can and what cannot be learned from it, in sentences. alone: whether it is all of one person."""
     own = [each for each in report.kinds if each.kind != "rewarded"]
     train, test = (sum(each.by_split[split] for each in report.kinds) for split in ("train", "test"))
     if own:
@@ -433,6 +478,8 @@ def _verdict(report: LogReport) -> Iterator[str]:
             "What can be learned: to answer as the better rewarded answers do (imitation). What cannot: whether a new answer is "
             "better, since nobody rewarded it."
         )
+    if alone:
+        yield "Everything is of one person: what is measured are other sessions of that person, and nothing is said about others."
     if train < FEW:
         yield f"{train} tasks to train on are few: expect little."
     yield f"With {test} tasks to measure on, a difference below about {1.96 * sqrt(0.5 / max(1, test)):.2f} may be chance."

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -56,6 +58,15 @@ def episode(
 
 def of(*episodes: Episode) -> Group:
     return Group(episodes[0].task, "", episodes)
+
+
+def test_a_reward_that_may_be_silent_has_its_mean_over_what_it_spoke_of() -> None:
+    spoke, silent = episode(0.5), replace(episode(0.0), rewards=(RewardTerm("format", 1.0),))
+    unscored = replace(episode(0.0), rewards=())
+    assert episode_metrics([of(spoke, silent)], optional=("f1",))["reward/f1"] == 0.5
+    assert episode_metrics([of(spoke, silent)])["reward/f1"] == 0.25, "what others do not give is nothing earned"
+    assert episode_metrics([of(spoke, silent, unscored)], optional=("f1",))["reward/f1"] == 0.25
+    assert episode_metrics([of(spoke, silent)], optional=("f1",))["reward"] == pytest.approx(0.75)
 
 
 def test_rewards_lengths_and_endings() -> None:

@@ -305,6 +305,24 @@ def test_what_could_not_be_scored_is_left_out_of_what_is_measured(chat_checkpoin
     assert "could not be scored are left out: untrained 1; trained 1." in table.note
 
 
+def test_a_reward_with_nothing_to_say_has_its_mean_over_what_it_speaks_of(
+    chat_checkpoint: Path, tmp_path: Path
+) -> None:
+    def early(completions: list[str], letter: list[str], **_: Any) -> list[float | None]:
+        return [1.0 if each in "abcdef" else None for each in letter]
+
+    def late(completions: list[str], letter: list[str], **_: Any) -> list[float | None]:
+        return [0.5 if each not in "abcdef" else None for each in letter]
+
+    run = RunFolder.open(
+        trained(chat_checkpoint, tmp_path, HELD_OUT, reward=[early, late], steps=1, evaluate_every=1).path
+    )
+    rows = {row["metric"]: (row["mean"], row["n"]) for row in run.evals() if row["split"] == "dev"}
+    assert (rows["early"], rows["late"], rows["reward"]) == ((1.0, 2), (0.5, 2), (0.75, 4))
+    (step,) = run.metrics()
+    assert {step.get("reward/early", 1.0), step.get("reward/late", 0.5)} == {1.0, 0.5}
+
+
 def test_where_nothing_can_be_scored_that_is_said_by_name(chat_checkpoint: Path, tmp_path: Path) -> None:
     class Broken(Looking):
         def reset(self, **row: Any) -> str:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from keepworth.recipes.rewards import Scoring, UnusableReward, scoring, try_rewards
+from keepworth.recipes.rewards import PlayedEpisode, Scoring, UnusableReward, scoring, try_rewards
 from keepworth.rollouts.driver import OutOfTime, within
-from keepworth.tasks.own import MissingField, own_tasks
+from keepworth.tasks.own import MissingField, messages_of, own_tasks
 
 TASKS = own_tasks([{"prompt": "What is 3 + 4?", "answer": "7", "solution": "7"}]).all
 
@@ -52,6 +52,8 @@ def test_several_have_weights_and_a_verifier_is_one_by_its_name() -> None:
     assert terms(score, "8") == {"ours": (0, 1), "exact_match": (0, 0.5)}
     with pytest.raises(UnusableReward, match="2 rewards and 1 weights"):
         scoring([ours, trls], [1.0])
+    with pytest.raises(UnusableReward, match=r"weights of the rewards are .*nan"):
+        scoring([ours, trls], [1.0, float("nan")])
     with pytest.raises(UnusableReward, match="Two rewards are called 'ours'"):
         scoring([ours, ours])
 
@@ -127,3 +129,30 @@ def test_an_asynchronous_reward_that_takes_too_long_is_cancelled_and_one_that_ex
     with pytest.raises(RuntimeError, match="SystemExit: enough"):
         terms(scoring(leaving), "7")
     assert terms(scoring(slow), "7") == {"slow": (0.5, 1)}
+
+
+def test_what_a_reward_changes_in_its_row_and_prompt_changes_nothing_else() -> None:
+    (task,) = own_tasks([{"prompt": [{"role": "user", "content": "Hello."}], "tags": ["a"], "split": "train"}]).all
+
+    def editing(prompts: Any, completions: Any, tags: Any, **_: Any) -> list[float]:
+        prompts[0][-1]["content"] += " Judged."
+        tags[0].append("b")
+        return [float(len(tags[0]))]
+
+    def also(answer: str, row: Any) -> float:
+        row["prompt"][0]["content"] = "Judged."
+        row["tags"].clear()
+        return 0.0
+
+    def after(completions: Any, tags: Any, environments: Any) -> list[float]:
+        completions[0].clear()
+        return [float(len(tags[0]))]
+
+    for _ in range(2):
+        found = asyncio.run(scoring([editing, also])(task, "7"))  # type: ignore[arg-type]
+        assert [each.value for each in found] == [2.0, 0.0]
+    assert messages_of(task) == ({"role": "user", "content": "Hello."},)
+    assert task.row["tags"] == ["a"]
+    messages = [{"role": "assistant", "content": "7"}]
+    asyncio.run(scoring(after).terms(task, "7", PlayedEpisode(None, messages)))
+    assert messages == [{"role": "assistant", "content": "7"}]

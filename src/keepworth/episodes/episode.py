@@ -194,6 +194,11 @@ def combined(terms: tuple[RewardTerm, ...]) -> float:
     return sum(term.value * term.weight for term in terms)
 
 
+def is_silent(terms: tuple[RewardTerm, ...], name: str) -> bool:
+    """Whether others said something of the episode, and nothing of this name was said."""
+    return bool(terms) and all(term.name != name for term in terms)
+
+
 def metric(terms: tuple[RewardTerm, ...]) -> float:
     """How well the task itself was done, before shaping: what filters, curricula and teachers go by.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -18,7 +18,7 @@ from keepworth.episodes.needs import needs_train
 
 import torch
 
-from keepworth.episodes.episode import DecisionKind, Episode, Group, ParseStatus, StopReason
+from keepworth.episodes.episode import DecisionKind, Episode, Group, ParseStatus, StopReason, is_silent
 from keepworth.episodes.errors import KeepworthError
 from keepworth.learning.run_folder import LEARNER, Checkpoint, RunFolder, read_learner, reading
 from keepworth.learning.watch.progress import STEP, Plan, Progress
@@ -132,10 +132,11 @@ def train(
     progress: Progress,
     title: str,
     plan: Plan | None = None,
+    optional: Collection[str] = (),
 ) -> Ended:
     """Take `schedule.steps` optimiser steps, or those that are left of them; fewer where the schedule's patience ends.
 
-    plan: is told of every step.
+    plan: is told of every step. optional: reward terms, as of `episode_metrics`.
     KeyboardInterrupt leaves at once, without a checkpoint of a half-made step: the last one stands. FloatingPointError
     (a diverging step) leaves the weights of the step before, saved.
     """
@@ -159,7 +160,7 @@ def train(
                     f"Step {number}: {len(collected.failed)} episodes are not trained on: {reason.rstrip('.')}."
                 )
             progress.phase("learning")
-            measured = episode_metrics(collected.groups, learner.model.version)
+            measured = episode_metrics(collected.groups, learner.model.version, optional)
             try:
                 learned = learner.update(collected.groups)
             except FloatingPointError:
@@ -289,16 +290,20 @@ ALWAYS = (StopReason.MAX_TOKENS, StopReason.PARSE_ERROR)
 """Endings whose share is logged where it is 0, too: a curve of them should begin at 0."""
 
 
-def episode_metrics(groups: Sequence[Group], version: int | None = None) -> dict[str, float]:
+def episode_metrics(
+    groups: Sequence[Group], version: int | None = None, optional: Collection[str] = ()
+) -> dict[str, float]:
     """Means over the step's episodes; names with a slash form families. Shares are between 0 and 1.
 
-    version: the learner's, for the lag of the weights that drew the tokens. Raises ValueError without an episode."""
+    version: the learner's, for the lag of the weights that drew the tokens. optional: reward terms that may have nothing to say
+    of an episode, which then is none of theirs; others are 0 there. Raises ValueError without an episode."""
     episodes = [episode for group in groups for episode in group.episodes]
     if not episodes:
         raise ValueError("a step without an episode has nothing to measure")
     metrics = {"episodes": float(len(episodes)), "reward": _mean(e.reward for e in episodes)}
     for name in dict.fromkeys(term.name for episode in episodes for term in episode.rewards):
-        metrics[f"reward/{name}"] = sum(t.value for e in episodes for t in e.rewards if t.name == name) / len(episodes)
+        of = [e.rewards for e in episodes if name not in optional or not is_silent(e.rewards, name)]
+        metrics[f"reward/{name}"] = sum(term.value for terms in of for term in terms if term.name == name) / len(of)
     return {
         **metrics,
         **_lengths(episodes),

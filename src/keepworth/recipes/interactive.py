@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, model_validator
 
-from keepworth.episodes.episode import UNSOUND
+from keepworth.episodes.episode import UNSOUND, is_silent
 from keepworth.episodes.errors import KeepworthError
 from keepworth.learning.collect.curriculum import drawn_task
 from keepworth.learning.objective.inputs import idle_clip
@@ -148,10 +148,10 @@ class System:
     imitated: (prompt, completion) pairs to learn first, batch by batch, under `imitation_rate`. length_budget: the most
     tokens that an episode can draw, for objectives that divide by it; row_budget: that calls which continue each other can.
     order: the task of the group at a position, where their order matters; else they are drawn. memory: learns while the model
-    does. right: the calls of a task as they should be, for method = supervised. unit: from a task's key to what is generalised
-    over, where several test questions are of one such; None where each question is its own. ready: raises for what the model
-    cannot do, once it is loaded and before anything is measured. drawn: how answers are drawn where they are measured;
-    greedily if None."""
+    does. right: the calls of a task as they should be, for method = supervised. optional: reward terms that may
+    have nothing to say of an episode, which is then left out of their mean. unit: from a task's key to what is generalised over,
+    where several test questions are of one such; None where each question is its own. ready: raises for what the model cannot do,
+    once it is loaded and before anything is measured. drawn: how answers are drawn where they are measured; greedily if None."""
 
     role: str
     title: str
@@ -169,6 +169,7 @@ class System:
     order: Callable[[int], Task] | None = None
     memory: LivingMemory | None = None
     right: Callable[[InProcessModel, Task], list[Pair]] | None = None
+    optional: frozenset[str] = frozenset()
     unit: Callable[[str], str] | None = None
     ready: Callable[[InProcessModel, Progress], None] | None = None
     drawn: Drawing | None = None
@@ -228,7 +229,9 @@ def _train_system(
     collector = collector_of(settings, run, learner, episodes, curriculum, seconds, engine, group_size=size)
     if system.memory is not None:
         collector = Remembering(collector, system.memory)
-    ended = train_steps(run, learns, collector, settings.schedule_of_steps, progress, system.title)
+    ended = train_steps(
+        run, learns, collector, settings.schedule_of_steps, progress, system.title, optional=system.optional
+    )
     playing.measure_tests(ended.step, "trained")
     keep_weights(run, learner, ended.weights_of)
     return ended
@@ -305,8 +308,11 @@ class Playing:
         if left_out:
             self._say_left_out(split, episodes)
         for term, metric in self.system.metrics.items():
-            values = [term_value(episode, term) for _, episode in sound]
-            clusters = [self.system.unit(task.key) for task, _ in sound] if self.system.unit else None
+            of = [each for each in sound if term not in self.system.optional or not is_silent(each[1].rewards, term)]
+            if not of:
+                continue
+            values = [term_value(episode, term) for _, episode in of]
+            clusters = [self.system.unit(task.key) for task, _ in of] if self.system.unit else None
             found = estimate(values, clusters=clusters)
             more = {"left_out": left_out} if left_out else {}
             self.run.append_eval(

@@ -249,6 +249,7 @@ def system(config: Config, given: Given) -> System:
         dev=measured("dev"),
         test={f"{given.tasks.name}, test": measured("test")},
         metrics=metrics,
+        optional=frozenset(names),
         limits=Limits(max_turns=config.turns, environment_seconds=config.environment_seconds),
         length_budget=length,
         row_budget=config.max_tokens if config.thinking == "strip" else length,

@@ -165,16 +165,16 @@ def called(reward: Reward, task: Task, answer: str, played: PlayedEpisode | None
                 "Add it, or give a reward of your own.",
             )
         return reward.function(answer, task.answers)
-    row = task.row or _row_of(task)
+    row = _copied(task.row or _row_of(task))  # what a reward changes in it is its own affair
     if not reward.batched:
         return reward.function(answer, row)
-    messages = messages_of(task)
+    messages = _copied(messages_of(task))
     completion: Any = [{"role": "assistant", "content": answer}] if messages else answer
     columns = {key: [value] for key, value in row.items() if key not in BATCHED}
     takes = inspect.signature(reward.function).parameters
     if played is not None:
         columns["environments"] = [played.environment]
-        completion = list(played.messages)
+        completion = _copied(list(played.messages))
         messages = messages or ({"role": "user", "content": task.input},)
     elif "environments" in takes:
         raise UnusableReward(
@@ -190,6 +190,17 @@ def called(reward: Reward, task: Task, answer: str, played: PlayedEpisode | None
     return reward.function(**given)
 
 
+def _copied(value: Any) -> Any:
+    """A copy down to what is no list, tuple or mapping: pictures and the like stay what they are."""
+    if isinstance(value, DataRow):
+        row = DataRow({key: _copied(each) for key, each in value.items()})
+        row.place = value.place
+        return row
+    if isinstance(value, Mapping):
+        return {key: _copied(each) for key, each in value.items()}
+    return [_copied(each) for each in value] if isinstance(value, list | tuple) else value
+
+
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
@@ -200,6 +211,10 @@ def scoring(given: Rewards, weights: Sequence[float] = ()) -> Scoring:
         raise UnusableReward("There is no reward.", "Give a function of (answer, row), or a verifier's name.")
     if weights and len(weights) != len(each):
         raise UnusableReward(f"There are {len(each)} rewards and {len(weights)} weights.", "Give one weight for each.")
+    if not all(map(math.isfinite, weights)):
+        raise UnusableReward(
+            f"The weights of the rewards are {', '.join(map(str, weights))}.", "Give a number for each."
+        )
     found = [_reward(one, weight) for one, weight in zip(each, weights or [1.0] * len(each), strict=True)]
     names = [one.name for one in found]
     if len(set(names)) < len(names):

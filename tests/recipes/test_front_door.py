@@ -199,6 +199,40 @@ def test_an_environment_of_ones_own_is_played_over_turns(chat_checkpoint: Path, 
     )
 
 
+def test_conversations_that_end_alike_are_told_apart() -> None:
+    rows = [
+        {"prompt": [{"role": "system", "content": f"n is {n}."}, {"role": "user", "content": "What is n?"}], "n": n}
+        for n in range(40)
+    ]
+    tasks = own_tasks(rows)
+    assert all(tasks.by_split[split] for split in ("train", "dev", "test"))
+    named = own_tasks([{**row, "split": ("train", "dev", "test")[n % 3]} for n, row in enumerate(rows)])
+    assert len(named.by_split["test"]) == 13
+
+
+def recipe(tmp_path: Path, text: str) -> Any:
+    (tmp_path / "mine.py").write_text(f"tasks = [{{'prompt': str(n), 'answer': 'a'}} for n in range(9)]\n{text}\n")
+    return find_recipe(str(tmp_path / "mine.py"))
+
+
+def test_a_recipes_file_sets_settings_by_their_own_names(tmp_path: Path) -> None:
+    assert recipe(tmp_path, "steps = 3\nsettings = {'group_size': 2}").settings == {"steps": 3, "group_size": 2}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("setings = {'steps': 3}", "Did you mean 'settings'"),
+        ("rewards = ['exact_match']", "Did you mean 'reward'"),
+        ("steps = 3\nsettings = {'steps': 4}", "sets steps twice"),
+        ("track = ('wandb',)", "of one run, not of a recipe.*--track"),
+    ],
+)
+def test_what_a_recipes_file_says_in_vain_is_refused(tmp_path: Path, text: str, says: str) -> None:
+    with pytest.raises(BadRecipe, match=f"(?s){says}"):
+        recipe(tmp_path, text)
+
+
 class Looking:
     """An environment in TRL's form that does not say what an episode was worth."""
 
@@ -259,6 +293,18 @@ def test_rewards_at_the_end_of_turns_and_of_nothing() -> None:
     assert seen[0] == [("assistant", "look: {}"), ("tool", "Nothing."), ("assistant", "done")]
     with pytest.raises(KeepworthError, match="Nothing says what an episode of row 1 of rows was worth"):
         asyncio.run(played(["done"]))
+
+
+def test_a_reward_that_is_not_found_is_named_with_what_there_is(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"prompt": "a", "answer": "b"}\n')
+    (tmp_path / "rew_of_mine.py").write_text("def right(answer, row): return 1.0\n")
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "--tasks", "rows.jsonl", "--reward", "tokenf1"]) == 2
+    assert "token_f1" in capsys.readouterr().err
+    assert main(["train", "--tasks", "rows.jsonl", "--reward", "rew_of_mine:right"]) == 2
+    assert "Did you mean rew_of_mine.py:right?" in capsys.readouterr().err
 
 
 def test_an_environment_without_tasks_needs_some(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -344,6 +390,10 @@ def test_where_nothing_can_be_scored_that_is_said_by_name(chat_checkpoint: Path,
         ({"verifier": "exact_match", "reward": score}, "verifier = 'exact_match' has no effect with a reward"),
         ({"learning_rat": 1}, "learning_rate"),
         ({"stop": [""]}, "stop holds an empty text"),
+        ({"num_generations": 4}, "There is no setting 'num_generations', which is TRL's. Here: group_size"),
+        ({"lora_targets": []}, "no layer would have an adapter"),
+        ({"track": "tensorbord"}, "tensorboard"),
+        ({"tasks": 5}, "neither a file nor rows"),
         ({"tasks": ROWS[:2]}, "has no task for"),
         ({"tasks": [{"prompt": "a"}] * 1 + [{"prompt": each} for each in "bcdef"]}, "has no field 'answer'"),
         ({"name": "a/b"}, "cannot be the name of a run"),

@@ -11,7 +11,7 @@ import typer
 
 from keepworth.cli.export import uses_of
 from keepworth.cli.output import Runs, interruptible, say, say_json, say_row
-from keepworth.episodes.errors import KeepworthError
+from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.recipes import RECIPES
 from keepworth.recipes.front_door import (
     OWN,
@@ -249,6 +249,9 @@ def _asked_for(
     if recipe:  # beside --tasks or --source: what else belongs to no recipe was refused above
         option = "--source" if tasks is None else "--tasks"
         raise KeepworthError(f"There are a recipe ({recipe}) and {option}.", "Leave one of them out.")
+    for each in reward:
+        if ":" not in each and each not in VERIFIERS:
+            raise UnknownName("verifier", each, VERIFIERS, where="--reward; a function of yours is FILE.py:NAME")
     functions = [each if each in VERIFIERS else named_object(each, "--reward") for each in reward]
     made = None if environment is None else named_object(environment, "--environment")
     own = {"reward": functions or None, "environment": made, "memory": memory}

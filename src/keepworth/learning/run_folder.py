@@ -57,7 +57,7 @@ _FIXES = {
     errno.ENOTDIR: "A file stands where a folder should be: move it, or choose another place.",
     errno.ENOENT: "A folder is missing: make it, or choose another place.",
 }
-_OTHER_FIX = "Choose another place with --runs, or change its permissions."
+_OTHER_FIX = "Choose another place, or change its permissions."
 
 
 class DiskTrouble(KeepworthError):

@@ -177,6 +177,10 @@ def _explained(error: ValidationError, keys: Mapping[str, Any]) -> KeepworthErro
     first = error.errors()[0]
     key = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
+        if ours := TRLS.get(key):
+            return BadSetting(
+                f"There is no setting {key!r}, which is TRL's. Here: {ours}.", "docs/from_trl.md lists them all."
+            )
         return UnknownName("setting", key, keys)
     problems = []
     for each in error.errors():
@@ -186,6 +190,50 @@ def _explained(error: ValidationError, keys: Mapping[str, Any]) -> KeepworthErro
     meant = nearest(str(first["input"]), _choices(first.get("ctx", {}).get("expected", "")))
     fix = f"Did you mean {meant!r}?" if meant else "--print-config shows what there is."
     return BadSetting(f"The settings do not fit this recipe: {'; '.join(problems).rstrip('.')}.", fix)
+
+
+_OBJECTIVE = "an option of the objective, such as objective={{'preset': 'grpo', {}}}"
+TRLS = {
+    "num_generations": "group_size",
+    "per_device_train_batch_size": "tasks_per_step",
+    "gradient_accumulation_steps": "tasks_per_step; how it is cut into passes is found from token_budget",
+    "max_completion_length": "max_tokens",
+    "max_steps": "steps",
+    "num_train_epochs": "steps",
+    "num_iterations": "passes",
+    "steps_per_generation": "minibatches",
+    "lr_scheduler_type": "schedule",
+    "max_grad_norm": "max_norm",
+    "gradient_checkpointing": "checkpointing",
+    "save_steps": "checkpoint_every",
+    "eval_steps": "evaluate_every",
+    "logging_steps": "none: every step is logged",
+    "load_best_model_at_end": "keep = best",
+    "report_to": "track",
+    "output_dir": "runs and name",
+    "train_dataset": "tasks",
+    "eval_dataset": "tasks, with a field split in each row",
+    "reward_funcs": "reward",
+    "reward_weights": "weights",
+    "environment_factory": "environment",
+    "tools": "environment, such as one made of ToolUse",
+    "peft_config": "rank, alpha and lora_targets, or train = full",
+    "lora_alpha": "alpha",
+    "lora_r": "rank",
+    "target_modules": "lora_targets",
+    "modules_to_save": "train_embeddings",
+    "lora_dropout": "not offered: nothing is dropped",
+    "top_p": "answer_top_p, where answers are measured",
+    "top_k": "answer_top_k, where answers are measured",
+    "use_vllm": "sampling = overlap with engine",
+    "loss_type": "objective, such as grpo, dr_grpo, dapo",
+    "beta": _OBJECTIVE.format("'kl': \"KlLoss('k3', 0.04)\""),
+    "epsilon": _OBJECTIVE.format("'surrogate': 'Clip(0.2, 0.2)'"),
+    "epsilon_high": _OBJECTIVE.format("'surrogate': 'Clip(0.2, 0.28)'"),
+    "scale_rewards": _OBJECTIVE.format("'advantage': \"Outcome('group')\""),
+    "mask_truncated_completions": _OBJECTIVE.format("'overlong': 'OverlongMask()'"),
+}
+"""What settings of TRL's and PEFT's configurations are called here."""
 
 
 def _choices(expected: object) -> list[str]:

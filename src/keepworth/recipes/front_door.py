@@ -114,7 +114,7 @@ def train(
     name: str = "",
     runs: str | Path = "runs",
     fresh: bool = False,
-    track: Sequence[str] = (),
+    track: Sequence[str] | str = (),
     progress: Progress | None = None,
     **settings: Any,
 ) -> TrainedRun:
@@ -136,23 +136,25 @@ def train(
     from keepworth.episodes.extras import require
 
     require("train", "keepworth.train")
+    names = [each.strip() for each in track.split(",")] if isinstance(track, str) else list(track)
     from keepworth.learning.watch.progress import progress_for
     from keepworth.learning.watch.trackers import require_trackers
     from keepworth.recipes.configuration import resolve
 
-    require_trackers(track)
+    require_trackers(names)
 
     def carried_out() -> Path:
         arguments = {"source": source, "kinds": kinds, "reward": reward, "environment": environment, "agent": agent}
         recipe = own_recipe(tasks, memory=memory, **arguments)
-        config = resolve(recipe.Config, base={**recipe.settings, **settings})
+        chosen = {key: str(value) if isinstance(value, Path) else value for key, value in settings.items()}
+        config = resolve(recipe.Config, base={**recipe.settings, **chosen})
         shown = progress or progress_for()
         for line in recipe.report.lines() if recipe.report else ():
             shown.note(line)
         path = Path(runs) / run_name(name or recipe.given.tasks.name)
         try:
             with opened(path, record_of(recipe, config, OWN), fresh=fresh) as run:
-                carry_out(run, lambda each: recipe.train(config, run, each), shown, track)
+                carry_out(run, lambda each: recipe.train(config, run, each), shown, names)
         except KeyboardInterrupt:
             shown.note(f"Stopped. What is done is in {path}; the same call continues.")
             raise
@@ -170,27 +172,40 @@ def loop_runs() -> bool:
 def in_own_thread(work: Callable[[], T]) -> T:
     """The result of `work`, done in a thread of its own. A KeyboardInterrupt here is one there, and is waited for."""
     import ctypes
-    from concurrent.futures import Future
+    import time
 
-    future: Future[T] = Future()
+    done: list[tuple[T | None, BaseException | None]] = []
 
     def run() -> None:
         try:
-            future.set_result(work())
+            done.append((work(), None))
         except BaseException as error:
-            future.set_exception(error)
+            done.append((None, error))
 
     thread = threading.Thread(target=run, name="keepworth.train")
-    try:
-        thread.start()
-        return future.result()
-    except KeyboardInterrupt:
-        if thread.is_alive():
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                ctypes.c_ulong(thread.ident or 0), ctypes.py_object(KeyboardInterrupt)
-            )
-            thread.join()
-        raise
+    interrupted = False
+    while not done:
+        try:
+            if thread.ident is None and not interrupted:
+                thread.start()
+            # Awake now and then: a signal that another thread is handed does not end a wait, and an interruption while a lock
+            # is taken can leave it locked.
+            while not done and thread.ident is not None:
+                time.sleep(0.02)
+            if interrupted:
+                break
+        except KeyboardInterrupt:
+            interrupted = True
+            if thread.ident is not None:
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                    ctypes.c_ulong(thread.ident), ctypes.py_object(KeyboardInterrupt)
+                )
+    if interrupted:
+        raise KeyboardInterrupt
+    value, error = done[0]
+    if error is not None:
+        raise error
+    return cast(T, value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +279,13 @@ def given(
     if isinstance(tasks, OwnTasks):
         found = tasks
     else:
-        found = own_tasks(tasks() if callable(tasks) else tasks, by_row=environment is not None)
+        rows = tasks() if callable(tasks) else tasks
+        if not isinstance(rows, str | Path | Iterable):
+            raise KeepworthError(
+                f"tasks is {rows!r:.60}, which is neither a file nor rows.",
+                "Give a file of JSON lines, or mappings in a list.",
+            )
+        found = own_tasks(rows, by_row=environment is not None)
     make = None if environment is None else adapted(environment, found.all[0], rewarded=reward is not None)
     return Given(found, reward, make, agent, recall, remembers)
 
@@ -400,7 +421,8 @@ def named_object(reference: str, what: str) -> Any:
         try:
             module = import_module(place)
         except ImportError as error:
-            raise BadRecipe(f"{what} names the module {place!r}, which cannot be imported: {error}.") from error
+            fix = f"Did you mean {place}.py:{name}?" if Path(f"{place}.py").is_file() else ""
+            raise BadRecipe(f"{what} names the module {place!r}, which cannot be imported: {error}.", fix) from error
     if not hasattr(module, name):
         raise UnknownName("name", name, [each for each in vars(module) if not each.startswith("_")], where=place)
     return getattr(module, name)
@@ -430,6 +452,33 @@ class SystemRecipe:
         run_system(cast(Settings, config), make(config, run) if takes_run else make(config), run, progress)
 
 
+def _settings_in(holds: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """What a recipe's file says of settings: in `settings`, and by their own names. Raises BadRecipe for what would be lost."""
+    from difflib import get_close_matches
+
+    from keepworth.recipes.own import Config
+
+    found = dict(holds.get("settings", {}))
+    for each, value in holds.items():
+        if each in ARGUMENTS or each == "settings" or each.startswith("_") or isinstance(value, ModuleType | type):
+            continue
+        if each in OF_A_CALL and not callable(value):
+            raise BadRecipe(
+                f"{name}: {each} is of one run, not of a recipe.", f"Give it on the command line: {OF_A_CALL[each]}."
+            )
+        if each in Config.model_fields and not callable(value):
+            if each in found:
+                raise BadRecipe(f"{name} sets {each} twice: by itself and in `settings`.", "Leave one of them out.")
+            found[each] = value
+        elif meant := get_close_matches(each, (*ARGUMENTS, "settings"), n=1, cutoff=0.85):
+            raise BadRecipe(f"{name}: {each} is nothing that a recipe holds.", f"Did you mean {meant[0]!r}?")
+    return found
+
+
+OF_A_CALL = {"name": "--name", "runs": "--runs", "fresh": "--fresh", "track": "--track", "progress": "none is needed"}
+"""Arguments of `train` that a recipe's file does not hold."""
+
+
 def _recipe_in(module: Any, name: str) -> Recipe:
     from keepworth.environments.bridges import brings_tasks
 
@@ -440,7 +489,7 @@ def _recipe_in(module: Any, name: str) -> Recipe:
         return SystemRecipe(module)
     if "tasks" in holds or "source" in holds or brings_tasks(holds.get("environment")):
         made = own_recipe(**{each: holds[each] for each in ARGUMENTS if each in holds})
-        return replace(made, settings={**made.settings, **holds.get("settings", {})}, summary=_first_line(module))
+        return replace(made, settings={**made.settings, **_settings_in(holds, name)}, summary=_first_line(module))
     raise BadRecipe(
         f"{name} holds no recipe.",
         f"Give it `tasks`, and what of {', '.join(ARGUMENTS[1:])} and `settings` it needs; or `system(config)`; or `Config`, "

@@ -151,7 +151,8 @@ def require_given(config: Config, given: Given) -> None:
         if not given.tasks.by_split[split]:
             raise WrongFormat(
                 f"{given.tasks.name} has no task for {split}, of {len(given.tasks.all)} in all.",
-                "Add rows, or a field `split`: train is trained on, dev measured meanwhile, test before and after.",
+                "Add rows, or a field `split`: train is trained on, dev measured meanwhile, test before and after. Rows that "
+                "ask the same, or are of one group, are on one side.",
             )
     idle: list[Idle] = []
     if given.environment is None:

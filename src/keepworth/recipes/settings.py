@@ -138,6 +138,13 @@ class TrainingSettings(BaseModel):
                 raise ValueError(f"{key} = {value!r} cannot stand here: write {written}")
         return given
 
+    @field_validator("lora_targets")
+    @classmethod
+    def _names_a_layer(cls, given: str | list[str]) -> str | list[str]:
+        if not given:
+            raise ValueError("no layer would have an adapter: name some, or leave it at 'all-linear'")
+        return given
+
     @field_validator("engine")
     @classmethod
     def _is_a_server(cls, url: str) -> str:

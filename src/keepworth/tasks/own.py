@@ -116,7 +116,12 @@ def own_tasks(
 
 def _asked(task: Task, by_row: bool) -> str:
     own = {key: value for key, value in task.row.items() if key not in ("id", "split", "group")}
-    return json.dumps(own, sort_keys=True, default=str) if by_row and own else " ".join(task.input.split())
+    if by_row and own:
+        return json.dumps(own, sort_keys=True, default=str)
+    messages = messages_of(task)
+    if len(messages) > 1:  # what is asked last may be the same in other conversations
+        return json.dumps([(each.get("role"), " ".join(str(each.get("content")).split())) for each in messages])
+    return " ".join(task.input.split())
 
 
 def divided(marks: Mapping[str, Iterable[str]]) -> tuple[dict[str, str], str]:

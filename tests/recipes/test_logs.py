@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,8 +18,11 @@ from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import SilentProgress
 from keepworth.memory.memory import Memory
 from keepworth.models.inprocess import InProcessModel
+from keepworth.recipes import own
 from keepworth.recipes.logs import log_of, tasks_of
 from keepworth.tasks.chat_logs import rewarded
+from keepworth.tasks.own import own_tasks
+from keepworth.tasks.splits import SPLITS
 from tests.recipes.test_front_door import TINY
 from tests.tasks.test_unlabelled import row, sentence
 
@@ -133,8 +137,35 @@ def test_rewarded_answers_are_imitated(chat_checkpoint: Path, chats: Path, tmp_p
     assert model.decode(segment.ids).startswith("That is nice to hear.")
     assert segment.ids[-1] in model.chat.stop_ids
     assert opened.config["method"] == "supervised"
-    steps = [each["loss"] for each in opened.metrics() if "loss" in each]
-    assert len(steps) == TINY["steps"]
+    steps = opened.metrics()
+    assert len([each["loss"] for each in steps]) == TINY["steps"]
+    assert not any(name.startswith("reward") for each in steps for name in each)  # nothing was drawn
+
+
+class NotingProgress(SilentProgress):
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def test_answers_that_are_cut_are_counted_before_anything_is_trained(chat_checkpoint: Path) -> None:
+    rows = [{"prompt": f"Say {n}.", "answer": "a" * (n + 1), "split": SPLITS[n % 3]} for n in range(12)]
+    given = own.Given(own_tasks(rows))
+    model = InProcessModel.load(chat_checkpoint)
+
+    def notes(**settings: Any) -> list[str]:
+        progress = NotingProgress()
+        own.require_chat(own.Config(**settings), given, None, model, progress)
+        return progress.notes
+
+    task = given.tasks.by_split["train"][-1]  # the longest
+    longest = len(own.right_answer(own.Config(method="supervised"), task, None, model)[1])
+    (note,) = notes(method="supervised", max_tokens=longest - 1)
+    assert note.startswith(f"1 of 4 right answers are longer than max_tokens = {longest - 1}")
+    assert f"set max_tokens = {longest} " in note
+    assert notes(method="supervised", max_tokens=longest) == notes(max_tokens=1) == []
 
 
 def test_what_has_no_answer_cannot_be_imitated(chat_checkpoint: Path, tmp_path: Path) -> None:

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from keepworth.episodes.episode import Session, Turn
 from keepworth.episodes.errors import UnknownName
+from keepworth.recipes.own import Config
 from keepworth.tasks.chat_logs import ChatLog, logged
 from keepworth.tasks.data_files import WrongFormat
 from keepworth.tasks.metrics import tokens
-from keepworth.tasks.sentence_choices import chosen, next_sentence, said_first, shortcut_words, statements
+from keepworth.tasks.sentence_choices import chosen, in_common, next_sentence, said_first, statements
 from keepworth.tasks.splits import SPLITS
 from keepworth.tasks.unlabelled import SELF_SUPERVISED, unlabelled
 from keepworth.tasks.verifiers import verify
@@ -169,7 +170,7 @@ def test_nearness_in_words_and_length_decide_nothing() -> None:
         texts.append(f"We had y{n} for z{n} once.")
     session = Session("s", "", tuple(Turn("user", text, i) for i, text in enumerate(texts)))
     tasks = [task for seed in range(40) for task in next_sentence([session], seed)]
-    nearest = sum(shortcut_words(task) == int(task.answers[0]) - 1 for task in tasks) / len(tasks)
+    nearest = sum(in_common(task)[int(task.answers[0]) - 1] == max(in_common(task)) for task in tasks) / len(tasks)
     longest = sum(len(chosen(task).split()) == max(len(each.split()) for each in task.row["choices"]) for task in tasks)
     assert len(tasks) == 480
     assert (
@@ -192,6 +193,34 @@ def test_the_report_counts() -> None:
     assert "24 sessions" in text
     assert "may be chance" in text
     assert report.to_json()["kinds"][0]["kind"] == "cloze"
+
+
+def test_rules_and_their_opposites_are_measured() -> None:
+    """The shorter sentence comes first; the next one is shortest and has no word in common."""
+    rows = []
+    for n in range(60):
+        words = [f"{letter}{n}" for letter in "abcdefghij"]
+        said = f"We saw {' '.join(words[:6])} today. It was {words[6]} and {words[7]} out there."
+        later = [f"Later we saw {' '.join(words[:k])} and many other people too." for k in (3, 4, 5)]
+        rows.append({"messages": [{"role": "user", "content": each} for each in (said, *later)], "session": f"s{n}"})
+    following, order = unlabelled(log_of(rows), ["next", "order"], distractors=0).report.kinds
+    assert following.shortcuts["the shortest"] == 1
+    assert following.shortcuts["fewest words in common"] == 1
+    assert following.shortcuts["the first"] + following.shortcuts["the last"] < 1
+    assert order.best_shortcut[0] == "the shorter"
+    assert order.shortcuts["the first"] + order.shortcuts["the last"] == 1
+
+
+def test_what_may_be_chance_follows_from_what_a_run_measures_on() -> None:
+    made = unlabelled(simple(30), ["cloze"])
+    (tasks, sets), test = made.report.measured, made.tasks.by_split["test"]
+    assert unlabelled(simple(30), ["cloze"]).report.measured[0] == min(100, len(test))
+    assert sets == len({made.tasks.cluster[task.key] for task in test[:tasks]}) < tasks
+    few = unlabelled(simple(30), ["cloze"], questions=5).report
+    assert few.measured[0] == 5
+    wanted = f"measures on 5 test tasks (questions), of {few.measured[1]} sets"
+    assert any(wanted in line and f"{1.96 * (0.5 / few.measured[1]) ** 0.5:.2f} may" in line for line in few.verdict)
+    assert Config().questions == 100  # what is said where nothing else is
 
 
 def test_the_order_of_the_lines_changes_nothing() -> None:
@@ -249,6 +278,13 @@ def test_answers_with_more_reward_than_the_average_are_imitated() -> None:
         0.5,
         20,
     )
+
+
+def test_of_what_is_imitated_only_counts_are_told() -> None:
+    report = unlabelled(scored([1.0] * 20), ["rewarded"]).report
+    (line,) = [each for each in report.lines() if each.startswith("rewarded:")]
+    assert line.endswith("test tasks.")
+    assert report.kinds[0].answer_in_evidence is None
 
 
 def test_rewards_that_say_nothing_are_refused() -> None:

@@ -20,6 +20,7 @@ import torch
 
 from keepworth.episodes.episode import DecisionKind, Episode, Group, ParseStatus, StopReason, is_silent
 from keepworth.episodes.errors import KeepworthError
+from keepworth.learning.learner import Imitator
 from keepworth.learning.run_folder import LEARNER, Checkpoint, RunFolder, read_learner, reading
 from keepworth.learning.watch.progress import STEP, Plan, Progress
 from keepworth.models.adapter import save_trained
@@ -161,6 +162,8 @@ def train(
                 )
             progress.phase("learning")
             measured = episode_metrics(collected.groups, learner.model.version, optional)
+            if isinstance(learner, Imitator):  # nothing was drawn, and nothing rewarded
+                measured = {name: each for name, each in measured.items() if name.partition("/")[0] != "reward"}
             try:
                 learned = learner.update(collected.groups)
             except FloatingPointError:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from keepworth.agents.recall import Recall
     from keepworth.environments.environment import Environment
     from keepworth.episodes import Task
-    from keepworth.episodes.model import ChatTemplate, Message
+    from keepworth.episodes.model import ChatTemplate, Message, Tokens
     from keepworth.learning.run_folder import RunFolder
     from keepworth.learning.watch.progress import Progress
     from keepworth.memory.overlay import Bank
@@ -300,10 +300,14 @@ def right_answer(config: Config, task: Task, recall: Recall | None, model: InPro
     from keepworth.agents.chat import format_of
 
     chat = format_of(model, config.format, config.stop)
+    return chat.opening(asked(config, task, recall, chat)), whole_answer(task, model, chat)[: config.max_tokens]
+
+
+def whole_answer(task: Task, model: InProcessModel, chat: ChatTemplate) -> Tokens:
+    """The task's answer with the end of a turn."""
     behind = chat.following([{"role": "user", "content": "?"}], None)[:1]
     end = behind if chat.stop_ids.issuperset(behind) else (min(chat.stop_ids),)
-    said = model.encode_continuation(task.answers[0].strip())
-    return chat.opening(asked(config, task, recall, chat)), (*said, *end)[: config.max_tokens]
+    return (*model.encode_continuation(task.answers[0].strip()), *end)
 
 
 def require_chat(
@@ -327,6 +331,13 @@ def require_chat(
         )
     if given.environment is not None:
         return
+    if supervised(config):
+        lengths = [len(whole_answer(task, model, chat)) for task in given.tasks.by_split["train"]]
+        if cut := sum(each > config.max_tokens for each in lengths):
+            progress.note(
+                f"{cut} of {len(lengths)} right answers are longer than max_tokens = {config.max_tokens} and are imitated "
+                f"without their end: set max_tokens = {max(lengths)} to keep all of them whole."
+            )
     begun = time.monotonic()
     for task in sorted(given.tasks.all, key=lambda each: -len(each.input)):
         if time.monotonic() - begun > TRIED_FOR:

@@ -2,7 +2,7 @@
 
 Like cloze tasks they need no labels. Every sentence to choose from is in the memory, so that being there decides nothing: where
 it stands there does. The next sentence is no nearer in words to the one before it than the others are, as far as the
-conversations allow: `shortcut_words` says what is left of that.
+conversations allow: `in_common` says what is left of that.
 """
 
 from __future__ import annotations
@@ -165,11 +165,10 @@ def chosen(task: Task) -> str:
     return str(task.row["choices"][int(task.answers[0]) - 1])
 
 
-def shortcut_words(task: Task) -> int:
-    """The place of the choice that has most words of a topic in common with the sentence before, counted from 0."""
+def in_common(task: Task) -> list[float]:
+    """Of each choice, the share of words of a topic that it has in common with the sentence before."""
     own = topic_words(str(task.row["before"]))
-    choices: Sequence[str] = task.row["choices"]
-    return max(range(len(choices)), key=lambda place: (_overlap(own, choices[place]), -place))
+    return [_overlap(own, each) for each in task.row["choices"]]
 
 
 def _pairs(listed: Sequence[UserStatement]) -> Iterator[tuple[UserStatement, UserStatement]]:

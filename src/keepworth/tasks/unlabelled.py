@@ -21,7 +21,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import zip_longest
 from math import sqrt
 from statistics import fmean
@@ -37,9 +37,9 @@ from keepworth.tasks.own import OwnTasks, divided
 from keepworth.tasks.sentence_choices import (
     CHOICES,
     chosen,
+    in_common,
     next_sentence,
     said_first,
-    shortcut_words,
     statements,
 )
 from keepworth.tasks.splits import SPLITS, draw_order, side, tied
@@ -60,14 +60,15 @@ FEW = 100
 @dataclass(frozen=True, slots=True)
 class KindReport:
     """One kind of task. chance: of a guess among the choices. shortcuts: what simple rules earn on the tasks that are held out
-    (dev and test, `held_out` of them). answer_in_evidence: the share of those whose answer can be read in their evidence."""
+    (dev and test, `held_out` of them); none looks for a sentence in memory. answer_in_evidence: the share of those whose answer
+    can be read in their evidence, which a rule that looks there may reach. Of what is imitated only by_split is known."""
 
     kind: str
     by_split: Mapping[str, int]
-    held_out: int
-    chance: float
-    shortcuts: Mapping[str, float]
-    answer_in_evidence: float
+    held_out: int = 0
+    chance: float = 0.0
+    shortcuts: Mapping[str, float] = field(default_factory=dict)
+    answer_in_evidence: float | None = None
 
     @property
     def best_shortcut(self) -> tuple[str, float]:
@@ -89,7 +90,8 @@ class RewardReport:
 
 @dataclass(frozen=True, slots=True)
 class LogReport:
-    """What can be learned from a log. tied_sets: sets of sessions that share nothing with each other."""
+    """What can be learned from a log. tied_sets: sets of sessions that share nothing with each other. measured: how many test
+    tasks a run measures on, and of how many tied sets those are."""
 
     name: str
     sessions: int
@@ -100,6 +102,7 @@ class LogReport:
     tied_sets: int
     sides: Mapping[str, int]
     kinds: tuple[KindReport, ...]
+    measured: tuple[int, int]
     rewards: RewardReport
     left_out: Mapping[str, int]
     unread: tuple[str, ...]
@@ -116,7 +119,7 @@ class LogReport:
         yield f"{known}{self.dated} sessions with a time, {self.tied_sets} sets of sessions that share no sentence."
         for each in self.kinds:
             counts = ", ".join(f"{each.by_split[split]} {split}" for split in SPLITS)
-            if not each.held_out:
+            if each.answer_in_evidence is None:
                 yield f"{each.kind}: {counts} tasks."
                 continue
             rule, value = each.best_shortcut
@@ -143,13 +146,13 @@ class MadeTasks:
 
 
 def unlabelled(
-    log: ChatLog, kinds: Sequence[str] = ("cloze", "next"), *, seed: int = 0, distractors: int = 4
+    log: ChatLog, kinds: Sequence[str] = ("cloze", "next"), *, seed: int = 0, distractors: int = 4, questions: int = 100
 ) -> MadeTasks:
     """Tasks of `kinds` from a log, on three sides that share no session, no person and no sentence that is asked about; of the
     kind rewarded, no question and no answer either.
 
-    distractors: how many other sessions of the same side (and person) are in a task's memory. Raises UnknownName; WrongFormat
-    where nothing can be held out, or no task of a kind can be made."""
+    distractors: how many other sessions of the same side (and person) are in a task's memory. questions: how many test tasks a
+    run measures on. Raises UnknownName; WrongFormat where nothing can be held out, or no task of a kind can be made."""
     if not kinds:
         raise WrongFormat("No kind of task was named.", f"Name some of {', '.join(KINDS)}.")
     for kind in kinds:
@@ -206,6 +209,7 @@ def unlabelled(
     by_split = {split: tuple(_in_turn([made[split] for made in by_kind.values()])) for split in SPLITS}
     cluster = {task.key: roots[_home(task)] for tasks in by_split.values() for task in tasks}
     counts = Counter(side_of.values())
+    asked = by_split["test"][:questions]
     report = LogReport(
         name=log.name,
         sessions=len(sessions),
@@ -216,6 +220,7 @@ def unlabelled(
         tied_sets=sets,
         sides={split: counts[split] for split in SPLITS},
         kinds=tuple(_measured(kind, made) for kind, made in by_kind.items()),
+        measured=(len(asked), len({cluster[task.key] for task in asked})),
         rewards=_rewards(log, threshold),
         left_out={why: count for why, count in left_out.items() if count},
         unread=log.unread,
@@ -384,7 +389,7 @@ def _measured(kind: str, made: Mapping[str, Sequence[Task]]) -> KindReport:
     held_out = [*made["dev"], *made["test"]]
     counts = {split: len(made[split]) for split in SPLITS}
     if kind == "rewarded":
-        return KindReport(kind, counts, len(held_out), 0.0, {}, 0.0)
+        return KindReport(kind, counts)
     rules = _cloze_rules(made["train"]) if kind == "cloze" else _NEXT if kind == "next" else _ORDER
     shortcuts = {name: fmean(verify(task, rule(task)) for task in held_out) for name, rule in rules.items()}
     chance = {"cloze": 0.0, "next": 1 / CHOICES, "order": 1 / 2}[kind]
@@ -416,17 +421,29 @@ def _cloze_rules(train: Sequence[Task]) -> dict[str, Rule]:
     return {"the most frequent answer of its kind": frequent, "the latest of its kind in memory": latest}
 
 
-def _longest(task: Task) -> str:
-    choices: Sequence[str] = task.row["choices"]
-    return str(max(range(len(choices)), key=lambda place: (len(choices[place].split()), -place)) + 1)
+def _most(values: Sequence[float]) -> str:
+    """The number of the choice with the most, the first of several."""
+    return str(max(range(len(values)), key=values.__getitem__) + 1)
+
+
+def _words(task: Task) -> list[int]:
+    return [len(each.split()) for each in task.row["choices"]]
 
 
 _NEXT: dict[str, Rule] = {
-    "most words in common": lambda task: str(shortcut_words(task) + 1),
-    "the longest": _longest,
+    "most words in common": lambda task: _most(in_common(task)),
+    "fewest words in common": lambda task: _most([-each for each in in_common(task)]),
+    "the longest": lambda task: _most(_words(task)),
+    "the shortest": lambda task: _most([-each for each in _words(task)]),
     "the first": lambda task: "1",
+    "the last": lambda task: str(CHOICES),
 }
-_ORDER: dict[str, Rule] = {"the longer": _longest, "the first": lambda task: "1"}
+_ORDER: dict[str, Rule] = {
+    "the longer": lambda task: _most(_words(task)),
+    "the shorter": lambda task: _most([-each for each in _words(task)]),
+    "the first": lambda task: "1",
+    "the last": lambda task: "2",
+}
 
 
 def _in_evidence(kind: str, task: Task) -> bool:
@@ -467,7 +484,7 @@ def _missing(kind: str) -> str:
 def _verdict(report: LogReport, alone: bool) -> Iterator[str]:
     """What can and what cannot be learned from it, in sentences. alone: whether it is all of one person."""
     own = [each for each in report.kinds if each.kind != "rewarded"]
-    train, test = (sum(each.by_split[split] for each in report.kinds) for split in ("train", "test"))
+    train = sum(each.by_split["train"] for each in report.kinds)
     if own:
         yield (
             "What can be learned: to use what memory shows (restore what was said, and say what followed what). What cannot: "
@@ -482,7 +499,13 @@ def _verdict(report: LogReport, alone: bool) -> Iterator[str]:
         yield "Everything is of one person: what is measured are other sessions of that person, and nothing is said about others."
     if train < FEW:
         yield f"{train} tasks to train on are few: expect little."
-    yield f"With {test} tasks to measure on, a difference below about {1.96 * sqrt(0.5 / max(1, test)):.2f} may be chance."
+    test, sets = report.measured
+    yield (
+        f"A run measures on {test} test tasks (questions), of {sets} sets that share no sentence: a difference below about "
+        f"{1.96 * sqrt(0.5 / sets):.2f} may be chance."
+    )
+    if own:
+        yield "Simple rules look for no sentence in memory: one that does may earn as much as has its answer in the evidence."
     for each in own:
         rule, value = each.best_shortcut
         error = 1.96 * sqrt(each.chance * (1 - each.chance) / max(1, each.held_out))

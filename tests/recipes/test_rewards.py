@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import threading
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from keepworth.recipes.rewards import PlayedEpisode, Scoring, UnusableReward, scoring, try_rewards
@@ -77,11 +79,50 @@ def test_what_trl_calls_no_opinion_is_none() -> None:
         (lambda answer, row: answer[100], UnusableReward, r"fails on row 1 of rows.*IndexError"),
         (lambda completions, soluton: [0.0], MissingField, r"no field 'soluton'"),
         (lambda completions, **_: 0.0, UnusableReward, r"returned 0.0 for one completion"),
+        (lambda completions, **_: [0.0, 1.0], UnusableReward, r"returned \[0.0, 1.0\] for one completion"),
+        (lambda completions, **_: "1", UnusableReward, r"returned '1' for one completion"),
+        (lambda completions, **_: [None], UnusableReward, r"No reward says anything of the answers to 1 rows"),
+        (lambda answer, row: signal.alarm(0) + float(bool(signal.signal(14, print))), UnusableReward, r"limits them"),
     ],
 )
 def test_what_is_wrong_is_said_before_training(given: Any, error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):
         try_rewards(scoring(given), TASKS)
+
+
+def test_what_trl_hands_over_and_takes_besides() -> None:
+    def logging(completions: list[str], log_metric: Any, log_extra: Any, **_: Any) -> Any:
+        log_metric("length", 1.0)
+        log_extra("answer", completions)
+        return (0.5 for _ in completions)
+
+    def numbers(completions: list[str], **others: Any) -> Any:
+        others["log_metric"]("length", 1.0)
+        return np.array([0.25], dtype=np.float32)
+
+    assert terms(scoring([logging, numbers]), "7") == {"logging": (0.5, 1), "numbers": (0.25, 1)}
+
+
+def test_what_trl_hands_over_and_we_do_not_is_named() -> None:
+    def by_length(completion_ids: list[list[int]], **_: Any) -> list[float]:
+        return [float(len(each)) for each in completion_ids]
+
+    def by_step(completions: list[str], trainer_state: Any) -> list[float]:
+        return [trainer_state.global_step]
+
+    with pytest.raises(UnusableReward, match=r"'by_length' takes `completion_ids`, which is not offered.*overlong"):
+        scoring(by_length)
+    with pytest.raises(UnusableReward, match=r"'by_step' takes `trainer_state`, which is not offered"):
+        scoring(by_step)
+
+
+def test_a_reward_may_have_nothing_to_say_of_some_rows() -> None:
+    tasks = own_tasks([{"prompt": f"Q{number}", "gold": gold} for number, gold in enumerate([None, "1", None])]).all
+
+    def some(completions: list[str], gold: list[str | None]) -> list[float | None]:
+        return [None if right is None else float(each == right) for each, right in zip(completions, gold, strict=True)]
+
+    try_rewards(scoring(some), tasks)
 
 
 def test_what_is_no_reward_is_refused() -> None:

@@ -25,6 +25,11 @@ Rewards = str | RewardFunction | Sequence[str | RewardFunction]
 
 BATCHED = frozenset({"completions", "completion_ids", "prompts", "environments"})
 """Parameters by which a function of TRL's form is known: `reward_funcs` of its trainers."""
+NOT_OFFERED = {
+    "completion_ids": "Rewards see texts: judge `completions`. The length in tokens is for the objective's `overlong`.",
+    "trainer_state": "A reward judges an answer alike at every step: leave the parameter out.",
+}
+"""Parameters of TRL's form that nothing is passed for, and what to do."""
 TRIED_FOR = 2.0
 """Seconds for which rows are tried before training."""
 
@@ -45,12 +50,15 @@ class Reward:
     def value(self, returned: Any, place: str) -> float | None:
         """What the function returned, as a number; None where it has nothing to say. Raises UnusableReward."""
         if self.batched:
-            if not isinstance(returned, Sequence) or isinstance(returned, str) or len(returned) != 1:
+            try:
+                given = [] if isinstance(returned, str | Mapping) else list(returned)  # of an array or a tensor, too
+                (one,) = given
+            except (TypeError, ValueError):
                 raise UnusableReward(
                     f"The reward {self.name!r} returned {returned!r:.60} for one completion ({place}).",
                     "A function that takes `completions` returns a list with one number for each.",
-                )
-            returned = returned[0]
+                ) from None
+            returned = one
         if returned is None and self.batched:
             return None
         if hasattr(returned, "item") and not isinstance(returned, str):
@@ -181,13 +189,18 @@ def called(reward: Reward, task: Task, answer: str, played: PlayedEpisode | None
             f"The reward {reward.name!r} takes `environments`, and there is none.",
             "Give an environment, or leave it out.",
         )
-    given = {"prompts": [list(messages) if messages else task.input], "completions": [completion], **columns}
+    asked = [list(messages) if messages else task.input]
+    given = {"prompts": asked, "completions": [completion], **columns, "log_metric": _unlogged, "log_extra": _unlogged}
     if not any(each.kind is inspect.Parameter.VAR_KEYWORD for each in takes.values()):
         given = {key: value for key, value in given.items() if key in takes}
     for name, parameter in takes.items():
         if name not in given and parameter.default is parameter.empty and parameter.kind in _NAMED:
             row[name]  # which says what is missing, and where
     return reward.function(**given)
+
+
+def _unlogged(*values: Any, **named: Any) -> None:
+    """In the place of TRL's `log_metric` and `log_extra`: nothing is kept. A reward of weight 0 is logged."""
 
 
 def _copied(value: Any) -> Any:
@@ -233,11 +246,16 @@ def _reward(given: str | RewardFunction, weight: float) -> Reward:
         raise UnusableReward(f"{given!r:.60} is no reward.", "Give a function of (answer, row), or a verifier's name.")
     name = str(getattr(given, "__name__", type(given).__name__))
     takes = inspect.signature(given).parameters
-    if BATCHED & set(takes):
-        return Reward(name, given, weight, batched=True)
     needed = [
         each for each in takes.values() if each.default is each.empty and each.kind in (*_NAMED, each.POSITIONAL_ONLY)
     ]
+    if BATCHED & set(takes):
+        for each in needed:
+            if each.name in NOT_OFFERED:
+                raise UnusableReward(
+                    f"The reward {name!r} takes `{each.name}`, which is not offered.", NOT_OFFERED[each.name]
+                )
+        return Reward(name, given, weight, batched=True)
     positional = [each for each in takes.values() if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
     several = any(each.kind is each.VAR_POSITIONAL for each in takes.values())
     if len(needed) > 2 or (len(positional) < 2 and not several):
@@ -266,24 +284,34 @@ def try_rewards(score: Scoring, tasks: Sequence[Task], played: bool = False) -> 
 
     if played:
         score = replace(score, rewards=tuple(each for each in score.rewards if not each.batched))
-    begun = time.monotonic()
-    for number, task in enumerate(tasks if score.rewards else ()):
-        if number and time.monotonic() - begun > TRIED_FOR:
-            return
-        waits = any(inspect.iscoroutinefunction(each.function) for each in score.rewards)
-        if number and waits:
-            return
+    begun, spoke, tried = time.monotonic(), False, list[Task]()
+    waits = any(
+        inspect.iscoroutinefunction(each.function) or inspect.iscoroutinefunction(type(each.function).__call__)
+        for each in score.rewards
+    )
+    for task in tasks if score.rewards else ():
+        if tried and (waits or time.monotonic() - begun > TRIED_FOR):
+            break
+        tried.append(task)
         answer = task.answers[0] if task.answers else ""
         try:
-            asyncio.run(score(task, answer))
+            spoke = bool(asyncio.run(score.terms(task, answer))) or spoke
         except KeepworthError:
             raise
         except Exception as error:
             name = score.rewards[0].name if len(score.rewards) == 1 else ", ".join(each.name for each in score.rewards)
+            fix = "An answer may be any text, the empty one too: let the reward return a number for it."
+            if "main thread" in str(error):
+                fix = "Rewards run in threads, several at once; signals are for the main one. environment_seconds limits them."
             raise UnusableReward(
                 f"The reward {name!r} fails on {place_of(task)} and the answer {answer!r:.40}: {type(error).__name__}: {error}.",
-                "An answer may be any text, the empty one too: let the reward return a number for it.",
+                fix,
             ) from error
+    if tried and not spoke and not waits:
+        raise UnusableReward(
+            f"No reward says anything of the answers to {len(tried)} rows, from {place_of(tried[0])} on.",
+            "One of them must return a number.",
+        )
 
 
 def place_of(task: Task) -> str:

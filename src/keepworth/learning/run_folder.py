@@ -414,6 +414,10 @@ LATER: Mapping[str, Any] = {
 """Settings that runs of earlier versions do not name, with the value at which a run is what it was without them."""
 
 
+UNRECORDED = "code."
+"""How keys begin of which runs of earlier versions have nothing on file: there is nothing to compare."""
+
+
 class RunConflict(KeepworthError):
     """A second run over the files of a first one that was configured otherwise."""
 
@@ -478,6 +482,7 @@ def refuse_other(path: Path, before: Mapping[str, Any], asked: Mapping[str, Any]
     then = {key: value for key, value in LATER.items() if key in now} | flatten(before)
     absent = object()
     moved = {key for key in CHANGEABLE if then.get(key) and now.get(key)}
+    moved |= {key for key in now.keys() - then.keys() if key.startswith(UNRECORDED)}
     changed = sorted(key for key in (then | now).keys() - moved if then.get(key, absent) != now.get(key, absent))
     if not changed:
         return

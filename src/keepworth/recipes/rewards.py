@@ -111,7 +111,7 @@ class Scoring:
 
     @property
     def digest(self) -> str:
-        """Of the source text, so that a run is not continued with another reward."""
+        """Of the source text alone, which runs of earlier versions have on file; see `keepworth.recipes.code_digest`."""
         sources = []
         for each in self.rewards:
             try:

@@ -19,6 +19,8 @@ FILES = {
     "strings": ROOT / "benchmarks/learning/strings.json",
     "overwrite_reading": ROOT / "benchmarks/learning/overwrite_reading.json",
     "arithmetic": ROOT / "benchmarks/learning/arithmetic.json",
+    "tool_policy": ROOT / "benchmarks/learning/tool_policy.json",
+    "deeper": ROOT / "benchmarks/learning/deeper.json",
     "operations": ROOT / "benchmarks/manager/operations.json",
 }
 SMOOTH = 4
@@ -109,8 +111,29 @@ def memory(record: Record) -> str:
     return f"\n\n{markdown(head, rows, 1)}\n\nIn that, {said}."
 
 
+def calls(record: Record) -> str:
+    """How often the model was called for an answer, where that is measured."""
+    if not record.get("calls"):
+        return ""
+    head = ("arm", "calls of the model per answer, 95 %", "each seed")
+    rows = [
+        (each["arm"].replace("_", " "), interval(each), ", ".join(f"{value:.2f}" for value in each["by_seed"]))
+        for each in record["calls"]
+    ]
+    return f"\n\n{markdown(head, rows, 1)}"
+
+
+def sampled(record: Record) -> str:
+    """What each arm sampled, where several were trained."""
+    if len(record.get("tokens", ())) < 2:
+        return ""
+    said = (f"{arm} {sum(of) / len(of) / 1000:,.0f}" for arm, of in record["tokens"].items())
+    return f" Thousands of tokens sampled in a training: {', '.join(said)}."
+
+
 def recipe(record: Record) -> str:
-    return f"{levels(record)}\n\n{gains(record)}{memory(record)}\n\n{about(record)}"
+    tables = f"{levels(record)}\n\n{gains(record)}{memory(record)}{calls(record)}"
+    return f"{tables}\n\n{about(record)}{sampled(record)}"
 
 
 def operations(record: Record) -> str:

@@ -1,15 +1,17 @@
 """Train a recipe over its seeds, and put its test questions side by side, with intervals.
 
-    python -m benchmarks.learning.recipes strings|overwrite_reading|arithmetic|tool_policy [--runs FOLDER]
+    python -m benchmarks.learning.recipes strings|overwrite_reading|arithmetic|tool_policy|deeper
 
-Runs that are finished are read, not repeated; unfinished ones continue. The numbers go to `<recipe>.json` beside this
-file. `strings` and `overwrite_reading` have a supervised arm: from the same start, the same number of updates imitates as
-many right answers as reinforcement samples, at the recipe's rate for imitation. `tool_policy` is `arithmetic` with a calculator
-and the story in a memory that is searched; beside the numbers stand how often the model was called for an answer, and the same
-question without tools. A level is the mean of each question's
-value averaged over seeds; a gain is the paired difference of two arms on the same questions. Intervals are 95 % bootstrap
-intervals over what is generalised over: compositions for `strings`, each counting once; questions elsewhere. They are
-about the models that were trained, not about further seeds: those stand beside them one by one.
+Runs that are finished are read, not repeated; unfinished ones continue. The numbers go to `<recipe>.json` beside this file.
+`strings` and `overwrite_reading` have a supervised arm: from the same start, the same number of updates imitates as many
+right answers as reinforcement samples, at the recipe's rate for imitation. `tool_policy` is `arithmetic` with a calculator
+and the story in a memory that is searched; beside the numbers stand how often the model was called for an answer, and the
+same question without tools. `deeper` is `strings`, reinforced one function deeper than what was imitated, without and with
+hints, from the same start, for the same number of updates: the answers behind hints are shorter, so that arm never samples
+more tokens. A level is the mean of each question's value averaged over seeds; a gain is the paired difference of two arms on
+the same questions. Intervals are 95 % bootstrap intervals over what is generalised over: compositions for `strings`, each
+counting once; questions elsewhere. They are about the models that were trained, not about further seeds: those stand beside
+them one by one.
 """
 
 from __future__ import annotations
@@ -33,35 +35,42 @@ from keepworth.tasks.strings import composition_of
 
 HERE = Path(__file__).parent
 TERMS = {"strings": "same_words", "overwrite_reading": "token_f1", "arithmetic": "expression", "tool_policy": "numeric"}
+TERMS["deeper"] = TERMS["strings"]
 """The reward term whose value is reported."""
 WITH: dict[str, tuple[str, dict[str, Any]]] = {
     "tool_policy": (
         "arithmetic",
         {"answer": "calculator", "stories": 8, "steps": 40, "questions": 150, "temperature": 0.7},
-    )
+    ),
+    "deeper": ("strings", {"deeper": True, "max_tokens": 112}),
 }
 """A recipe with settings that are not its defaults, under a name of its own."""
 METRICS = {"strings": "accuracy", "overwrite_reading": "f1", "arithmetic": "accuracy", "tool_policy": "accuracy"}
+METRICS["deeper"] = METRICS["strings"]
 """What that term is called among a run's measurements."""
-SUPERVISED = {"strings": {"learning_rate": 1e-3}, "overwrite_reading": {"learning_rate": 5e-4}}
-"""Recipes with a supervised arm, and what it is configured with."""
+BESIDE: dict[str, dict[str, dict[str, Any]]] = {
+    "strings": {"supervised": {"method": "supervised", "learning_rate": 1e-3}},
+    "overwrite_reading": {"supervised": {"method": "supervised", "learning_rate": 5e-4}},
+    "deeper": {"hints": {"hints": 0.7}},
+}
+"""Arms that are trained beside reinforcement, and what they are configured with."""
 BEFORE = {
-    **dict.fromkeys(SUPERVISED, ("untrained", "imitated", "supervised")),
+    **{name: ("untrained", "imitated", *arms) for name, arms in BESIDE.items()},
     "tool_policy": ("untrained", "no_tool", "no_tool_untrained"),
 }
 """Arms that the trained one is compared with; the untrained model elsewhere."""
-UNITS: dict[str, Callable[[str], str]] = {"strings": composition_of}
+UNITS: dict[str, Callable[[str], str]] = {"strings": composition_of, "deeper": composition_of}
 """From a task's key to what is generalised over; the question itself elsewhere."""
 
 
-def finished(recipe: str, seed: int, runs: Path, threads: int, method: str = "reinforce") -> RunFolder:
+def finished(recipe: str, seed: int, runs: Path, threads: int, arm: str = "reinforce") -> RunFolder:
     """The run of one seed with the recipe's defaults, trained now if it is not there."""
     called, settings = WITH.get(recipe, (recipe, {}))
     module = find_recipe(called)
-    other = {"method": method, **SUPERVISED[recipe]} if method != "reinforce" else {}
+    other = BESIDE[recipe][arm] if arm != "reinforce" else {}
     config = module.Config(seed=seed, threads=threads, **settings, **other)
     record = {"recipe": called, **config.model_dump(mode="json")}
-    name = f"{recipe}-{seed}" if method == "reinforce" else f"{recipe}-{method}-{seed}"
+    name = f"{recipe}-{seed}" if arm == "reinforce" else f"{recipe}-{arm}-{seed}"
     with RunFolder.create(runs / name, record) as run:
         if run.result() is None:
             module.train(config, run, progress_for())
@@ -80,12 +89,12 @@ def scores(run: RunFolder, split: str, arm: str, term: str) -> dict[str, float]:
 
 
 Arms = dict[str, list[RunFolder]]
-"""The runs of each method, one a seed."""
+"""The runs of each arm that was trained, one a seed."""
 
 
 def by_seed(runs: Arms, split: str, arm: str, term: str) -> list[dict[str, float]]:
     """Each question's value in every seed. Raises ValueError where seeds were asked different questions."""
-    own, name = (runs["supervised"], "trained") if arm == "supervised" else (runs["reinforce"], arm)
+    own, name = (runs[arm], "trained") if arm in runs else (runs["reinforce"], arm)
     every = [scores(run, split, name, term) for run in own]
     if any(found.keys() != every[0].keys() for found in every):
         raise ValueError(f"the seeds were asked different questions: {split}, {arm}")
@@ -100,7 +109,7 @@ def written_of(runs: Arms) -> dict[str, Any]:
     """Whether the memory that an answer was given from held the answer: what reward has done to the writing itself."""
     held: dict[str, dict[str, float]] = {}
     for arm in (*BEFORE["overwrite_reading"], "trained"):
-        own, name = (runs["supervised"], "trained") if arm == "supervised" else (runs["reinforce"], arm)
+        own, name = (runs[arm], "trained") if arm in runs else (runs["reinforce"], arm)
         of_runs = []
         for run in own:
             found = {}
@@ -136,10 +145,12 @@ def record_of(recipe: str, runs: Arms) -> dict[str, Any]:
     term, unit, first = TERMS[recipe], UNITS.get(recipe), runs["reinforce"]
     measured = measured_arms(first[0])
     splits = list(dict.fromkeys(split for split, _ in measured))
-    if "supervised" in runs:
-        measured = [
-            pair for split in splits for pair in (*(p for p in measured if p[0] == split), (split, "supervised"))
-        ]
+    beside = [arm for arm in runs if arm != "reinforce"]
+    measured = [
+        pair
+        for split in splits
+        for pair in (*(p for p in measured if p[0] == split), *((split, arm) for arm in beside))
+    ]
     levels, gains = [], []
     for split, arm in measured:
         every = by_seed(runs, split, arm, term)
@@ -175,9 +186,13 @@ def record_of(recipe: str, runs: Arms) -> dict[str, Any]:
         "sampled_by_step": [
             [line.get("curriculum/reward_sampled", line["reward"]) for line in run.metrics()] for run in first
         ],
+        "tokens": {
+            arm: [sum(line["response_length"] * line["episodes"] for line in run.metrics()) for run in own]
+            for arm, own in runs.items()
+        },
         "versions": versions(),
         "configuration": first[0].config,
-        "configuration_supervised": runs["supervised"][0].config if "supervised" in runs else None,
+        **{f"configuration_{arm}": runs[arm][0].config for arm in beside},
         "environment": first[0].environment,
     }
 
@@ -203,11 +218,11 @@ def main() -> None:
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
     seeds = [int(each) for each in options.seeds.split(",")]
-    methods = ("reinforce", "supervised") if options.recipe in SUPERVISED else ("reinforce",)
-    runs: Arms = {method: [] for method in methods}
+    arms = ("reinforce", *BESIDE.get(options.recipe, ()))
+    runs: Arms = {arm: [] for arm in arms}
     for seed in seeds:
-        for method in methods:
-            runs[method].append(finished(options.recipe, seed, options.runs, options.threads, method))
+        for arm in arms:
+            runs[arm].append(finished(options.recipe, seed, options.runs, options.threads, arm))
     record = record_of(options.recipe, runs)
     (options.output or HERE / f"{options.recipe}.json").write_text(json.dumps(record, indent=2) + "\n")
     show(record)

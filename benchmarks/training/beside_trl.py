@@ -30,13 +30,17 @@ from keepworth.models.files import path_of
 from keepworth.models.threads import available_cores
 
 SHARED = """\
-import sys
+import re, sys
 
-def solves(said, number):
+def right(answer, number):
+    said = re.match(r"[-\\d.+*/() ]*", answer.strip())[0]
     try:
-        return float(set(said.strip()) <= set("0123456789.+-*/() ") and abs(eval(said.strip()) - number) < 1e-6)
+        return float("**" not in said and abs(eval(said) - number) < 1e-6)
     except (SyntaxError, TypeError, ZeroDivisionError):
         return 0.0
+
+def solves(completions, number, **others):
+    return [right(said[0]["content"], each) for said, each in zip(completions, number)]
 
 """
 OURS = """\
@@ -44,11 +48,12 @@ from keepworth import train
 
 run = train(
     "problems.jsonl",
-    reward=lambda answer, row: solves(answer, row["number"]),
+    reward=solves,
     model=sys.argv[1],
     steps=int(sys.argv[2]),
     tasks_per_step=4,
     group_size=8,
+    temperature=0.7,
     max_tokens=16,
     evaluate_every=int(sys.argv[2]),
     checkpoint_every=2,
@@ -64,14 +69,11 @@ from peft import LoraConfig
 from transformers.trainer_utils import get_last_checkpoint
 from trl import GRPOConfig, GRPOTrainer
 
-def reward(completions, number, **others):
-    return [solves(said[0]["content"], each) for said, each in zip(completions, number)]
-
 data = load_dataset("json", data_files="problems.jsonl", split="train")
 sides = {side: data.filter(lambda row: row["split"] == side) for side in ("train", "test")}
 trainer = GRPOTrainer(
     model=sys.argv[1],
-    reward_funcs=reward,
+    reward_funcs=solves,
     train_dataset=sides["train"],
     eval_dataset=sides["test"].select(range(16)),
     peft_config=LoraConfig(r=16, lora_alpha=32, target_modules="all-linear", task_type="CAUSAL_LM"),
@@ -85,6 +87,7 @@ trainer = GRPOTrainer(
         gradient_accumulation_steps=4,
         num_generations=8,
         max_completion_length=16,
+        temperature=0.7,
         learning_rate=3e-4,
         lr_scheduler_type="constant",
         beta=0.0,

@@ -30,13 +30,13 @@ from keepworth.models.threads import available_cores
 from keepworth.tasks.arithmetic import problems
 
 SCRIPT = """\
-import sys
+import re, sys
 from keepworth import train
 
 def solves(answer, row):
-    said = answer.strip()
+    said = re.match(r"[-\\d.+*/() ]*", answer.strip())[0]
     try:
-        return float(set(said) <= set("0123456789.+-*/() ") and abs(eval(said) - row["number"]) < 1e-6)
+        return float("**" not in said and abs(eval(said) - row["number"]) < 1e-6)
     except (SyntaxError, TypeError, ZeroDivisionError):
         return 0.0
 
@@ -44,6 +44,7 @@ run = train(
     "problems.jsonl",
     reward=solves,
     max_tokens=16,
+    temperature=0.7,
     steps=int(sys.argv[1]),
     seed=int(sys.argv[2]),
     evaluate_every=10,

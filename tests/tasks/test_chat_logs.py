@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from keepworth.tasks.chat_logs import ChatLog, chat_log, logged, rewarded
 from keepworth.tasks.data_files import WrongFormat
@@ -111,6 +113,86 @@ def test_lines_of_one_session_are_one_conversation_and_a_repeated_history_is_tak
     assert [each.text for each in one.messages] == ["Where is Leeds?", "In Yorkshire.", "Why?", "And York?"]
     assert [each.reward for each in one.messages] == [None, 1.0, None, None]
     assert read(longer, first).conversations[0].messages[1].reward == 1.0
+
+
+def exchanges(*names: str) -> list[dict[str, str]]:
+    """What is asked and answered, for each name."""
+    roles = ("user", "assistant")
+    return [{"role": role, "content": f"{role} {name}"} for name in names for role in roles]
+
+
+def texts(log: ChatLog) -> list[str]:
+    """Of each conversation, the names in its messages."""
+    return [" ".join(each.text.split()[-1] for each in one.messages[::2]) for one in log.conversations]
+
+
+def test_a_history_behind_other_system_messages_is_taken_once() -> None:
+    days = [{"role": "system", "content": f"It is day {n}."} for n in range(3)]
+    log = read(*({"messages": [day, *exchanges(*"abc"[: n + 1])], "session": "s"} for n, day in enumerate(days)))
+    assert texts(log) == ["a b c"]
+    assert [each.system for each in log.conversations[0].messages[::2]] == [each["content"] for each in days]
+
+
+def test_a_history_of_which_only_the_last_part_is_repeated_is_taken_once() -> None:
+    windows = [exchanges(*names) for names in ("a", "ab", "bc", "cd", "bcd")]
+    log = read(*({"messages": each, "session": "s", "time": f"2026-01-0{n + 1}"} for n, each in enumerate(windows)))
+    assert texts(log) == ["a b c d"]
+    assert log.left_out == {"messages that a later line of the same session repeats": 12}
+    assert [turn.date[:10] for turn in log.conversations[0].session.turns[::2]] == [
+        "",
+        *(f"2026-01-0{n}" for n in "234"),
+    ]
+
+
+def test_an_exchange_that_is_said_twice_is_no_history() -> None:
+    lines = [exchanges(name) for name in "abcb"]
+    assert texts(read(*({"messages": each, "session": "s"} for each in lines))) == ["a b c b"]
+
+
+@pytest.mark.parametrize("before", ["", "ab"])
+def test_an_answer_that_was_drawn_again_is_imitated_without_the_other(before: str) -> None:
+    asked = exchanges(*before, "q")[:-1]
+    tries = [[*asked, {"role": "assistant", "content": each}] for each in ("bad", "good")]
+    lines = [{"messages": each, "session": "s", "rating": n} for n, each in enumerate(tries)]
+    if before:  # the window moves on before the question
+        lines = [{"messages": exchanges(*"zab"), "session": "s"}, *lines]
+    log = read(*lines, {"messages": [*tries[1], *exchanges("c")], "session": "s"})
+    one, other = log.conversations
+    assert [
+        (each.messages[index - 1].text, each.messages[index].text, value) for each, index, value in rewarded(log)
+    ] == [
+        ("user q", "bad", 0.0),
+        ("user q", "good", 1.0),
+    ]
+    assert (other.of, other.id) == ("s", "s//2")
+    assert [turn.text for turn in other.session.turns] == [
+        "good",
+        "user c",
+        "assistant c",
+    ]  # and what is shared is there once
+    assert len(one.messages) == len(asked) + 1 + 2 * bool(before)
+    late = [{**each, "reward": 0.5} if each["content"] == "assistant b" else each for each in tries[1]]
+    values = [value for *_, value in rewarded(read(*lines, {"messages": late, "session": "s"}))]
+    assert values.count(0.5) == bool(before)  # of what two threads share, once
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.lists(st.sampled_from("abc"), min_size=1, max_size=4), min_size=1, max_size=6))
+def test_nothing_that_lines_of_a_session_say_is_lost(lines: list[list[str]]) -> None:
+    """Answers differ by line, as if all were drawn again."""
+    rows = []
+    for n, names in enumerate(lines):
+        messages = exchanges(*names)
+        messages[-1]["content"] += f" {n}"
+        rows.append({"messages": messages, "session": "s", "reward": n})
+    log = read(*rows)
+    turns = [turn.text for one in log.conversations for turn in one.session.turns]
+    assert set(turns) == {each["content"] for row in rows for each in row["messages"]}
+    found = {value: [each.text for each in one.messages[:index]] for one, index, value in rewarded(log)}
+    assert len(found) == len(rows)
+    for n, row in enumerate(rows):
+        asked = [each["content"] for each in row["messages"][:-1]]
+        assert found[n][-len(asked) :] == asked
 
 
 def test_a_conversation_under_two_ids_is_taken_once() -> None:

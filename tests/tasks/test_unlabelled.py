@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from keepworth.episodes.episode import Session, Turn
 from keepworth.episodes.errors import UnknownName
 from keepworth.recipes.own import Config
+from keepworth.tasks import sentence_choices
 from keepworth.tasks.chat_logs import ChatLog, logged
 from keepworth.tasks.data_files import WrongFormat
 from keepworth.tasks.metrics import tokens
@@ -157,6 +159,33 @@ def test_a_sentence_said_twice_is_asked_about_by_nobody() -> None:
     (task,) = next_sentence([session])
     assert task.row["before"] == sentence(3)
     assert all(sentence(0) not in each.input for each in said_first([session]))
+
+
+def test_a_long_turn_takes_no_more_for_a_sentence_than_a_short_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: Counter[str] = Counter()
+
+    def counting(name: str) -> None:
+        original = getattr(sentence_choices, name)
+
+        def counted(*given: Any) -> Any:
+            compared[name] += 1
+            return original(*given)
+
+        monkeypatch.setattr(sentence_choices, name, counted)
+
+    counting("_overlap")
+    counting("_ordered")
+    found = []
+    for count in (100, 400):
+        text = " ".join(f"We saw the tree {n} near the lake {n * n}." for n in range(count))
+        session = Session("s", "", (Turn("user", text, 0), Turn("user", sentence(0), 1)))
+        compared.clear()
+        assert len(next_sentence([session])) > count / 4
+        assert len(said_first([session])) == 1
+        found.append(dict(compared))
+    short, long = found
+    assert long["_overlap"] < 5 * short["_overlap"]
+    assert long["_ordered"] < 5 * short["_ordered"]
 
 
 def test_nearness_in_words_and_length_decide_nothing() -> None:
@@ -333,6 +362,21 @@ def test_a_history_that_lines_without_a_session_repeat_is_on_one_side() -> None:
     for one in prompts["train"]:
         for split in ("dev", "test"):
             assert not any(each.split("] ")[-1] in one or one.split("] ")[-1] in each for each in prompts[split])
+
+
+def test_answers_that_were_drawn_again_are_on_the_side_of_their_session() -> None:
+    rows = []
+    for n in range(12):
+        for tried in range(2):
+            one = exchange(f"Sort {n}?", f"Take way {tried}.", tried)
+            one["messages"] += row([2 * n + 100 * tried, 2 * n + 100 * tried + 1])["messages"]
+            rows.append({**one, "reward": None, "session": f"s{n}"})
+            one["messages"][1]["reward"] = tried
+            one["messages"].insert(0, {"role": "system", "content": f"It is day {tried}."})
+    report = unlabelled(log_of(rows), ["cloze"]).report
+    assert (report.sessions, report.tied_sets, sum(report.sides.values())) == (12, 12, 12)
+    for task in unlabelled(log_of(rows), ["rewarded"]).tasks.all:
+        assert [each["content"] for each in task.row["prompt"]] == ["It is day 1.", task.input]
 
 
 def test_what_begins_many_conversations_ties_nothing_and_is_not_imitated() -> None:

@@ -21,6 +21,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 import re
 from collections import Counter
@@ -54,6 +55,8 @@ ROLES: Mapping[str, str] = MappingProxyType(
         "function_call": _CALL,
     }
 )
+RECENT = 50
+"""Places in a session, and tries at it, that a line is compared with."""
 _WORDS = {
     **dict.fromkeys(("up", "thumbs_up", "thumbsup", "👍", "good", "positive", "like", "liked", "yes", "correct"), 1.0),
     **dict.fromkeys(("down", "thumbs_down", "thumbsdown", "👎", "bad", "negative", "dislike", "no", "incorrect"), 0.0),
@@ -62,31 +65,38 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class LoggedMessage:
-    """role: user, assistant, system or tool. reward: of an answer, where the log has one."""
+    """role: user, assistant, system or tool. reward: of an answer, where the log has one. system: what stood before the
+    conversation when this was said."""
 
     role: str
     text: str
     time: str = ""
     reward: float | None = None
+    system: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """id: of its session; time: ISO 8601, UTC, "" where it is not known; person: "" where nobody says whose it is."""
+    """id: of its session; time: ISO 8601, UTC, "" where it is not known; person: "" where nobody says whose it is.
+
+    of: where it is another try at what the session says (an answer that was drawn again), the id of that session; shared: how
+    many of its first messages are from there."""
 
     id: str
     messages: tuple[LoggedMessage, ...]
     time: str = ""
     person: str = ""
     place: str = ""
+    of: str = ""
+    shared: int = 0
 
     @property
     def session(self) -> Session:
-        """What the user and the assistant said. A turn's index is that of its message."""
+        """What the user and the assistant said, and no other session says. A turn's index is that of its message."""
         turns = (
             Turn(each.role, each.text, index, date=each.time if each.time != self.time else "")
             for index, each in enumerate(self.messages)
-            if each.role in ("user", "assistant")
+            if index >= self.shared and each.role in ("user", "assistant")
         )
         return Session(self.id, self.time, tuple(turns))
 
@@ -125,23 +135,22 @@ def logged(rows: Iterable[tuple[str, Mapping[str, Any]]], name: str) -> ChatLog:
     people: dict[str, set[str]] = {}
     for one in read:
         people.setdefault(one.id, set()).update({one.person} - {""})
-    by_id: dict[str, Conversation] = {}
+    lines: dict[str, list[Conversation]] = {}
     for each in read:
         # Lines that leave the person out are of the one that the session's others name, if that is one.
         person = each.person or (next(iter(people[each.id])) if len(people[each.id]) == 1 else "")
         id = "/".join(part.replace("%", "%25").replace("/", "%2F") for part in (person, each.id) if part)
-        one = replace(each, id=id, person=person)
-        before = by_id.get(id)
-        by_id[id] = one if before is None else _joined(before, one, left_out)
-    if not by_id:
+        lines.setdefault(id, []).append(replace(each, id=id, person=person))
+    if not lines:
         raise WrongFormat(f"{name} holds no conversation.", 'Write {"messages": [...]} a line.')
-    seen: dict[tuple[tuple[str, str], ...], str] = {}
+    seen: set[tuple[tuple[str, str, str], ...]] = set()
     distinct = []
-    for one in by_id.values():
-        content = tuple((each.role, each.text) for each in one.messages)
-        if seen.setdefault(content, one.id) != one.id:
+    for one in (each for listed in lines.values() for each in _conversations(listed, left_out)):
+        content = tuple((each.role, each.text, each.system) for each in one.messages)
+        if content in seen:
             left_out["conversations that repeat another, word for word"] += 1
         else:
+            seen.add(content)
             distinct.append(one)
     counts = {why: count for why, count in left_out.items() if count}
     return ChatLog(name, tuple(distinct), counts, tuple(unread))
@@ -167,7 +176,19 @@ def _conversation(row: Mapping[str, Any], place: str, left_out: Counter[str], un
     name = _name(row, SESSION, place)
     if not name:  # by its content, so that it stays on its side when lines are added before it
         name = hashlib.sha256("\x1f".join(f"{each.role}\x1e{each.text}" for each in messages).encode()).hexdigest()[:12]
-    return Conversation(name, tuple(messages), time, person, place)
+    # What stands before all else is a setting, which often changes from call to call: no message that is repeated or not.
+    opening = list(itertools.takewhile(lambda each: each.role == "system", messages))
+    system = "\n\n".join(each.text for each in opening)
+    said = tuple(replace(each, system=system) for each in messages[len(opening) :])
+    return Conversation(name, said, time, person, place)
+
+
+def _conversations(lines: Sequence[Conversation], left_out: Counter[str]) -> Iterator[Conversation]:
+    """Those of one session: one, and one for each other try."""
+    first = lines[0]
+    for number, each in enumerate(_threads(lines, left_out), start=1):
+        one = replace(first, messages=tuple(each.messages), shared=each.shared)
+        yield one if number == 1 else replace(one, id=f"{first.id}//{number}", of=first.id)
 
 
 def _messages(row: Mapping[str, Any], place: str, left_out: Counter[str]) -> list[LoggedMessage]:
@@ -295,30 +316,87 @@ def _time(row: Mapping[str, Any], place: str) -> str:
         ) from None
 
 
-def _joined(before: Conversation, after: Conversation, left_out: Counter[str]) -> Conversation:
-    """Two lines of one conversation. Clients send the whole history each time: what a later line repeats is taken once."""
-    shared = 0
-    for one, other in zip(before.messages, after.messages, strict=False):
-        if (one.role, one.text) != (other.role, other.text):
-            break
-        shared += 1
-    if shared == min(len(before.messages), len(after.messages)):
-        left_out["messages that a later line of the same session repeats"] += shared
-        longer, shorter = (after, before) if len(after.messages) >= len(before.messages) else (before, after)
-        rewards = [each.reward for each in shorter.messages]
-        rewards += [None] * (len(longer.messages) - len(rewards))
-        messages = tuple(
-            each if each.reward is not None else replace(each, reward=reward)
-            for each, reward in zip(longer.messages, rewards, strict=True)
-        )
-    else:
-        messages = (*before.messages, *(replace(each, time=each.time or after.time) for each in after.messages))
-    return replace(before, messages=messages)
+class _Thread:
+    """What is said in a session, line by line. shared: how many of its first messages are those of `parent`, after which another
+    answer or question was tried."""
+
+    def __init__(self, parent: _Thread | None = None, shared: int = 0) -> None:
+        self.parent, self.shared = parent, shared
+        self.messages: list[LoggedMessage] = []
+        self.places: dict[tuple[str, str], list[int]] = {}
+        self.add(parent.messages[:shared] if parent else ())
+
+    def add(self, messages: Iterable[LoggedMessage]) -> None:
+        for each in messages:
+            self.places.setdefault((each.role, each.text), []).append(len(self.messages))
+            self.messages.append(each)
+
+    def starts(self, message: LoggedMessage) -> Iterable[int]:
+        """Where a line that begins with `message` may begin here."""
+        return dict.fromkeys([0, *self.places.get((message.role, message.text), ())[-RECENT:]])
+
+    def alike(self, start: int, line: Sequence[LoggedMessage]) -> int:
+        """How many messages from `start` are those of the line."""
+        count = 0
+        while count < min(len(line), len(self.messages) - start) and _same(self.messages[start + count], line[count]):
+            count += 1
+        return count
+
+    def first_with(self, place: int) -> _Thread:
+        """The thread in which the message at `place` was said first."""
+        thread = self
+        while place < thread.shared and thread.parent is not None:
+            thread = thread.parent
+        return thread
+
+    def repeated(self, place: int, message: LoggedMessage) -> None:
+        """What a later line says of a message of this thread's own."""
+        own = self.messages[place]
+        if message.reward is None and (own.time or not message.time):
+            return
+        reward = own.reward if message.reward is None else message.reward
+        self.messages[place] = replace(own, reward=reward, time=own.time or message.time)
+
+
+def _same(one: LoggedMessage, other: LoggedMessage) -> bool:
+    return (one.role, one.text) == (other.role, other.text)
+
+
+def _threads(lines: Sequence[Conversation], left_out: Counter[str]) -> list[_Thread]:
+    """What the lines of one session say. Clients send their history each time, or the last part of it: what a later line repeats
+    is taken once. Where it goes on with another answer, or another question, than what is there, that is a thread of its own."""
+    latest = _Thread()
+    latest.add(lines[0].messages)
+    threads = [latest]
+    for each in lines[1:]:
+        found = max(_overlaps(threads[-RECENT:], each.messages), key=lambda one: one[:2], default=None)
+        alike = 0
+        if found is not None:
+            goes_on, alike, start, latest = found
+            for place, one in enumerate(each.messages[:alike], start=start):
+                latest.first_with(place).repeated(place, one)
+            left_out["messages that a later line of the same session repeats"] += alike
+            if not goes_on:
+                latest = _Thread(latest.first_with(start + alike - 1), start + alike)
+                threads.append(latest)
+        latest.add(replace(one, time=one.time or each.time) for one in each.messages[alike:])
+    return threads
+
+
+def _overlaps(threads: Sequence[_Thread], line: Sequence[LoggedMessage]) -> Iterator[tuple[bool, int, int, _Thread]]:
+    """(whether the thread goes on with the rest of the line, or holds all of it; messages in common; from where on; the thread),
+    the latest first. One exchange alone may be said twice: where it stands in the middle it is no repeated history."""
+    for thread in reversed(threads):
+        for start in thread.starts(line[0]) if line else ():
+            alike = thread.alike(start, line)
+            history = start == 0 or len(line) > 2 <= alike
+            if alike and (start + alike == len(thread.messages) or history):
+                yield start + alike == len(thread.messages) or alike == len(line), alike, start, thread
 
 
 def rewarded(log: ChatLog) -> Iterator[tuple[Conversation, int, float]]:
     """(conversation, index of the answer, its reward), of all answers that have one."""
     for one in log.conversations:
         for index, each in enumerate(one.messages):
-            if each.reward is not None:
+            if index >= one.shared and each.reward is not None:
                 yield one, index, each.reward

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from keepworth.episodes.episode import Session, Task
@@ -200,12 +200,19 @@ def _balanced(blanks: Sequence[_Blank], seed: int) -> list[_Blank]:
     return order
 
 
+def marked(session: Session, evidence: Collection[int]) -> Session:
+    """The session with the turns of these numbers as the evidence; turns that stay as they are, are not copied."""
+    turns = (
+        turn if turn.evidence == (turn.index in evidence) else replace(turn, evidence=not turn.evidence)
+        for turn in session.turns
+    )
+    return replace(session, turns=tuple(turns))
+
+
 def _task(
     blank: _Blank, log: Sequence[Session], seed: int, distractors: int, later: bool, source: str, split: str
 ) -> Task:
-    own = replace(
-        blank.session, turns=tuple(replace(turn, evidence=turn.index == blank.turn) for turn in blank.session.turns)
-    )
+    own = marked(blank.session, {blank.turn})
     name = hashlib.sha256(
         f"{blank.session.id}\x1f{blank.turn}\x1f{blank.sentence}\x1f{blank.start}".encode()
     ).hexdigest()[:16]
@@ -220,7 +227,7 @@ def _task(
             if len(drawn) == distractors:
                 break
             if not competes(session, rest, (blank.answer,)):
-                drawn.append(replace(session, turns=tuple(replace(turn, evidence=False) for turn in session.turns)))
+                drawn.append(marked(session, ()))
     haystack = tuple(sorted((own, *drawn), key=lambda session: (session.date, session.id)))
     return Task(
         key=f"cloze/{name}",

@@ -8,13 +8,15 @@ conversations allow: `in_common` says what is left of that.
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
-from itertools import combinations, pairwise
+from itertools import accumulate, chain, combinations, groupby, islice, pairwise
 
 from keepworth.episodes.episode import Session, Task
+from keepworth.tasks.cloze import marked
 from keepworth.tasks.competing import topic_words
 from keepworth.tasks.entries import sentences, windows_of
 from keepworth.tasks.metrics import tokens
@@ -24,6 +26,8 @@ CHOICES = 4
 """Sentences to choose the next one from."""
 WINDOW = 60
 """Words of what is remembered as one: both sentences stand in one such window."""
+POOL = 32
+"""Sentences of a session among which wrong choices are looked for."""
 _QUOTES = frozenset('"“”')
 
 
@@ -77,6 +81,13 @@ def next_sentence(
     The haystack is the sentence's session and `distractors` others of those given; the wrong choices are from there. without:
     sentences that are not to be asked about. tags: type ("next"), split."""
     said = {session.id: statements(session) for session in sessions}
+    pools = {
+        id: sorted(
+            {each.words: each.text for each in listed if not without(each.text)}.items(),
+            key=lambda each: draw_order(seed, "wrong", *each),
+        )
+        for id, listed in said.items()
+    }
     often = Counter(each.words for listed in said.values() for each in listed)
     pairs = [
         pair for listed in said.values() for pair in _pairs(listed) if all(often[each.words] == 1 for each in pair)
@@ -92,10 +103,10 @@ def next_sentence(
         name = _hash("next", first.session.id, first.turn, first.text, second.text)
         haystack = _haystack([(first.session, {first.turn})], sessions, distractors, seed, name)
         pool = {
-            each.words: each.text
+            words: text
             for session in haystack
-            for each in said[session.id]
-            if each.words not in (first.words, second.words) and not without(each.text)
+            for words, text in _some(pools[session.id], seed, name, session.id)
+            if words not in (first.words, second.words)
         }
         wrong = _balanced(first.text, second.text, list(pool.values()), seed, name)
         if len(wrong) < CHOICES - 1:
@@ -131,16 +142,19 @@ def said_first(
         partners.setdefault(each.session.id, {})[each.words] = each
     found: list[Task] = []
     taken: set[str] = set()
+    without_partner: set[tuple[str, int, str]] = set()  # what is left only shrinks
     for one in left:
         if limit is not None and len(found) >= limit:
             break
-        if one.words in taken:
+        place = (one.session.id, one.turn, one.date)
+        if one.words in taken or place in without_partner:
             continue
         # Pairs of one session and of two take turns, as far as there are both.
         pools = [partners[one.session.id], dated if one.date else {}]
         listed = (each for pool in (pools if len(found) % 2 else pools[::-1]) for each in pool.values())
         other = next((each for each in listed if _ordered(one, each) is not None), None)
         if other is None:
+            without_partner.add(place)
             continue
         ordered = _ordered(one, other)
         assert ordered is not None
@@ -173,15 +187,21 @@ def in_common(task: Task) -> list[float]:
 
 def _pairs(listed: Sequence[UserStatement]) -> Iterator[tuple[UserStatement, UserStatement]]:
     """Sentences that follow each other in one turn and are remembered together."""
-    windows: dict[int, list[str]] = {}
-    for one, other in pairwise(listed):
-        if one.turn != other.turn or other.place != one.place + 1:
-            continue
-        text = next(turn.text for turn in one.session.turns if turn.index == one.turn)
-        held = windows.setdefault(one.turn, windows_of(text, WINDOW))
-        both = " ".join(f"{one.text} {other.text}".split())
-        if any(both in window for window in held):
-            yield one, other
+    texts = {turn.index: turn.text for turn in listed[0].session.turns} if listed else {}
+    for turn, together in groupby(listed, key=lambda each: each.turn):
+        # Numbers of words at which sentences and windows end: neither loses a word.
+        sentence_ends = [0, *accumulate(len(each.split()) for each in sentences(texts[turn]))]
+        window_ends = list(accumulate(len(each.split()) for each in windows_of(texts[turn], WINDOW)))
+        for one, other in pairwise(together):
+            begin, end = sentence_ends[one.place], sentence_ends[other.place + 1]
+            if other.place == one.place + 1 and bisect(window_ends, begin) == bisect(window_ends, end - 1):
+                yield one, other
+
+
+def _some(pool: Sequence[tuple[str, str]], seed: int, name: str, session: str) -> Iterator[tuple[str, str]]:
+    """POOL of them, in turn from a place that is drawn."""
+    start = int(draw_order(seed, name, session)[:8], 16) % max(1, len(pool))
+    return islice(chain(pool[start : start + POOL], pool[:start]), POOL)
 
 
 def _balanced(before: str, right: str, pool: Sequence[str], seed: int, name: str) -> list[str]:
@@ -222,13 +242,10 @@ def _ordered(one: UserStatement, other: UserStatement) -> tuple[UserStatement, U
 def _haystack(
     own: Sequence[tuple[Session, set[int]]], sessions: Sequence[Session], distractors: int, seed: int, name: str
 ) -> tuple[Session, ...]:
-    marked = {
-        session.id: replace(session, turns=tuple(replace(turn, evidence=turn.index in turns) for turn in session.turns))
-        for session, turns in own
-    }
-    others = [each for each in sessions if each.id not in marked]
+    held = {session.id: marked(session, turns) for session, turns in own}
+    others = [each for each in sessions if each.id not in held]
     others.sort(key=lambda session: draw_order(seed, name, session.id))
-    return tuple(sorted((*marked.values(), *others[:distractors]), key=lambda each: (each.date, each.id)))
+    return tuple(sorted((*held.values(), *others[:distractors]), key=lambda each: (each.date, each.id)))
 
 
 def _task(

@@ -167,7 +167,11 @@ def unlabelled(
     people = {each.id: each.person for each in log.conversations}
     alone = len(set(people.values())) == 1 and any(people.values())  # then sides are by session
     marks = {
-        each.id: set(_marks("" if alone else each.person, sessions[each.id], phrases)) for each in log.conversations
+        each.id: {
+            f"session\x1f{each.of or each.id}",
+            *_marks("" if alone else each.person, sessions[each.id], phrases),
+        }
+        for each in log.conversations
     }
     common: frozenset[str] = frozenset()
     if "rewarded" in kinds:
@@ -208,18 +212,19 @@ def unlabelled(
             )
     by_split = {split: tuple(_in_turn([made[split] for made in by_kind.values()])) for split in SPLITS}
     cluster = {task.key: roots[_home(task)] for tasks in by_split.values() for task in tasks}
-    counts = Counter(side_of.values())
+    whole = [each.id for each in log.conversations if not each.of]
+    counts = Counter(side_of[id] for id in whole)
     asked = by_split["test"][:questions]
     report = LogReport(
         name=log.name,
-        sessions=len(sessions),
+        sessions=len(whole),
         people=len(set(people.values()) - {""}),
-        dated=sum(bool(each.date) for each in sessions.values()),
+        dated=sum(bool(sessions[id].date) for id in whole),
         turns=sum(turn.speaker == "user" for each in sessions.values() for turn in each.turns),
         statements=sum(len(statements(each)) for each in sessions.values()),
         tied_sets=sets,
         sides={split: counts[split] for split in SPLITS},
-        kinds=tuple(_measured(kind, made) for kind, made in by_kind.items()),
+        kinds=tuple(_measured(kind, made, sessions) for kind, made in by_kind.items()),
         measured=(len(asked), len({cluster[task.key] for task in asked})),
         rewards=_rewards(log, threshold),
         left_out={why: count for why, count in left_out.items() if count},
@@ -232,7 +237,7 @@ def unlabelled(
             digest.update(
                 repr((split, task.key, task.input, task.answers, [each.id for each in task.sessions])).encode()
             )
-    note = f"Tasks of the kinds {', '.join(by_kind)} from {len(sessions)} sessions of {log.name}, split by session."
+    note = f"Tasks of the kinds {', '.join(by_kind)} from {len(whole)} sessions of {log.name}, split by session."
     return MadeTasks(OwnTasks(log.name, digest.hexdigest()[:16], by_split, cluster, note), report)
 
 
@@ -353,7 +358,9 @@ def _to_imitate(
         if sum(each.role == "user" for each in before) == 1 and common & {*_heard(replace(one, messages=before))}:
             left_out["rewarded answers to what begins too many conversations"] += 1
             continue
-        asked = [{"role": each.role, "content": each.text} for each in before]
+        answer = one.messages[index]
+        asked = [{"role": "system", "content": answer.system}] if answer.system else []
+        asked += [{"role": each.role, "content": each.text} for each in before]
         last = next(each.text for each in reversed(before) if each.role == "user")
         split = side_of[one.id]
         made[split].append(
@@ -361,7 +368,7 @@ def _to_imitate(
                 key=f"rewarded/{one.id}/{index}",
                 source=f"{log.name}-rewarded",
                 input=last,
-                answers=(one.messages[index].text,),
+                answers=(answer.text,),
                 verifier="token_f1",
                 asked_at=one.time,
                 tags={"type": "rewarded", "split": split},
@@ -385,12 +392,12 @@ def _in_turn(listed: Sequence[Sequence[Task]]) -> Iterator[Task]:
 # What is known before training.
 
 
-def _measured(kind: str, made: Mapping[str, Sequence[Task]]) -> KindReport:
+def _measured(kind: str, made: Mapping[str, Sequence[Task]], sessions: Mapping[str, Session]) -> KindReport:
     held_out = [*made["dev"], *made["test"]]
     counts = {split: len(made[split]) for split in SPLITS}
     if kind == "rewarded":
         return KindReport(kind, counts)
-    rules = _cloze_rules(made["train"]) if kind == "cloze" else _NEXT if kind == "next" else _ORDER
+    rules = _cloze_rules(made["train"], sessions) if kind == "cloze" else _NEXT if kind == "next" else _ORDER
     shortcuts = {name: fmean(verify(task, rule(task)) for task in held_out) for name, rule in rules.items()}
     chance = {"cloze": 0.0, "next": 1 / CHOICES, "order": 1 / 2}[kind]
     return KindReport(
@@ -401,7 +408,7 @@ def _measured(kind: str, made: Mapping[str, Sequence[Task]]) -> KindReport:
 Rule = Callable[[Task], str]
 
 
-def _cloze_rules(train: Sequence[Task]) -> dict[str, Rule]:
+def _cloze_rules(train: Sequence[Task], sessions: Mapping[str, Session]) -> dict[str, Rule]:
     common: dict[str, Counter[str]] = defaultdict(Counter)
     for task in train:
         common[task.tags["type"]][task.answers[0]] += 1
@@ -412,7 +419,7 @@ def _cloze_rules(train: Sequence[Task]) -> dict[str, Rule]:
     def latest(task: Task) -> str:
         wanted = task.tags["type"].removeprefix("cloze-")
         for session in reversed(task.sessions):
-            for sentence in reversed(statements(session)):
+            for sentence in reversed(statements(sessions[session.id])):
                 for kind, start, end in reversed(spans(sentence.text)):
                     if kind == wanted:
                         return sentence.text[start:end]

@@ -120,7 +120,9 @@ def calls(record: Record) -> str:
         (each["arm"].replace("_", " "), interval(each), ", ".join(f"{value:.2f}" for value in each["by_seed"]))
         for each in record["calls"]
     ]
-    return f"\n\n{markdown(head, rows, 1)}"
+    rule = record["rule"]
+    said = f"The best simple rule, told the whole problem ({rule['name']} number), solves {interval(rule)} of them."
+    return f"\n\n{markdown(head, rows, 1)}\n\n{said}"
 
 
 def sampled(record: Record) -> str:

@@ -25,11 +25,13 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.training.newcomer import RULES, solved
 from keepworth.evaluation.statistics import estimate
 from keepworth.learning.run_folder import RunFolder, versions
 from keepworth.learning.watch.progress import progress_for
 from keepworth.recipes.front_door import find_recipe
 from keepworth.recipes.interactive import CALLS, term_value
+from keepworth.tasks.arithmetic import problems
 from keepworth.tasks.metrics import tokens
 from keepworth.tasks.strings import composition_of
 
@@ -126,6 +128,17 @@ def written_of(runs: Arms) -> dict[str, Any]:
     return {"written": [row(values, None, arm=arm) for arm, values in held.items()], "written_gains": gains}
 
 
+def ruled(keys: list[str]) -> dict[str, Any]:
+    """The best simple rule, chosen on the problems that are trained on, for those with these keys."""
+    every = problems("svamp")
+    train = [each for each in every if each.split == "train"]
+    right = {name: sum(solved(each.question, float(each.answer), name) for each in train) for name in RULES}
+    best = max(right, key=right.__getitem__)
+    asked = [each for each in every if any(key.rsplit("/", 1)[-1] == each.id for key in keys)]
+    values = {each.id: solved(each.question, float(each.answer), best) for each in asked}
+    return row(values, None, name=best)
+
+
 def differences(after: dict[str, float], before: dict[str, float]) -> dict[str, float]:
     return {task: after[task] - before[task] for task in after}
 
@@ -170,6 +183,7 @@ def record_of(recipe: str, runs: Arms) -> dict[str, Any]:
     ]
     more = written_of(runs) if recipe == "overwrite_reading" else {}
     if recipe == "tool_policy":
+        more["rule"] = ruled(sorted(by_seed(runs, splits[0], "trained", term)[0]))
         calls = {arm: by_seed(runs, split, arm, CALLS) for split, arm in measured}
         more["calls"] = [
             row(averaged(each), unit, arm=arm, by_seed=[mean_of(found, unit) for found in each])

@@ -111,8 +111,12 @@ RULES: dict[str, Callable[[float, float], float]] = {
 
 def ruled(row: Mapping[str, Any], rule: str) -> float:
     """Whether a rule on the first two numbers of the problem comes to the right one."""
-    numbers = [float(each) for each in re.findall(r"\d+(?:\.\d+)?", row["prompt"][-1]["content"])]
-    return float(len(numbers) > 1 and abs(RULES[rule](*numbers[:2]) - row["number"]) < 1e-6)
+    return solved(row["prompt"][-1]["content"], row["number"], rule)
+
+
+def solved(problem: str, number: float, rule: str) -> float:
+    numbers = [float(each) for each in re.findall(r"\d+(?:\.\d+)?", problem)]
+    return float(len(numbers) > 1 and abs(RULES[rule](*numbers[:2]) - number) < 1e-6)
 
 
 def measured(steps: int, seed: int, plain: str) -> dict[str, Any]:

@@ -107,7 +107,7 @@ trainer.model.merge_and_unload().save_pretrained("merged")
 trainer.processing_class.save_pretrained("merged")
 """
 SIDES = {"ours": OURS, "TRL": TRL}
-BEFORE_THE_KILL = {"ours": "runs/problems/checkpoints/step-4*", "TRL": "out/checkpoint-4/trainer_state.json"}
+BEFORE_THE_KILL = {"ours": "runs/problems/checkpoints/step-*4/*", "TRL": "out/checkpoint-4/trainer_state.json"}
 """What lies in the folder once the second checkpoint is whole."""
 
 

@@ -3,7 +3,7 @@
     python -m benchmarks.training.beside_trl --trl-python PYTHON [--steps 6] [--json FILE]
 
 Both scripts stand below, and do the same: rows of JSON lines with a split, a reward in Python, groups of 8 answers of at most 16
-tokens for 4 questions a step, an adapter of rank 16, test questions measured before and after, a checkpoint every second step, a
+tokens for 2 questions a step, an adapter of rank 16, test questions measured before and after, a checkpoint every second step, a
 log that a page shows, going on from the last checkpoint, and merged weights that transformers loads. Each is run three times
 whole, and three times killed (SIGKILL) after its second checkpoint and begun again by the same command. Said is whether the
 killed run ends with the weights of the whole one, beside how far two whole ones lie apart. PYTHON: one with TRL, datasets,
@@ -51,7 +51,7 @@ run = train(
     reward=solves,
     model=sys.argv[1],
     steps=int(sys.argv[2]),
-    tasks_per_step=4,
+    tasks_per_step=2,
     group_size=8,
     temperature=0.7,
     max_tokens=16,
@@ -84,7 +84,8 @@ trainer = GRPOTrainer(
         per_device_train_batch_size=8,
         per_device_eval_batch_size=16,
         num_generations_eval=1,
-        gradient_accumulation_steps=4,
+        gradient_accumulation_steps=2,
+        gradient_checkpointing=False,
         num_generations=8,
         max_completion_length=16,
         temperature=0.7,
@@ -175,7 +176,7 @@ def apart(one: Path, other: Path) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trl-python", default=os.environ.get("KEEPWORTH_TRL_PYTHON", ""), required=False)
-    parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=Path, default=Path(__file__).with_suffix(".json"))
     given = parser.parse_args()

@@ -193,6 +193,7 @@ class _Door:
         with tracing.span(method, tracing.REQUEST, Headers(scope=scope)) as span:
             scope["touched"], scope["tool"] = [], {}
             outcome: tuple[int, str] = (499, "")  # where the caller leaves before there is an answer
+            noted = False
 
             async def sent(message: Message) -> None:
                 nonlocal outcome
@@ -202,7 +203,15 @@ class _Door:
                     span.note({"http.response.status_code": status})
                     if status >= 500:
                         span.fail(str(status))
+                if message["type"] == "http.response.body" and not message.get("more_body"):
+                    note()  # so that whoever has the answer finds it in the audit log
                 await send(message)
+
+            def note() -> None:
+                nonlocal noted
+                if self.audit is not None and not noted:
+                    noted = True
+                    self.audit.answered(scope, *outcome)
 
             try:
                 await self.app(scope, receive, sent)
@@ -210,8 +219,7 @@ class _Door:
                 route = getattr(scope.get("route"), "path", "")
                 span.rename(f"{method} {route}".rstrip())  # never the path itself, which holds ids
                 span.note({"http.request.method": method, "http.route": route})
-                if self.audit is not None:
-                    self.audit.answered(scope, *outcome)
+                note()
 
     def _check(self, path: str, headers: Headers) -> Any:
         host = re.sub(r":\d*$", "", headers.get("host", "")).lower()

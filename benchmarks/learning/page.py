@@ -122,7 +122,11 @@ def calls(record: Record) -> str:
     ]
     rule = record["rule"]
     said = f"The best simple rule, told the whole problem ({rule['name']} number), solves {interval(rule)} of them."
-    return f"\n\n{markdown(head, rows, 1)}\n\n{said}"
+    used = [
+        (each["arm"], *(f"{value:.2f}" for key, value in each.items() if key != "arm")) for each in record["reckoning"]
+    ]
+    reckoned = markdown(("arm", "share that reckoned", "right of those", "right of the others"), used, 1)
+    return f"\n\n{markdown(head, rows, 1)}\n\n{reckoned}\n\n{said}"
 
 
 def sampled(record: Record) -> str:

@@ -128,6 +128,18 @@ def written_of(runs: Arms) -> dict[str, Any]:
     return {"written": [row(values, None, arm=arm) for arm, values in held.items()], "written_gains": gains}
 
 
+def reckoning(runs: Arms, split: str, arm: str) -> dict[str, float]:
+    """Of all seeds' episodes: which share used the calculator, and which share of those, and of the others, was right."""
+    right: dict[bool, list[float]] = {True: [], False: []}
+    for run in runs["reinforce"]:
+        for stored in run.episodes(arm=f"{split}-{arm}".replace(" ", "_")):
+            used = any(each.text.strip().startswith("calculate") for each in stored.episode.segments)
+            right[used].append(term_value(stored.episode, TERMS["tool_policy"]))
+    shares = {used: sum(values) / max(1, len(values)) for used, values in right.items()}
+    used, others = len(right[True]), len(right[False])
+    return {"reckoned": used / (used + others), "right_of_those": shares[True], "right_of_others": shares[False]}
+
+
 def ruled(keys: list[str]) -> dict[str, Any]:
     """The best simple rule, chosen on the problems that are trained on, for those with these keys."""
     every = problems("svamp")
@@ -183,6 +195,9 @@ def record_of(recipe: str, runs: Arms) -> dict[str, Any]:
     ]
     more = written_of(runs) if recipe == "overwrite_reading" else {}
     if recipe == "tool_policy":
+        more["reckoning"] = [
+            {"arm": arm, **reckoning(runs, split, arm)} for split, arm in measured if "no_tool" not in arm
+        ]
         more["rule"] = ruled(sorted(by_seed(runs, splits[0], "trained", term)[0]))
         calls = {arm: by_seed(runs, split, arm, CALLS) for split, arm in measured}
         more["calls"] = [

@@ -376,7 +376,7 @@ def remembered(path: Any) -> tuple[Callable[[Config], Recall], str]:
     from keepworth.episodes.episode import Shown
     from keepworth.memory.memory import Memory
 
-    memory = path if isinstance(path, Memory) else Memory(path, read_only=True)
+    memory = path if isinstance(path, Memory) else Memory(path, read_only=True, log="off")
     snapshot = memory.snapshot()
     bank = memory.bank(at=snapshot)
     known: dict[tuple[int, str], Recalled] = {}

@@ -121,7 +121,11 @@ def calls(record: Record) -> str:
         for each in record["calls"]
     ]
     rule = record["rule"]
-    said = f"The best simple rule, told the whole problem ({rule['name']} number), solves {interval(rule)} of them."
+    said = (
+        "Simple rules, told the whole problem, reckon with two of its numbers. The best of seven on these very questions "
+        f"({rule['name']}) solves {interval(rule)}; trained minus it {interval(rule['trained_minus'], '+')}, "
+        f"{verdict(rule['trained_minus'])}."
+    )
     used = [
         (each["arm"], *(f"{value:.2f}" for key, value in each.items() if key != "arm")) for each in record["reckoning"]
     ]

@@ -7,11 +7,10 @@ Runs that are finished are read, not repeated; unfinished ones continue. The num
 right answers as reinforcement samples, at the recipe's rate for imitation. `tool_policy` is `arithmetic` with a calculator
 and the story in a memory that is searched; beside the numbers stand how often the model was called for an answer, and the
 same question without tools. `deeper` is `strings`, reinforced one function deeper than what was imitated, without and with
-hints, from the same start, for the same number of updates: the answers behind hints are shorter, so that arm never samples
-more tokens. A level is the mean of each question's value averaged over seeds; a gain is the paired difference of two arms on
-the same questions. Intervals are 95 % bootstrap intervals over what is generalised over: compositions for `strings`, each
-counting once; questions elsewhere. They are about the models that were trained, not about further seeds: those stand beside
-them one by one.
+hints, from the same start, for the same number of updates; how many tokens each arm sampled stands beside them. A level is
+the mean of each question's value averaged over seeds; a gain is the paired difference of two arms on the same questions.
+Intervals are 95 % bootstrap intervals over what is generalised over: compositions for `strings`, each counting once; questions
+elsewhere. They are about the models that were trained, not about further seeds: those stand beside them one by one.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.training.newcomer import RULES, solved
+from benchmarks.training.rules import best_of
 from keepworth.evaluation.statistics import estimate
 from keepworth.learning.run_folder import RunFolder, versions
 from keepworth.learning.watch.progress import progress_for
@@ -140,15 +139,16 @@ def reckoning(runs: Arms, split: str, arm: str) -> dict[str, float]:
     return {"reckoned": used / (used + others), "right_of_those": shares[True], "right_of_others": shares[False]}
 
 
-def ruled(keys: list[str]) -> dict[str, Any]:
-    """The best simple rule, chosen on the problems that are trained on, for those with these keys."""
+def ruled(trained: dict[str, float]) -> dict[str, Any]:
+    """The simple rule that is right most often of these very questions, told the whole problem, and how far above it the trained
+    policy is."""
     every = problems("svamp")
-    train = [each for each in every if each.split == "train"]
-    right = {name: sum(solved(each.question, float(each.answer), name) for each in train) for name in RULES}
-    best = max(right, key=right.__getitem__)
-    asked = [each for each in every if any(key.rsplit("/", 1)[-1] == each.id for key in keys)]
-    values = {each.id: solved(each.question, float(each.answer), best) for each in asked}
-    return row(values, None, name=best)
+    asked = {each.id: (each.question, float(each.answer)) for each in every}
+    learned = [asked[each.id] for each in every if each.split == "train"]
+    ids = {task: task.rsplit("/", 1)[-1] for task in trained}
+    name, right = best_of(learned, [asked[ids[task]] for task in trained])
+    values = dict(zip(trained, right, strict=True))
+    return {**row(values, None, name=name), "trained_minus": row(differences(trained, values), None)}
 
 
 def differences(after: dict[str, float], before: dict[str, float]) -> dict[str, float]:
@@ -198,7 +198,7 @@ def record_of(recipe: str, runs: Arms) -> dict[str, Any]:
         more["reckoning"] = [
             {"arm": arm, **reckoning(runs, split, arm)} for split, arm in measured if "no_tool" not in arm
         ]
-        more["rule"] = ruled(sorted(by_seed(runs, splits[0], "trained", term)[0]))
+        more["rule"] = ruled(averaged(by_seed(runs, splits[0], "trained", term)))
         calls = {arm: by_seed(runs, split, arm, CALLS) for split, arm in measured}
         more["calls"] = [
             row(averaged(each), unit, arm=arm, by_seed=[mean_of(found, unit) for found in each])

@@ -1,8 +1,8 @@
 """The same training through keepworth's front door and through TRL's: lines of code, and what each goes on with after a kill.
 
-    python -m benchmarks.training.beside_trl --trl-python PYTHON [--steps 6] [--json FILE]
+    python -m benchmarks.training.beside_trl --data FOLDER --trl-python PYTHON [--steps 5] [--json FILE]
 
-Both scripts stand below, and do the same: rows of JSON lines with a split, a reward in Python, groups of 8 answers of at most 16
+Both scripts stand below, and do the same: rows of JSON lines with a split, a reward in Python, groups of 8 answers of at most 8
 tokens for 2 questions a step, an adapter of rank 16, test questions measured before and after, a checkpoint every second step, a
 log that a page shows, going on from the last checkpoint, and merged weights that transformers loads. Each is run three times
 whole, and three times killed (SIGKILL) after its second checkpoint and begun again by the same command. Said is whether the
@@ -30,31 +30,24 @@ from keepworth.models.files import path_of
 from keepworth.models.threads import available_cores
 
 SHARED = """\
-import re, sys
+import sys
 
-def right(answer, number):
-    said = re.match(r"[-\\d.+*/() ]*", answer.strip())[0]
-    try:
-        return float("**" not in said and abs(eval(said) - number) < 1e-6)
-    except (SyntaxError, TypeError, ZeroDivisionError):
-        return 0.0
-
-def solves(completions, number, **others):
-    return [right(said[0]["content"], each) for said, each in zip(completions, number)]
+def right(completions, intent, **others):
+    return [float(said[0]["content"].strip().lower() == each) for said, each in zip(completions, intent)]
 
 """
 OURS = """\
 from keepworth import train
 
 run = train(
-    "problems.jsonl",
-    reward=solves,
+    "messages.jsonl",
+    reward=right,
     model=sys.argv[1],
     steps=int(sys.argv[2]),
     tasks_per_step=2,
     group_size=8,
     temperature=0.7,
-    max_tokens=16,
+    max_tokens=8,
     evaluate_every=int(sys.argv[2]),
     checkpoint_every=2,
     questions=16,
@@ -69,11 +62,11 @@ from peft import LoraConfig
 from transformers.trainer_utils import get_last_checkpoint
 from trl import GRPOConfig, GRPOTrainer
 
-data = load_dataset("json", data_files="problems.jsonl", split="train")
+data = load_dataset("json", data_files="messages.jsonl", split="train")
 sides = {side: data.filter(lambda row: row["split"] == side) for side in ("train", "test")}
 trainer = GRPOTrainer(
     model=sys.argv[1],
-    reward_funcs=solves,
+    reward_funcs=right,
     train_dataset=sides["train"],
     eval_dataset=sides["test"].select(range(16)),
     peft_config=LoraConfig(r=16, lora_alpha=32, target_modules="all-linear", task_type="CAUSAL_LM"),
@@ -87,7 +80,7 @@ trainer = GRPOTrainer(
         gradient_accumulation_steps=2,
         gradient_checkpointing=False,
         num_generations=8,
-        max_completion_length=16,
+        max_completion_length=8,
         temperature=0.7,
         learning_rate=3e-4,
         lr_scheduler_type="constant",
@@ -108,7 +101,7 @@ trainer.model.merge_and_unload().save_pretrained("merged")
 trainer.processing_class.save_pretrained("merged")
 """
 SIDES = {"ours": OURS, "TRL": TRL}
-BEFORE_THE_KILL = {"ours": "runs/problems/checkpoints/step-*4/*", "TRL": "out/checkpoint-4/trainer_state.json"}
+BEFORE_THE_KILL = {"ours": "runs/messages/checkpoints/step-*4/*", "TRL": "out/checkpoint-4/trainer_state.json"}
 """What lies in the folder once the second checkpoint is whole."""
 
 
@@ -141,10 +134,12 @@ def ended(process: subprocess.Popen[str], folder: Path) -> None:
         raise SystemExit(f"{folder} failed:\n{(folder / 'said').read_text()[-3000:]}")
 
 
-def run(side: str, python: str, model: str, steps: int, place: Path, killed: bool) -> tuple[Path, float]:
+def run(
+    side: str, python: str, model: str, steps: int, place: Path, data: list[dict[str, Any]], killed: bool
+) -> tuple[Path, float]:
     """The folder of a run and its seconds, both parts together; `killed` where it has its second checkpoint."""
     place.mkdir(parents=True)
-    (place / "problems.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows()))
+    (place / "messages.jsonl").write_text("".join(json.dumps(each) + "\n" for each in data))
     (place / "script.py").write_text(SHARED + SIDES[side])
     start = time.perf_counter()
     process = begun(python, place, model, steps)
@@ -175,6 +170,7 @@ def apart(one: Path, other: Path) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=None, help="where BANKING77 is; KEEPWORTH_DATA if not given")
     parser.add_argument("--trl-python", default=os.environ.get("KEEPWORTH_TRL_PYTHON", ""), required=False)
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=3)
@@ -182,6 +178,7 @@ def main() -> None:
     given = parser.parse_args()
     if not given.trl_python:
         raise SystemExit("Give --trl-python, a Python with TRL, or set KEEPWORTH_TRL_PYTHON.")
+    data = rows(given.data)
     pythons, model = {"ours": sys.executable, "TRL": given.trl_python}, str(path_of("smollm2-135m-instruct"))
     found: dict[str, Any] = {side: {"lines": lines_of(script), "rounds": []} for side, script in SIDES.items()}
     found["shared_lines"] = lines_of(SHARED)
@@ -189,8 +186,8 @@ def main() -> None:
         for number in range(given.rounds):
             for side, python in pythons.items():
                 place = Path(folder) / f"{number}-{side}"
-                whole, seconds = run(side, python, model, given.steps, place / "whole", killed=False)
-                again, both = run(side, python, model, given.steps, place / "killed", killed=True)
+                whole, seconds = run(side, python, model, given.steps, place / "whole", data, killed=False)
+                again, both = run(side, python, model, given.steps, place / "killed", data, killed=True)
                 row = {
                     "seconds": round(seconds, 1),
                     "killed_seconds": round(both, 1),

@@ -1,12 +1,12 @@
 """From a file of JSON lines and a reward in Python to a report and a folder that plain transformers loads: timed, step by step.
 
-    python -m benchmarks.training.newcomer [--steps 30] [--seed 0] [--plain PYTHON] [--json FILE]
+    python -m benchmarks.training.newcomer --data FOLDER [--steps 30] [--seed 0] [--plain PYTHON] [--json FILE]
 
-The rows are SVAMP's word problems (arXiv 2103.07191, MIT). Each asks for the arithmetic that solves it; right is what comes
-to the number that the set names. Beside the result stands the best simple rule: the first two numbers of the problem with the
-sign that is right most often among the rows that are trained on. The script that is timed is `SCRIPT` below, run as a program
-of its own. --plain: a Python with transformers and without keepworth, which loads the folder and answers the same prompts;
-its greedy answers are compared with those of the trained run.
+The rows are messages of a bank's customers, each with what it is about: six intents of BANKING77 (Casanueva et al., 2020, CC BY
+4.0), read from FOLDER or KEEPWORTH_DATA. Right is the name of the intent. Beside the result stand the most frequent intent and
+naive Bayes over words, learned from the same rows with their labels. The script that is timed is `SCRIPT` below, run as a
+program of its own. --plain: a Python with transformers and without keepworth, which loads the folder and answers the same
+prompts; its greedy answers are compared with those of the trained run.
 """
 
 from __future__ import annotations
@@ -14,43 +14,39 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from benchmarks.speed.setting import machine
+from benchmarks.training.rules import naive_bayes
 from keepworth.evaluation.statistics import estimate
 from keepworth.learning.run_folder import RunFolder, versions
 from keepworth.models.threads import available_cores
-from keepworth.tasks.arithmetic import problems
+from keepworth.tasks.benchmarks.solved_examples import customer_queries
 
 SCRIPT = """\
-import re, sys
+import sys
 from keepworth import train
 
-def solves(answer, row):
-    said = re.match(r"[-\\d.+*/() ]*", answer.strip())[0]
-    try:
-        return float("**" not in said and abs(eval(said) - row["number"]) < 1e-6)
-    except (SyntaxError, TypeError, ZeroDivisionError):
-        return 0.0
+def right(answer, row):
+    return float(answer.strip().lower() == row["intent"])
 
 run = train(
-    "problems.jsonl",
-    reward=solves,
-    max_tokens=16,
-    temperature=0.7,
+    "messages.jsonl",
+    reward=right,
+    max_tokens=8,
     steps=int(sys.argv[1]),
     seed=int(sys.argv[2]),
+    precision="fp32",
     evaluate_every=10,
 )
 print(run)
-print(run.export("problem-solver", probe=True))
+print(run.export("router", probe=True))
 """
 PLAIN = """\
 import json, sys
@@ -66,66 +62,49 @@ answers = []
 for messages in prompts:
     text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
     ids = tokenizer(text, add_special_tokens=False, return_tensors="pt")
-    drawn = model.generate(**ids, max_new_tokens=16, do_sample=False)[0, ids["input_ids"].shape[1]:]
+    drawn = model.generate(**ids, max_new_tokens=8, do_sample=False)[0, ids["input_ids"].shape[1]:]
     answers.append(tokenizer.decode(drawn, skip_special_tokens=True).strip())
 print(json.dumps(answers))
 """
 
 
-ASKED = "Write the arithmetic that solves the problem, and nothing else."
-WORKED = (
-    ("Mary had 7 pens. She lost 3 of them. How many pens does Mary have left?", "7 - 3"),
-    ("A box holds 6 eggs. How many eggs are there in 5 boxes?", "6 * 5"),
-    ("Tom has 8 toys and Ann has 9 toys. How many toys do they have together?", "8 + 9"),
-    ("12 cookies are shared by 4 children. How many cookies does each child get?", "12 / 4"),
-)
-"""Turns of the conversation before the question: without them a model of this size seldom answers with arithmetic alone, and a
-reward that is never earned teaches nothing."""
-
-
-def rows() -> list[dict[str, Any]]:
-    """One row a problem, on its side of the fixed split: a conversation, the number that is right."""
-    before: list[dict[str, str]] = [{"role": "system", "content": ASKED}]
-    for question, solution in WORKED:
-        before += [{"role": "user", "content": question}, {"role": "assistant", "content": solution}]
-    return [
-        {
-            "id": each.id,
-            "prompt": [*before, {"role": "user", "content": each.question}],
-            "number": float(each.answer),
-            "split": each.split,
-        }
-        for each in problems("svamp")
-    ]
-
-
-RULES: dict[str, Callable[[float, float], float]] = {
-    "first + second": lambda one, two: one + two,
-    "first - second": lambda one, two: one - two,
-    "second - first": lambda one, two: two - one,
-    "first * second": lambda one, two: one * two,
-    "first / second": lambda one, two: one / two if two else 0.0,
-    "second / first": lambda one, two: two / one if one else 0.0,
+WORKED = {
+    "card_arrival": "It has been two weeks and I still wait for the new card.",
+    "change_pin": "How do I get another number for the cash machine?",
+    "exchange_rate": "How many dollars do I get for my euros?",
+    "lost_or_stolen_card": "Somebody took my wallet with the card in it.",
+    "Refund_not_showing_up": "The shop says it paid me back and I cannot see it.",
+    "top_up_failed": "I tried to put money on my account and it was not accepted.",
 }
+"""The intents, and of each a message of our own with which the conversation begins: a model of this size seldom keeps to a form
+that it was only told of, and a reward that is never earned teaches nothing."""
+ASKED = "What is the customer's message about? Answer with one of: {}."
 
 
-def ruled(row: Mapping[str, Any], rule: str) -> float:
-    """Whether a rule on the first two numbers of the problem comes to the right one."""
-    return solved(row["prompt"][-1]["content"], row["number"], rule)
+def rows(data: Path | None) -> list[dict[str, Any]]:
+    """One row a message: the test file's are for testing, one in ten of the others for dev."""
+    names = {each: each.lower().replace("_", " ") for each in WORKED}
+    before = [{"role": "system", "content": ASKED.format(", ".join(names.values()))}]
+    for intent, text in WORKED.items():
+        before += [{"role": "user", "content": text}, {"role": "assistant", "content": names[intent]}]
+    found = []
+    for side in ("train", "test"):
+        own = [(text, names[intent]) for text, intent in customer_queries(data, side) if intent in names]
+        for place, (text, intent) in enumerate(own):
+            prompt = [*before, {"role": "user", "content": text}]
+            split = "dev" if side == "train" and not place % 10 else side
+            found.append({"id": f"{side}-{place}", "prompt": prompt, "intent": intent, "split": split})
+    return found
 
 
-def solved(problem: str, number: float, rule: str) -> float:
-    numbers = [float(each) for each in re.findall(r"\d+(?:\.\d+)?", problem)]
-    return float(len(numbers) > 1 and abs(RULES[rule](*numbers[:2]) - number) < 1e-6)
-
-
-def measured(steps: int, seed: int, plain: str) -> dict[str, Any]:
-    data = rows()
-    tests = [each for each in data if each["split"] == "test"]
-    rule = max(RULES, key=lambda name: sum(ruled(each, name) for each in data if each["split"] == "train"))
+def measured(data: Path | None, steps: int, seed: int, plain: str) -> dict[str, Any]:
+    data_rows = rows(data)
+    tests = [each for each in data_rows if each["split"] == "test"]
+    learned = [(each["prompt"][-1]["content"], each["intent"]) for each in data_rows if each["split"] == "train"]
+    rule, (often, _) = naive_bayes(learned), Counter(intent for _, intent in learned).most_common(1)[0]
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        (folder / "problems.jsonl").write_text("".join(json.dumps(each) + "\n" for each in data))
+        (folder / "messages.jsonl").write_text("".join(json.dumps(each) + "\n" for each in data_rows))
         (folder / "script.py").write_text(SCRIPT)
         begun = time.perf_counter()
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
@@ -139,8 +118,8 @@ def measured(steps: int, seed: int, plain: str) -> dict[str, Any]:
         seconds = time.perf_counter() - begun
         if done.returncode:
             raise SystemExit(f"the script failed:\n{done.stdout}")
-        run = RunFolder.open(folder / "runs" / "problems")
-        evals = [row for row in run.evals() if row["split"] != "dev" and row["metric"] == "solves"]
+        run = RunFolder.open(folder / "runs" / "messages")
+        evals = [row for row in run.evals() if row["split"] != "dev" and row["metric"] == "right"]
         shown = tests[:100]
         answers = {
             stored.episode.task: stored.episode.answer for stored in run.episodes() if stored.arm.endswith("-trained")
@@ -151,8 +130,12 @@ def measured(steps: int, seed: int, plain: str) -> dict[str, Any]:
             "steps": steps,
             "seed": seed,
             "accuracy": [{key: row[key] for key in ("arm", "mean", "low", "high", "n")} for row in evals],
-            "rule": {"name": rule, "mean": estimate([ruled(each, rule) for each in shown]).mean},
-            "plain": _plain(plain, folder / "problem-solver", shown, answers) if plain else None,
+            "rules": {
+                "the most frequent intent": estimate([each["intent"] == often for each in shown]).mean,
+                "naive Bayes": estimate([rule(each["prompt"][-1]["content"]) == each["intent"] for each in shown]).mean,
+            },
+            "rows": Counter(each["split"] for each in data_rows),
+            "plain": _plain(plain, folder / "router", shown, answers) if plain else None,
             "versions": versions(),
             "processor": machine(available_cores())["processor"],
             "load": os.getloadavg()[0],
@@ -172,18 +155,19 @@ def _plain(python: str, folder: Path, shown: list[dict[str, Any]], answers: dict
         check=True,
     )
     theirs = json.loads(done.stdout.splitlines()[-1])
-    ours = [answers[f"problems/{each['id']}"] for each in shown]
+    ours = [answers[f"messages/{each['id']}"] for each in shown]
     return {"n": len(ours), "equal": sum(one == other for one, other in zip(ours, theirs, strict=True))}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=None, help="where BANKING77 is; KEEPWORTH_DATA if not given")
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--plain", default=os.environ.get("KEEPWORTH_PLAIN_PYTHON", ""))
     parser.add_argument("--json", type=Path, default=Path(__file__).with_suffix(".json"))
     given = parser.parse_args()
-    found = measured(given.steps, given.seed, given.plain)
+    found = measured(given.data, given.steps, given.seed, given.plain)
     given.json.write_text(json.dumps(found, indent=1) + "\n")
     print(json.dumps(found, indent=1))
 

@@ -158,7 +158,7 @@ def world(folder: Path, reward: float) -> Any:
 def test_a_run_goes_on_with_the_same_environment_alone_and_one_of_before_with_any(tmp_path: Path) -> None:
     def record(environment: Any) -> dict[str, Any]:
         given = Given(TASKS, environment=adapted(environment, TASKS.all[0]))
-        return {"environment": given.environment.__qualname__, "code": dict(given.code)}  # type: ignore[union-attr]
+        return {"environment": given.environment.__qualname__, "code": dict(given.code)}
 
     one, other = (record(world(tmp_path / name, reward)) for name, reward in (("one", 1.0), ("other", 0.5)))
     assert one["environment"] == other["environment"]

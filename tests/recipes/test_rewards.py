@@ -190,7 +190,7 @@ def test_what_a_reward_changes_in_its_row_and_prompt_changes_nothing_else() -> N
         return [float(len(tags[0]))]
 
     for _ in range(2):
-        found = asyncio.run(scoring([editing, also])(task, "7"))  # type: ignore[arg-type]
+        found = asyncio.run(scoring([editing, also])(task, "7"))
         assert [each.value for each in found] == [2.0, 0.0]
     assert messages_of(task) == ({"role": "user", "content": "Hello."},)
     assert task.row["tags"] == ["a"]

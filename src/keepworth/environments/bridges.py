@@ -50,7 +50,7 @@ def adapted(given: Any, task: Task, rewarded: bool = False) -> Callable[[Task], 
         return TaskServer(given)
     make = _maker(given)
     try:
-        made = make(task)
+        made, other = make(task), make(task)
     except KeepworthError:
         raise
     except Exception as error:
@@ -59,7 +59,6 @@ def adapted(given: Any, task: Task, rewarded: bool = False) -> Callable[[Task], 
             "It is called with the task where it takes an argument, else with nothing.",
         ) from error
     playable(made, rewarded)
-    other = make(task)
     if other is made:
         raise UnplayableEnvironment(
             f"{_name(given)} returns the same object each time, and episodes are played beside one another.",

@@ -136,11 +136,11 @@ def train(
     from keepworth.episodes.extras import require
 
     require("train", "keepworth.train")
-    names = [each.strip() for each in track.split(",")] if isinstance(track, str) else list(track)
     from keepworth.learning.watch.progress import progress_for
     from keepworth.learning.watch.trackers import require_trackers
     from keepworth.recipes.configuration import resolve
 
+    names = [each.strip() for each in track.split(",")] if isinstance(track, str) else list(track)
     require_trackers(names)
 
     def carried_out() -> Path:

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from keepworth.environments.bridges import ToolClass
 from keepworth.environments.environment import Environment, ScoresTheEnd, Step, in_lasting_loop, in_thread
 from keepworth.episodes.episode import Observation, RewardTerm, Task
 from keepworth.episodes.errors import KeepworthError, UnknownName
@@ -155,7 +156,7 @@ class AlsoRewarded:
 
     async def _terms(self, answer: str) -> list[RewardTerm]:
         assert self._task is not None
-        made = getattr(self._inner, "inner", self._inner)
+        made = self._inner.inner if isinstance(self._inner, ToolClass) else self._inner
         terms = await self._score.terms(self._task, answer, PlayedEpisode(made, self._messages))
         if not (terms or self._earned):
             raise UnusableReward(

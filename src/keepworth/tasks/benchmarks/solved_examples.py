@@ -128,7 +128,9 @@ def banking77(
     require_known("split", split, SPLITS)
     if examples < 1:
         raise KeepworthError(f"examples={examples}: each label needs one at least.", "Write 1 or another number.")
-    queries = {each: [pair for pair in _queries(data, each) if side(pair[1]) == split] for each in ("train", "test")}
+    queries = {
+        each: [pair for pair in customer_queries(data, each) if side(pair[1]) == split] for each in ("train", "test")
+    }
     intents = sorted({intent for _, intent in queries["test"]})
     if len(intents) < 2:
         raise WrongFormat(
@@ -169,7 +171,8 @@ def banking77(
     ]
 
 
-def _queries(data: PathName | None, part: str) -> Sequence[tuple[str, str]]:
+def customer_queries(data: PathName | None, part: str) -> Sequence[tuple[str, str]]:
+    """(text, intent) of BANKING77's part "train" or "test"; `data` as in `located`. Raises MissingData, WrongFormat."""
     path = located(
         "BANKING77",
         (f"{part}.csv.gz", f"{part}.csv"),

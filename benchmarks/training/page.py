@@ -26,8 +26,8 @@ def newcomer(found: dict[str, Any]) -> str:
             "(six intents of BANKING77, a worked example of each in the prompt). Its reward is the right intent.",
             f"To the report and the exported folder it takes {found['seconds'] / 60:.0f} minutes",
             f"({found['steps']} steps of 64 answers on two cores, {found['processor']}).",
-            f"Test messages that are right: {said['untrained']} before, {said['trained']} after; {beside}, which learns from the same",
-            f"rows with their labels (n = {arms['trained']['n']}, seed {found['seed']}).",
+            f"Test messages that are right: {said['untrained']} before, {said['trained']} after; {beside}, which learns from the",
+            f"same rows with their labels (n = {arms['trained']['n']}, seed {found['seed']}).",
             f"Plain transformers, without keepworth, gave {plain['equal']} of {plain['n']} answers of the run with that folder.",
             f"(float32, torch {versions['torch']}, transformers {versions['transformers']}.)",
         )

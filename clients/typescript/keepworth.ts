@@ -243,7 +243,7 @@ export class Keepworth {
   }
 
   /** Items in order of writing, a page at a time. Role: read. */
-  listItems(query: { user_id?: string; agent_id?: string; session_id?: string; kinds?: string; limit?: number; after?: string; all_states?: boolean } = {}): Promise<Answer> {
+  listItems(query: { user_id?: string; agent_id?: string; session_id?: string; kinds?: string; limit?: number; after?: string; all_states?: boolean; where?: string } = {}): Promise<Answer> {
     return this.send("GET", `/v1/memory/items`, query, null, false);
   }
 

@@ -8,6 +8,7 @@ import itertools
 import random
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,17 @@ def test_what_changed_is_superseded_and_the_past_stays(memory: Any) -> None:
     assert memory.get(new.id).deleted
     assert memory.get_all() == []
     assert [item.id for item in memory.get_all(all_states=True)] == [old.id, new.id]
+
+
+def test_filters_travel(memory: Any) -> None:
+    memory.add("a red hat", metadata={"year": 2020, "team": "red"})
+    kept = memory.add("a red scarf", metadata={"year": 2024, "user": {"city": "Oslo"}})
+    where = {"year": {"$gte": 2022}, "user.city": "Oslo"}
+    assert [hit.id for hit in memory.search("red", where=where)] == [kept.id]
+    assert [item.id for item in memory.get_all(where=where)] == [kept.id]
+    for ask in (partial(memory.search, "red"), memory.get_all):
+        with pytest.raises(errors.MemoryProblem, match=r"where\['year'\]\['\$near'\]"):
+            ask(where={"year": {"$near": 2022}})
 
 
 def test_an_episode_is_recorded_rewarded_and_undone(memory: Any) -> None:

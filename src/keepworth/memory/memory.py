@@ -96,8 +96,8 @@ from keepworth.memory.search.search import (
     requested,
     retrieve,
     several,
-    without,
 )
+from keepworth.memory.search.where import Where, parsed, without
 from keepworth.memory.store import log, purge, undo, unread
 from keepworth.memory.store.log import DecisionLog, Logged
 from keepworth.memory.store.near_duplicates import (
@@ -343,10 +343,12 @@ class Memory:
         after: str = "",
         all_states: bool = False,
         nobody: bool = False,
+        where: Where = None,
     ) -> list[Item]:
         """Items in order of writing, `limit` at a time: pass the last id as `after` for the next page. nobody: only what
-        was noted without a person."""
+        was noted without a person. where: as of a search."""
         scope = self._seen(user_id, agent_id, session_id)
+        wanted = parsed(where)
         chosen = {member(ItemKind, kind) for kind in several(kinds, "kinds", "fact")}
         checked_number(limit, "k", 1)
         start = number_of(after) if after else 0
@@ -365,6 +367,7 @@ class Memory:
                 if (not chosen or item.kind in chosen)
                 and (all_states or item.visible(time))
                 and not (nobody and item.scope.user)
+                and (wanted is None or wanted(item))
             )
         return out[:limit]
 

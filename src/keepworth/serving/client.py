@@ -552,6 +552,9 @@ def _query(**options: Any) -> dict[str, Any]:
     """As text of a URL."""
     sent: dict[str, Any] = {}
     for name, value in options.items():
+        if isinstance(value, Mapping):
+            sent[name] = json.dumps(dict(value))
+            continue
         if not isinstance(value, (str, bool, int, float, list, tuple, NoneType)):
             raise InvalidFilter(f"{name} cannot be {value!r:.40}: give text, a number or a list")
         sent[name] = ",".join(map(str, value)) if isinstance(value, (list, tuple)) else value

@@ -68,6 +68,7 @@ class ListQuery(ScopeQuery):
     limit: int = Field(100, ge=1, le=MOST)
     after: str = Field("", description="`next` of the page before.")
     all_states: bool = Field(False, description="Superseded, deleted and held back items too.")
+    where: str = Field("", max_length=MOST, description="A filter on metadata, as JSON.")
 
 
 class EpisodesQuery(ScopeQuery):

@@ -20,12 +20,13 @@ from keepworth.episodes.episode import episode_to_json
 from keepworth.episodes.errors import KeepworthError
 from keepworth.memory import errors
 from keepworth.memory.item import Item, Provenance, Status
+from keepworth.memory.search.where import Filter, from_text, parsed
 from keepworth.memory.store import injections, log
 from keepworth.memory.store.requests import keep_answer, noted_request, noting
 from keepworth.serving import memory_requests as asks
 from keepworth.serving.access import Access, Tokens, new_access
 from keepworth.serving.audit import entries, may_see
-from keepworth.serving.calls import NotServed, ReadyAnswer, RouteAnswers, ServedCall, brief
+from keepworth.serving.calls import NotServed, ReadyAnswer, RouteAnswers, ServedCall
 from keepworth.serving.metrics import Metrics
 from keepworth.serving.open_memories import OpenMemories, OpenMemory
 from keepworth.serving.wire import plain
@@ -97,7 +98,11 @@ def _told(wanted: Wanted, item: Item) -> Any:
 
 def list_items(wanted: Wanted) -> Any:
     """Items in order of writing, a page at a time."""
-    options = wanted.query.given("kinds")
+    options = wanted.query.given("kinds", "where")
+    found = _checked_filter(wanted.query.where or None)
+    if found is not None:
+        # What is held back says nothing, not even whether it would be found.
+        options["where"] = replace(found, function=lambda item: not _withheld(wanted, item))
     kinds = [each for each in wanted.query.kinds.split(",") if each]
     page = wanted.open.memory.get_all(kinds=kinds, **options, **_of_nobody(wanted, wanted.query.user_id))
     return {
@@ -204,15 +209,16 @@ def _searched(wanted: Wanted, person: str) -> dict[str, Any]:
     """What a search is told. Items in quarantine are for whoever may release them."""
     if Status.QUARANTINED.value in wanted.body.statuses:
         wanted.access.require("admin")
-    for name, value in (wanted.body.where or {}).items():
-        if isinstance(value, Mapping) and any(each.startswith("$") for each in value):
-            raise _wrong(
-                "where",
-                wanted.body.where,
-                f"Metadata {name!r:.40} is never equal to {brief(value)}, and there are no operators.",
-                "Give values that are equal, or look through what is found: functions do not travel.",
-            )
-    return {**wanted.body.given(), **_of_nobody(wanted, person)}
+    where = _checked_filter(wanted.body.where)
+    return {**wanted.body.given(), "where": where, **_of_nobody(wanted, person)}
+
+
+def _checked_filter(where: Mapping[str, Any] | str | None) -> Filter | None:
+    """where: as it is, or as JSON. A mistake in it may quote what stands in other fields, too."""
+    try:
+        return parsed(from_text(where) if isinstance(where, str) else where)
+    except errors.InvalidFilter as error:
+        raise _wrong("where", where, error.message, error.fix) from None
 
 
 def _of_nobody(wanted: Wanted, person: str) -> dict[str, Any]:

@@ -138,7 +138,7 @@ def test_one_source_is_switched_and_the_rest_stays(tmp_path: Path) -> None:
         assert not any(off)
         last = memory.episode("help")
         with pytest.raises(InvalidFilter):
-            last.search("the router", where={"a": {"$gt": 3}})
+            last.search("the router", where={"a": {"$near": 3}})
     result = CliRunner().invoke(app, ["worth", "--file", str(path), "--trial"])
     assert "manual: mean reward" in result.output
     assert "12 pairs of blocks of 4 episodes" in " ".join(result.output.split())

@@ -15,6 +15,7 @@ from keepworth.episodes.text import as_line
 from keepworth.memory.errors import InvalidFilter, InvalidText, NoEncoder, UnknownOption
 from keepworth.memory.item import Item, ItemKind, Status, checked_label, member, timestamp
 from keepworth.memory.search.index import CorpusStatistics, Embedder, term_score, tokens
+from keepworth.memory.search.where import Filter, parsed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -311,8 +312,6 @@ LONGEST_QUERY = 200_000
 """Characters: every word of a query is looked up."""
 MOST = 1_000_000_000
 """Hits one search may be asked for; more than a memory holds is as good as all."""
-Where = Mapping[str, Any] | Callable[[Item], bool] | None
-"""A filter: metadata that must be equal, or a function of the item."""
 CURRENT = (Status.ACTIVE,)
 
 
@@ -323,8 +322,8 @@ class Request:
     k: how many hits; mode: "lexical" (BM25), "dense" (cosine) or "hybrid" (both, fused). beyond: how many hits after the k best
     are returned too, where there are any. The k best are the same.
     explain: give each hit `.why`, from which its score can be computed again.
-    kinds (() for all), statuses, where (metadata that must be equal, or a function of the item), since <= event time < until:
-    filters. An item without an event time has the time at which it was written.
+    kinds (() for all), statuses, where (see `search.where`), since <= event time < until: filters. An item without an event
+    time has the time at which it was written.
     as_of: the items held true at that time, superseded ones too.
     diversity: 0 to 1, weight of dissimilarity to what was already taken (needs vectors).
     reranker: scores the pooled candidates anew, (query, texts) -> scores, as a cross-encoder does; its order wins.
@@ -338,7 +337,7 @@ class Request:
     explain: bool = False
     kinds: tuple[ItemKind, ...] = ()
     statuses: tuple[Status, ...] = CURRENT
-    where: Where = None
+    where: Filter | None = None
     since: str = ""
     until: str = ""
     as_of: str = ""
@@ -377,11 +376,7 @@ class Request:
             return False
         if self.nobody and item.scope.user:
             return False
-        if self.where is None:
-            return True
-        if callable(self.where):
-            return self.where(item)
-        return all(key in item.metadata and item.metadata[key] == value for key, value in self.where.items())
+        return self.where is None or self.where(item)
 
 
 OPTIONS = tuple(one.name for one in fields(Request) if one.name not in ("k", "mode", "beyond", "pool"))
@@ -422,7 +417,8 @@ def requested(k: int, mode: str, options: Mapping[str, Any], *, beyond: int = 0)
     for name in ("since", "until", "as_of"):
         if name in given:
             given[name] = timestamp(given[name])
-    _check_where(given.get("where"))
+    if "where" in given:
+        given["where"] = parsed(given["where"])
     diversity = given.get("diversity", 0.0)
     if not isinstance(diversity, (int, float)) or not 0.0 <= diversity <= 1.0:
         raise InvalidFilter(f"diversity must lie in [0, 1], got {diversity!r:.40}: leave it out for none")
@@ -443,40 +439,6 @@ def checked_query(query: object, number: int = 0) -> str:
             "that matters"
         )
     return query if query.isprintable() else checked_label(query, f"query number {number}")
-
-
-def _check_where(where: object) -> None:
-    """Raise InvalidFilter for a filter that no item can ever meet: metadata is compared whole, and there are no operators."""
-    if where is None or callable(where):
-        return
-    if not isinstance(where, Mapping):
-        raise InvalidFilter(
-            f"where must be metadata as a dictionary or a function of the item, got {where!r:.60}: give names and values, "
-            "such as {'team': 'red'}"
-        )
-    for name, value in where.items():
-        if not isinstance(name, str):
-            raise InvalidFilter(f"where: names of metadata are text, got {name!r:.40}: give the name as text")
-        operators = isinstance(value, Mapping) and any(str(key).startswith("$") for key in value)
-        if operators or isinstance(value, (set, frozenset, tuple, bytes)):
-            raise InvalidFilter(
-                f"where: metadata {name!r} is never equal to {value!r:.60}, and there are no operators: give a function of the "
-                f"item, such as where=lambda item: item.metadata.get({name!r}) in (...)"
-            )
-
-
-def without(where: Where, source: str) -> Where:
-    """The filter `where`, and nothing from `source`."""
-    _check_where(where)
-
-    def admits(item: Item) -> bool:
-        if item.provenance.source == source:
-            return False
-        if where is None or callable(where):
-            return where is None or where(item)
-        return all(key in item.metadata and item.metadata[key] == value for key, value in where.items())
-
-    return admits
 
 
 def several(names: object, what: str, such: str) -> Iterable[Any]:

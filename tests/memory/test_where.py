@@ -1,0 +1,240 @@
+"""Filters: what each operator says of each value, what is refused, and that a memory, its banks and a plain reading agree."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from keepworth.memory.errors import InvalidFilter
+from keepworth.memory.item import Item
+from keepworth.memory.memory import Memory
+from keepworth.memory.search.where import DEEPEST, parsed
+
+from .stub_encoder import WordEncoder
+
+
+def read(metadata: Any, name: str) -> list[Any]:
+    """The value under a name in a list; [] where there is none."""
+    if not isinstance(metadata, dict):
+        return []
+    if name in metadata:
+        return [metadata[name]]
+    head, dot, rest = name.partition(".")
+    return read(metadata.get(head), rest) if dot else []
+
+
+def same(one: Any, other: Any) -> bool:
+    if isinstance(one, (list, dict)) and type(one) is type(other) and len(one) == len(other):
+        pairs = zip(one, other, strict=True) if isinstance(one, list) else ((one[k], other.get(k, ...)) for k in one)
+        return all(same(*pair) for pair in pairs)
+    return isinstance(one, bool) is isinstance(other, bool) and one == other
+
+
+def in_order(one: Any, other: Any) -> bool:
+    number = (int, float)
+    both_numbers = isinstance(one, number) and isinstance(other, number) and bool not in (type(one), type(other))
+    return both_numbers or (isinstance(one, str) and isinstance(other, str))
+
+
+TRUTH = {
+    "$eq": lambda found, x: any(same(v, x) for v in found),
+    "$ne": lambda found, x: not any(same(v, x) for v in found),
+    "$in": lambda found, x: any(same(v, each) for v in found for each in x),
+    "$nin": lambda found, x: not any(same(v, each) for v in found for each in x),
+    "$gt": lambda found, x: any(in_order(v, x) and v > x for v in found),
+    "$gte": lambda found, x: any(in_order(v, x) and v >= x for v in found),
+    "$lt": lambda found, x: any(in_order(v, x) and v < x for v in found),
+    "$lte": lambda found, x: any(in_order(v, x) and v <= x for v in found),
+    "$exists": lambda found, x: bool(found) is x,
+    "$contains": lambda found, x: any(
+        (isinstance(v, str) and isinstance(x, str) and x in v) or (isinstance(v, list) and any(same(e, x) for e in v))
+        for v in found
+    ),
+    "$icontains": lambda found, x: any(
+        (isinstance(v, str) and x.casefold() in v.casefold())
+        or (isinstance(v, list) and any(isinstance(e, str) and x.casefold() == e.casefold() for e in v))
+        for v in found
+    ),
+}
+
+
+def meets(where: dict[str, Any], metadata: dict[str, Any]) -> bool:
+    """The reference: the grammar, read word by word."""
+    for name, value in where.items():
+        if name == "$not":
+            held = not meets(value, metadata)
+        elif name in ("$and", "$or"):
+            held = (all if name == "$and" else any)([meets(each, metadata) for each in value])
+        elif isinstance(value, dict) and value and all(each.startswith("$") for each in value):
+            held = all(TRUTH[operator](read(metadata, name), operand) for operator, operand in value.items())
+        else:
+            held = TRUTH["$eq"](read(metadata, name), value)
+        if not held:
+            return False
+    return True
+
+
+names = st.sampled_from(["a", "b", "a.b", "b.a.a"])
+scalars = st.sampled_from([None, True, False, 0, 1, 1.0, -2.5, 2**60, "", "a", "A", "ab", "Ö", "1", "2026-01-31"])
+values = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["a", "b"]), inner, max_size=2),
+    max_leaves=4,
+)
+written = st.dictionaries(st.sampled_from(["a", "b", "a.b", "ä"]), values, max_size=3)
+text = st.sampled_from(["", "a", "AB", "ö", "2026"])
+numbers = st.sampled_from([0, 1, -2.5, 2**60, 0.5])
+single = st.one_of(
+    st.tuples(st.sampled_from(["$eq", "$ne"]), values),
+    st.tuples(st.sampled_from(["$in", "$nin"]), st.lists(values, max_size=3)),
+    st.tuples(st.just("$exists"), st.booleans()),
+    st.tuples(st.just("$contains"), scalars),
+    st.tuples(st.just("$icontains"), text),
+)
+ranges = st.sampled_from(["$gt", "$gte", "$lt", "$lte"])
+operators = st.one_of(
+    st.lists(single, min_size=1, max_size=2).map(dict),
+    st.dictionaries(ranges, numbers, min_size=1, max_size=2),
+    st.dictionaries(ranges, text, min_size=1, max_size=2),
+)
+filters = st.recursive(
+    st.dictionaries(names, operators | values, min_size=1, max_size=2),
+    lambda inner: st.one_of(
+        st.fixed_dictionaries({"$not": inner}),
+        st.fixed_dictionaries({"$and": st.lists(inner, min_size=1, max_size=2)}),
+        st.fixed_dictionaries({"$or": st.lists(inner, min_size=1, max_size=2)}, optional={"a": scalars}),
+    ),
+    max_leaves=4,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(filters, written)
+def test_a_filter_says_what_a_plain_reading_says(where: dict[str, Any], metadata: dict[str, Any]) -> None:
+    found = parsed(where)
+    assert found is not None
+    assert found.meets(metadata) is meets(where, metadata)
+    assert found(Item("m1", "x", metadata=metadata)) is meets(where, metadata)
+    inside = parsed(where, inside=("value", "deep"))
+    assert inside is not None
+    assert inside.meets({"value": {"deep": metadata}}) is meets(where, metadata)
+    assert inside.meets({"value": [metadata]}) is meets(where, {})
+
+
+REFUSED: dict[str, tuple[Any, str]] = {
+    "no such operator": ({"age": {"$near": 3}}, r"where\['age'\]\['\$near'\]: there is no operator '\$near'.*\$gte"),
+    "an operator under no name": ({"$gt": 3}, r"where\['\$gt'\].*Write \{'NAME'"),
+    "no such joint": ({"$nor": [{"a": 1}]}, r"no operator '\$nor' between filters.*\$and, \$or, \$not"),
+    "not under a name": ({"age": {"$not": {"$gt": 3}}}, r"Write \{'\$not': \{'age'"),
+    "a place deep inside": (
+        {"$or": [{"a": 1}, {"b": {"$in": 2}}]},
+        r"where\['\$or'\]\[1\]\['b'\]\['\$in'\] takes a list",
+    ),
+    "bounds of two types": ({"age": {"$gt": 1, "$lt": "z"}}, r"\$gt is a number and \$lt is text"),
+    "a bound without order": ({"age": {"$gt": None}}, r"where\['age'\]\['\$gt'\]: None has no order"),
+    "a truth value as a bound": ({"age": {"$gt": True}}, "True has no order"),
+    "a set": ({"age": {1, 2}}, r"never equal to \{1, 2\}.*\$in"),
+    "a tuple": ({"age": (1, 2)}, r"never equal to \(1, 2\)"),
+    "bytes": ({"age": b"x"}, "never equal to b'x'"),
+    "nan": ({"age": float("nan")}, "never nan"),
+    "infinity in a list": ({"age": {"$in": [float("inf")]}}, r"\['\$in'\]\[0\]: metadata are never inf"),
+    "a name that is no text": ({7: "x"}, "names of metadata are text, got 7"),
+    "a name in a value that is no text": ({"a": {7: "x"}}, r"where\['a'\]: names in metadata are text, got 7"),
+    "no filters to join": ({"$or": []}, r"where\['\$or'\] takes a list of filters, got \[\]"),
+    "an empty filter inside": ({"$and": [{}]}, r"where\['\$and'\]\[0\] must be a filter"),
+    "a list after not": ({"$not": [{"a": 1}]}, r"where\['\$not'\] must be a filter"),
+    "operators beside values": ({"a": {"$gt": 1, "b": 2}}, r"'b' stands beside the operator \$gt"),
+    "operators of others": ({"a": {"gte": 3}}, r"Write '\$gte'"),
+    "joints of others": ({"AND": [{"a": 1}]}, r"Write \$and"),
+    "an operator in a value": ({"a": {"b": {"$gt": 3}}}, r"Write 'a\.NAME'"),
+    "exists without a truth value": ({"a": {"$exists": 1}}, "takes True or False"),
+    "several at once": ({"a": {"$contains": ["x"]}}, "takes one value"),
+    "a number without case": ({"a": {"$icontains": 3}}, "takes text"),
+    "no filter": (["topic"], "must be a dictionary or a function"),
+    "text": ("topic", "must be a dictionary or a function"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_no_item_can_meet_is_refused_with_its_place(name: str) -> None:
+    where, message = REFUSED[name]
+    with pytest.raises(InvalidFilter, match=message):
+        parsed(where)
+    memory = Memory(":memory:", encoder=None)
+    for ask in (lambda: memory.search("x", where=where), lambda: memory.get_all(where=where)):
+        with pytest.raises(InvalidFilter, match=message):
+            ask()
+    with pytest.raises(InvalidFilter, match=message):
+        memory.bank().search("x", where=where)
+
+
+def test_filters_in_each_other_have_an_end() -> None:
+    where: dict[str, Any] = {"a": 1}
+    for _ in range(5000):
+        where = {"$not": where}
+    value: list[Any] = []
+    value.append(value)
+    for bad in (where, {"a": value}, {"a": {"$in": [value]}}, {"a": {"b": value}}):
+        with pytest.raises(InvalidFilter, match=f"more than {DEEPEST}"):
+            parsed(bad)
+
+
+def test_a_plain_dictionary_may_ask_for_its_parts() -> None:
+    found = parsed({"m": {"a": 1, "b": {"$gt": 2}, "c": {"d": "x"}}}, partial=True)
+    assert found is not None
+    assert found.meets({"m": {"a": 1, "b": 3, "c": {"d": "x", "e": 0}, "more": 1}})
+    assert not found.meets({"m": {"a": 1, "b": 3, "c": "x"}})
+    assert parsed({}) is None
+
+
+WORDS = ["red hat", "red tea", "blue hat", "green tea", "red"]
+
+
+def filled(memory: Memory, rows: list[dict[str, Any]], change: list[int]) -> None:
+    """Items with metadata, of which some were changed, deleted or superseded since."""
+    for number, metadata in enumerate(rows):
+        memory.add(f"{WORDS[number % len(WORDS)]} {number}", metadata=metadata, user_id="ana" if number % 2 else "bo")
+    for number in change:
+        id = f"m{1 + number % len(rows)}"
+        if not memory.get(id).open:
+            continue
+        if number % 3 == 0:
+            memory.update(id, metadata=rows[number // 3 % len(rows)])
+        elif number % 3 == 1:
+            memory.supersede(id, f"red news {number}", metadata=rows[number // 2 % len(rows)])
+        else:
+            memory.delete(id)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(written, min_size=1, max_size=8),
+    st.lists(st.integers(0, 40), max_size=4),
+    st.lists(filters, min_size=1, max_size=3),
+    st.lists(st.integers(0, 40), max_size=3),
+)
+def test_memory_and_bank_find_what_a_plain_reading_finds(behind, rows, before, wheres, after) -> None:
+    memory = Memory(":memory:", encoder=WordEncoder(8))
+    filled(memory, rows, before)
+    bank = memory.bank()
+    frozen = list(bank.items())
+    for where in wheres:
+        for round_ in (before, after):
+            expected = {item.id for item in memory.get_all(limit=1000) if meets(where, dict(item.metadata))}
+            assert {item.id for item in memory.get_all(where=where)} == expected
+            there = {item.id for item in frozen if meets(where, dict(item.metadata))}
+            for mode in ("dense", "hybrid"):
+                hits = memory.search("red hat", top_k=50, mode=mode, where=where)
+                assert {hit.id for hit in hits} == expected
+                assert {hit.id for hit in bank.search("red hat", 50, mode=mode, where=where)} == there
+            for narrow in ({}, {"user_id": "ana"}):
+                known = memory.search("red tea", top_k=50, mode="lexical", **narrow)
+                hits = memory.search("red tea", top_k=50, mode="lexical", where=where, **narrow)
+                assert [(hit.id, hit.score) for hit in hits] == [
+                    (hit.id, hit.score) for hit in known if meets(where, dict(hit.item.metadata))
+                ]
+            if round_ is before:
+                filled(memory, rows[:1], after)

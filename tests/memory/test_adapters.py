@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from functools import partial
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -114,9 +112,13 @@ def test_system_messages_are_no_memories_of_a_user():
     assert m.add(messages[:1], user_id="ana", infer=False) == {"results": []}
 
 
+LISTED = "Here're the files and directories up to 2 levels deep in"
+BUT = "excluding hidden items and node_modules"
+
+
 def test_the_six_commands():
     tool = FileTool(memory())
-    assert tool({"command": "view", "path": "/memories"}) == "Here're the files in /memories:"
+    assert tool({"command": "view", "path": "/memories"}) == f"{LISTED} /memories, {BUT}:\n0B\t/memories"
     assert "created" in tool({"command": "create", "path": "/memories/a/notes.md", "file_text": "one\ntwo\n"})
     assert "already exists" in tool({"command": "create", "path": "/memories/a/notes.md", "file_text": "x"})
     assert "2\ttwo" in tool({"command": "view", "path": "/memories/a/notes.md"})
@@ -124,7 +126,7 @@ def test_the_six_commands():
     assert "edited" in tool(
         {"command": "str_replace", "path": "/memories/a/notes.md", "old_str": "two", "new_str": "2"}
     )
-    assert "must be unique" in tool(
+    assert "in lines: 1, 2. Please ensure it is unique" in tool(
         {"command": "str_replace", "path": "/memories/a/notes.md", "old_str": "\n", "new_str": ""}
     )
     assert "edited" in tool(
@@ -162,14 +164,98 @@ def test_no_path_leads_outside(path):
         assert tool({"command": command, "path": path, **extra}).startswith("Error")
 
 
-@settings(max_examples=60, deadline=None)
-@given(
-    st.dictionaries(
-        st.sampled_from(["command", "path", "file_text", "old_path", "new_path", "x"]), st.text(max_size=20)
-    )
+COMMANDS = ["view", "create", "str_replace", "insert", "delete", "rename"]
+NAMES = ["path", "file_text", "old_str", "new_str", "insert_line", "insert_text", "old_path", "new_path", "view_range"]
+TEXTS = st.text(st.characters(codec=None), max_size=8)
+PATHS = st.sampled_from(
+    ["/memories", "/memories/a", "/memories/a/b", "/memories/b", "/memories/100%", "/memories/../x"]
 )
-def test_any_arguments_get_an_answer(arguments):
-    assert isinstance(FileTool(memory())(arguments), str)
+LINES = st.integers() | st.sampled_from([0, 1, -1, 10**100])
+ANY_JSON = st.recursive(
+    st.none() | st.booleans() | LINES | st.floats() | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=6,
+)
+VALUES = ANY_JSON | PATHS | st.lists(LINES, min_size=2, max_size=2) | st.just("one")
+ARGUMENTS = st.fixed_dictionaries({"command": st.sampled_from(COMMANDS)}, optional=dict.fromkeys([*NAMES, "x"], VALUES))
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(ARGUMENTS | ANY_JSON | st.dictionaries(st.sampled_from(["command", *NAMES]), VALUES), max_size=4))
+def test_any_json_as_arguments_gets_an_answer_that_can_be_sent_on(calls):
+    tool = FileTool(memory())
+    for path in ("/memories/a/b", "/memories/b"):
+        tool({"command": "create", "path": path, "file_text": "one\ntwo"})
+    for arguments in calls:
+        answer = tool(arguments)
+        assert isinstance(answer, str)
+        answer.encode()
+
+
+COMPLAINTS = [
+    ({"command": "view", "path": "/memories/a", "view_range": [1]}, "view_range must be [first line, last line]"),
+    ({"command": "view", "path": "/memories/a", "view_range": []}, "view_range must be [first line, last line]"),
+    ({"command": "view", "path": "/memories/a", "view_range": [3, 5]}, "view_range [3, 5] does not fit the 2 lines"),
+    ({"command": "create", "path": "/memories/b", "file_text": None}, "file_text must be text, got None"),
+    ({"command": "create", "path": "/memories/b", "file_text": ["x"]}, "file_text must be text, got ['x']"),
+    ({"command": "create", "path": "/memories/b", "file_text": "\x1b[0m"}, "file_text: the file's text has control"),
+    (
+        {"command": "create", "path": "/memories/b"},
+        "create takes path, file_text: missing a required argument: 'file_te",
+    ),
+    ({"command": "create", "path": "/memories/b", "text": "x"}, "missing a required argument: 'file_text'"),
+    ({"command": "view", "path": "/memories/a", "lines": 3}, "got an unexpected keyword argument 'lines'"),
+    ({"command": "insert", "path": "/memories/a", "insert_line": 0, "insert_text": None}, "insert_text must be text"),
+    ({"command": "insert", "path": "/memories/a", "insert_line": 9, "insert_text": "x"}, "lines of the file: [0, 2]"),
+    (
+        {"command": "insert", "path": "/memories/a", "insert_line": "0", "insert_text": "x"},
+        "insert_line must be a whole",
+    ),
+    ({"command": ["view"]}, "there is no command ['view']: use one of view"),
+    ({"command": "view", "path": "/memories/a\x00"}, "is not a path under /memories"),
+    ({"command": "view", "path": "/memories/a", "view_range": [1, 10**5000]}, "view_range must be"),
+    ({"command": [10**5000]}, "there is no command list"),
+    ("view", "must be an object with a command, got str"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "said"), COMPLAINTS)
+def test_an_error_names_the_argument_and_the_fix(arguments, said):
+    tool = FileTool(memory())
+    tool({"command": "create", "path": "/memories/a", "file_text": "one\ntwo"})
+    answer = tool(arguments)
+    assert answer.startswith("Error: ")
+    assert said in answer
+
+
+def test_folders_are_listed_two_levels_deep_with_sizes():
+    tool = FileTool(memory())
+    for path, size in (("a/x/y/deep.md", 1500), ("a/one.md", 36), ("b%20.md", 3), (".hidden", 9), ("a/.git/x", 9)):
+        tool({"command": "create", "path": f"/memories/{path}", "file_text": "é" + "x" * (size - 2)})
+    assert tool({"command": "view", "path": "/memories"}).split("\n") == [
+        f"{LISTED} /memories, {BUT}:",
+        "1.5K\t/memories",
+        "1.5K\t/memories/a/",
+        "36B\t/memories/a/one.md",
+        "1.5K\t/memories/a/x/",
+        "3B\t/memories/b%20.md",
+    ]
+    assert tool({"command": "view", "path": "/memories/a/x"}).endswith(
+        "/memories/a/x/y/\n1.5K\t/memories/a/x/y/deep.md"
+    )
+    assert tool({"command": "view", "path": "/memories/.hidden"}).endswith("xxxxxxx")
+
+
+def test_a_change_is_shown_with_the_lines_around_it():
+    tool = FileTool(memory())
+    tool({"command": "create", "path": "/memories/a", "file_text": "\n".join(f"line {n}" for n in range(1, 10))})
+    change = {"command": "str_replace", "path": "/memories/a", "old_str": "line 5", "new_str": "five\nand a half"}
+    said = "The memory file has been edited. Here is the snippet showing the change (with line numbers):\n"
+    shown = "     3\tline 3\n     4\tline 4\n     5\tfive\n     6\tand a half\n     7\tline 6\n     8\tline 7"
+    assert tool(change) == said + shown
+    assert tool({"command": "view", "path": "/memories/a", "view_range": [9, 500]}).endswith(
+        "9\tline 8\n    10\tline 9"
+    )
 
 
 MALFORMED = [
@@ -215,7 +301,7 @@ def test_what_others_write_under_the_agent_of_the_files_breaks_nothing():
         m.add(f"a stray {path}", agent_id="files", metadata={"path": path})
     tool = FileTool(m)
     tool({"command": "create", "path": "/memories/a", "file_text": "one"})
-    assert tool({"command": "view", "path": "/memories"}) == "Here're the files in /memories:\n/memories/a"
+    assert tool({"command": "view", "path": "/memories"}).endswith(":\n3B\t/memories\n3B\t/memories/a")
 
 
 def test_two_files_may_come_to_say_the_same_and_no_file_is_a_folder():
@@ -258,76 +344,16 @@ def test_sessions_give_back_what_was_given():
     asyncio.run(story())
 
 
-def test_processes_that_put_the_same_keys_of_a_langgraph_store_keep_one_item_each(tmp_path: Path):
-    """Handles of their own see what others wrote only when they look, and another may write right after."""
-    from keepworth.memory.adapters.langgraph import _Entries
-
-    def entries() -> _Entries:
-        return _Entries(Memory(tmp_path / "a.mem", encoder=WordEncoder(8)), lambda value, path: [str(value[path])])
-
-    one, two, space = entries(), entries(), ("mem", "ana")
-    failures: list[BaseException] = []
-
-    def puts(into: _Entries, name: str) -> None:
-        try:
-            for number in range(40):
-                into.put(space, f"k{number % 3}", {"text": f"{name} {number}"}, None, ["text"])
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=puts, args=pair) for pair in ((one, "one"), (two, "two"))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
-    for each in (one, two):
-        assert len(each.search(space, None, {}, 10, 0)) == 3
-        assert len(each.search(space, "one two", {}, 10, 0)) == 3
-    one.put(space, "k0", None, None, None)
-    assert two.get(space, "k0") is None
-    assert two.get(space, "k1") == one.get(space, "k1") is not None
-    two._memory.forget(two.get(space, "k1").id, purge_history=True)
-    assert one.get(space, "k1") is None
-    assert one.namespaces((), None, 10, 0) == [space]
-    one.put(space, "k1", {"text": "again"}, None, ["text"])
-    assert [item.key for item, _ in two.search(space, "again", {}, 1, 0)] == ["again"]
-
-
-def test_langgraph_store():
-    pytest.importorskip("langgraph.store.base")
-    from keepworth.memory.adapters.langgraph import as_langgraph_store
-
-    m = memory()
-    store = as_langgraph_store(m)
-    store.put(("mem", "ana"), "food", {"text": "likes tofu", "stars": 4})
-    store.put(("mem", "bo"), "food", {"text": "likes steak", "stars": 2})
-    store.put(("mem", "ana"), "food", {"text": "likes tempeh", "stars": 5})
-    assert store.get(("mem", "ana"), "food").value == {"text": "likes tempeh", "stars": 5}
-    assert store.get(("mem", "ana"), "drink") is None
-    assert [item.value["text"] for item in store.search(("mem", "ana"), query="likes")] == ["likes tempeh"]
-    assert {item.key for item in store.search(("mem",))} == {"food"}
-    assert len(store.search(("mem",), filter={"stars": {"$gt": 3}})) == 1
-    assert store.list_namespaces(prefix=("mem",)) == [("mem", "ana"), ("mem", "bo")]
-    assert store.list_namespaces(max_depth=1) == [("mem",)]
-    store.put(("docs",), "one", {"m": {"text": "about tofu"}, "c": [{"t": "x"}]}, index=["m.text", "c[*].t"])
-    assert [item.key for item in m.get_all(session_id='["docs"]')] == ["about tofu\nx"]
-    assert [item.key for item in store.search(["docs"], query="about tofu")] == ["one"]
-    store.delete(("mem", "bo"), "food")
-    assert store.get(("mem", "bo"), "food") is None
-    assert asyncio.run(store.aget(("mem", "ana"), "food")).key == "food"
-
-
 def test_adapters_search_beside_a_policy_that_ranks_items_itself():
     """Their callers have no rewards to give, so nothing is tried out on them, and a person's memory is searched alone."""
-    from keepworth.memory.adapters.langgraph import _Entries
+    from keepworth.memory.adapters.langgraph import Put, _Entries
 
     learning = memory(policy="memrl")
     m = Mem0(learning)
     m.add("likes tofu", user_id="ana", infer=False)
     assert [each["memory"] for each in m.search("tofu", filters={"user_id": "ana"})["results"]] == ["likes tofu"]
     entries = _Entries(learning, lambda value, path: [str(value[path])])
-    entries.put(("mem", "ana"), "food", {"text": "likes tempeh"}, None, ["text"])
+    entries.put([Put(("mem", "ana"), "food", {"text": "likes tempeh"}, index=["text"])])
     assert [item.key for item, _ in entries.search(("mem", "ana"), "tempeh", {}, 1, 0)] == ["likes tempeh"]
     withholding = memory(policy=partial(effect, withhold=1.0, least=1.0))
     m = Mem0(withholding)

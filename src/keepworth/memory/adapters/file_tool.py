@@ -1,24 +1,33 @@
 """The six-command memory tool that models know as files: view, create, str_replace, insert, delete, rename.
 
-Files live in the memory, never on the disk: a path is a name under /memories and nothing else can be reached. Every
-version of a file stays in the history.
+Answers are worded as those of Anthropic's own tool (`memory_20250818`; `anthropic.lib.tools` of its SDK). Files live in the
+memory, never on the disk: a path is a name under /memories and nothing else can be reached. Every version of a file stays in
+the history.
 """
 
 from __future__ import annotations
 
 import inspect
 import posixpath
+import reprlib
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
+from urllib.parse import unquote
 
 from keepworth.memory.errors import MemoryProblem
-from keepworth.memory.item import Item, ItemKind
+from keepworth.memory.item import Item, ItemKind, text_problem
 from keepworth.memory.memory import Memory
 
 ROOT = "/memories"
 AGENT = "files"
 _EMPTY = "(empty file)\n"
 """Before what a memory would not take as a text, and before what begins like this."""
+LEVELS = 2
+"""How deep a folder is listed."""
+AROUND = 2
+"""Lines shown before and after a change."""
+MOST_LINES = 999_999
 
 
 class FileTool:
@@ -29,6 +38,10 @@ class FileTool:
         self._bounds: dict[str, Any] = {"agent_id": AGENT, **({"user_id": user_id} if user_id else {})}
 
     def __call__(self, arguments: Mapping[str, Any]) -> str:
+        # Half a character of a path or a text must not break whoever sends the answer on.
+        return self._answer(arguments).encode("utf-8", "replace").decode()
+
+    def _answer(self, arguments: Mapping[str, Any]) -> str:
         commands: dict[str, Callable[..., str]] = {
             "view": self.view,
             "create": self.create,
@@ -43,31 +56,36 @@ class FileTool:
         name = rest.pop("command", "")
         command = commands.get(name) if isinstance(name, str) else None
         if command is None:
-            return f"Error: unknown command; use one of {', '.join(commands)}"
+            return f"Error: there is no command {_short(name)}: use one of {', '.join(commands)}"
+        takes = inspect.signature(command)
         try:
-            inspect.signature(command).bind(**rest)
+            takes.bind(**rest)
+        except TypeError as error:  # missing or unknown ones
+            return f"Error: {name} takes {', '.join(takes.parameters)}: {error}"
+        try:
             _check_types(rest)
             return command(**rest)
         except (MemoryProblem, _Refused) as error:
             return f"Error: {error}"
-        except TypeError as error:  # of `bind`: missing or unknown ones
-            return f"Error: wrong arguments for {name}: {error}"
 
     def view(self, path: str, view_range: list[int] | None = None) -> str:
         name = normal_path(path)
         files = self._files()
         if name in files:
             lines = _content(files[name]).split("\n")
-            first, last = (1, len(lines)) if view_range is None else (view_range[0], view_range[1])
-            last = len(lines) if last == -1 else last
-            if not 1 <= first <= last <= len(lines):
-                raise _Refused(f"view_range {view_range} does not fit the file's {len(lines)} lines")
-            body = "\n".join(f"{number:6d}\t{lines[number - 1]}" for number in range(first, last + 1))
-            return f"Here's the content of {name} with line numbers:\n{body}"
-        below = sorted(file for file in files if file.startswith(name + "/"))
-        if not below and name != ROOT:
+            if len(lines) > MOST_LINES:
+                raise _Refused(f"File {name} exceeds maximum line limit of {MOST_LINES:,} lines.")
+            first, last = (1, -1) if view_range is None else view_range
+            last = len(lines) if last == -1 else min(last, len(lines))
+            if not 1 <= first <= last:
+                raise _Refused(
+                    f"view_range {list(view_range or ())} does not fit the {len(lines)} lines of {name}: give "
+                    "[first line, last line], the first is 1, and -1 is the end"
+                )
+            return f"Here's the content of {name} with line numbers:\n{_numbered(lines, first, last)}"
+        if name != ROOT and not any(file.startswith(name + "/") for file in files):
             raise _Refused(f"The path {name} does not exist. Please provide a valid path.")
-        return "\n".join([f"Here're the files in {name}:", *below])
+        return _listing(name, files)
 
     def create(self, path: str, file_text: str) -> str:
         name = self._file_path(path)
@@ -75,34 +93,52 @@ class FileTool:
         if name in files:
             raise _Refused(f"File {name} already exists")
         _check_place(name, files)
-        self._write(name, file_text)
+        self._write(name, file_text, "file_text")
         return f"File created successfully at: {name}"
 
     def str_replace(self, path: str, old_str: str, new_str: str = "") -> str:
         name, item = self._existing(path)
         content = _content(item)
-        times = content.count(old_str) if old_str else 0
-        if times != 1:
-            found = "did not appear verbatim" if not times else f"appears {times} times and must be unique"
-            raise _Refused(f"No replacement was performed: old_str `{old_str}` {found} in {name}")
-        self._write(name, content.replace(old_str, new_str), item)
-        return f"The memory file {name} has been edited."
+        if not old_str or old_str not in content:
+            raise _Refused(
+                f"No replacement was performed, old_str `{_short(old_str)}` did not appear verbatim in {name}."
+            )
+        if content.count(old_str) > 1:
+            places = [at for at in range(len(content)) if content.startswith(old_str, at)]
+            lines = dict.fromkeys(content.count("\n", 0, at) + 1 for at in places)
+            raise _Refused(
+                f"No replacement was performed. Multiple occurrences of old_str `{_short(old_str)}` in lines: "
+                f"{', '.join(map(str, lines))}. Please ensure it is unique"
+            )
+        self._write(name, content.replace(old_str, new_str), "new_str", item)
+        before, after = content.split(old_str)
+        at, end = before.count("\n") + 1, (before + new_str).count("\n") + 1
+        now = f"{before}{new_str}{after}".split("\n")
+        snippet = _numbered(now, max(1, at - AROUND), min(len(now), end + AROUND))
+        return (
+            f"The memory file has been edited. Here is the snippet showing the change (with line numbers):\n{snippet}"
+        )
 
     def insert(self, path: str, insert_line: int, insert_text: str) -> str:
         name, item = self._existing(path)
         lines = _content(item).split("\n")
         if not 0 <= insert_line <= len(lines):
-            raise _Refused(f"insert_line {insert_line} must lie in [0, {len(lines)}]")
+            raise _Refused(
+                f"Invalid `insert_line` parameter: {insert_line}. It should be within the range of lines of the file: "
+                f"[0, {len(lines)}]"
+            )
         lines[insert_line:insert_line] = insert_text.removesuffix("\n").split("\n")
-        self._write(name, "\n".join(lines), item)
+        self._write(name, "\n".join(lines), "insert_text", item)
         return f"The file {name} has been edited."
 
     def delete(self, path: str) -> str:
         name = normal_path(path)
         files = self._files()
         doomed = [file for file in files if file == name or file.startswith(name + "/")]
-        if name == ROOT or not doomed:
-            raise _Refused(f"The path {name} does not exist or cannot be deleted")
+        if name == ROOT:
+            raise _Refused(f"Cannot delete the {ROOT} directory itself")
+        if not doomed:
+            raise _Refused(f"The path {name} does not exist")
         for file in doomed:
             self._memory.delete(files[file].id)
         return f"Successfully deleted {name}"
@@ -140,8 +176,12 @@ class FileTool:
             raise _Refused(f"{ROOT} is the folder itself: give the path of a file in it")
         return name
 
-    def _write(self, name: str, content: str, old: Item | None = None) -> None:
+    def _write(self, name: str, content: str, argument: str, old: Item | None = None) -> None:
+        """argument: which one the content came with, for what is said where no memory takes it."""
         text = _EMPTY + content if not content.strip() or content.startswith(_EMPTY) else content
+        problem = text_problem(text)
+        if problem is not None:
+            raise _Refused(f"{argument}: the file's {problem}; nothing was written")
         if old is not None:
             self._memory.update(old.id, text, repeat=True)
         else:
@@ -156,14 +196,63 @@ def _check_types(arguments: Mapping[str, Any]) -> None:
     """Raise _Refused for a value that is not of the sort its name asks for: a model may send anything."""
     for name, value in arguments.items():
         if name == "insert_line":
-            sound, sort = type(value) is int, "a whole number"
+            sound, sort = _is_line(value), "a whole number, 0 for before the first line"
         elif name == "view_range":
-            whole = isinstance(value, (list, tuple)) and len(value) == 2 and all(type(each) is int for each in value)
+            whole = isinstance(value, (list, tuple)) and len(value) == 2 and all(map(_is_line, value))
             sound, sort = value is None or whole, "[first line, last line], -1 for the end"
         else:
             sound, sort = isinstance(value, str), "text"
         if not sound:
-            raise _Refused(f"{name} must be {sort}, got {value!r:.60}")
+            raise _Refused(f"{name} must be {sort}, got {_short(value)}")
+
+
+def _is_line(value: object) -> bool:
+    return type(value) is int and abs(value) <= 10 * MOST_LINES
+
+
+def _short(value: object) -> str:
+    """Of what a model sent, enough to tell what it was."""
+    if isinstance(value, str):
+        return value if len(value) <= 200 else f"{value[:200]}..."
+    try:
+        return reprlib.repr(value)
+    except ValueError:  # Python does not write out numbers of thousands of digits
+        return type(value).__name__
+
+
+def _numbered(lines: list[str], first: int, last: int) -> str:
+    return "\n".join(f"{number:6d}\t{lines[number - 1]}" for number in range(first, last + 1))
+
+
+def _listing(folder: str, files: Mapping[str, Item]) -> str:
+    """What lies in a folder, with sizes; a folder has that of all in it."""
+    sizes: dict[str, int] = defaultdict(int)
+    total = 0
+    for file, item in files.items():
+        parts = file[len(folder) + 1 :].split("/")
+        if not file.startswith(folder + "/") or any(part.startswith(".") or part == "node_modules" for part in parts):
+            continue
+        size = len(_content(item).encode("utf-8", "replace"))
+        total += size
+        for depth in range(1, min(len(parts), LEVELS) + 1):
+            sizes["/".join(parts[:depth]) + ("/" if depth < len(parts) else "")] += size
+    lines = [f"{_size(total)}\t{folder}", *(f"{_size(sizes[name])}\t{folder}/{name}" for name in sorted(sizes))]
+    return "\n".join(
+        [
+            f"Here're the files and directories up to {LEVELS} levels deep in {folder}, excluding hidden items and node_modules:",
+            *lines,
+        ]
+    )
+
+
+def _size(count: int) -> str:
+    """
+    >>> _size(0), _size(1536), _size(4096)
+    ('0B', '1.5K', '4.0K')
+    """
+    if count < 1024:
+        return f"{count}B"
+    return f"{count / 1024:.1f}K" if count < 1024**2 else f"{count / 1024**2:.1f}M"
 
 
 def _check_place(name: str, files: Collection[str]) -> None:
@@ -184,12 +273,12 @@ def _is_file(path: str) -> bool:
 
 def normal_path(path: object) -> str:
     """The one spelling of a path under /memories. Everything that points outside is refused, encoded dots included."""
-    if not isinstance(path, str) or "\x00" in path or "\\" in path or "%" in path:
-        raise _Refused(f"{path!r:.80} is not a path under {ROOT}")
+    if not isinstance(path, str) or text_problem(path) is not None or not path.isprintable():
+        raise _Refused(f"{reprlib.repr(path)} is not a path under {ROOT}: give text without control characters")
     name = posixpath.normpath(path)
-    parts = path.split("/")
-    if ".." in parts or (name != ROOT and not name.startswith(ROOT + "/")):
-        raise _Refused(f"Path {path} is not within {ROOT}")
+    plain = unquote(path)
+    if "\\" in plain or ".." in plain.split("/") or (name != ROOT and not name.startswith(ROOT + "/")):
+        raise _Refused(f"Path {_short(path)} is not within {ROOT}: begin it with {ROOT}/")
     return name
 
 

@@ -1,12 +1,13 @@
 """Train on logs without labels, and test on another data set's questions.
 
-    python -m benchmarks.learning.logs --data FOLDER [--method supervised] [--steps 16] [--questions 40] [--seeds 0] [--runs runs]
+    python -m benchmarks.learning.logs --data FOLDER [--steps 16] [--questions 40] [--seeds 0,1,2] [--runs runs]
 
-The logs are the sessions of LongMemEval's training questions, as a file of conversations: its cloze and next-sentence tasks are
-trained on, through the front door. Tested before and after, greedily: questions of LoCoMo (read from FOLDER or KEEPWORTH_DATA,
-never shipped) whose short answer stands in their evidence, over the whole conversation as memory; and tasks of the logs' own
-held-out sessions. Controls: no memory, another question's memory, the evidence. The numbers go to `logs.json`: token F1, gains
-paired by question, intervals that resample questions (LoCoMo: two conversations) and sets of sessions (logs).
+The logs are the sessions of LongMemEval's training questions, as a file of conversations: its cloze and next-sentence tasks
+are trained on, through the front door: by imitation of their answers, and by reinforcement from the model as it is. Tested
+before and after, greedily: questions of LoCoMo (read from FOLDER or KEEPWORTH_DATA, never shipped) whose short answer stands
+in their evidence, over the whole conversation as memory; and tasks of the logs' own held-out sessions. Controls: no memory,
+another question's memory, the evidence. The numbers go to `logs.json`: token F1, gains paired by question, intervals that
+resample questions (LoCoMo: two conversations) and sets of sessions (logs).
 """
 
 from __future__ import annotations
@@ -33,6 +34,10 @@ from keepworth.tasks.unlabelled import LogReport, unlabelled
 
 HERE = Path(__file__).parent
 WAYS = ("", "no_memory", "another_memory", "oracle_evidence")
+METHODS: dict[str, dict[str, Any]] = {
+    "supervised": {"group_size": 2},  # tasks an update, all different, for each of tasks_per_step
+    "reinforce": {"group_size": 6, "temperature": 0.7},
+}
 LONGEST = 5
 """Words of an answer."""
 DEV, OWN = 4, 16
@@ -85,7 +90,7 @@ def scores(run: RunFolder, way: str, when: str) -> dict[str, float]:
     return {each.episode.task: each.episode.reward for each in run.episodes(arm=f"logs,_test-{arm}")}
 
 
-def rows_of(runs: Sequence[RunFolder], tasks: OwnTasks) -> list[dict[str, Any]]:
+def rows_of(method: str, runs: Sequence[RunFolder], tasks: OwnTasks) -> list[dict[str, Any]]:
     """Levels and gains of each set of test tasks, averaged over seeds first."""
     sets = {"LoCoMo questions": "locomo/", "cloze of held-out sessions": "cloze/", "next of held-out sessions": "next/"}
     rows = []
@@ -100,7 +105,15 @@ def rows_of(runs: Sequence[RunFolder], tasks: OwnTasks) -> list[dict[str, Any]]:
             gain = [after - before for before, after in zip(both["untrained"], both["trained"], strict=True)]
             for what, values in (*both.items(), ("gain", gain)):
                 e = estimate(values, clusters=clusters)
-                row = {"test": name, "way": way or "memory", "what": what, "mean": e.mean, "low": e.low, "high": e.high}
+                row = {
+                    "method": method,
+                    "test": name,
+                    "way": way or "memory",
+                    "what": what,
+                    "mean": e.mean,
+                    "low": e.low,
+                    "high": e.high,
+                }
                 rows.append({**row, "n": len(keys), "clusters": len(set(clusters)), "seeds": len(runs)})
     return rows
 
@@ -110,9 +123,8 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=None, help="where LoCoMo is; KEEPWORTH_DATA if not given")
     parser.add_argument("--runs", type=Path, default=Path("runs"))
     parser.add_argument("--steps", type=int, default=16)
-    parser.add_argument("--method", choices=("reinforce", "supervised"), default="reinforce")
     parser.add_argument("--questions", type=int, default=40)
-    parser.add_argument("--seeds", default="0")
+    parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--threads", type=int, default=0, help="0 measures which count is fastest")
     parser.add_argument("--output", type=Path, default=HERE / "logs.json")
     options = parser.parse_args()
@@ -121,32 +133,36 @@ def main() -> None:
         **SETTINGS,
         "steps": options.steps,
         "tasks_per_step": 4,
-        "group_size": 6 if options.method == "reinforce" else 2,  # supervised: so many tasks an update, all different
-        "method": options.method,
         "recall": 2,
-        "precision": "fp32",
         "evaluate_every": options.steps,
         "checkpoint_every": 4,
         "questions": None,
         "threads": options.threads,
     }
-    runs = []
-    for seed in map(int, options.seeds.split(",")):
-        done = train(tasks, name=f"logs-{options.method}-{seed}", runs=options.runs, seed=seed, **settings)
-        runs.append(RunFolder.open(done.path))
-    how = f"--method {options.method} --steps {options.steps} --questions {options.questions} --seeds {options.seeds}"
+    rows, rewards = [], {}
+    for method, own in METHODS.items():
+        runs = []
+        for seed in map(int, options.seeds.split(",")):
+            more = {**settings, **own, "method": method, "seed": seed}
+            done = train(tasks, name=f"logs-{method}-{seed}", runs=options.runs, **more)
+            runs.append(RunFolder.open(done.path))
+        rows += rows_of(method, runs, tasks)
+        rewards[method] = [[line.get("reward") for line in run.metrics()] for run in runs]
+    how = f"--steps {options.steps} --questions {options.questions} --seeds {options.seeds}"
     record = {
         "what": "cloze and next-sentence training on LongMemEval's training sessions, tested on LoCoMo",
         "command": f"python -m benchmarks.learning.logs {how}",
-        "rows": rows_of(runs, tasks),
+        "rows": rows,
+        "reward_by_step": rewards,
         "report": report.to_json(),
         "settings": settings,
+        "methods": METHODS,
         "versions": versions(),
     }
     options.output.write_text(json.dumps(record, indent=1) + "\n")
     for row in record["rows"]:
         interval = f"{row['mean']:.2f} [{row['low']:.2f}, {row['high']:.2f}]"
-        print(f"{row['test']:28} {row['way']:16} {row['what']:10} {interval} n={row['n']}")
+        print(f"{row['method']:11} {row['test']:28} {row['way']:16} {row['what']:10} {interval} n={row['n']}")
 
 
 if __name__ == "__main__":

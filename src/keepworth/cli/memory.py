@@ -7,7 +7,7 @@ import math
 import shlex
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -481,9 +481,12 @@ def export_(
     user: User = "",
     agent: Agent = "",
     session: Session = "",
+    salvage: Annotated[
+        bool,
+        typer.Option("--salvage", help="Of a damaged memory: what can still be read; says what could not be."),
+    ] = False,
 ) -> None:
     """Write everything, history included, as lines of JSON; or what is true now, in the format of others."""
-    from keepworth.learning.run_folder import check_writable, disk, replacing
     from keepworth.memory.errors import MemoryProblem
     from keepworth.memory.store.transfer import exported
 
@@ -493,21 +496,46 @@ def export_(
             f"--to {OWN} writes the whole memory, with its journal.",
             "Leave --user, --agent and --session out, or take --to jsonl.",
         )
+    if salvage:
+        if foreign is not None:
+            raise MemoryProblem(f"--salvage is for --to {OWN}.", "Import it, then export that memory.")
+        _write_salvaged(file, target)
+        return
     with _open(file, "none") as memory:
         if foreign is not None:
             _write_foreign(memory, target, foreign, user_id=user, agent_id=agent, session_id=session)
             return
-        if str(target) == "-":
-            for line in exported(memory.store):
-                say_json(json.loads(line), separators=(",", ":"))  # escapes what a terminal obeys: nothing is lost
-            return
-        if target.exists():
-            raise MemoryProblem(f"{target} exists and is not overwritten.", "Give another path.")
-        check_writable(target)
-        # Half an export looks like a whole one.
-        with disk(target), replacing(target) as part, open(part, "w", encoding="utf-8") as out:
-            out.writelines(line + "\n" for line in exported(memory.store))
-            out.flush()
+        with closing(exported(memory.store)) as lines:
+            _write_lines(lines, target)
+
+
+def _write_salvaged(file: Path, target: Path) -> None:
+    from keepworth.memory.store.salvage import salvaged
+
+    _check_there(file)
+    lost: list[str] = []
+    with closing(salvaged(file, lost)) as lines:
+        _write_lines(lines, target)
+    for line in lost:
+        say(f"Could not be read: {line}.", error=True)
+    say("Everything could be read." if not lost else "`keepworth memory import --unsound` takes what was.", error=True)
+
+
+def _write_lines(lines: Iterator[str], target: Path) -> None:
+    from keepworth.learning.run_folder import check_writable, disk, replacing
+    from keepworth.memory.errors import MemoryProblem
+
+    if str(target) == "-":
+        for line in lines:
+            say_json(json.loads(line), separators=(",", ":"))  # escapes what a terminal obeys: nothing is lost
+        return
+    if target.exists():
+        raise MemoryProblem(f"{target} exists and is not overwritten.", "Give another path.")
+    check_writable(target)
+    # Half an export looks like a whole one.
+    with disk(target), replacing(target) as part, open(part, "w", encoding="utf-8") as out:
+        out.writelines(line + "\n" for line in lines)
+        out.flush()
 
 
 def _file_format(name: str) -> FileFormat | None:
@@ -820,18 +848,10 @@ def _open(
 ) -> Iterator[Memory]:
     """identity: the encoder to use where the file has no vectors yet and none was named; bounds: of the scope."""
     import keepworth
-    from keepworth.memory.errors import MemoryProblem, NotAMemoryFile
+    from keepworth.memory.errors import MemoryProblem
 
     existed = file.exists()
-    if file == DEFAULT and not existed and FIRST_DEFAULT.exists():
-        raise NotAMemoryFile(
-            f"There is no {file} here, but {FIRST_DEFAULT}, which is what it was called in earlier versions.",
-            f"Rename it, or say --file {FIRST_DEFAULT}.",
-        )
-    if not make and not existed:
-        raise NotAMemoryFile(
-            f"There is no memory at {file}.", "`keepworth memory add` makes one; --file names another."
-        )
+    _check_there(file, make)
     chosen: Any = None if encoder == "none" else encoder
     if identity is not None and not existed:
         chosen = keepworth.encoder(encoder, identity)
@@ -847,6 +867,23 @@ def _open(
             file.unlink(missing_ok=True)
         raise
     memory.close()
+
+
+def _check_there(file: Path, make: bool = False) -> None:
+    """Raise NotAMemoryFile where there is no file. make: that is right, unless it is there under its first name."""
+    from keepworth.memory.errors import NotAMemoryFile
+
+    if file.exists():
+        return
+    if file == DEFAULT and FIRST_DEFAULT.exists():
+        raise NotAMemoryFile(
+            f"There is no {file} here, but {FIRST_DEFAULT}, which is what it was called in earlier versions.",
+            f"Rename it, or say --file {FIRST_DEFAULT}.",
+        )
+    if not make:
+        raise NotAMemoryFile(
+            f"There is no memory at {file}.", "`keepworth memory add` makes one; --file names another."
+        )
 
 
 def _print(item: Item, as_json: bool, **more: Any) -> None:

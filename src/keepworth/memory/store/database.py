@@ -718,6 +718,8 @@ class Database:
         """Move the write-ahead log into the file and empty it. False where a reader in another process prevented it."""
         if self.in_memory:
             return True
+        if self._damage:
+            return False
         depth = self._enter()
         try:
             self._wait_for_mover()
@@ -787,6 +789,8 @@ class Database:
             connection = reference()
             if connection is not None:
                 with contextlib.suppress(apsw.Error):
+                    if self._damage:  # the log stays beside the file: nothing more is written to that
+                        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
                     connection.close(True)
         self._opened = []
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +32,7 @@ FORMATS = (FORMAT, "recollect memory")
 """The second is the name of the first versions."""
 VERSION = 3
 """1: duplicates were numbered as in format 1 of the file. 2: what was learned stood in the journal alone. Both are imported."""
-_TABLES = {
+TABLES = {
     "event": ("events", "seq, at, kind, scope, episode, source, payload, applied, reason, content, body"),
     "change": ("touches", "seq, n, changed, before"),
     "tombstone": ("tombstones", "n, scope, seq"),
@@ -46,27 +46,27 @@ _SAID = {"events": "(SELECT *, min(applied, 1) AS done FROM events)", "touches":
 """Where more is said than a table holds: an export names every item that an event touched, the one it created too."""
 
 
-def exported(store: Store) -> Iterator[str]:
+def exported(store: Store) -> Generator[str, None, None]:
     """Lines of JSON, each without its line break. One consistent moment, also while others write."""
     with store.database.reading() as connection:
         items = scalar(connection, "SELECT count(*) FROM items")
         identity = store.encoder_identity()
         encoder = None if identity is None else asdict(identity)
-        yield _line({"format": FORMAT, "version": VERSION, "head": store.head(), "items": items, "encoder": encoder})
+        yield line({"format": FORMAT, "version": VERSION, "head": store.head(), "items": items, "encoder": encoder})
         for id, *parts in select(connection, "SELECT id, tenant, user, agent, session FROM scopes ORDER BY id"):
-            yield _line({"scope": [id, *parts]})
-        for name, (table, columns) in _TABLES.items():
+            yield line({"scope": [id, *parts]})
+        for name, (table, columns) in TABLES.items():
             said, place = columns.replace("applied", "done"), _SAID.get(table, table)
             for row in connection.execute(f"SELECT {said} FROM {place} ORDER BY 1, 2"):
-                yield _line({name: [_encoded(value) for value in row]})
+                yield line({name: [plain(value) for value in row]})
         for row in connection.execute(f"{rows.SELECT} ORDER BY n"):
-            yield _line({"item": to_record(rows.to_item(row, store.scope_named(connection, row[1])))})
+            yield line({"item": to_record(rows.to_item(row, store.scope_named(connection, row[1])))})
 
 
-def encoder_of(line: str) -> EncoderIdentity | None:
-    """Of the memory whose export begins with `line`; None where it had no vectors, or the line does not say."""
+def encoder_of(first_line: str) -> EncoderIdentity | None:
+    """Of the memory whose export begins with this line; None where it had no vectors, or the line does not say."""
     try:
-        return EncoderIdentity(**json.loads(line)["encoder"])
+        return EncoderIdentity(**json.loads(first_line)["encoder"])
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
 
@@ -86,11 +86,11 @@ def imported(store: Store, lines: Iterable[str], *, unsound: bool = False) -> in
         scopes: dict[int, int] = {}
         count = 0
         header: dict[str, Any] = {}
-        for number, line in enumerate(lines, start=1):
-            if not line.strip():
+        for number, text in enumerate(lines, start=1):
+            if not text.strip():
                 continue
             try:
-                record: dict[str, Any] = json.loads(line)
+                record: dict[str, Any] = json.loads(text)
                 if number == 1:
                     _check_header(record)
                     header = record
@@ -99,10 +99,10 @@ def imported(store: Store, lines: Iterable[str], *, unsound: bool = False) -> in
                 if name == "scope":
                     scopes[value[0]] = transaction.book.row(Scope(*value[1:])).id
                 elif name == "item":
-                    transaction.put(_checked(from_record(value)))
+                    transaction.put(checked(from_record(value)))
                     count += 1
                 else:
-                    table, columns = _TABLES[name]
+                    table, columns = TABLES[name]
                     values = [_decoded(cell) for cell in value]
                     named = columns.split(", ")
                     if header.get("version", 0) < VERSION and table in ("episodes", "decisions"):
@@ -147,10 +147,10 @@ def imported(store: Store, lines: Iterable[str], *, unsound: bool = False) -> in
         raise NotAMemoryFile(f"the import is not UTF-8 text ({error}): give a file that `export` wrote") from error
     texts: list[str] = []
     if store.embedder is not None:
-        for number, line in enumerate(lines, start=1):
-            if line.startswith('{"item"'):
+        for number, text in enumerate(lines, start=1):
+            if text.startswith('{"item"'):
                 try:
-                    record = json.loads(line)["item"]
+                    record = json.loads(text)["item"]
                     texts.append(checked_text(record.get("key") or record["text"]))
                 except _NOT_OURS as error:
                     raise _no_export(number, error) from error
@@ -166,7 +166,7 @@ _NOT_OURS = (ValueError, KeyError, TypeError, AttributeError, RecursionError, Ov
 """What reading a line raises that no export holds."""
 
 
-def _checked(item: Item) -> Item:
+def checked(item: Item) -> Item:
     """Raise ValueError for an item that no memory would have taken."""
     if rows.number_of(item.id) is None:
         raise ValueError(f"{item.id!r:.40} is no item's id")
@@ -225,7 +225,8 @@ def _check_header(record: dict[str, Any]) -> None:
         raise ValueError(f"it has format {record['version']}, this version knows {VERSION}: upgrade keepworth")
 
 
-def _encoded(value: object) -> object:
+def plain(value: object) -> object:
+    """A value of a row as JSON can say it."""
     return {"base64": base64.b64encode(value).decode()} if isinstance(value, bytes) else value
 
 
@@ -233,5 +234,6 @@ def _decoded(value: Any) -> Any:
     return base64.b64decode(value["base64"]) if isinstance(value, dict) else value
 
 
-def _line(record: dict[str, Any]) -> str:
+def line(record: dict[str, Any]) -> str:
+    """A line of an export, without its line break."""
     return json.dumps(record, ensure_ascii=False, separators=(",", ":"))

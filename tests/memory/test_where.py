@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from keepworth.episodes import Operation, OperationKind
 from keepworth.memory.errors import InvalidFilter
-from keepworth.memory.item import Item
+from keepworth.memory.item import Item, Provenance
 from keepworth.memory.memory import Memory
-from keepworth.memory.search.where import DEEPEST, parsed
+from keepworth.memory.operations import Assignment, Draft
+from keepworth.memory.search import columns
+from keepworth.memory.search.where import DEEPEST, parsed, without
+from keepworth.memory.store import store
 
 from .stub_encoder import WordEncoder
 
@@ -111,7 +117,7 @@ filters = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(filters, written)
 def test_a_filter_says_what_a_plain_reading_says(where: dict[str, Any], metadata: dict[str, Any]) -> None:
     found = parsed(where)
@@ -209,14 +215,19 @@ def filled(memory: Memory, rows: list[dict[str, Any]], change: list[int]) -> Non
             memory.delete(id)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.fixture(params=[0, 2, 1000], ids="up to {} rows are ranked whole".format)
+def whole(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "RANKED_WHOLE", request.param)
+
+
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(written, min_size=1, max_size=8),
     st.lists(st.integers(0, 40), max_size=4),
     st.lists(filters, min_size=1, max_size=3),
     st.lists(st.integers(0, 40), max_size=3),
 )
-def test_memory_and_bank_find_what_a_plain_reading_finds(behind, rows, before, wheres, after) -> None:
+def test_memory_and_bank_find_what_a_plain_reading_finds(behind, whole, rows, before, wheres, after) -> None:
     memory = Memory(":memory:", encoder=WordEncoder(8))
     filled(memory, rows, before)
     bank = memory.bank()
@@ -238,3 +249,100 @@ def test_memory_and_bank_find_what_a_plain_reading_finds(behind, rows, before, w
                 ]
             if round_ is before:
                 filled(memory, rows[:1], after)
+
+
+def test_what_a_bank_changed_goes_by_what_the_bank_says() -> None:
+    memory = Memory(":memory:", encoder=WordEncoder(8))
+    for number in range(6):
+        memory.add(f"red hat {number}", metadata={"team": "red" if number % 2 else "blue", "n": number})
+    bank = memory.bank()
+    bank.perform(Assignment("m1", {"metadata": {"team": "red"}}), Draft(scope=bank.scope))
+    bank.perform(Assignment("m2", {"metadata": {"team": "blue"}}), Draft(scope=bank.scope))
+    bank.apply(Operation(OperationKind.UPDATE, ("m4",), "red hat again"))
+    bank.add("red hat of the bank", metadata={"team": "red"})
+    bank = bank.fork()
+    bank.apply(Operation(OperationKind.DELETE, ("m6",)))
+    for mode in ("lexical", "dense", "hybrid"):
+        for where, expected in (
+            ({"team": "red"}, {"m1", "m4", "m7"}),
+            ({"team": {"$ne": "red"}}, {"m2", "m3", "m5"}),
+            ({"n": {"$exists": False}}, {"m1", "m2", "m7"}),
+        ):
+            assert {hit.id for hit in bank.search("red hat", 50, mode=mode, where=where)} == expected
+
+
+def numbers(memory: Memory, where: dict[str, Any]) -> list[int]:
+    """Of the items that the columns keep."""
+    with memory.store.database.reading() as connection:
+        kept = memory.store.kept(connection, parsed(where))
+        assert kept is not None
+        return [int(number) for number in kept.nonzero()[0]]
+
+
+@pytest.mark.parametrize("remembered", [0, 4096])
+def test_who_looks_at_an_earlier_state_gets_the_filter_of_that_state(
+    tmp_path: Path, remembered: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(columns, "REMEMBERED", remembered)
+    memory = Memory(tmp_path / "a.mem", encoder=None)
+    for number in range(4):
+        memory.add(f"note {number}", metadata={"team": "red", "n": number})
+    assert numbers(memory, {"team": "red"}) == [1, 2, 3, 4]
+    with memory.store.database.reading() as connection:
+        memory.store.corpus(connection)  # the moment that is looked at from here on
+
+        def elsewhere() -> None:
+            memory.update("m1", metadata={"team": "blue"})
+            memory.delete("m2")
+            memory.add("note 5", metadata={"team": "red"})
+            assert numbers(memory, {"team": "red"}) == [3, 4, 7]
+
+        other = threading.Thread(target=elsewhere)
+        other.start()
+        other.join()
+        assert numbers(memory, {"team": "red"}) == [1, 2, 3, 4]
+        assert numbers(memory, {"n": {"$gte": 2}}) == [3, 4], "a name that was not asked for before"
+    assert numbers(memory, {"team": "red"}) == [3, 4, 7]
+    assert numbers(memory, {"team": {"$ne": "red"}}) == [1]
+
+
+def test_columns_follow_rollbacks_erasures_and_other_handles(tmp_path: Path) -> None:
+    path = tmp_path / "a.mem"
+    with Memory(path, encoder=None) as memory, Memory(path, encoder=None) as other:
+        memory.add("one", metadata={"team": "red"})
+        snapshot = memory.snapshot()
+        assert [item.id for item in other.get_all(where={"team": "red"})] == ["m1"]
+        memory.update("m1", metadata={"team": "blue"})
+        memory.add("two", metadata={"team": "red"})
+        assert [item.text for item in other.get_all(where={"team": "red"})] == ["two"]
+        undone = memory.rollback(since=snapshot)
+        assert [item.text for item in other.get_all(where={"team": "red"})] == ["one"]
+        memory.rollback(undone.id)
+        assert [item.text for item in other.get_all(where={"team": "red"})] == ["two"]
+        memory.forget("m3", purge_history=True)
+        for handle in (memory, other):
+            assert handle.get_all(where={"team": "red"}) == []
+            assert [item.text for item in handle.get_all(where={"team": {"$exists": True}})] == ["one"]
+
+
+def test_columns_asked_least_recently_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns, "MOST", 2)
+    monkeypatch.setattr(columns, "TABLES", 2)
+    memory = Memory(":memory:", encoder=None)
+    for number in range(3):
+        memory.add(f"note {number}", metadata={"a": number, "b": number, "c": number})
+    for _ in range(2):
+        for name in ("a", "b", "c"):
+            for least in range(4):
+                where = {name: {"$gte": least}, "$or": [{"a": {"$exists": True}}, {"b": 7}, {"c": 7}]}
+                assert len(memory.get_all(where=where)) == 3 - min(least, 3)
+    assert len(memory.store._columns._columns) <= 3
+
+
+def test_a_trial_that_is_off_and_a_function_go_with_a_filter() -> None:
+    found = without(lambda item: item.text != "two", "tour")
+    assert [found(Item(id, text)) for id, text in (("m1", "one"), ("m2", "two"))] == [True, False]
+    both = without({"a": 1}, "tour")
+    assert both(Item("m1", "one", metadata={"a": 1}))
+    assert not both(Item("m1", "one", metadata={"a": 1}, provenance=Provenance("tour")))
+    assert not both(Item("m1", "one", metadata={"a": 2}))

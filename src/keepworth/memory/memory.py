@@ -357,7 +357,9 @@ class Memory:
         time = timestamp(self._clock())
         out: list[Item] = []
         while len(out) < limit:
-            page = list(self.store.items(scope, after=start, limit=max(limit, 256), current=not all_states))
+            page = list(
+                self.store.items(scope, after=start, limit=max(limit, 256), current=not all_states, where=wanted)
+            )
             if not page:
                 break
             start = int(page[-1].id[1:])

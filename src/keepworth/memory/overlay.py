@@ -58,6 +58,7 @@ from keepworth.memory.search.search import (
     requested,
     retrieve,
 )
+from keepworth.memory.search.where import Filter
 
 if TYPE_CHECKING:
     import numpy as np
@@ -97,12 +98,19 @@ class Base(Protocol):
 
     def statistics(self, terms: Sequence[str]) -> CorpusStatistics: ...
     def by_words(
-        self, terms: Sequence[str], count: int, hidden: frozenset[str], statistics: CorpusStatistics
+        self,
+        terms: Sequence[str],
+        count: int,
+        hidden: frozenset[str],
+        statistics: CorpusStatistics,
+        where: Filter | None = None,
     ) -> Ranked:
-        """statistics: of everything that is ranked together, this base and what lies on it."""
+        """statistics: of everything that is ranked together, this base and what lies on it. where: as of a `Corpus`."""
         ...
 
-    def by_meaning(self, vectors: Vectors, count: int, hidden: frozenset[str]) -> list[Ranked]:
+    def by_meaning(
+        self, vectors: Vectors, count: int, hidden: frozenset[str], where: Filter | None = None
+    ) -> list[Ranked]:
         """Per query; vectors: (queries, dimension)."""
         ...
 
@@ -313,14 +321,16 @@ class Overlay:
             parts.append(self.base.statistics(terms))
         return total(parts)
 
-    def by_words(self, terms: Sequence[str], count: int) -> Ranked:
+    def by_words(self, terms: Sequence[str], count: int, where: Filter | None = None) -> Ranked:
         """The `count` best by BM25, with the statistics of the whole; zero scores left out."""
         corpus = self.statistics(terms)
         scored = [(level, layer.index.scores(terms, corpus)) for level, layer in enumerate(self.layers)]
-        under = self.base.by_words(terms, count, self.covered(), corpus) if self.base is not None else []
+        under: Ranked = []
+        if self.base is not None:
+            under = self.base.by_words(terms, count, self.covered(), corpus, self._under(where))
         return self._ranked(scored, under, count, above=0.0)
 
-    def by_meaning(self, vectors: Vectors, count: int) -> list[Ranked]:
+    def by_meaning(self, vectors: Vectors, count: int, where: Filter | None = None) -> list[Ranked]:
         """Per query the `count` best by cosine: one matrix product per layer for all of them. vectors: (queries, dimension)."""
         assert self.embedder is not None
         scored = [
@@ -330,11 +340,17 @@ class Overlay:
         ]
         under: list[Ranked] = [[] for _ in vectors]
         if self.base is not None:
-            under = self.base.by_meaning(vectors, count, self.covered())
+            under = self.base.by_meaning(vectors, count, self.covered(), self._under(where))
         return [
             self._ranked([(level, part[query]) for level, part in scored], under[query], count, above=float("-inf"))
             for query in range(len(vectors))
         ]
+
+    def _under(self, where: Filter | None) -> Filter | None:
+        """The filter for what lies under this; of items that lie here the base may have other metadata."""
+        if where is None or where.tree is None:
+            return None
+        return replace(where, but=frozenset().union(*(layer.items for layer in self.layers)))
 
     def _ranked(self, scored: Sequence[tuple[int, Any]], under: Ranked, count: int, above: float) -> Ranked:
         """The `count` best rows of all layers, the base first among equals."""

@@ -348,11 +348,11 @@ class Request:
 
     @property
     def usual(self) -> bool:
-        """Whether it admits whatever is current and in force."""
+        """Whether it admits whatever is current and in force, and of that what a `Corpus` finds for the declared filter."""
         return not (
             self.kinds
             or self.statuses != CURRENT
-            or self.where is not None
+            or (self.where is not None and self.where.function is not None)
             or self.nobody
             or self.since
             or self.until
@@ -449,21 +449,21 @@ def several(names: object, what: str, such: str) -> Iterable[Any]:
 
 class Corpus(Protocol):
     """What is searched: a store as it is, or a bank. Ranked lists hold current items only, best first. on_file: whether looking
-    words up takes as long as encoding."""
+    words up takes as long as encoding. where: items whose metadata do not meet it are left out, or are `doubtful`."""
 
     @property
     def on_file(self) -> bool: ...
     def fetch(self, ids: Sequence[str]) -> Mapping[str, Item | None]: ...
     def doubtful(self, ids: Sequence[str]) -> Sequence[str]:
-        """Those of `ids` of which it takes a look at the item to say that it is current and in force."""
+        """Those of `ids` of which it takes a look at the item to say that it is current and in force, and meets a filter."""
         ...
 
     def statistics(self, terms: Sequence[str]) -> CorpusStatistics: ...
-    def by_words(self, terms: Sequence[str], count: int) -> Ranked:
+    def by_words(self, terms: Sequence[str], count: int, *, where: Filter | None = None) -> Ranked:
         """The `count` best by BM25; items with none of the terms are left out."""
         ...
 
-    def by_meaning(self, vectors: Vectors, count: int) -> Sequence[Ranked]:
+    def by_meaning(self, vectors: Vectors, count: int, *, where: Filter | None = None) -> Sequence[Ranked]:
         """Per query the `count` best by cosine; vectors: (queries, dimension), unit rows."""
         ...
 
@@ -492,12 +492,12 @@ def retrieve(
     if request.mode != "dense":
         for place, listed in enumerate(terms):
             if listed:
-                lexical[place] = _admitted(corpus, request, time, partial(ranked.by_words, listed))
+                lexical[place] = _admitted(corpus, request, time, partial(ranked.by_words, listed, where=request.where))
     if embedder is not None and request.mode != "lexical":
         encoded = vectors() if vectors is not None else embedder(queries)
         # All queries in one product; one that filters thin out looks deeper by itself.
-        for place, first in enumerate(ranked.by_meaning(encoded, request.pool)):
-            deeper = partial(ranked.by_meaning, encoded[place : place + 1])
+        for place, first in enumerate(ranked.by_meaning(encoded, request.pool, where=request.where)):
+            deeper = partial(ranked.by_meaning, encoded[place : place + 1], where=request.where)
             dense[place] = _admitted(corpus, request, time, lambda reach, deeper=deeper: deeper(reach)[0], first)  # type: ignore[misc]
     out = []
     for query, by_words, by_meaning in zip(queries, lexical, dense, strict=True):

@@ -44,6 +44,8 @@ MISSING: Any = _Missing()
 
 def value_key(value: object) -> object:
     """Something hashable that two values share just where they are equal; numbers by their value, truth values apart."""
+    if type(value) is str:
+        return value
     if isinstance(value, bool):
         return (bool, value)
     if isinstance(value, Mapping):
@@ -63,6 +65,8 @@ class Field:
     def of(self, metadata: Mapping[str, Any]) -> Any:
         """MISSING where it is not there."""
         here: Any = metadata
+        if not self.inside and self.name in here:
+            return here[self.name]
         for part in self.inside:
             if not isinstance(here, Mapping) or part not in here:
                 return MISSING

@@ -38,6 +38,7 @@ from keepworth.memory.item import (
 from keepworth.memory.operations import Act, Draft, OperationOutcome, draft_problem
 from keepworth.memory.scan import Scan
 from keepworth.memory.search.beside import Stamp, Unfit
+from keepworth.memory.search.columns import MetadataColumns, corrected
 from keepworth.memory.search.index import (
     Block,
     CorpusStatistics,
@@ -51,10 +52,19 @@ from keepworth.memory.search.index import (
 from keepworth.memory.search.quantised import check_kind
 from keepworth.memory.search.scope_words import LARGEST, ScopeWords
 from keepworth.memory.search.search import Ranked
+from keepworth.memory.search.where import Filter
 from keepworth.memory.store import forking, requests, rows, schema, undo
 from keepworth.memory.store.database import Database, first, scalar, select
 from keepworth.memory.store.rows import VECTORS, image
-from keepworth.memory.store.transaction import CURRENT, PARTS, Changed, Transaction, changed_since, indexed_text
+from keepworth.memory.store.transaction import (
+    CURRENT,
+    PARTS,
+    Changed,
+    Transaction,
+    changed_since,
+    erased_since,
+    indexed_text,
+)
 
 if TYPE_CHECKING:
     import apsw
@@ -62,6 +72,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from keepworth.memory.search.beside import Sidecar
+    from keepworth.memory.search.columns import Kept
 
     Vectors = npt.NDArray[np.float32]
 
@@ -82,6 +93,8 @@ LEAST = 100
 """How many rows are proposed at least; BM25 over the whole query ranks them anew."""
 
 
+RANKED_WHOLE = 1000
+"""Up to how many rows a filter may keep that none are proposed: all are ranked, which costs no more."""
 COUNTED_TOGETHER = 16
 """Words whose counts are looked up in one call."""
 
@@ -148,10 +161,18 @@ def proposed(
     share: float,
     count: int,
     head: int,
+    kept: Kept | None = None,
 ) -> list[int]:
     """`candidates` for a whole query at a price that does not grow with the memory. Where common words are all there is, rows
     with several of them are looked for, then the newest rows with one, and older ones as long as fewer than `count` are found.
-    head: the newest row number there may be."""
+    head: the newest row number there may be; kept: by row number, those that may be proposed."""
+    if kept is not None:
+        import numpy as np
+
+        few: list[int] = np.flatnonzero(kept).tolist()
+        if len(few) <= RANKED_WHOLE:
+            return few
+        admit(connection, kept)
     chosen, affordable = proposal(statistics.frequency, share, POSTINGS)
     found: list[int] = []
     window = head
@@ -160,14 +181,27 @@ def proposed(
         rarest, part = joint_proposal(statistics, share, JOINT)
         if len(rarest) > 1:
             newest = None if part >= 1.0 else head - int(part * head)
-            found = candidates(connection, rarest, scope_tokens, count, newest, together=True)
+            found = candidates(
+                connection, rarest, scope_tokens, count, newest, together=True, admitted=kept is not None
+            )
     while len(found) < count:
         newest = None if window >= head else head - window
-        more = candidates(connection, chosen, scope_tokens, count, newest)
+        more = candidates(connection, chosen, scope_tokens, count, newest, admitted=kept is not None)
         if len(more) >= count or newest is None:
             return list(dict.fromkeys([*found, *more]))
         window *= 4
     return found
+
+
+def admit(connection: apsw.Connection, kept: Kept) -> None:
+    """Give this connection the function `admitted` of a row number."""
+    flags, room = kept.tobytes(), len(kept)
+
+    def admitted(*row: Any) -> int:
+        (number,) = row
+        return flags[number] if number < room else 0
+
+    connection.create_scalar_function("admitted", admitted, 1, deterministic=True)
 
 
 def joint_proposal(statistics: CorpusStatistics, share: float, postings: int = JOINT) -> tuple[list[str], float]:
@@ -189,12 +223,13 @@ def candidates(
     newest_only: int | None,
     *,
     together: bool = False,
+    admitted: bool = False,
 ) -> list[int]:
     """Row numbers of the index's own `count` best for any of `terms` (together: for all of them) in the scopes, best first.
 
     scope_tokens: of each scope, none for everywhere. They and terms are runs of letters and digits, so quoting them is enough;
     values never come from a name.
-    newest_only: look at rows above this number only.
+    newest_only: look at rows above this number only. admitted: look at those only that `admit` was given.
     """
     if not terms:
         return []
@@ -207,6 +242,8 @@ def candidates(
     if newest_only is not None:
         query += " AND rowid > ?"
         values += (newest_only,)
+    if admitted:
+        query += " AND admitted(rowid)"
     query += " ORDER BY bm25(words, 0.0, 1.0), rowid LIMIT ?"
     return [n for (n,) in select(connection, query, (*values, count))]
 
@@ -340,6 +377,7 @@ class Store:
         self._passed: dict[int, Stamp] = {}
         self._scope_words = ScopeWords()
         self._passed_words: dict[int, str] = {}
+        self._columns = MetadataColumns()
         self._dense_at: tuple[Any, ...] = ()
         self._scope_count = -1
         self._inside.clear()
@@ -621,11 +659,7 @@ class Store:
         if not held.asked_before(ids) and not at_once:
             return None
         with self._words_lock:
-            name = (
-                str(first(connection, f"SELECT {NAMED} FROM events WHERE seq = ?", (corpus.seq,))[0])
-                if corpus.seq
-                else ""
-            )
+            name = self._name_of(connection, corpus.seq)
             if (corpus.seq, name) != (held.head, held.name) and self._passed_words.get(corpus.seq) != name:
                 self._follow_words(connection, corpus.seq, name)
             if (corpus.seq, name) != (held.head, held.name):
@@ -671,6 +705,69 @@ class Store:
             while len(self._passed_words) > PASSED_STATES:
                 self._passed_words.pop(next(iter(self._passed_words)))
         held.head, held.name = seq, name
+
+    def kept(self, connection: apsw.Connection, where: Filter | None) -> Kept | None:
+        """By item number: whether an item is current and meets what `where` says of metadata, as this connection sees it, or is
+        one that it lets through. None where it says nothing of metadata."""
+        if where is None or where.tree is None:
+            return None
+        return self.database.once(connection, ("kept", where), lambda: self._kept(connection, where))
+
+    def _kept(self, connection: apsw.Connection, where: Filter) -> Kept:
+        import numpy as np
+
+        assert where.tree is not None
+        seq = self.corpus(connection).seq
+        name = self._name_of(connection, seq)
+        columns = self._columns
+        with columns.lock:
+            later = columns.changed_after(seq, name)
+            if later is None and columns.head < seq:
+                self._follow_columns(connection, columns, seq, name)
+                later = []
+            missing = columns.missing(where.tree)
+            if later is None or (later and missing):
+                # It is ahead of what this connection sees, and what that is it cannot tell: read it for this once.
+                columns, later = MetadataColumns(), []
+                columns.start(seq, name)
+                missing = columns.missing(where.tree)
+            if missing:
+                columns.build(missing, _metadata_in(connection, CURRENT))
+            kept = columns.kept(where.tree)
+        if later:
+            rows_ = dict(_metadata_in(connection, f"{CURRENT} AND n IN (SELECT value FROM json_each(?))", later))
+            kept = corrected(kept, where.tree, rows_, later)
+        let = [number for number in map(rows.number_of, where.but) if number is not None]
+        if let:
+            if max(let) >= len(kept):
+                kept = np.concatenate([kept, np.zeros(max(let) + 1 - len(kept), bool)])
+            kept[let] = True
+        return kept
+
+    def _follow_columns(self, connection: apsw.Connection, columns: MetadataColumns, seq: int, name: str) -> None:
+        """Bring the columns to entry `seq`, or let them begin anew where the journal does not lead there."""
+        head = columns.head
+        if head < 0 or self._name_of(connection, head) != columns.name or erased_since(connection, head):
+            columns.start(seq, name)
+            return
+        changes = select(
+            connection,
+            f"SELECT max(c.seq), c.n, CASE WHEN {CURRENT} THEN i.metadata END FROM changes c LEFT JOIN items i USING(n) "
+            "WHERE c.seq > ? AND c.changed GROUP BY c.n ORDER BY 1",
+            (head,),
+        )
+        known: dict[str, Any] = {}
+        with rows.readable("metadata"):
+            columns.follow([(at, n, _metadata(text, known)) for at, n, text in changes], seq, name)
+        names = f"SELECT seq, {NAMED} FROM events WHERE seq > ? ORDER BY seq"
+        columns.passed.update(select(connection, names, (max(head, seq - PASSED_STATES),)))
+        while len(columns.passed) > PASSED_STATES:
+            columns.passed.pop(next(iter(columns.passed)))
+
+    def _name_of(self, connection: apsw.Connection, seq: int) -> str:
+        """Of the state that entry `seq` led to."""
+        found = first(connection, f"SELECT {NAMED} FROM events WHERE seq = ?", (seq,)) if seq else None
+        return "" if found is None else str(found[0])
 
     def store_id(self) -> str:
         """Names this memory. A backup and an import have a name of their own."""
@@ -894,20 +991,32 @@ class Store:
         return out
 
     def items(
-        self, scope: Scope, *, after: int = 0, limit: int = -1, current: bool = False, closed: bool = False
+        self,
+        scope: Scope,
+        *,
+        after: int = 0,
+        limit: int = -1,
+        current: bool = False,
+        closed: bool = False,
+        where: Filter | None = None,
     ) -> Iterator[Item]:
-        """Items in order of writing, those after row `after`: all, the current ones, or those neither current nor deleted."""
+        """Items in order of writing, those after row `after`: all, the current ones, or those neither current nor deleted. where:
+        of the current ones, those whose metadata meet it."""
         with self.database.reading() as connection:
+            kept = self.kept(connection, where) if current else None
             inside = self._scope_ids(connection, scope)
-            where, values = "n > ?", [after]
+            which, values = "n > ?", [after]
             if inside is not None:
-                where += " AND scope IN (SELECT value FROM json_each(?))"
+                which += " AND scope IN (SELECT value FROM json_each(?))"
                 values.append(json.dumps(sorted(inside)))  # type: ignore[arg-type]
             if current:
-                where += " AND content IS NOT NULL AND status = 'active'"
+                which += f" AND {CURRENT}"
             if closed:
-                where += f" AND {schema.CLOSED}"
-            found = select(connection, f"{rows.SELECT} WHERE {where} ORDER BY n LIMIT ?", (*values, limit))
+                which += f" AND {schema.CLOSED}"
+            if kept is not None:
+                admit(connection, kept)
+                which += " AND admitted(n)"
+            found = select(connection, f"{rows.SELECT} WHERE {which} ORDER BY n LIMIT ?", (*values, limit))
             listed = [rows.to_item(row, self.scope_named(connection, row[1])) for row in found]
         return iter(listed)
 
@@ -1067,6 +1176,27 @@ class Store:
         self.database.close()
 
 
+def _metadata_in(
+    connection: apsw.Connection, which: str, numbers: Sequence[int] = ()
+) -> list[tuple[int, Mapping[str, Any] | None]]:
+    """Number and metadata of the items that SQL names. numbers: its parameter, as JSON."""
+    known: dict[str, Any] = {}
+    values = (json.dumps(numbers),) if numbers else ()
+    found = select(connection, f"SELECT n, metadata FROM items WHERE {which}", values)
+    with rows.readable("metadata"):
+        return [(n, _metadata(text, known)) for n, text in found]
+
+
+def _metadata(text: str | None, known: dict[str, Any]) -> Mapping[str, Any] | None:
+    """As the file holds it; None for none. known: what was read before, as many items have the same."""
+    if text is None:
+        return None
+    found: Mapping[str, Any] | None = known.get(text)
+    if found is None:
+        found = known[text] = rows.from_json(text) if text else {}
+    return found
+
+
 def _inside(connection: apsw.Connection, scope: Scope, nobody: bool) -> list[int]:
     where, values = ["tenant = ?"], [scope.tenant]
     if nobody:
@@ -1143,25 +1273,28 @@ class ScopeView:
         count: int,
         hidden: Collection[str] = (),
         statistics: CorpusStatistics | None = None,
+        where: Filter | None = None,
     ) -> Ranked:
         """Candidates by the full-text index and the rows that it does not hold yet, ranked by BM25 of the whole query. hidden:
-        ids that are left out; statistics: those to rank with, where more than the store is ranked together."""
+        ids that are left out; statistics: those to rank with, where more than the store is ranked together. where: as of a
+        `Corpus`."""
         store = self.store
         with store.database.reading() as connection:
             corpus, inside = store.corpus(connection), store._scope_ids(connection, self.scope, self.nobody)
             known = statistics or store.word_counts.of(connection, corpus, terms)
+            kept = store.kept(connection, where)
             if inside is not None and (statistics is None or not hidden):
                 # What a bank stands on is asked for as it was at one moment, so nothing newer will do.
                 exact = statistics is not None
                 held = store.words_in(connection, corpus, inside, at_once=self.nobody, exact=exact)
-                best_ = None if held is None else held.scores(sorted(inside), terms, known, count + len(hidden))
+                best_ = None if held is None else held.scores(sorted(inside), terms, known, count + len(hidden), kept)
                 if best_ is not None and not (exact and held is not None and held.head != corpus.seq):
                     return [(f"m{n}", score) for n, score in best_ if f"m{n}" not in hidden][:count]
             tokens = [] if self.scope == EVERYWHERE else store.scope_tokens(connection, self.scope)
             if tokens is None:
                 return []
             share = store.sums(self.scope)[1] / max(1, known.documents) if tokens else 1.0
-            listed = proposed(connection, known, tokens, share, max(2 * count, LEAST), corpus.seq)
+            listed = proposed(connection, known, tokens, share, max(2 * count, LEAST), corpus.seq, kept)
             found = select(
                 connection,
                 "SELECT n, scope, CASE WHEN key = '' THEN text ELSE key || char(10) || text END FROM items "
@@ -1170,14 +1303,22 @@ class ScopeView:
             )
         found += [(n, home, text) for n, (home, text, words) in corpus.tail.items() if not words.isdisjoint(terms)]
         texts = {n: text for n, home, text in found if inside is None or home in inside}
+        if kept is not None:
+            texts = {n: text for n, text in texts.items() if n < len(kept) and kept[n]}
         ranked = sorted(scores(texts, terms, known), key=lambda pair: (-pair[1], pair[0]))
         return [(f"m{n}", score) for n, score in ranked if score > 0 and f"m{n}" not in hidden][:count]
 
-    def by_meaning(self, vectors: Vectors, count: int, hidden: Collection[str] = ()) -> list[Ranked]:
+    def by_meaning(
+        self, vectors: Vectors, count: int, hidden: Collection[str] = (), where: Filter | None = None
+    ) -> list[Ranked]:
         store, scope, wide = self.store, self.scope, count + len(hidden)
         found = store._with_index(
             lambda connection, index: index.search(
-                vectors, wide, (scope, self.nobody), store._scope_ids(connection, scope, self.nobody)
+                vectors,
+                wide,
+                (scope, self.nobody),
+                store._scope_ids(connection, scope, self.nobody),
+                store.kept(connection, where),
             )
         )
         if found is None:
@@ -1277,18 +1418,25 @@ class Snapshot:
         return drift.corrected(live, terms) if drift.images else live
 
     def by_words(
-        self, terms: Sequence[str], count: int, hidden: frozenset[str], statistics: CorpusStatistics
+        self,
+        terms: Sequence[str],
+        count: int,
+        hidden: frozenset[str],
+        statistics: CorpusStatistics,
+        where: Filter | None = None,
     ) -> Ranked:
         drift = self._drifted()
-        ranked = self.view.by_words(terms, count, hidden | drift.ids, statistics)
+        ranked = self.view.by_words(terms, count, hidden | drift.ids, statistics, where)
         if not drift.images:
             return ranked
         ranked.extend(pair for pair in drift.lexical(terms, statistics) if pair[0] not in hidden and pair[1] > 0)
         return sorted(ranked, key=lambda pair: (-pair[1], int(pair[0][1:])))[:count]
 
-    def by_meaning(self, vectors: Vectors, count: int, hidden: frozenset[str]) -> list[Ranked]:
+    def by_meaning(
+        self, vectors: Vectors, count: int, hidden: frozenset[str], where: Filter | None = None
+    ) -> list[Ranked]:
         drift = self._drifted()
-        found = self.view.by_meaning(vectors, count, hidden | drift.ids)
+        found = self.view.by_meaning(vectors, count, hidden | drift.ids, where)
         past = {id: vector for id, vector in drift.vectors(self.store).items() if id not in hidden}
         if not past:
             return found

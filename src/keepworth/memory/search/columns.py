@@ -1,0 +1,197 @@
+"""Metadata by name, in memory: a filter is answered for all items at once, before anything is ranked.
+
+A column holds what the current items have under one name, as numbers of distinct values. An operator looks at each distinct value
+once. It is a cache: its truth is the file, and it follows the journal.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from keepworth.memory.search.where import MISSING, Condition, Field, Tree, holds, value_key
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Codes = npt.NDArray[np.int32]
+    Kept = npt.NDArray[np.bool_]
+    """By item number: whether it is kept."""
+
+MOST = 32
+"""Columns that are held; the one asked least recently goes first."""
+TABLES = 64
+"""Operators of one column whose answers are remembered."""
+REMEMBERED = 4096
+"""Changed items of which it is known which journal entry changed them."""
+Row = tuple[int, Mapping[str, Any] | None]
+"""Number and metadata of an item; None where it is not current."""
+
+
+class _Column:
+    """codes: by item number, the place of its value in `values`; -1 where the item is not current. The first value is MISSING."""
+
+    __slots__ = ("_known", "_tables", "codes", "field", "values")
+
+    def __init__(self, field: Field, rows: Iterable[Row]) -> None:
+        import numpy as np
+
+        self.field = field
+        self.codes: Codes = np.zeros(0, np.int32)
+        self.values: list[Any] = [MISSING]
+        self._known: dict[object, int] = {MISSING: 0}
+        self._tables: OrderedDict[object, Kept] = OrderedDict()
+        self.put(rows)
+
+    def put(self, rows: Iterable[Row]) -> None:
+        """What these items have now."""
+        import numpy as np
+
+        numbers, codes = [], []
+        of, known, values = self.field.of, self._known, self.values
+        for number, metadata in rows:
+            numbers.append(number)
+            if metadata is None:
+                codes.append(-1)
+                continue
+            value = of(metadata)
+            code = known.setdefault(value_key(value), len(values))
+            if code == len(values):
+                values.append(value)
+            codes.append(code)
+        if not numbers:
+            return
+        newest = max(numbers)
+        if newest >= len(self.codes):
+            grown = np.full(max(newest + 1, 2 * len(self.codes)), -1, np.int32)
+            grown[: len(self.codes)] = self.codes
+            self.codes = grown
+        self.codes[numbers] = codes
+
+    def met(self, condition: Condition) -> Kept:
+        """By item number; of items that are not current it says nothing."""
+        kept: Kept = self._table(condition)[self.codes]
+        return kept
+
+    def _table(self, condition: Condition) -> Kept:
+        """By place in `values`."""
+        import numpy as np
+
+        if condition.operator in ("$eq", "$in", "$ne", "$nin"):
+            table = np.zeros(len(self.values), bool)
+            table[[code for key in condition.operand if (code := self._known.get(key)) is not None]] = True
+            return table if condition.operator in ("$eq", "$in") else ~table
+        name = (condition.operator, value_key(condition.operand))
+        known = self._tables.pop(name, None)
+        start = 0 if known is None else len(known)
+        fresh = np.array([condition.holds(value) for value in self.values[start:]], bool)
+        table = self._tables[name] = fresh if known is None else np.concatenate([known, fresh])
+        if len(self._tables) > TABLES:
+            self._tables.popitem(last=False)
+        return table
+
+
+class MetadataColumns:
+    """What items have under the names that filters asked for. head, name: the entry of the journal that it is up to. The caller
+    holds `lock` while it uses anything else."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.clear()
+
+    def clear(self) -> None:
+        self.head, self.name = -1, ""
+        self._columns: OrderedDict[Field, _Column] = OrderedDict()
+        self._changed: OrderedDict[int, int] = OrderedDict()  # item number -> the entry that changed it last
+        self._since = -1  # changes after this entry are all in `_changed`
+        self.passed: dict[int, str] = {}
+
+    def start(self, head: int, name: str) -> None:
+        """Begin anew at this entry."""
+        self.clear()
+        self.head, self.name, self._since = head, name, head
+
+    def missing(self, tree: Tree) -> list[Field]:
+        """The names in a filter that are not held."""
+        return [field for field in fields_of(tree) if field not in self._columns]
+
+    def build(self, fields: Iterable[Field], rows: list[Row]) -> None:
+        """rows: all current items."""
+        for field in fields:
+            self._columns[field] = _Column(field, rows)
+
+    def follow(self, changes: Iterable[tuple[int, int, Mapping[str, Any] | None]], head: int, name: str) -> None:
+        """changes: (journal entry, number, metadata as of `head`) of what changed since. head: the newest entry."""
+        self.passed[self.head] = self.name
+        changes = list(changes)
+        for column in self._columns.values():
+            column.put((number, metadata) for _, number, metadata in changes)
+        for seq, number, _ in changes:
+            self._changed.pop(number, None)
+            self._changed[number] = seq
+        while len(self._changed) > REMEMBERED:
+            _, self._since = self._changed.popitem(last=False)
+        self.head, self.name = head, name
+
+    def changed_after(self, seq: int, name: str) -> list[int] | None:
+        """Numbers of items that entries after `seq` changed, of the journal that it holds; None where it cannot tell."""
+        if (seq, name) == (self.head, self.name):
+            return []
+        if self.passed.get(seq) != name or seq < self._since:
+            return None
+        return [number for number, at in self._changed.items() if at > seq]
+
+    def kept(self, tree: Tree) -> Kept:
+        """By item number: whether it is current and meets the filter, of which no name is missing."""
+        import numpy as np
+
+        columns = []
+        for field in fields_of(tree):
+            self._columns.move_to_end(field)
+            columns.append(self._columns[field])
+        found = self._met(tree, max(len(column.codes) for column in columns))
+        codes = columns[0].codes
+        current = np.zeros(len(found), bool)
+        current[: len(codes)] = codes >= 0
+        while len(self._columns) > max(MOST, len(columns)):
+            self._columns.popitem(last=False)
+        return found & current
+
+    def _met(self, tree: Tree, room: int) -> Kept:
+        import numpy as np
+
+        if isinstance(tree, Condition):
+            met = self._columns[tree.field].met(tree)
+            # Columns have room for different numbers; there are no items beyond.
+            return met if len(met) == room else np.concatenate([met, np.zeros(room - len(met), bool)])
+        parts = [self._met(part, room) for part in tree.parts]
+        if tree.joint == "$not":
+            return ~parts[0]
+        join = np.logical_and if tree.joint == "$and" else np.logical_or
+        found: Kept = join.reduce(parts)
+        return found
+
+
+def fields_of(tree: Tree) -> list[Field]:
+    """Each once."""
+    if isinstance(tree, Condition):
+        return [tree.field]
+    return list(dict.fromkeys(field for part in tree.parts for field in fields_of(part)))
+
+
+def corrected(kept: Kept, tree: Tree, rows: Mapping[int, Mapping[str, Any] | None], numbers: Iterable[int]) -> Kept:
+    """`kept` with what these items are taken from `rows`; those not in there are not kept."""
+    import numpy as np
+
+    numbers = list(numbers)
+    if not numbers:
+        return kept
+    out: Kept = np.zeros(max(len(kept), max(numbers) + 1), bool)
+    out[: len(kept)] = kept
+    for number in numbers:
+        metadata = rows.get(number)
+        out[number] = metadata is not None and holds(tree, metadata)
+    return out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -51,29 +52,107 @@ def test_mem0_calls_and_results():
     assert m.get_all(user_id="ana")["results"] == []
 
 
-UNUSABLE = {
-    "rerank": {"rerank": True},
-    "explain": {"explain": True},
-    "expired": {"show_expired": True},
-    "misspelt": {"user": "ana"},
-    "operator": {"filters": {"topic": {"in": ["food"]}}},
-    "any": {"filters": {"topic": "*"}},
-    "or": {"filters": {"OR": [{"topic": "food"}]}},
-    "anybody": {"user_id": "*"},
+UNUSABLE: dict[str, tuple[dict[str, Any], str]] = {
+    "rerank": ({"rerank": True}, "option rerank=True has no effect"),
+    "explain": ({"explain": True}, "option explain=True has no effect"),
+    "misspelt": ({"user": "ana"}, "option user='ana' has no effect"),
+    "operator": ({"filters": {"topic": {"near": ["food"]}}}, r"filters\['topic'\]: there is no operator 'near'"),
+    "our operator": ({"filters": {"topic": {"$in": ["food"]}}}, r"there is no operator '\$in': use eq, ne"),
+    "our joint": ({"filters": {"$or": [{"topic": "food"}]}}, r"filters\['\$or'\]"),
+    "nothing asked": ({"filters": {"topic": {}}}, r"filters\['topic'\] asks nothing"),
+    "a list": ({"filters": {"topic": ["food"]}}, r"filters\['topic'\]: a list is no value"),
+    "no list": ({"filters": {"topic": {"in": "food"}}}, r"filters\['topic'\]\['\$in'\] takes a list"),
+    "no list to join": ({"filters": {"OR": {"topic": "food"}}}, r"filters\['OR'\] takes a list"),
+    "an empty list to join": ({"filters": {"NOT": []}}, r"filters\['NOT'\] takes a list"),
+    "anybody": ({"user_id": "*"}, "'user_id'.*ask for each by itself"),
+    "one of two": ({"filters": {"user_id": {"in": ["ana", "bo"]}}}, "'user_id'.*ask for each by itself"),
+    "somebody else": ({"filters": {"NOT": [{"user_id": "bo"}]}}, r"filters\['NOT'\]\[0\]\['user_id'\]"),
+    "two at once": ({"filters": {"AND": [{"run_id": "a"}, {"run_id": "b"}]}}, "run_id is said twice"),
+    "what is no metadata": (
+        {"filters": {"created_at": {"gte": "2026-01-01"}}},
+        r"filters\['created_at'\] is no metadata",
+    ),
+    "no dictionary": ({"filters": ["topic"]}, "filters must be a dictionary"),
 }
 
 
 @pytest.mark.parametrize("name", UNUSABLE)
 def test_what_mem0_would_do_and_this_adapter_does_not_is_refused_by_name(name: str):
+    given, message = UNUSABLE[name]
     m = Mem0(memory())
     m.add("likes tofu", user_id="ana", metadata={"topic": "food"}, infer=False)
-    wanted = {"user_id": "ana", **UNUSABLE[name]}
-    with pytest.raises(InvalidFilter):
+    wanted = {"user_id": "ana", **given}
+    if "filters" in given and "user_id" in given["filters"]:
+        del wanted["user_id"]
+    with pytest.raises(InvalidFilter, match=message):
         m.search("tofu", **wanted)
-    with pytest.raises(InvalidFilter):
+    with pytest.raises(InvalidFilter, match=message):
         m.get_all(**wanted)
-    assert len(m.search("tofu", user_id="ana", rerank=False)["results"]) == 1
+    assert len(m.search("tofu", user_id="ana", rerank=False, show_expired=False)["results"]) == 1
     assert len(m.get_all(user_id="ana", show_expired=False)["results"]) == 1
+
+
+ANA = {"user_id": "ana"}
+FILTERS: dict[str, tuple[dict[str, Any], set[str]]] = {
+    "equal": ({"topic": "food"}, {"tofu", "soup"}),
+    "eq": ({"topic": {"eq": "food"}}, {"tofu", "soup"}),
+    "ne": ({"topic": {"ne": "food"}}, {"chess", "plain"}),
+    "in": ({"topic": {"in": ["game", "music"]}}, {"chess"}),
+    "nin": ({"topic": {"nin": ["game", "music"]}}, {"tofu", "soup", "plain"}),
+    "range": ({"stars": {"gte": 2, "lt": 5}}, {"tofu"}),
+    "gt": ({"stars": {"gt": 3}}, {"soup"}),
+    "lte": ({"stars": {"lte": 3}}, {"tofu", "chess"}),
+    "contains": ({"note": {"contains": "Oslo"}}, {"soup"}),
+    "icontains": ({"note": {"icontains": "oslo"}}, {"tofu", "soup"}),
+    "contains of a list": ({"tags": {"contains": "old"}}, {"chess"}),
+    "any value": ({"topic": "*"}, {"tofu", "soup", "chess"}),
+    "AND": ({"AND": [{"topic": "food"}, {"stars": {"gte": 4}}]}, {"soup"}),
+    "OR": ({"OR": [{"topic": "game"}, {"stars": {"gte": 4}}]}, {"soup", "chess"}),
+    "NOT": ({"NOT": [{"topic": "game"}, {"stars": 5}]}, {"tofu", "plain"}),
+    "nested": (
+        {
+            "AND": [{"OR": [{"topic": "food"}, {"topic": "game"}]}, {"NOT": [{"tags": {"contains": "old"}}]}],
+            "stars": "*",
+        },
+        {"tofu", "soup"},
+    ),
+    "nobody has it": ({"topic": "war"}, set()),
+}
+
+
+@pytest.mark.parametrize("name", FILTERS)
+def test_filters_of_mem0_do_what_mem0_says(name: str):
+    filters, expected = FILTERS[name]
+    m = Mem0(memory())
+    for text, metadata in {
+        "tofu": {"topic": "food", "stars": 3, "note": "an oslo dish"},
+        "soup": {"topic": "food", "stars": 5, "note": "Oslo"},
+        "chess": {"topic": "game", "stars": 1, "tags": ["old"]},
+        "plain": None,
+    }.items():
+        m.add(text, user_id="ana", metadata=metadata, infer=False)
+    m.add("another's", user_id="bo", metadata={"topic": "food", "stars": 3}, infer=False)
+    for whole in ({**ANA, **filters}, {"AND": [ANA, filters]}):
+        for found in (
+            m.search("tofu soup chess plain", filters=whole),
+            m.search("tofu", filters=whole, threshold=-1.0),
+            m.get_all(filters=whole),
+        ):
+            assert {each["memory"] for each in found["results"]} == expected
+
+
+def test_what_has_expired_is_listed_where_mem0_asks_for_it():
+    m = Mem0(memory(clock=lambda: "2026-02-01T00:00:00"))
+    m.add("an offer", user_id="ana", metadata={"a": 1}, expiration_date="2026-02-02", infer=False)
+    (gone,) = m.add("gone", user_id="ana", infer=False)["results"]
+    m.delete(gone["id"])
+    m.memory._clock = m.memory.store.clock = lambda: "2026-03-01T00:00:00"
+    assert m.get_all(user_id="ana")["results"] == []
+    for filters in (None, {"a": 1}):
+        found = m.get_all(user_id="ana", filters=filters, show_expired=True)["results"]
+        assert [each["memory"] for each in found] == ["an offer"]
+    with pytest.raises(InvalidFilter, match="show_expired"):
+        m.search("offer", user_id="ana", show_expired=True)
 
 
 def test_a_threshold_of_mem0_is_a_cosine_and_an_update_merges_metadata():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import resource
 from collections.abc import Iterator
 from pathlib import Path
@@ -115,3 +116,29 @@ def test_a_search_finds_what_is_there_whatever_policy_chooses_in_the_file_and_ex
         m.promote("memrl")
     assert CliRunner().invoke(app, list(search)).output == plain
     assert CliRunner().invoke(app, [*search, "--user", "ana"]).output == plain
+
+
+def test_searches_and_lists_take_filters(tmp_path: Path) -> None:
+    file = tmp_path / "a.mem"
+    with Memory(file, encoder=None) as memory:
+        memory.add("red hat", metadata={"team": "red", "year": 2020})
+        memory.add("red tea", metadata={"team": "red", "year": 2024, "code": "7"})
+        memory.add("red news")
+    told = ["--file", str(file), "--json"]
+    for where, expected in (
+        (["team=red"], ["red hat", "red tea"]),
+        (["team=red", '{"year": {"$gte": 2022}}'], ["red tea"]),
+        (["year=2024"], ["red tea"]),
+        (["code=7"], []),
+        (['code="7"'], ["red tea"]),
+        (['{"$not": {"team": "red"}}'], ["red news"]),
+    ):
+        options = [part for each in where for part in ("--where", each)]
+        for command in (["list"], ["search", "red"]):
+            output = CliRunner().invoke(app, [*command, *options, *told]).stdout
+            assert sorted(json.loads(line)["text"] for line in output.splitlines() if line[:1] == "{") == expected
+    for bad in ("team", "=red", "{broken", '["team"]', '{"year": {"$near": 1}}', "year=NaN"):
+        for command in (["list"], ["search", "red"]):
+            problem = problem_of(*command, "--where", bad, *told)
+            assert isinstance(problem, errors.InvalidFilter)
+            assert str(problem).startswith("--where")

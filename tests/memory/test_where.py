@@ -274,9 +274,9 @@ def test_what_a_bank_changed_goes_by_what_the_bank_says() -> None:
 def numbers(memory: Memory, where: dict[str, Any]) -> list[int]:
     """Of the items that the columns keep."""
     with memory.store.database.reading() as connection:
-        kept = memory.store.kept(connection, parsed(where))
-        assert kept is not None
-        return [int(number) for number in kept.nonzero()[0]]
+        mask = memory.store.mask(connection, parsed(where))
+        assert mask is not None
+        return [int(number) for number in mask.nonzero()[0]]
 
 
 @pytest.mark.parametrize("remembered", [0, 4096])

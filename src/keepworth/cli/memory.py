@@ -44,6 +44,12 @@ Encoder = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="One line of JSON per result.")]
+Where = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--where", metavar="FILTER", help="Metadata, as NAME=VALUE or as JSON; several have to hold together."
+    ),
+]
 Id = Annotated[str, typer.Argument(metavar="ID", help="An item's id, such as m17.")]
 DEFAULT, FIRST_DEFAULT = Path("keepworth.mem"), Path("recollect.mem")
 
@@ -82,11 +88,15 @@ def search(
         str, typer.Option(help="hybrid, lexical or dense; by default hybrid where there is an encoder.")
     ] = "",
     as_of: Annotated[str, typer.Option(help="What was held true then (ISO 8601).")] = "",
+    where: Where = None,
     explain: Annotated[bool, typer.Option("--explain", help="Say what every score is made of.")] = False,
     encoder: Encoder = "default",
     as_json: Json = False,
 ) -> None:
     """Find what was remembered: what the search finds, in its order. Policies take no part, and nothing is withheld."""
+    from keepworth.memory.search.where import from_texts
+
+    wanted = from_texts(where or (), place="--where")
     with _open(file, encoder) as memory:
         hits = memory.search(
             query,
@@ -97,6 +107,7 @@ def search(
             mode=mode or None,
             as_of=as_of,
             explain=explain,
+            where=wanted,
         )
         for hit in hits:
             if as_json:
@@ -120,12 +131,22 @@ def list_(
     limit: Annotated[int, typer.Option(min=1, help="How many.")] = 100,
     after: Annotated[str, typer.Option(help="Go on after this id.")] = "",
     everything: Annotated[bool, typer.Option("--all", help="Superseded, deleted and held back items too.")] = False,
+    where: Where = None,
     as_json: Json = False,
 ) -> None:
     """List items in order of writing."""
+    from keepworth.memory.search.where import from_texts
+
+    wanted = from_texts(where or (), place="--where")
     with _open(file, "none") as memory:
         items = memory.get_all(
-            user_id=user, agent_id=agent, session_id=session, limit=limit, after=after, all_states=everything
+            user_id=user,
+            agent_id=agent,
+            session_id=session,
+            limit=limit,
+            after=after,
+            all_states=everything,
+            where=wanted,
         )
         for item in items:
             _print(item, as_json)

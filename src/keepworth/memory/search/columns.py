@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     Codes = npt.NDArray[np.int32]
-    Kept = npt.NDArray[np.bool_]
+    Mask = npt.NDArray[np.bool_]
     """By item number: whether it is kept."""
 
 MOST = 32
@@ -43,7 +43,7 @@ class _Column:
         self.codes: Codes = np.zeros(0, np.int32)
         self.values: list[Any] = [MISSING]
         self._known: dict[object, int] = {MISSING: 0}
-        self._tables: OrderedDict[object, Kept] = OrderedDict()
+        self._tables: OrderedDict[object, Mask] = OrderedDict()
         self.put(rows)
 
     def put(self, rows: Iterable[Row]) -> None:
@@ -71,12 +71,12 @@ class _Column:
             self.codes = grown
         self.codes[numbers] = codes
 
-    def met(self, condition: Condition) -> Kept:
+    def met(self, condition: Condition) -> Mask:
         """By item number; of items that are not current it says nothing."""
-        kept: Kept = self._table(condition)[self.codes]
-        return kept
+        mask: Mask = self._table(condition)[self.codes]
+        return mask
 
-    def _table(self, condition: Condition) -> Kept:
+    def _table(self, condition: Condition) -> Mask:
         """By place in `values`."""
         import numpy as np
 
@@ -144,7 +144,7 @@ class MetadataColumns:
             return None
         return [number for number, at in self._changed.items() if at > seq]
 
-    def kept(self, tree: Tree) -> Kept:
+    def mask(self, tree: Tree) -> Mask:
         """By item number: whether it is current and meets the filter, of which no name is missing."""
         import numpy as np
 
@@ -160,7 +160,7 @@ class MetadataColumns:
             self._columns.popitem(last=False)
         return found & current
 
-    def _met(self, tree: Tree, room: int) -> Kept:
+    def _met(self, tree: Tree, room: int) -> Mask:
         import numpy as np
 
         if isinstance(tree, Condition):
@@ -171,7 +171,7 @@ class MetadataColumns:
         if tree.joint == "$not":
             return ~parts[0]
         join = np.logical_and if tree.joint == "$and" else np.logical_or
-        found: Kept = join.reduce(parts)
+        found: Mask = join.reduce(parts)
         return found
 
 
@@ -182,15 +182,15 @@ def fields_of(tree: Tree) -> list[Field]:
     return list(dict.fromkeys(field for part in tree.parts for field in fields_of(part)))
 
 
-def corrected(kept: Kept, tree: Tree, rows: Mapping[int, Mapping[str, Any] | None], numbers: Iterable[int]) -> Kept:
-    """`kept` with what these items are taken from `rows`; those not in there are not kept."""
+def corrected(mask: Mask, tree: Tree, rows: Mapping[int, Mapping[str, Any] | None], numbers: Iterable[int]) -> Mask:
+    """`mask` with what these items are taken from `rows`; those not in there are not kept."""
     import numpy as np
 
     numbers = list(numbers)
     if not numbers:
-        return kept
-    out: Kept = np.zeros(max(len(kept), max(numbers) + 1), bool)
-    out[: len(kept)] = kept
+        return mask
+    out: Mask = np.zeros(max(len(mask), max(numbers) + 1), bool)
+    out[: len(mask)] = mask
     for number in numbers:
         metadata = rows.get(number)
         out[number] = metadata is not None and holds(tree, metadata)

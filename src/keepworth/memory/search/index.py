@@ -268,13 +268,13 @@ def unit_rows(vectors: object, rows: int, identity: EncoderIdentity) -> Vectors:
     return unit
 
 
-def kept_of(kept: npt.NDArray[np.bool_], numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Which of `numbers` are kept; those beyond are not. kept: by number."""
+def in_mask(mask: npt.NDArray[np.bool_], numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Which of `numbers` are kept; those beyond are not. mask: by number."""
     import numpy as np
 
-    if not len(kept):
+    if not len(mask):
         return np.zeros(len(numbers), bool)
-    out: npt.NDArray[np.bool_] = kept[np.minimum(numbers, len(kept) - 1)] & (numbers < len(kept))
+    out: npt.NDArray[np.bool_] = mask[np.minimum(numbers, len(mask) - 1)] & (numbers < len(mask))
     return out
 
 
@@ -443,21 +443,21 @@ class DenseIndex:
         count: int,
         scope: object,
         scope_ids: Collection[int] | None,
-        kept: npt.NDArray[np.bool_] | None = None,
+        mask: npt.NDArray[np.bool_] | None = None,
     ) -> list[list[tuple[int, float]]]:
         """Per query the `count` best (item number, cosine), best first, ties in order of arrival.
 
         queries: (q, dimension); scope_ids: which scopes count, None for all; scope: a hashable name for them, for the cache.
-        kept: by item number, which items count; None for all.
+        mask: by item number, which items count; None for all.
         """
         import numpy as np
 
         with self._lock:
             selected = None if scope_ids is None else self._rows_in(scope, scope_ids)
-            if kept is not None:
+            if mask is not None:
                 inside = selected or [np.arange(block.size) for block in self._blocks]
                 selected = [
-                    rows[kept_of(kept, block.numbers[rows])] for block, rows in zip(self._blocks, inside, strict=True)
+                    rows[in_mask(mask, block.numbers[rows])] for block, rows in zip(self._blocks, inside, strict=True)
                 ]
             for position, block in enumerate(self._blocks):
                 if block.seal is not None:

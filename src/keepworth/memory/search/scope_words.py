@@ -12,13 +12,13 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from keepworth.memory.search.index import K1, B, CorpusStatistics, kept_of, tokens
+from keepworth.memory.search.index import K1, B, CorpusStatistics, in_mask, tokens
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from keepworth.memory.search.columns import Kept
+    from keepworth.memory.search.columns import Mask
 
     Ints = npt.NDArray[np.int32]
 
@@ -148,10 +148,10 @@ class ScopeWords:
         terms: Sequence[str],
         statistics: CorpusStatistics,
         count: int,
-        kept: Kept | None = None,
+        mask: Mask | None = None,
     ) -> list[tuple[int, float]] | None:
         """The `count` best (item number, BM25), best first, ties by number; the same scores as `InvertedIndex.scores` gives. None
-        where one of the scopes is not held. kept: by item number, those that may be found; all where it is None."""
+        where one of the scopes is not held. mask: by item number, those that may be found; all where it is None."""
         import numpy as np
 
         with self._lock:
@@ -178,15 +178,15 @@ class ScopeWords:
                     holders, counts = scope.holders[start:end], scope.counts[start:end]
                     out[holders] += weight * counts * (K1 + 1.0) / (counts + norms[holders])
             out[~scope.alive] = 0.0
-            if kept is not None:
-                out[~kept_of(kept, scope.numbers)] = 0.0
+            if mask is not None:
+                out[~in_mask(mask, scope.numbers)] = 0.0
             places = np.flatnonzero(out)
             if len(places) > count:
                 least = np.partition(out[places], len(places) - count)[len(places) - count]
                 places = places[out[places] >= least]
             found += zip(scope.numbers[places].tolist(), out[places].tolist(), strict=True)
             for number, (counted, length) in loose.items():
-                if kept is not None and not (number < len(kept) and kept[number]):
+                if mask is not None and not (number < len(mask) and mask[number]):
                     continue
                 norm = K1 * (1.0 - B + B * length / mean)
                 score = sum(w * c * (K1 + 1.0) / (c + norm) for term, w in known if (c := counted.get(term, 0)))

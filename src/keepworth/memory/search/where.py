@@ -164,6 +164,29 @@ def from_text(text: str, *, place: str = "where") -> dict[str, Any]:
     return found
 
 
+def from_texts(texts: Sequence[str], *, place: str = "where") -> dict[str, Any] | None:
+    """Filters that have to hold together, each as JSON or as NAME=VALUE; None where there are none. VALUE is read as JSON, and is
+    text where it is none. Raises InvalidFilter."""
+    found = []
+    for text in texts:
+        if text.lstrip().startswith("{"):
+            found.append(from_text(text, place=place))
+            continue
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise InvalidFilter(
+                f"{place} takes JSON or NAME=VALUE, got {text[:60]!r}.",
+                """Write one such as '{"year": {"$gte": 2020}}' or team=red.""",
+            )
+        try:
+            found.append({name: {"$eq": json.loads(value)}})
+        except (ValueError, RecursionError):
+            found.append({name: {"$eq": value}})
+    for each in found:
+        parsed(each, place=place)
+    return {"$and": found} if len(found) > 1 else found[0] if found else None
+
+
 def without(where: Where | Filter, source: str) -> Filter:
     """The filter `where`, and nothing from `source`."""
     found = parsed(where) or Filter()

@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from keepworth.memory.search.beside import Sidecar
-    from keepworth.memory.search.columns import Kept
+    from keepworth.memory.search.columns import Mask
 
     Vectors = npt.NDArray[np.float32]
 
@@ -161,18 +161,18 @@ def proposed(
     share: float,
     count: int,
     head: int,
-    kept: Kept | None = None,
+    mask: Mask | None = None,
 ) -> list[int]:
     """`candidates` for a whole query at a price that does not grow with the memory. Where common words are all there is, rows
     with several of them are looked for, then the newest rows with one, and older ones as long as fewer than `count` are found.
-    head: the newest row number there may be; kept: by row number, those that may be proposed."""
-    if kept is not None:
+    head: the newest row number there may be; mask: by row number, those that may be proposed."""
+    if mask is not None:
         import numpy as np
 
-        few: list[int] = np.flatnonzero(kept).tolist()
+        few: list[int] = np.flatnonzero(mask).tolist()
         if len(few) <= RANKED_WHOLE:
             return few
-        admit(connection, kept)
+        admit(connection, mask)
     chosen, affordable = proposal(statistics.frequency, share, POSTINGS)
     found: list[int] = []
     window = head
@@ -182,20 +182,20 @@ def proposed(
         if len(rarest) > 1:
             newest = None if part >= 1.0 else head - int(part * head)
             found = candidates(
-                connection, rarest, scope_tokens, count, newest, together=True, admitted=kept is not None
+                connection, rarest, scope_tokens, count, newest, together=True, admitted=mask is not None
             )
     while len(found) < count:
         newest = None if window >= head else head - window
-        more = candidates(connection, chosen, scope_tokens, count, newest, admitted=kept is not None)
+        more = candidates(connection, chosen, scope_tokens, count, newest, admitted=mask is not None)
         if len(more) >= count or newest is None:
             return list(dict.fromkeys([*found, *more]))
         window *= 4
     return found
 
 
-def admit(connection: apsw.Connection, kept: Kept) -> None:
+def admit(connection: apsw.Connection, mask: Mask) -> None:
     """Give this connection the function `admitted` of a row number."""
-    flags, room = kept.tobytes(), len(kept)
+    flags, room = mask.tobytes(), len(mask)
 
     def admitted(*row: Any) -> int:
         (number,) = row
@@ -706,14 +706,14 @@ class Store:
                 self._passed_words.pop(next(iter(self._passed_words)))
         held.head, held.name = seq, name
 
-    def kept(self, connection: apsw.Connection, where: Filter | None) -> Kept | None:
+    def mask(self, connection: apsw.Connection, where: Filter | None) -> Mask | None:
         """By item number: whether an item is current and meets what `where` says of metadata, as this connection sees it, or is
         one that it lets through. None where it says nothing of metadata."""
         if where is None or where.tree is None:
             return None
-        return self.database.once(connection, ("kept", where), lambda: self._kept(connection, where))
+        return self.database.once(connection, ("mask", where), lambda: self._mask(connection, where))
 
-    def _kept(self, connection: apsw.Connection, where: Filter) -> Kept:
+    def _mask(self, connection: apsw.Connection, where: Filter) -> Mask:
         import numpy as np
 
         assert where.tree is not None
@@ -733,16 +733,16 @@ class Store:
                 missing = columns.missing(where.tree)
             if missing:
                 columns.build(missing, _metadata_in(connection, CURRENT))
-            kept = columns.kept(where.tree)
+            mask = columns.mask(where.tree)
         if later:
             rows_ = dict(_metadata_in(connection, f"{CURRENT} AND n IN (SELECT value FROM json_each(?))", later))
-            kept = corrected(kept, where.tree, rows_, later)
+            mask = corrected(mask, where.tree, rows_, later)
         let = [number for number in map(rows.number_of, where.but) if number is not None]
         if let:
-            if max(let) >= len(kept):
-                kept = np.concatenate([kept, np.zeros(max(let) + 1 - len(kept), bool)])
-            kept[let] = True
-        return kept
+            if max(let) >= len(mask):
+                mask = np.concatenate([mask, np.zeros(max(let) + 1 - len(mask), bool)])
+            mask[let] = True
+        return mask
 
     def _follow_columns(self, connection: apsw.Connection, columns: MetadataColumns, seq: int, name: str) -> None:
         """Bring the columns to entry `seq`, or let them begin anew where the journal does not lead there."""
@@ -1003,7 +1003,7 @@ class Store:
         """Items in order of writing, those after row `after`: all, the current ones, or those neither current nor deleted. where:
         of the current ones, those whose metadata meet it."""
         with self.database.reading() as connection:
-            kept = self.kept(connection, where) if current else None
+            mask = self.mask(connection, where) if current else None
             inside = self._scope_ids(connection, scope)
             which, values = "n > ?", [after]
             if inside is not None:
@@ -1013,8 +1013,8 @@ class Store:
                 which += f" AND {CURRENT}"
             if closed:
                 which += f" AND {schema.CLOSED}"
-            if kept is not None:
-                admit(connection, kept)
+            if mask is not None:
+                admit(connection, mask)
                 which += " AND admitted(n)"
             found = select(connection, f"{rows.SELECT} WHERE {which} ORDER BY n LIMIT ?", (*values, limit))
             listed = [rows.to_item(row, self.scope_named(connection, row[1])) for row in found]
@@ -1282,19 +1282,19 @@ class ScopeView:
         with store.database.reading() as connection:
             corpus, inside = store.corpus(connection), store._scope_ids(connection, self.scope, self.nobody)
             known = statistics or store.word_counts.of(connection, corpus, terms)
-            kept = store.kept(connection, where)
+            mask = store.mask(connection, where)
             if inside is not None and (statistics is None or not hidden):
                 # What a bank stands on is asked for as it was at one moment, so nothing newer will do.
                 exact = statistics is not None
                 held = store.words_in(connection, corpus, inside, at_once=self.nobody, exact=exact)
-                best_ = None if held is None else held.scores(sorted(inside), terms, known, count + len(hidden), kept)
+                best_ = None if held is None else held.scores(sorted(inside), terms, known, count + len(hidden), mask)
                 if best_ is not None and not (exact and held is not None and held.head != corpus.seq):
                     return [(f"m{n}", score) for n, score in best_ if f"m{n}" not in hidden][:count]
             tokens = [] if self.scope == EVERYWHERE else store.scope_tokens(connection, self.scope)
             if tokens is None:
                 return []
             share = store.sums(self.scope)[1] / max(1, known.documents) if tokens else 1.0
-            listed = proposed(connection, known, tokens, share, max(2 * count, LEAST), corpus.seq, kept)
+            listed = proposed(connection, known, tokens, share, max(2 * count, LEAST), corpus.seq, mask)
             found = select(
                 connection,
                 "SELECT n, scope, CASE WHEN key = '' THEN text ELSE key || char(10) || text END FROM items "
@@ -1303,8 +1303,8 @@ class ScopeView:
             )
         found += [(n, home, text) for n, (home, text, words) in corpus.tail.items() if not words.isdisjoint(terms)]
         texts = {n: text for n, home, text in found if inside is None or home in inside}
-        if kept is not None:
-            texts = {n: text for n, text in texts.items() if n < len(kept) and kept[n]}
+        if mask is not None:
+            texts = {n: text for n, text in texts.items() if n < len(mask) and mask[n]}
         ranked = sorted(scores(texts, terms, known), key=lambda pair: (-pair[1], pair[0]))
         return [(f"m{n}", score) for n, score in ranked if score > 0 and f"m{n}" not in hidden][:count]
 
@@ -1318,7 +1318,7 @@ class ScopeView:
                 wide,
                 (scope, self.nobody),
                 store._scope_ids(connection, scope, self.nobody),
-                store.kept(connection, where),
+                store.mask(connection, where),
             )
         )
         if found is None:

@@ -155,6 +155,11 @@ def test_puts_of_one_batch_are_one_transaction():
         store.put([Put(SPACE, "good", {"a": 1}), Put(SPACE, "bad", ["a"])])  # type: ignore[arg-type]
     assert store._memory.store.head() == head
     assert keys(store) == []
+    store._memory.store.max_items = 3
+    with pytest.raises(MemoryProblem, match="may hold 3"):
+        fill(store, {f"k{number}": {"a": number} for number in range(4)})
+    assert keys(store) == []
+    store._memory.store.max_items = None
     fill(store, {"good": {"a": 1}, "also": {"a": 1}})
     assert sorted(keys(store)) == ["also", "good"]
 

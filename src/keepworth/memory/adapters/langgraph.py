@@ -197,10 +197,12 @@ class _Entries:
         vectors = store.encode([new.searched_text for new in stored if new is not None])
         with self._lock:
             self._known()
+            head = self._head
             try:
                 store.change(self._scope, work, vectors, bounded=True)
             except BaseException:
-                self._forget()  # what was followed inside a transaction that failed is not there
+                if self._head != head:
+                    self._forget()  # what was followed inside a transaction that failed may not be there
                 raise
 
     def _act(self, put: Put, new: _Stored | None, end: str, old: Item | None) -> tuple[Act | None, Draft]:
@@ -417,7 +419,9 @@ class _ServedEntries:
         found: Found = []
         listed = [item for item in reversed(self._items({"agent_id": AGENT})) if wanted(item)]
         if query:
-            hits = self._memory.search(checked_query(_readable(query)), top_k=1000, agent_id=AGENT)
+            inside = {entry[0] for item in listed if (entry := _entry(item)) is not None}
+            scope = _space(inside.pop()) if len(inside) == 1 else {"agent_id": AGENT}
+            hits = self._memory.search(checked_query(_readable(query)), top_k=1000, **scope)
             found = [(hit.item, _similarity(hit)) for hit in hits if wanted(hit.item) and _texts(hit.item) != []]
             found.sort(key=lambda pair: -(pair[1] or 0.0))
             listed = [item for item in listed if _texts(item) == []]

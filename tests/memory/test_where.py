@@ -326,7 +326,7 @@ def test_columns_follow_rollbacks_erasures_and_other_handles(tmp_path: Path) -> 
 
 
 def test_columns_asked_least_recently_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(columns, "MOST", 2)
+    monkeypatch.setattr(columns, "MOST", 9)
     monkeypatch.setattr(columns, "TABLES", 2)
     memory = Memory(":memory:", encoder=None)
     for number in range(3):

@@ -187,6 +187,9 @@ def test_what_is_in_quarantine_is_an_admin_s_to_see_and_release(server: MemorySe
         assert seen.status_code == 200
         assert key not in seen.text
         assert "(held in quarantine)" in seen.text
+    listing = {"all_states": True, "where": '{"nothing": {"$exists": false}}'}
+    assert id not in {each["id"] for each in writer.get("/items", params=listing).json()["items"]}
+    assert id in {each["id"] for each in admin.get("/items", params=listing).json()["items"]}
     waiting = [each["text"] for each in admin.get("/quarantine").json()["items"]]
     assert waiting == [f"the deploy key is {key}", f"the other key is {key}"]
     assert admin.post(f"/items/{id}/release").json().get("status", "active") == "active"

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     Mask = npt.NDArray[np.bool_]
     """By item number: whether it is kept."""
 
-MOST = 32
-"""Columns that are held; the one asked least recently goes first."""
+MOST = 16_000_000
+"""Item numbers of all columns that are held, at 4 bytes each; the column asked least recently goes first."""
 TABLES = 64
 """Operators of one column whose answers are remembered."""
 REMEMBERED = 4096
@@ -156,7 +156,7 @@ class MetadataColumns:
         codes = columns[0].codes
         current = np.zeros(len(found), bool)
         current[: len(codes)] = codes >= 0
-        while len(self._columns) > max(MOST, len(columns)):
+        while len(self._columns) > len(columns) and sum(len(each.codes) for each in self._columns.values()) > MOST:
             self._columns.popitem(last=False)
         return found & current
 

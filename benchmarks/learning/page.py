@@ -25,6 +25,8 @@ FILES = {
 }
 SMOOTH = 4
 """Steps that a point of the reward's curve averages."""
+FEW = 2
+"""Groups of an update that are few to learn from."""
 Record = dict[str, Any]
 
 
@@ -133,17 +135,23 @@ def calls(record: Record) -> str:
     return f"\n\n{markdown(head, rows, 1)}\n\n{reckoned}\n\n{said}"
 
 
-def sampled(record: Record) -> str:
-    """What each arm sampled, where several were trained."""
+def learned_from(record: Record) -> str:
+    """What each arm was trained on, where there were several."""
     if len(record.get("tokens", ())) < 2:
         return ""
     said = (f"{arm} {sum(of) / len(of) / 1000:,.0f}" for arm, of in record["tokens"].items())
-    return f" Thousands of tokens sampled in a training: {', '.join(said)}."
+    few = ""
+    if by_step := record.get("groups_by_step"):
+        each = (
+            f"{arm} {sum(n <= FEW for run in of for n in run)} of {sum(map(len, of))}" for arm, of in by_step.items()
+        )
+        few = f" Updates that had no more than {FEW} groups to learn from: {', '.join(each)}."
+    return f" Thousands of tokens that were trained on: {', '.join(said)}.{few}"
 
 
 def recipe(record: Record) -> str:
     tables = f"{levels(record)}\n\n{gains(record)}{memory(record)}{calls(record)}"
-    return f"{tables}\n\n{about(record)}{sampled(record)}"
+    return f"{tables}\n\n{about(record)}{learned_from(record)}"
 
 
 def operations(record: Record) -> str:

@@ -7,8 +7,8 @@ Runs that are finished are read, not repeated; unfinished ones continue. The num
 right answers as reinforcement samples, at the recipe's rate for imitation. `tool_policy` is `arithmetic` with a calculator
 and the story in a memory that is searched; beside the numbers stand how often the model was called for an answer, and the
 same question without tools. `deeper` is `strings`, reinforced one function deeper than what was imitated, without and with
-hints, from the same start, for the same number of updates; how many tokens each arm sampled stands beside them. A level is
-the mean of each question's value averaged over seeds; a gain is the paired difference of two arms on the same questions.
+hints, from the same start, for the same number of updates; how many tokens each arm was trained on stands beside them. A level
+is the mean of each question's value averaged over seeds; a gain is the paired difference of two arms on the same questions.
 Intervals are 95 % bootstrap intervals over what is generalised over: compositions for `strings`, each counting once; questions
 elsewhere. They are about the models that were trained, not about further seeds: those stand beside them one by one.
 """
@@ -218,6 +218,9 @@ def record_of(recipe: str, runs: Arms) -> dict[str, Any]:
         "tokens": {
             arm: [sum(line["response_length"] * line["episodes"] for line in run.metrics()) for run in own]
             for arm, own in runs.items()
+        },
+        "groups_by_step": {
+            arm: [[line["groups"] for line in run.metrics()] for run in own] for arm, own in runs.items()
         },
         "versions": versions(),
         "configuration": first[0].config,

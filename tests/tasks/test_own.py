@@ -123,3 +123,20 @@ def test_a_file_of_haystacks_is_divided_by_its_writes(tmp_path: Path) -> None:
 def test_writes_of_a_row_are_what_is_in_memory() -> None:
     (task,) = own_tasks([{"prompt": "Where?", "answer": "Leeds", "writes": [{"text": "I moved to Leeds."}]}]).all
     assert task.sessions[0].turns[0].text == "I moved to Leeds."
+
+
+def test_what_is_measured_on_is_no_part_of_a_file_that_is_sorted() -> None:
+    rows = [
+        {"prompt": f"{label} {number} {split}", "answer": label, "split": split}
+        for split in SPLITS
+        for label in "ab"
+        for number in range(50)
+    ]
+    own = own_tasks(rows)
+    assert [task.answers[0] for task in own.by_split["train"]] == ["a"] * 50 + ["b"] * 50
+    for split in ("dev", "test"):
+        first = [task.answers[0] for task in own.by_split[split][:20]]
+        assert 4 <= first.count("a") <= 16
+        assert {task.key for task in own.by_split[split]} == {
+            task.key for task in own.all if task.tags["split"] == split
+        }

@@ -29,7 +29,7 @@ from keepworth.episodes.episode import Task
 from keepworth.episodes.errors import KeepworthError, nearest
 from keepworth.tasks.data_files import WrongFormat, recognised
 from keepworth.tasks.json_lines import json_lines, lines_of, sessions_of
-from keepworth.tasks.splits import SPLITS, side, tied
+from keepworth.tasks.splits import SPLITS, draw_order, side, tied
 
 PROMPTS = ("prompt", "question", "input", "problem", "instruction", "text")
 ROLES = ("system", "user", "assistant", "tool")
@@ -105,6 +105,9 @@ def own_tasks(
     by_side, note = (named, "") if named else divided(marks)
     found = {split: tuple(_on(task, split) for task in tasks if by_side[task.key] == split) for split in SPLITS}
     _require_apart(found, marks)
+    # The first so many are measured on, and files are often sorted by what is asked.
+    for split in ("dev", "test"):
+        found[split] = tuple(sorted(found[split], key=lambda task: draw_order(task.key.removeprefix(f"{name}/"))))
     digest = hashlib.sha256()
     for task in tasks:
         digest.update(

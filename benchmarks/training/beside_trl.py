@@ -1,13 +1,13 @@
 """The same training through keepworth's front door and through TRL's: lines of code, and what each goes on with after a kill.
 
-    python -m benchmarks.training.beside_trl --data FOLDER --trl-python PYTHON [--steps 5] [--json FILE]
+    python -m benchmarks.training.beside_trl --data FOLDER --trl-python PYTHON [--steps 5] [--runs FOLDER] [--json FILE]
 
 Both scripts stand below, and do the same: rows of JSON lines with a split, a reward in Python, groups of 8 answers of at most 8
 tokens for 2 questions a step, an adapter of rank 16, test questions measured before and after, a checkpoint every second step, a
-log that a page shows, going on from the last checkpoint, and merged weights that transformers loads. Each is run three times
-whole, and three times killed (SIGKILL) after its second checkpoint and begun again by the same command. Said is whether the
-killed run ends with the weights of the whole one, beside how far two whole ones lie apart. PYTHON: one with TRL, datasets,
-tensorboard and the same torch.
+log that a page shows, going on from the last checkpoint, and merged weights that transformers loads. Each is run several times
+whole, and as often killed (SIGKILL) after its second checkpoint and begun again by the same command. Said is whether the killed
+run ends with the weights of the whole one, beside how far two whole ones lie apart. What is finished in FOLDER is read, not
+repeated. PYTHON: one with TRL, datasets, tensorboard and the same torch.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -101,6 +101,7 @@ trainer.model.merge_and_unload().save_pretrained("merged")
 trainer.processing_class.save_pretrained("merged")
 """
 SIDES = {"ours": OURS, "TRL": TRL}
+DONE = "seconds.json"
 BEFORE_THE_KILL = {"ours": "runs/messages/checkpoints/step-*4/*", "TRL": "out/checkpoint-4/trainer_state.json"}
 """What lies in the folder once the second checkpoint is whole."""
 
@@ -138,6 +139,9 @@ def run(
     side: str, python: str, model: str, steps: int, place: Path, data: list[dict[str, Any]], killed: bool
 ) -> tuple[Path, float]:
     """The folder of a run and its seconds, both parts together; `killed` where it has its second checkpoint."""
+    if (place / DONE).is_file():
+        return place, float(json.loads((place / DONE).read_text()))
+    shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
     (place / "messages.jsonl").write_text("".join(json.dumps(each) + "\n" for each in data))
     (place / "script.py").write_text(SHARED + SIDES[side])
@@ -153,7 +157,9 @@ def run(
         process.wait()
         process = begun(python, place, model, steps)
     ended(process, place)
-    return place, time.perf_counter() - start
+    seconds = time.perf_counter() - start
+    (place / DONE).write_text(json.dumps(seconds))
+    return place, seconds
 
 
 def apart(one: Path, other: Path) -> dict[str, float]:
@@ -173,6 +179,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=None, help="where BANKING77 is; KEEPWORTH_DATA if not given")
     parser.add_argument("--trl-python", default=os.environ.get("KEEPWORTH_TRL_PYTHON", ""), required=False)
     parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--runs", type=Path, default=Path("runs/beside_trl"))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=Path, default=Path(__file__).with_suffix(".json"))
     given = parser.parse_args()
@@ -182,21 +189,20 @@ def main() -> None:
     pythons, model = {"ours": sys.executable, "TRL": given.trl_python}, str(path_of("smollm2-135m-instruct"))
     found: dict[str, Any] = {side: {"lines": lines_of(script), "rounds": []} for side, script in SIDES.items()}
     found["shared_lines"] = lines_of(SHARED)
-    with tempfile.TemporaryDirectory() as folder:
-        for number in range(given.rounds):
-            for side, python in pythons.items():
-                place = Path(folder) / f"{number}-{side}"
-                whole, seconds = run(side, python, model, given.steps, place / "whole", data, killed=False)
-                again, both = run(side, python, model, given.steps, place / "killed", data, killed=True)
-                row = {
-                    "seconds": round(seconds, 1),
-                    "killed_seconds": round(both, 1),
-                    "killed_and_whole": apart(whole, again),
-                }
-                if number:
-                    row["whole_and_whole"] = apart(Path(folder) / f"{number - 1}-{side}" / "whole", whole)
-                found[side]["rounds"].append(row)
-                print(side, row, flush=True)
+    for number in range(given.rounds):
+        for side, python in pythons.items():
+            place = given.runs / f"{number}-{side}"
+            whole, seconds = run(side, python, model, given.steps, place / "whole", data, killed=False)
+            again, both = run(side, python, model, given.steps, place / "killed", data, killed=True)
+            row = {
+                "seconds": round(seconds, 1),
+                "killed_seconds": round(both, 1),
+                "killed_and_whole": apart(whole, again),
+            }
+            if number:
+                row["whole_and_whole"] = apart(given.runs / f"{number - 1}-{side}" / "whole", whole)
+            found[side]["rounds"].append(row)
+            print(side, row, flush=True)
     asked = [given.trl_python, "-c", "import trl, torch; print(trl.__version__, torch.__version__)"]
     found["trl"] = subprocess.run(asked, text=True, capture_output=True, check=True).stdout.split()
     found |= {"steps": given.steps, "versions": versions(), "processor": machine(available_cores())["processor"]}

@@ -120,16 +120,20 @@ def measured(data: Path | None, steps: int, seed: int, plain: str) -> dict[str, 
             raise SystemExit(f"the script failed:\n{done.stdout}")
         run = RunFolder.open(folder / "runs" / "messages")
         evals = [row for row in run.evals() if row["split"] != "dev" and row["metric"] == "right"]
-        shown = tests[:100]
-        answers = {
-            stored.episode.task: stored.episode.answer for stored in run.episodes() if stored.arm.endswith("-trained")
+        both = {
+            when: {each.episode.task: each.episode for each in run.episodes(arm=f"messages,_test-{when}")}
+            for when in ("untrained", "trained")
         }
+        answers = {task: episode.answer for task, episode in both["trained"].items()}
+        gain = estimate([each.reward - both["untrained"][task].reward for task, each in both["trained"].items()])
+        shown = [each for each in tests if f"messages/{each['id']}" in answers]
         return {
             "lines": sum(bool(line.strip()) for line in SCRIPT.splitlines()),
             "seconds": round(seconds, 1),
             "steps": steps,
             "seed": seed,
             "accuracy": [{key: row[key] for key in ("arm", "mean", "low", "high", "n")} for row in evals],
+            "gain": {"mean": gain.mean, "low": gain.low, "high": gain.high},
             "rules": {
                 "the most frequent intent": estimate([each["intent"] == often for each in shown]).mean,
                 "naive Bayes": estimate([rule(each["prompt"][-1]["content"]) == each["intent"] for each in shown]).mean,

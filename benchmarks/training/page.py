@@ -19,6 +19,7 @@ def newcomer(found: dict[str, Any]) -> str:
     arms = {each["arm"]: each for each in found["accuracy"]}
     said = {name: f"{each['mean']:.2f} [{each['low']:.2f}, {each['high']:.2f}]" for name, each in arms.items()}
     plain, versions = found["plain"], found["versions"]
+    gain = f"{found['gain']['mean']:+.2f} [{found['gain']['low']:+.2f}, {found['gain']['high']:+.2f}]"
     beside = ", ".join(f"{name} {mean:.2f}" for name, mean in found["rules"].items())
     return " ".join(
         (
@@ -26,8 +27,8 @@ def newcomer(found: dict[str, Any]) -> str:
             "(six intents of BANKING77, a worked example of each in the prompt). Its reward is the right intent.",
             f"To the report and the exported folder it takes {found['seconds'] / 60:.0f} minutes",
             f"({found['steps']} steps of 64 answers on two cores, {found['processor']}).",
-            f"Test messages that are right: {said['untrained']} before, {said['trained']} after; {beside}, which learns from the",
-            f"same rows with their labels (n = {arms['trained']['n']}, seed {found['seed']}).",
+            f"Test messages that are right: {said['untrained']} before, {said['trained']} after, gain {gain}; {beside},",
+            f"which learns from the same rows with their labels (n = {arms['trained']['n']}, seed {found['seed']}).",
             f"Plain transformers, without keepworth, gave {plain['equal']} of {plain['n']} answers of the run with that folder.",
             f"(float32, torch {versions['torch']}, transformers {versions['transformers']}.)",
         )

@@ -37,6 +37,8 @@ def newcomer(found: dict[str, Any]) -> str:
 
 def ended_alike(rounds: list[dict[str, Any]], key: str) -> str:
     gaps = [each[key] for each in rounds if key in each]
+    if not gaps:
+        return "not measured"
     same = sum(not gap["differ"] for gap in gaps)
     if same == len(gaps):
         return f"bit for bit, {same} of {len(gaps)}"
@@ -56,11 +58,12 @@ def beside_trl(found: dict[str, Any]) -> str:
                 ended_alike(each["rounds"], "killed_and_whole"),
             ]
         )
+    count = len(found["ours"]["rounds"])
     head = ["", "lines", "two whole runs end alike", "a killed run ends like the whole one"]
     about = (
         f"The same training through both front doors, with a reward of {found['shared_lines']} lines that both share",
         "(`python -m benchmarks.training.beside_trl`): test questions before and after, checkpoints, a log that a page shows,",
-        f"going on after SIGKILL, merged weights. {found['steps']} steps, {len(found['ours']['rounds'])} rounds, one seed;",
+        f"going on after SIGKILL, merged weights. {found['steps']} steps, {count} round{'s' * (count > 1)}, one seed;",
         "'alike' is said of all merged weights.",
     )
     below = (

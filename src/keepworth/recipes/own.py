@@ -73,7 +73,9 @@ class Config(Settings):
     answer_top_k: Amount = Field(
         default=0, description="with answer_temperature: so many of the likeliest tokens; 0: all"
     )
-    questions: int | None = Field(default=100, ge=2, description="measure on so many, drawn by a fixed rule; None is all")
+    questions: int | None = Field(
+        default=100, ge=2, description="measure on so many, drawn by a fixed rule; None is all"
+    )
 
     @property
     def holds(self) -> frozenset[str]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -118,6 +119,16 @@ def rows_of(method: str, runs: Sequence[RunFolder], tasks: OwnTasks) -> list[dic
     return rows
 
 
+def told(run: RunFolder, tasks: OwnTasks) -> dict[str, dict[str, int]]:
+    """Of the tasks for the next sentence, how often each number is right, and how often an answer begins with it."""
+    asked = {task.key: task.answers[0] for task in tasks.by_split["test"] if task.key.startswith("next/")}
+    said: dict[str, Counter[str]] = {"right": Counter(asked.values())}
+    for when in ("untrained", "trained"):
+        episodes = (each.episode for each in run.episodes(arm=f"logs,_test-{when}"))
+        said[when] = Counter(each.answer.strip()[:1] for each in episodes if each.task in asked)
+    return {name: dict(sorted(counts.items())) for name, counts in said.items()}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=None, help="where LoCoMo is; KEEPWORTH_DATA if not given")
@@ -139,7 +150,7 @@ def main() -> None:
         "questions": None,
         "threads": options.threads,
     }
-    rows, rewards = [], {}
+    rows, rewards, numbers = [], {}, {}
     for method, own in METHODS.items():
         runs = []
         for seed in map(int, options.seeds.split(",")):
@@ -147,6 +158,7 @@ def main() -> None:
             done = train(tasks, name=f"logs-{method}-{seed}", runs=options.runs, **more)
             runs.append(RunFolder.open(done.path))
         rows += rows_of(method, runs, tasks)
+        numbers[method] = [told(run, tasks) for run in runs]
         rewards[method] = [[line.get("reward") for line in run.metrics()] for run in runs]
     how = f"--steps {options.steps} --questions {options.questions} --seeds {options.seeds}"
     record = {
@@ -154,6 +166,7 @@ def main() -> None:
         "command": f"python -m benchmarks.learning.logs {how}",
         "rows": rows,
         "reward_by_step": rewards,
+        "next_by_seed": numbers,
         "report": report.to_json(),
         "settings": settings,
         "methods": METHODS,

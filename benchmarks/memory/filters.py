@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 
@@ -36,7 +37,7 @@ class Directions:
     identity = EncoderIdentity("directions", DIMENSION, True)
 
     def encode(self, texts: list[str]) -> np.ndarray[Any, np.dtype[np.float32]]:
-        rows = [np.random.default_rng(abs(hash(text))).standard_normal(DIMENSION, np.float32) for text in texts]
+        rows = [np.random.default_rng(crc32(text.encode())).standard_normal(DIMENSION, np.float32) for text in texts]
         found = np.stack(rows)
         return found / np.linalg.norm(found, axis=1, keepdims=True)
 

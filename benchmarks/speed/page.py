@@ -36,8 +36,8 @@ faster, and with it, which is TRL's default and takes less memory. Ours uses non
 
 Memory is the largest resident size of a process that does nothing else. TRL takes so many completions per backward pass as the
 table says: its fastest number, or half of it, and again half, until the step fits into this machine. Ours takes the group
-of a prompt in one pass, so its memory grows with the group and with the answers. With the budget that is the default it does not: a
-group is split, and where that is not enough, layers are computed again ([long answers](#long-answers)).
+of a prompt in one pass, so its memory grows with the group and with the answers. With the budget that is the default it does
+not: a group is split, and where that is not enough, layers are computed again ([long answers](#long-answers)).
 
 {}"""
 

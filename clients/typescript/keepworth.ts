@@ -43,6 +43,7 @@ export interface EpisodeSearchBody {
   since?: string | number;
   until?: string | number;
   as_of?: string | number;
+  half_life?: number;
   diversity?: number;
   query?: string;
 }
@@ -138,6 +139,7 @@ export interface SearchBody {
   since?: string | number;
   until?: string | number;
   as_of?: string | number;
+  half_life?: number;
   diversity?: number;
   query: string;
   episode?: string;
@@ -159,6 +161,7 @@ export interface SearchesBody {
   since?: string | number;
   until?: string | number;
   as_of?: string | number;
+  half_life?: number;
   diversity?: number;
   queries: string[];
   episode?: string;

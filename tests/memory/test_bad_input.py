@@ -58,7 +58,7 @@ BAD_CALLS = {
     "search: status": lambda m: m.search("cat", statuses=["lost"]),
     "search: where": lambda m: m.search("cat", where=["topic"]),
     "search: threshold": lambda m: m.search("cat", threshold="high"),
-    "search: threshold above every score": lambda m: m.search("cat", threshold=0.5),
+    "search: threshold above every score": lambda m: m.search("cat", threshold=1.5),
     "search: threshold above every cosine": lambda m: m.search("cat", mode="dense", threshold=1.5),
     "search: an option there is not": lambda m: m.search("cat", limit=5),
     "search: operators": lambda m: m.search("cat", where={"topic": {"$near": ["food", "travel"]}}),

@@ -18,7 +18,7 @@ from keepworth.memory.memory import Memory
 from keepworth.memory.operations import Draft
 from keepworth.memory.overlay import Bank
 from keepworth.memory.search.index import best
-from keepworth.memory.search.search import Fusion, diversified, fuse
+from keepworth.memory.search.search import Fusion, Scale, diversified, fuse
 
 from .stub_encoder import WordEncoder
 
@@ -40,7 +40,7 @@ def brute_bm25(documents: dict[str, str], query: str) -> dict[str, float]:
         counts = Counter(words)
         for term in set(query.lower().split()):
             n = sum(term in other for other in split.values())
-            idf = math.log(1 + (len(split) - n + 0.5) / (n + 0.5))
+            idf = math.log(1 + (len(split) - n + 0.5) / (n + 0.5)) * (0.2 if term == "the" else 1.0)
             f = counts[term]
             score += idf * f * 2.2 / (f + 1.2 * (0.25 + 0.75 * len(words) / mean)) if f else 0.0
         if score > 0:
@@ -89,7 +89,7 @@ def test_search_agrees_with_brute_force_on_any_stack_of_forks(stages, query):
     assert all(math.isclose(h.dense, cosines[h.id], abs_tol=1e-5) for h in dense)
     assert [h.score for h in dense] == sorted((h.score for h in dense), reverse=True)
     for hit in stacked.search(query, 5, explain=True):
-        assert math.isclose(eval(hit.why.formula), hit.score, rel_tol=1e-9)
+        assert math.isclose(eval(hit.why.formula), hit.score, rel_tol=1e-9, abs_tol=1e-9)
         if hit.lexical is not None:
             assert math.isclose(sum(hit.why.terms.values()), hit.lexical, rel_tol=1e-9)
 
@@ -104,11 +104,19 @@ def test_weighted_fusion_formula_reproduces_the_score():
 def test_fuse_by_hand():
     lexical = [("a", 3.0), ("b", 1.0)]
     dense = [("b", 0.9), ("c", 0.5)]
-    fused = dict(fuse(lexical, dense, Fusion(constant=60)))
+    scale = Scale(items=9, most=6.0, pool=2)
+    fused = dict(fuse(lexical, dense, Fusion("rrf", constant=60), scale))
     assert fused["b"] == pytest.approx(1 / 62 + 1 / 61)
     assert fused["a"] == pytest.approx(1 / 61)
-    weighted = dict(fuse(lexical, dense, Fusion("weighted", 0.5, 2.0)))
+    weighted = dict(fuse(lexical, dense, Fusion("weighted", 0.5, 2.0), scale))
     assert weighted == pytest.approx({"a": 0.5, "b": 0.5 / 3 + 1.8, "c": 1.0})
+    # Both lists are full: what one of them leaves out has what its last has.
+    sums = {"a": 0.5 + 0.2 * 3.0 / math.log(10), "b": 0.9 + 0.2 / math.log(10), "c": 0.5 + 0.2 / math.log(10)}
+    known = 1 / (1 + math.exp((0.5 - (0.9 + 0.5 / 6)) / 0.056))
+    added = dict(fuse(lexical, dense, Fusion(), scale))
+    assert added == pytest.approx({id: known * each / sums["b"] for id, each in sums.items()})
+    short = dict(fuse(lexical, dense, Fusion(), Scale(items=9, most=6.0, pool=3)))
+    assert short["c"] == pytest.approx(known * 0.5 / sums["b"])
 
 
 @given(st.lists(st.integers(0, 5), max_size=40), st.integers(1, 10))

@@ -17,7 +17,7 @@ from keepworth.memory.errors import Busy, MemoryProblem
 from keepworth.memory.item import EVERYWHERE
 from keepworth.memory.memory import Memory
 from keepworth.memory.operations import Draft
-from keepworth.memory.search.index import tokens, word_count
+from keepworth.memory.search.terms import term_count, terms
 from keepworth.memory.store import database
 from keepworth.memory.store.database import Database, WriteQueue
 from keepworth.memory.store.maintenance import check
@@ -277,7 +277,7 @@ def test_duplicates_in_a_batch_are_found_on_file_and_in_the_batch_itself(tmp_pat
 
 @given(st.text(max_size=80))
 def test_words_are_counted_as_they_are_split(text):
-    assert word_count(text) == len(tokens(text))
+    assert term_count(text) == len(terms(text))
 
 
 def test_a_memory_that_is_closed_is_one_file_also_where_nothing_was_written(tmp_path: Path):

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from keepworth.memory import errors
+from keepworth.memory.item import now
 from keepworth.memory.memory import Memory
 from keepworth.memory.search import index
 from keepworth.memory.search.index import DenseIndex, Embedder
-from keepworth.memory.search.search import POOL, Fusion
+from keepworth.memory.search.search import POOL, Fusion, requested, retrieve
+from keepworth.memory.store.store import ScopeView
 
 from .stub_encoder import WordEncoder
 
@@ -158,7 +161,7 @@ def test_metadata_that_are_not_there_are_not_none():
 
 
 def test_the_highest_threshold_is_the_score_of_what_both_parts_put_first():
-    for fusion in (Fusion(), Fusion("rrf", 2.0, 1.0, 10.0)):
+    for fusion in (Fusion("rrf"), Fusion("rrf", 2.0, 1.0, 10.0)):
         m = Memory(":memory:", encoder=WordEncoder(8), fusion=fusion)
         m.add("a red hat")
         (hit,) = m.search("red hat", threshold=fusion.highest)
@@ -207,3 +210,49 @@ def test_text_is_encoded_once_however_often_it_is_asked():
     embedder(["c", "d", "e"])
     embedder(["a"])  # the oldest made room
     assert encoder.texts == 5 or encoder.texts == 6
+
+
+def test_a_half_life_halves_scores_with_age_and_is_in_the_formula():
+    m = Memory(":memory:", encoder=WordEncoder(), policy=None, clock=lambda: "2026-03-01T00:00:00")
+    old = m.add("a red cat sleeps in the sun", event_time="2025-12-01")
+    new = m.add("a cat", event_time="2026-02-28")
+    assert [hit.id for hit in m.search("red cat sun")] == [old.id, new.id]
+    plain = {hit.id: hit.score for hit in m.search("red cat sun")}
+    for mode in ("hybrid", "lexical"):
+        hits = m.search("red cat sun", half_life=10, mode=mode, explain=True)
+        assert [hit.id for hit in hits] == [new.id, old.id]
+        assert all(math.isclose(eval(hit.why.formula), hit.score, rel_tol=1e-6) for hit in hits)
+        if mode == "hybrid":
+            assert math.isclose(hits[1].score, plain[old.id] * 0.5**9, rel_tol=1e-9)
+    assert m.search("red cat sun", half_life=10, as_of="2026-02-28")[0].id == new.id
+    for wrong in ({"half_life": -1}, {"half_life": 5, "mode": "dense"}, {"half_life": 5, "reranker": lambda q, t: t}):
+        with pytest.raises(errors.InvalidFilter, match="half_life"):
+            m.search("cat", **wrong)
+
+
+def test_of_facts_that_contradict_each_other_the_newer_has_the_better_place_and_score_but_for_questions_about_the_past():
+    for order in (1, -1):
+        m = Memory(":memory:", encoder=WordEncoder(), policy=None)
+        facts = [("My dog is called Rex", "2025-01-01"), ("My dog is called Bella", "2026-01-01")][::order]
+        ids = {text.split()[-1]: m.add(text, event_time=when).id for text, when in facts}
+        m.add("The weather is nice")
+        hits = m.search("What is my dog called?", explain=True)
+        assert [hit.id for hit in hits[:2]] == [ids["Bella"], ids["Rex"]]
+        assert hits[0].conflicts == (ids["Rex"],)
+        assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+        assert all(math.isclose(eval(hit.why.formula), hit.score, rel_tol=1e-6) for hit in hits)
+        first = m.search("What was my first dog called?")[0]
+        assert first.conflicts
+        assert not first.instead_of
+
+
+def test_the_best_are_the_same_whatever_is_asked_for_beyond_them():
+    m = Memory(":memory:", encoder=None, policy=None)
+    m.add_many([f"cat number {n}" for n in range(40)])
+    request = requested(10, "lexical", {})
+    view = ScopeView(m.store, m.scope)
+    (few,), (more,) = (
+        retrieve(view, None, Fusion(), ["cat number"], replace(request, beyond=beyond, pool=10 + beyond), now())
+        for beyond in (0, 25)
+    )
+    assert [hit.id for hit in more[:10]] == [hit.id for hit in few]

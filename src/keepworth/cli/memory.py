@@ -111,9 +111,10 @@ def search(
         )
         for hit in hits:
             if as_json:
-                _print(hit.item, True, score=hit.score)
+                _print(hit.item, True, score=hit.score, span=hit.span, conflicts=hit.conflicts)
             else:
-                say(f"{hit.score:8.4f}  {hit.id:>6}  {one_line(hit.text)}")
+                other = f"  (otherwise: {', '.join(hit.conflicts)})" if hit.conflicts else ""
+                say(f"{hit.score:8.4f}  {hit.id:>6}  {one_line(hit.passage)}{other}")
                 if hit.why is not None:
                     terms = ", ".join(f"{term} {part:.3f}" for term, part in hit.why.terms.items())
                     cosine = "not found" if hit.dense is None else f"cosine {hit.dense:.4f}"

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 from keepworth.episodes.model import Encoder, EncoderIdentity
 from keepworth.memory.memory import Memory
-from keepworth.memory.search.index import InvertedIndex, tokens
+from keepworth.memory.search.index import InvertedIndex
+from keepworth.memory.search.terms import asked_terms
 from keepworth.memory.store.maintenance import lay_out
 
 if TYPE_CHECKING:
@@ -404,7 +405,7 @@ def lexical_overlap(memory: Memory, texts: Sequence[str], queries: Sequence[str]
         full.add(text)
     shares = []
     for query in queries:
-        terms = list(dict.fromkeys(tokens(query)))
+        terms = asked_terms(query)
         scores = full.scores(terms, full.statistics(terms, np.zeros(0, np.intp)))
         best = {texts[row] for row in np.argsort(-scores, kind="stable")[:k] if scores[row] > 0}
         found = {hit.text for hit in memory.search(query, mode="lexical", top_k=k)}

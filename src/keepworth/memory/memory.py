@@ -396,7 +396,8 @@ class Memory:
         are left out; of a hybrid search that is the fused score (`Fusion`), of a dense one the cosine, of a lexical one BM25.
         selector: chooses in the policy's place, and says with what probability. fits: (hits, best first) -> those of them that
         there is room for, all together; only they are chosen from. actions: what can be done here, where that is known.
-        options: explain, kinds, statuses, where, since, until, as_of, diversity, reranker and nobody, as `search.Request` says.
+        options: explain, kinds, statuses, where, since, until, as_of, half_life, diversity, reranker and nobody, as
+        `search.Request` says.
         The past (`as_of`) is shown as it was, without a policy.
         """
         ask = Ask(

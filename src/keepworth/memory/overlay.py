@@ -73,10 +73,6 @@ if TYPE_CHECKING:
 DEEPEST = 6
 
 
-class Embedding(Protocol):
-    def __call__(self, texts: Sequence[str]) -> Vectors: ...
-
-
 class Base(Protocol):
     """A snapshot of a store, read-only, under the layers of a bank. Ranked lists hold current items only, best first."""
 
@@ -94,6 +90,10 @@ class Base(Protocol):
     def duplicates_of(self, item: Item) -> list[str]: ...
     def items(self) -> Iterator[Item]:
         """Every item, closed ones too, in order of writing."""
+        ...
+
+    def languages(self) -> frozenset[str]:
+        """As of a `Corpus`."""
         ...
 
     def statistics(self, terms: Sequence[str]) -> CorpusStatistics: ...
@@ -119,7 +119,7 @@ class Base(Protocol):
         ...
 
     def vectors_for(self, items: Sequence[Item]) -> dict[str, Vectors]:
-        """Vectors on file for items as given, by id; those that are not on file are left out or made."""
+        """Vectors on file for items as given, by id: (1 + parts, dimension). Those that are not on file are left out or made."""
         ...
 
 
@@ -135,6 +135,7 @@ class Layer:
         "_lock",
         "_pending",
         "_vectors",
+        "_whole",
         "by_content",
         "covers",
         "hides",
@@ -152,7 +153,8 @@ class Layer:
         self.hides: dict[int, list[int]] = {}
         self.covers: set[str] = set()
         self.index = InvertedIndex()
-        self._vectors: Vectors | None = None
+        self._vectors: list[Vectors] = []
+        self._whole: tuple[Vectors, Rows] | None = None
         self._pending: list[str] = []
         self._lock = threading.Lock()
 
@@ -165,26 +167,31 @@ class Layer:
             self._pending.append(item.searched_text)
 
     def preset(self, known: Mapping[str, Vectors]) -> None:
-        """Take vectors that are on file for rows of this layer, where all of them are known."""
-        import numpy as np
-
+        """Take vectors that are on file for rows of this layer, where all of them are known. known: (1 + parts, dimension)."""
         with self._lock:
-            if self._vectors is None and all(id in known for id in self.row_ids):
-                self._vectors = np.stack([known[id] for id in self.row_ids])
-                self._pending = []
+            if not self._vectors and all(id in known for id in self.row_ids):
+                self._vectors = [known[id] for id in self.row_ids]
+                self._pending, self._whole = [], None
 
-    def vectors(self, embed: Embedding) -> Vectors:
-        """Shape (rows, dimension), unit rows. Encodes, in one batch, what has arrived since the last call."""
-        import numpy as np
-
+    def vectors(self, embedder: Embedder) -> list[Vectors]:
+        """Of each row: (1 + parts, dimension). Encodes, in one batch, what has arrived since the last call."""
         with self._lock:
             if self._pending:
-                fresh = embed(self._pending)
-                self._vectors = fresh if self._vectors is None else np.concatenate([self._vectors, fresh])
-                self._pending = []
-            if self._vectors is None:
-                return np.zeros((0, 0), dtype=np.float32)
+                self._vectors = [*self._vectors, *embedder.in_parts(self._pending)]
+                self._pending, self._whole = [], None
             return self._vectors
+
+    def cosines(self, queries: Vectors, embedder: Embedder) -> Vectors:
+        """The best of each row's, for each query. Shape (queries, rows); there is at least one row."""
+        import numpy as np
+
+        listed = self.vectors(embedder)
+        whole = self._whole
+        if whole is None or len(whole[1]) != len(listed):
+            whole = self._whole = (np.concatenate(listed), np.cumsum([0, *map(len, listed[:-1])]))
+        matrix, starts = whole
+        found: Vectors = queries @ matrix.T
+        return found if len(starts) == len(matrix) else np.maximum.reduceat(found, starts, axis=1)
 
 
 class Overlay:
@@ -314,6 +321,11 @@ class Overlay:
             latest.update(layer.items)
         return (item for item in latest.values() if not item.current and not item.deleted)
 
+    def languages(self) -> frozenset[str]:
+        """Of all layers and the base."""
+        under = self.base.languages() if self.base is not None else frozenset()
+        return under.union(*(layer.index.languages for layer in self.layers))
+
     def statistics(self, terms: Sequence[str]) -> CorpusStatistics:
         """Of all layers and the base."""
         parts = [layer.index.statistics(terms, self.hidden(level)) for level, layer in enumerate(self.layers)]
@@ -334,9 +346,7 @@ class Overlay:
         """Per query the `count` best by cosine: one matrix product per layer for all of them. vectors: (queries, dimension)."""
         assert self.embedder is not None
         scored = [
-            (level, vectors @ layer.vectors(self.embedder).T)
-            for level, layer in enumerate(self.layers)
-            if layer.row_ids
+            (level, layer.cosines(vectors, self.embedder)) for level, layer in enumerate(self.layers) if layer.row_ids
         ]
         under: list[Ranked] = [[] for _ in vectors]
         if self.base is not None:
@@ -345,6 +355,17 @@ class Overlay:
             self._ranked([(level, part[query]) for level, part in scored], under[query], count, above=float("-inf"))
             for query in range(len(vectors))
         ]
+
+    def vectors_of(self, items: Sequence[Item]) -> dict[str, Vectors]:
+        """As of a `Corpus`."""
+        assert self.embedder is not None
+        out: dict[str, Vectors] = {}
+        for item in items:
+            layer = next((each for each in reversed(self.layers) if item.id in each.row_of), None)
+            if layer is not None:
+                out[item.id] = layer.vectors(self.embedder)[layer.row_of[item.id]]
+        under = [item for item in items if item.id not in out]
+        return out | (self.base.vectors_for(under) if under and self.base is not None else {})
 
     def _under(self, where: Filter | None) -> Filter | None:
         """The filter for what lies under this; of items that lie here the base may have other metadata."""

@@ -24,6 +24,7 @@ from keepworth.memory.operations import Assignment, Draft, OperationOutcome
 from keepworth.memory.overlay import Bank
 from keepworth.memory.store import forking, unread
 from keepworth.memory.store.near_duplicates import NEIGHBOURS, may_be_same, merge_two
+from keepworth.memory.store.rows import to_vectors
 from keepworth.memory.store.store import ScopeView
 from keepworth.memory.store.unread import UnreadTurn
 
@@ -253,7 +254,9 @@ def _merging_into(
     import numpy as np
 
     time = memory._clock()
-    matrix = np.stack([np.frombuffer(vectors[text], np.float32) for text in searched])
+    assert memory.store.embedder is not None
+    dimension = memory.store.embedder.identity.dimension
+    matrix = np.stack([to_vectors(vectors[text], dimension)[0] for text in searched])
     near_each = ScopeView(memory.store, scope).by_meaning(matrix, NEIGHBOURS)
     near = [[id for id, cosine in line if cosine >= bound] for line in near_each]
 

@@ -185,6 +185,7 @@ class _Search(_Bounds):
     since: Time = ""
     until: Time = ""
     as_of: Time = ""
+    half_life: float = 0.0
     diversity: float = 0.0
 
 

@@ -107,7 +107,9 @@ def _hit(record: Record) -> Hit:
     if why is not None:
         worth = why["worth"]
         why = Explanation(**{**why, "worth": None if worth is None else worth_from(worth)})
-    return Hit(**{**record, "item": from_record(record["item"]), "why": why})
+    span, conflicts = record["span"], tuple(record["conflicts"])
+    placed = {"span": None if span is None else tuple(span), "conflicts": conflicts}
+    return Hit(**{**record, **placed, "item": from_record(record["item"]), "why": why})
 
 
 def _maybe(record: Record | None) -> Item | None:

@@ -316,7 +316,7 @@ def _features(items: Sequence[Item], store: Store) -> Floats:
     if store.embedder is None or not items:
         return np.concatenate([hand, np.zeros((len(items), _dimension(store)))], axis=1)
     vectors = store.vectors_for(items)
-    return np.concatenate([hand, np.stack([vectors[item.id] for item in items]).astype(np.float64)], axis=1)
+    return np.concatenate([hand, np.stack([vectors[item.id][0] for item in items]).astype(np.float64)], axis=1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,6 +66,7 @@ from keepworth.memory.policy.propensity import Independent
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Slates, Use, Values
 from keepworth.memory.policy.valuers import Unvalued
 from keepworth.memory.search.beside import Unfit
+from keepworth.memory.search.chunks import spans
 from keepworth.memory.search.index import in_eight_bits, of_eight_bits
 from keepworth.memory.search.search import Ask, Chosen, Explanation, Hit, Hits, Worth, asked, compact
 from keepworth.memory.store import forking, log
@@ -805,10 +806,8 @@ class Learning:
         vectors = self.store.vectors_for(sound)
         for item in sound:
             pooled = _as_pooled(item)
-            vector = vectors.get(item.id) if pooled.key == item.searched_text else None
-            if vector is None:
-                vector = self._experience.encoder.encode([pooled.key])[0]
-            yield pooled, vector
+            known = vectors.get(item.id) if pooled.key == item.searched_text else None
+            yield pooled, self._experience.encoder.encode([pooled.key])[0] if known is None else known[0]
 
     def _restore(self, waiting: deque[tuple[Item, Vectors]], before: float = math.inf) -> list[int]:
         """Rows for those of `waiting` that were written before entry `before` of the journal, and no longer wait."""
@@ -1053,10 +1052,8 @@ class Learning:
         items = [item for item in self.store.fetch(self.scope, list(ids)).values() if item is not None]
         vectors, rows = self.store.vectors_for(items), dict[str, int]()
         for item in items:
-            vector = vectors.get(item.id)
-            pooled = _as_pooled(item)
-            if vector is None:
-                vector = experience.encoder.encode([pooled.key])[0]
+            known, pooled = vectors.get(item.id), _as_pooled(item)
+            vector = experience.encoder.encode([pooled.key])[0] if known is None else known[0]
             rows[item.id] = experience.pool.restore(pooled, vector)
         uses: list[Use] = []
         for each, task, person, choice, reward, weight in told:
@@ -1119,7 +1116,8 @@ class Learning:
         changes = pool.history[since:]
         fresh = {change.row for change in changes if change.what == "add"}
         if self._experience.policy.retriever is not None:
-            transaction.provide({pool.items[row].key: pool.vectors[row].tobytes() for row in fresh})
+            known = {pool.items[row].key: pool.vectors[row].tobytes() for row in fresh}
+            transaction.provide({**known, **self.store.encode([key for key in known if spans(key)])})
         elif fresh:
             transaction.provide(self.store.encode([pool.items[row].key for row in fresh]))
         for row in dict.fromkeys(change.row for change in changes if change.row >= 0):

@@ -397,7 +397,7 @@ class Rewrites:
                 continue
             import numpy as np
 
-            lines = view(np.stack([vectors[item.id] for item in there]))
+            lines = view(np.stack([vectors[item.id][0] for item in there]))
             known = self.store.fetch(scope, list({id for line in lines for id, _ in line}))
             for item, line in zip(there, lines, strict=True):
                 if item.id in taken or not _may_be_rewritten(item, time):

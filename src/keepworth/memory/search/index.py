@@ -19,10 +19,13 @@ import unicodedata
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from keepworth.episodes.model import Encoder, EncoderIdentity
 from keepworth.memory.errors import InvalidVector
+from keepworth.memory.search.chunks import PART, parts
+from keepworth.memory.search.terms import QueryTerms, terms_and_languages, weight
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -44,19 +47,11 @@ _TOKEN = re.compile(r"[^\W_]+")
 
 
 def tokens(text: str) -> list[str]:
-    """Words as the full-text index of the store sees them: runs of letters and digits, lower case, without accents."""
+    """Words as they are written: runs of letters and digits, lower case, without accents."""
     if text.isascii():
         return _TOKEN.findall(text.lower())
     decomposed = unicodedata.normalize("NFKD", text.lower())
     return _TOKEN.findall("".join(c for c in decomposed if not unicodedata.combining(c)))
-
-
-def word_count(text: str) -> int:
-    """len(tokens(text)), in half the time where the text is plain ASCII."""
-    return len(text.translate(_GAPS).split()) if text.isascii() else len(tokens(text))
-
-
-_GAPS = "".join(chr(code) if chr(code).isalnum() else " " for code in range(128))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +63,14 @@ class CorpusStatistics:
     frequency: Mapping[str, int]
 
     def weights(self, terms: Sequence[str]) -> tuple[dict[str, float], float]:
-        """The inverse document frequency of each term, and the mean length of a document (1 where there is none)."""
+        """What each term counts, and the mean length of a document (1 where there is none): the inverse document frequency of
+        its group, less of function words."""
         count = self.documents
-        held = ((term, self.frequency.get(term, 0)) for term in terms)
-        weights = {term: math.log(1.0 + (count - n + 0.5) / (n + 0.5)) for term, n in held}
+        weights: dict[str, float] = {}
+        for group in terms.groups if isinstance(terms, QueryTerms) else ((term,) for term in terms):
+            n = min(count, sum(self.frequency.get(term, 0) for term in group))
+            rarity = math.log(1.0 + (count - n + 0.5) / (n + 0.5))
+            weights.update((term, rarity * weight(term)) for term in group)
         return weights, (self.words / count if count else 0.0) or 1.0
 
 
@@ -98,19 +97,23 @@ def term_score(count: int, length: int, weight: float, mean_length: float) -> fl
 class InvertedIndex:
     """Rows are numbered in order of `add` and never leave; callers pass the rows that no longer count as `hidden`."""
 
-    __slots__ = ("_arrays", "_postings", "lengths")
+    __slots__ = ("_arrays", "_postings", "languages", "lengths")
 
     def __init__(self) -> None:
         self._postings: dict[str, list[tuple[int, int]]] = {}
         self._arrays: dict[str, tuple[int, npt.NDArray[np.intp], npt.NDArray[np.float64]]] = {}
         self.lengths: list[int] = []
+        self.languages: frozenset[str] = frozenset()
 
     def add(self, text: str) -> None:
         row = len(self.lengths)
-        counts = Counter(tokens(text))
+        listed, languages = terms_and_languages(text)
+        counts = Counter(listed)
         for term, count in counts.items():
             self._postings.setdefault(term, []).append((row, count))
-        self.lengths.append(sum(counts.values()))
+        self.lengths.append(len(listed))
+        if not languages <= self.languages:
+            self.languages |= languages
 
     def _posting(self, term: str) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.float64]] | None:
         """Rows and counts of one term; arrays are made when first asked for and again after the list has grown."""
@@ -203,6 +206,19 @@ class Embedder:
             return np.zeros((0, self.identity.dimension), dtype=np.float32)
         return np.stack([vectors[key] for key in keys])
 
+    def in_parts(self, texts: Sequence[str]) -> list[Vectors]:
+        """Of each text a vector of length 1, and one of length PART for each part of a long one (see
+        `keepworth.memory.search.chunks`). Shapes (1 + parts, dimension)."""
+        import numpy as np
+
+        listed = [parts(text) for text in texts]
+        matrix = self([part for each in listed for part in each])
+        ends = list(accumulate(map(len, listed)))
+        out = [matrix[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+        for each in out:
+            each[1:] *= np.float32(PART)
+        return out
+
     def begin(self, texts: Sequence[str]) -> Callable[[], Vectors]:
         """Start encoding on a thread beside the caller's; the returned function waits for the vectors. At once where all
         are in the cache."""
@@ -287,7 +303,8 @@ GROWN = 1.25
 
 
 class Block:
-    """Rows that lie side by side: row numbers of items, scope ids, whether the row still counts, and vectors.
+    """Rows that lie side by side: row numbers of items, scope ids, whether the row still counts, and vectors. Where an item has
+    several, they follow one another.
 
     seal: of a mapped matrix, its checksums; rows are shown to it before they are used."""
 
@@ -384,7 +401,8 @@ def best(scores: npt.NDArray[np.floating], count: int) -> npt.NDArray[np.intp]:
 
 
 class DenseIndex:
-    """Thread-safe. Rows are items with a vector; `alive` ones are current. An item whose vector changes gets a new row.
+    """Thread-safe. Rows are vectors of items; `alive` ones are of current items. An item whose vectors change gets new rows; one
+    that has several counts with the best of them.
 
     Where it starts from a mapped block, whatever uses its vectors raises `stamp.Unfit` if they are damaged."""
 
@@ -394,7 +412,8 @@ class DenseIndex:
         self._blocks = [base] if base is not None else []
         self._tail = Block.empty(dimension)
         self._blocks.append(self._tail)
-        self._at: dict[int, tuple[int, int]] = {}  # item number -> (block, row)
+        self._at: dict[int, tuple[int, int, int]] = {}  # item number -> (block, first row, row after the last)
+        self._several = base is not None and bool((base.numbers[1 : base.size] == base.numbers[: base.size - 1]).any())
         self._known = base is None
         self._newest = int(base.numbers[: base.size].max()) if base is not None and base.size else 0
         self._proposer: Proposer | None = None
@@ -410,7 +429,8 @@ class DenseIndex:
         return sum(block.size for block in self._blocks)
 
     def put(self, numbers: Sequence[int], scopes: Sequence[int], vectors: Vectors) -> None:
-        """Add current items, or give them a new vector. vectors: (n, dimension), unit rows."""
+        """Add current items, or give them new vectors. vectors: (n, dimension), unit rows; an item that has several has its
+        number as often, one after the other."""
         with self._lock:
             if numbers and min(numbers) <= self._newest:
                 self.drop(numbers)  # a new item is newer than all there are
@@ -418,8 +438,10 @@ class DenseIndex:
             start = self._tail.size
             self._tail.append(numbers, scopes, [True] * len(numbers), vectors)
             last = len(self._blocks) - 1
-            for offset, number in enumerate(numbers):
-                self._at[number] = (last, start + offset)
+            for row, number in enumerate(numbers, start):
+                first = self._at[number][1] if row > start and numbers[row - start - 1] == number else row
+                self._several |= first < row
+                self._at[number] = (last, first, row + 1)
 
     def drop(self, numbers: Iterable[int]) -> None:
         """Take items out of search."""
@@ -428,9 +450,9 @@ class DenseIndex:
             for number in numbers:
                 place = self._at.pop(number, None)
                 if place is not None:
-                    block, row = place
-                    self._blocks[block].alive[row] = False
-                    self._dead[block] += 1
+                    block, first, end = place
+                    self._blocks[block].alive[first:end] = False
+                    self._dead[block] += end - first
 
     def has(self, number: int) -> bool:
         with self._lock:
@@ -474,10 +496,17 @@ class DenseIndex:
                 if block.size
             ]
             proposer = self._proposer
+            several = self._several
         # Outside the lock: growth makes new arrays, and a row that dies meanwhile is checked again in SQL.
-        if proposer is not None:
-            return _proposed(queries, count, views, proposer)
-        return _scanned(queries, count, views)
+        reach = 4 * count if several else count
+        while True:
+            found = _scanned(queries, reach, views) if proposer is None else _proposed(queries, reach, views, proposer)
+            if not several:
+                return found
+            single = [_first_of_each(line)[:count] for line in found]
+            if all(len(one) == count or len(line) < reach for one, line in zip(single, found, strict=True)):
+                return single
+            reach *= 4
 
     def accelerate(self, kind: str) -> bool:
         """Let an index of `kind` propose rows (see `quantised`), and keep up with what was written since: True where it
@@ -578,7 +607,15 @@ class DenseIndex:
             return
         base = self._blocks[0]
         rows = np.flatnonzero(base.alive[: base.size])
-        places = dict(zip(base.numbers[rows].tolist(), ((0, row) for row in rows.tolist()), strict=True))
+        numbers = base.numbers[rows]
+        first = np.flatnonzero(np.diff(numbers, prepend=numbers[:1] - 1))  # rows of an item die together
+        firsts, ends = (
+            rows[first].tolist(),
+            (rows[np.append(first[1:], len(rows)) - 1] + 1).tolist() if len(rows) else [],
+        )
+        places = dict(
+            zip(numbers[first].tolist(), ((0, *both) for both in zip(firsts, ends, strict=True)), strict=True)
+        )
         places.update(self._at)
         self._at = places
         self._known = True
@@ -613,6 +650,14 @@ class DenseIndex:
         if len(self._by_scope) > 4096:
             self._by_scope.pop(next(iter(self._by_scope)))
         return parts
+
+
+def _first_of_each(line: list[tuple[int, float]]) -> list[tuple[int, float]]:
+    """The best of each item's, best first."""
+    out: dict[int, float] = {}
+    for number, score in line:
+        out.setdefault(number, score)
+    return list(out.items())
 
 
 def _scanned(queries: Vectors, count: int, views: list[_View]) -> list[list[tuple[int, float]]]:
@@ -663,7 +708,7 @@ def _proposed(queries: Vectors, count: int, views: list[_View], proposer: Propos
             later.append((matrix[inside:], listed[inside:], None if alive is None else alive[inside:], late))
         start += len(listed)
     counted: npt.NDArray[np.bool_] | None = None
-    if any(alive is not None or rows is not None for _, _, _, _, alive, rows in covered):
+    if any(alive is not None or rows is not None for *_, alive, rows in covered):
         counted = np.ones(proposer.rows, bool)
         for begin, inside, _, _, alive, rows in covered:
             part = counted[begin : begin + inside]

@@ -12,7 +12,8 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from keepworth.memory.search.index import K1, B, CorpusStatistics, in_mask, tokens
+from keepworth.memory.search.index import K1, B, CorpusStatistics, in_mask
+from keepworth.memory.search.terms import terms as terms_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -196,7 +197,7 @@ class ScopeWords:
 
     def _counted(self, text: str) -> tuple[dict[int, int], int]:
         vocabulary = self._vocabulary
-        counted = Counter(tokens(text))
+        counted = Counter(terms_of(text))
         # One thread at a time may give numbers: two that give a word a number each would make it two words.
         with self._lock:
             numbered = {vocabulary.setdefault(term, len(vocabulary)): count for term, count in counted.items()}

@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from datetime import datetime
 from functools import partial
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Protocol
@@ -14,7 +15,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 from keepworth.episodes.text import as_line
 from keepworth.memory.errors import InvalidFilter, InvalidText, NoEncoder, UnknownOption
 from keepworth.memory.item import Item, ItemKind, Status, checked_label, member, timestamp
-from keepworth.memory.search.index import CorpusStatistics, Embedder, term_score, tokens
+from keepworth.memory.search.chunks import spans
+from keepworth.memory.search.index import K1, CorpusStatistics, Embedder, term_score
+from keepworth.memory.search.newer import newer_first
+from keepworth.memory.search.terms import QueryTerms, asked_terms
+from keepworth.memory.search.terms import terms as terms_of
 from keepworth.memory.search.where import Filter, parsed
 
 if TYPE_CHECKING:
@@ -29,23 +34,34 @@ MODES = ("hybrid", "lexical", "dense")
 Reranker = Callable[[str, Sequence[str]], Sequence[float]]
 
 
+WORD = 0.2
+"""How much nearer, in cosine, a text is that has a word which no other has."""
+KNOWN, SPREAD = 0.5, 0.056
+"""At which nearness of the best text it is as likely as not that the memory knows, and over which distance this changes."""
+
+
 @dataclass(frozen=True, slots=True)
 class Fusion:
     """How two rankings become one.
 
+    "evidence": what words and meaning tell is added up: dense * cosine + lexical * WORD * BM25 / ln(1 + items). BM25 is close to
+    the logarithm of odds, so a text that has the rare words of a question goes before one that sounds like it, and where words
+    tell little, as they are few or common, meaning decides. What a ranking leaves out has, at most, its last score. The score is
+    from 0 to 1: the part of the best one's sum, times how likely it is that the memory knows, from the best cosine plus half the
+    share of what the words of the question could tell. WORD, KNOWN and SPREAD were chosen for all-MiniLM-L6-v2.
     "rrf": sum of weight / (constant + rank), ranks from 1 (Cormack, Clarke and Buettcher, "Reciprocal Rank Fusion
     Outperforms Condorcet and Individual Rank Learning Methods", 2009). "weighted": sum of weight * score, where BM25
     scores are divided by the best one and cosines are used as they are.
     """
 
-    method: str = "rrf"
+    method: str = "evidence"
     lexical: float = 1.0
     dense: float = 1.0
     constant: float = 60.0
 
     def __post_init__(self) -> None:
-        if self.method not in ("rrf", "weighted"):
-            raise InvalidFilter(f"fusion method {self.method!r} does not exist: use 'rrf' or 'weighted'")
+        if self.method not in ("evidence", "rrf", "weighted"):
+            raise InvalidFilter(f"fusion method {self.method!r} does not exist: use 'evidence', 'rrf' or 'weighted'")
         if not all(map(math.isfinite, (self.lexical, self.dense, self.constant))):
             raise InvalidFilter("fusion weights and the constant must be finite numbers")
         if self.lexical < 0 or self.dense < 0 or self.lexical + self.dense == 0:
@@ -56,6 +72,8 @@ class Fusion:
     @property
     def highest(self) -> float:
         """The score of what both parts put first; with "weighted", cosines end at 1 and the best BM25 is 1."""
+        if self.method == "evidence":
+            return 1.0
         return (self.lexical + self.dense) / (self.constant + 1 if self.method == "rrf" else 1.0)
 
 
@@ -111,13 +129,19 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """item, and the score it was ranked by; lexical: BM25; dense: cosine. None where that part did not find it."""
+    """item, and the score it was ranked by; lexical: BM25; dense: cosine. None where that part did not find it. conflicts: ids of
+    other hits that say something else of the same (see `keepworth.memory.search.newer`); instead_of: that of them whose place and
+    score it has, where time put it there. span: start and end of the part of a
+    long text that is nearest in meaning; None where the text is short, or is as near as a whole."""
 
     item: Item
     score: float
     lexical: float | None = None
     dense: float | None = None
     why: Explanation | None = field(default=None, compare=False)
+    conflicts: tuple[str, ...] = field(default=(), compare=False)
+    instead_of: str = field(default="", compare=False)
+    span: tuple[int, int] | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
         """Short: a list of hits is printed to be read."""
@@ -131,6 +155,16 @@ class Hit:
     @property
     def text(self) -> str:
         return self.item.text
+
+    @property
+    def superseded_by(self) -> str:
+        """The id of what replaced it; "" where nothing did, as of all that a search finds where not asked for the past."""
+        return self.item.superseded_by
+
+    @property
+    def passage(self) -> str:
+        """The part of a long text that was found, or the text."""
+        return self.text if self.span is None else self.text[slice(*self.span)]
 
     @property
     def utility(self) -> float:
@@ -242,9 +276,29 @@ HitFilter = Callable[[Sequence[Hit]], Sequence[Hit]]
 Ranked = list[tuple[str, float]]
 
 
-def fuse(lexical: Ranked, dense: Ranked, fusion: Fusion) -> Ranked:
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """What BM25 is measured against, for one question. items: in the memory; most: the sum that a text would have that says
+    nothing but its words, often; pool: how many each ranking may list."""
+
+    items: int
+    most: float
+    pool: int
+
+    @classmethod
+    def of(cls, statistics: CorpusStatistics, terms: QueryTerms, pool: int) -> Scale:
+        weights, _ = statistics.weights(terms)
+        return cls(statistics.documents, (K1 + 1.0) * sum(weights[group[0]] for group in terms.groups), pool)
+
+
+def fuse(lexical: Ranked, dense: Ranked, fusion: Fusion, scale: Scale) -> Ranked:
     """Both lists best first. Ties keep the order: found by both parts first, then by id order of arrival in the lists."""
     scores: dict[str, float] = {}
+    if fusion.method == "evidence":
+        sums, known = evidence(lexical, dense, fusion, scale)
+        best = max(sums.values(), default=0.0)
+        scores = {id: known * max(0.0, each) / best if best > 0 else 0.0 for id, each in sums.items()}
+        return sorted(scores.items(), key=lambda pair: (-pair[1], -sums[pair[0]]))
     if fusion.method == "rrf":
         for ranked, weight in ((lexical, fusion.lexical), (dense, fusion.dense)):
             if weight:
@@ -259,6 +313,19 @@ def fuse(lexical: Ranked, dense: Ranked, fusion: Fusion) -> Ranked:
     return sorted(scores.items(), key=lambda pair: -pair[1])
 
 
+def evidence(lexical: Ranked, dense: Ranked, fusion: Fusion, scale: Scale) -> tuple[dict[str, float], float]:
+    """The sum of each candidate, and how likely it is that the memory knows."""
+    words, meaning = dict(lexical), dict(dense)
+    fewest, farthest = _fewest(lexical, scale), _last(dense)
+    unit = WORD * fusion.lexical / math.log1p(max(1, scale.items))
+    sums, nearest = {}, 0.0
+    for id in dict.fromkeys([*meaning, *words]):
+        cosine, found = meaning.get(id, farthest), words.get(id, fewest)
+        sums[id] = fusion.dense * cosine + unit * found
+        nearest = max(nearest, cosine + 0.5 * (found / scale.most if scale.most > 0 else 0.0))
+    return sums, 1.0 / (1.0 + math.exp((KNOWN - nearest) / SPREAD))
+
+
 def fusion_formula(
     fusion: Fusion,
     lexical_rank: int | None,
@@ -267,7 +334,7 @@ def fusion_formula(
     dense: float | None,
     top: float,
 ) -> str:
-    """The sum that `fuse` computed for one item, written out."""
+    """The sum that `fuse` computed for one item by "rrf" or "weighted", written out."""
     parts = []
     if fusion.method == "rrf":
         if lexical_rank is not None:
@@ -280,6 +347,26 @@ def fusion_formula(
         if dense is not None:
             parts.append(f"{fusion.dense:.10g}*{dense:.10g}")
     return " + ".join(parts)
+
+
+def evidence_formula(id: str, lexical: Ranked, dense: Ranked, fusion: Fusion, scale: Scale) -> str:
+    """The score that `fuse` computed for one item by "evidence", written out."""
+    sums, known = evidence(lexical, dense, fusion, scale)
+    best = max(sums.values())
+    if best <= 0:
+        return "0"
+    cosine, found = dict(dense).get(id, _last(dense)), dict(lexical).get(id, _fewest(lexical, scale))
+    words = f"{WORD * fusion.lexical:.10g}*{found:.10g}/{math.log1p(max(1, scale.items)):.10g}"
+    return f"{known:.10g}*max(0, {fusion.dense:.10g}*{cosine:.10g} + {words})/{best:.10g}"
+
+
+def _last(dense: Ranked) -> float:
+    return dense[-1][1] if dense else 0.0
+
+
+def _fewest(lexical: Ranked, scale: Scale) -> float:
+    """What a full list leaves out may have as much as its last; what a list that is not full leaves out has nothing."""
+    return lexical[-1][1] if len(lexical) >= scale.pool else 0.0
 
 
 def diversified(scores: Sequence[float], vectors: npt.NDArray[np.float32], k: int, diversity: float) -> list[int]:
@@ -306,6 +393,8 @@ def diversified(scores: Sequence[float], vectors: npt.NDArray[np.float32], k: in
     return taken
 
 
+COMPARED = 10
+"""Hits that are looked at, where fewer are asked for, for newer ones that say something else of the same."""
 POOL = 50
 """How many candidates each part of a hybrid search proposes, or five times k where that is more."""
 LONGEST_QUERY = 200_000
@@ -325,6 +414,7 @@ class Request:
     kinds (() for all), statuses, where (see `search.where`), since <= event time < until: filters. An item without an event
     time has the time at which it was written.
     as_of: the items held true at that time, superseded ones too.
+    half_life: days in which a score halves with age, by the event time or the time of writing; 0 for never.
     diversity: 0 to 1, weight of dissimilarity to what was already taken (needs vectors).
     reranker: scores the pooled candidates anew, (query, texts) -> scores, as a cross-encoder does; its order wins.
     nobody: only what was noted without a person.
@@ -341,10 +431,16 @@ class Request:
     since: str = ""
     until: str = ""
     as_of: str = ""
+    half_life: float = 0.0
     diversity: float = 0.0
     reranker: Reranker | None = None
     nobody: bool = False
     pool: int = POOL
+
+    @property
+    def timed(self) -> bool:
+        """Whether time decides near ties: not where something else gives the order, nor where cosines alone were asked for."""
+        return self.mode != "dense" and self.reranker is None and not self.diversity
 
     @property
     def usual(self) -> bool:
@@ -419,13 +515,22 @@ def requested(k: int, mode: str, options: Mapping[str, Any], *, beyond: int = 0)
             given[name] = timestamp(given[name])
     if "where" in given:
         given["where"] = parsed(given["where"])
+    half_life = given.get("half_life", 0.0)
+    if not isinstance(half_life, (int, float)) or isinstance(half_life, bool) or not 0.0 <= half_life < math.inf:
+        raise InvalidFilter(f"half_life must be days, 0 or more, got {half_life!r:.40}: leave it out for none")
+    if half_life and mode == "dense":
+        raise InvalidFilter(
+            "half_life has no effect with mode='dense', where the score is the cosine: leave one of them out"
+        )
     diversity = given.get("diversity", 0.0)
     if not isinstance(diversity, (int, float)) or not 0.0 <= diversity <= 1.0:
         raise InvalidFilter(f"diversity must lie in [0, 1], got {diversity!r:.40}: leave it out for none")
     reranker = given.get("reranker")
     if reranker is not None and not callable(reranker):
         raise InvalidFilter(f"reranker must be a function (query, texts) -> scores, got {reranker!r:.60}")
-    plain = mode != "hybrid" and not diversity and reranker is None
+    if half_life and reranker is not None:
+        raise InvalidFilter("half_life has no effect with a reranker, whose order wins: leave one of them out")
+    plain = mode != "hybrid" and not diversity and reranker is None and not half_life
     return Request(k, mode, beyond, pool=k + beyond if plain else wide, **given)
 
 
@@ -458,6 +563,15 @@ class Corpus(Protocol):
         """Those of `ids` of which it takes a look at the item to say that it is current and in force, and meets a filter."""
         ...
 
+    def languages(self) -> frozenset[str]:
+        """Those of which there are stems among the words."""
+        ...
+
+    def vectors_of(self, items: Sequence[Item]) -> Mapping[str, Vectors]:
+        """Of items as they are given, where there are any: of the text and of each part of a long one. Shapes (1 + parts,
+        dimension)."""
+        ...
+
     def statistics(self, terms: Sequence[str]) -> CorpusStatistics: ...
     def by_words(self, terms: Sequence[str], count: int, *, where: Filter | None = None) -> Ranked:
         """The `count` best by BM25; items with none of the terms are left out."""
@@ -483,7 +597,8 @@ def retrieve(
     if embedder is None and (request.mode != "lexical" or request.diversity):
         raise NoEncoder(f"a {request.mode} search needs an encoder and there is none: give one, or use mode='lexical'")
     ranked = searched or corpus
-    terms = [list(dict.fromkeys(tokens(query))) for query in queries]
+    among = ranked.languages()
+    terms = [asked_terms(query, among) for query in queries]
     lexical: list[Ranked] = [[] for _ in queries]
     dense: list[Ranked] = [[] for _ in queries]
     # Over a store, words are looked up while the encoder is at work: on a laptop each takes some milliseconds.
@@ -493,29 +608,49 @@ def retrieve(
         for place, listed in enumerate(terms):
             if listed:
                 lexical[place] = _admitted(corpus, request, time, partial(ranked.by_words, listed, where=request.where))
+    encoded = None
     if embedder is not None and request.mode != "lexical":
         encoded = vectors() if vectors is not None else embedder(queries)
         # All queries in one product; one that filters thin out looks deeper by itself.
         for place, first in enumerate(ranked.by_meaning(encoded, request.pool, where=request.where)):
             deeper = partial(ranked.by_meaning, encoded[place : place + 1], where=request.where)
             dense[place] = _admitted(corpus, request, time, lambda reach, deeper=deeper: deeper(reach)[0], first)  # type: ignore[misc]
-    out = []
-    for query, by_words, by_meaning in zip(queries, lexical, dense, strict=True):
-        found = fuse(by_words, by_meaning, fusion) if request.mode == "hybrid" else by_words or by_meaning
+    out: list[list[Hit]] = []
+    ages: list[Mapping[str, float]] = []
+    fused = request.mode == "hybrid"
+    scales = [
+        Scale.of(ranked.statistics(listed), listed, request.pool) if fused else Scale(0, 0, 0) for listed in terms
+    ]
+    for query, listed, by_words, by_meaning, scale in zip(queries, terms, lexical, dense, scales, strict=True):
+        found = fuse(by_words, by_meaning, fusion, scale) if request.mode == "hybrid" else by_words or by_meaning
+        aged: Mapping[str, float] = {}
+        if request.half_life:
+            aged = _aged(corpus.fetch([id for id, _ in found]), request, time)
+            found = sorted(((id, score * aged[id]) for id, score in found), key=lambda pair: -pair[1])
+        ages.append(aged)
         if request.reranker is not None or request.diversity:
             found = _reordered(corpus, query, found, request, embedder)
-        found = found[: request.k + request.beyond]
+        wanted = request.k + request.beyond
+        found = found[: max(wanted, COMPARED) if request.timed else wanted]
         items = corpus.fetch([id for id, _ in found])
         words, meaning = dict(by_words), dict(by_meaning)
         hits = [
             Hit(item, score, words.get(id), meaning.get(id)) for id, score in found if (item := items[id]) is not None
         ]
+        if request.timed:
+            # What is returned beyond the k best must not change them.
+            near = max(request.k, COMPARED)
+            hits = [*newer_first(hits[:near], listed, query), *hits[near:]][:wanted]
+        if encoded is not None:
+            hits = _placed(ranked, hits, encoded[len(out)])
         out.append(hits)
     if not request.explain:
         return out
     return [
-        [_explained(ranked, hit, listed, by_words, by_meaning, request, fusion) for hit in hits]
-        for hits, listed, by_words, by_meaning in zip(out, terms, lexical, dense, strict=True)
+        [_explained(ranked, hit, listed, by_words, by_meaning, request, fusion, scale, aged) for hit in hits]
+        for hits, listed, by_words, by_meaning, scale, aged in zip(
+            out, terms, lexical, dense, scales, ages, strict=True
+        )
     ]
 
 
@@ -534,6 +669,34 @@ def _admitted(
         if len(kept) >= request.pool or len(ranked) < reach:
             return kept[: request.pool]
         reach *= 4
+
+
+def _aged(items: Mapping[str, Item | None], request: Request, time: str) -> dict[str, float]:
+    """What age leaves of each score; what is not yet has no age."""
+    now = datetime.fromisoformat(request.as_of or time)
+    out = {}
+    for id, item in items.items():
+        when = "" if item is None else item.event_time or item.written_at
+        days = (now - datetime.fromisoformat(when)).total_seconds() / 86_400.0 if when else 0.0
+        out[id] = 0.5 ** (max(0.0, days) / request.half_life)
+    return out
+
+
+def _placed(corpus: Corpus, hits: list[Hit], query: Vectors) -> list[Hit]:
+    """The hits, of long texts each with the part that is nearest to the query."""
+    long = {hit.id: parts for hit in hits if not hit.item.key and hit.dense is not None and (parts := spans(hit.text))}
+    if not long:
+        return hits
+    vectors = corpus.vectors_of([hit.item for hit in hits if hit.id in long])
+
+    def placed(hit: Hit) -> Hit:
+        parts, made = long.get(hit.id, ()), vectors.get(hit.id)
+        if made is None or len(made) != 1 + len(parts):
+            return hit
+        nearest = int((made @ query).argmax())
+        return replace(hit, span=parts[nearest - 1]) if nearest else hit
+
+    return [placed(hit) for hit in hits]
 
 
 def _reordered(corpus: Corpus, query: str, ranked: Ranked, request: Request, embedder: Embedder | None) -> Ranked:
@@ -556,20 +719,38 @@ def _reordered(corpus: Corpus, query: str, ranked: Ranked, request: Request, emb
 
 
 def _explained(
-    searched: Corpus, hit: Hit, terms: list[str], lexical: Ranked, dense: Ranked, request: Request, fusion: Fusion
+    searched: Corpus,
+    hit: Hit,
+    terms: QueryTerms,
+    lexical: Ranked,
+    dense: Ranked,
+    request: Request,
+    fusion: Fusion,
+    scale: Scale,
+    aged: Mapping[str, float],
 ) -> Hit:
-    ranks = [{id: rank for rank, (id, _) in enumerate(part, start=1)}.get(hit.id) for part in (lexical, dense)]
+    whose = hit.instead_of or hit.id
+    ranks, places = (
+        [{id: rank for rank, (id, _) in enumerate(part, start=1)}.get(one) for part in (lexical, dense)]
+        for one in (hit.id, whose)
+    )
     weights, mean_length = searched.statistics(terms).weights(terms)
-    words = tokens(f"{hit.item.key}\n{hit.item.text}" if hit.item.key else hit.item.text)
+    words = terms_of(f"{hit.item.key}\n{hit.item.text}" if hit.item.key else hit.item.text)
     counts = Counter(words)
     parts = {term: term_score(counts[term], len(words), weights[term], mean_length) for term in terms if term in counts}
     if request.reranker is not None:
         formula = f"{hit.score:.10g}"
+    elif request.mode == "hybrid" and fusion.method == "evidence":
+        formula = evidence_formula(whose, lexical, dense, fusion, scale)
     elif request.mode == "hybrid":
         top = lexical[0][1] if lexical else 1.0
-        formula = fusion_formula(fusion, ranks[0], ranks[1], hit.lexical, hit.dense, top)
+        formula = fusion_formula(fusion, places[0], places[1], dict(lexical).get(whose), dict(dense).get(whose), top)
+    elif request.mode == "lexical" and whose == hit.id:
+        formula = " + ".join(f"{part:.10g}" for part in parts.values())
     else:
-        formula = " + ".join(f"{part:.10g}" for part in (parts.values() if request.mode == "lexical" else (hit.score,)))
+        formula = f"{hit.score:.10g}"
+    if whose in aged and request.reranker is None and not (request.mode == "lexical" and whose != hit.id):
+        formula = f"({formula})*{aged[whose]:.10g}"
     return replace(hit, why=Explanation(ranks[0], ranks[1], parts, formula))
 
 

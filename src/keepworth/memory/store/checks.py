@@ -12,8 +12,9 @@ from keepworth.memory.errors import MemoryProblem, NotAMemoryFile
 from keepworth.memory.item import HASH_MODULUS, Item, Scope, content_digest, duplicate_key
 from keepworth.memory.operations import execute
 from keepworth.memory.search.beside import Unfit, index_path, made_from, read_index_file, read_sidecar, sidecar_path
-from keepworth.memory.search.index import word_count
+from keepworth.memory.search.chunks import PART
 from keepworth.memory.search.quantised import INDEXES
+from keepworth.memory.search.terms import term_count, terms
 from keepworth.memory.store import rows, schema, undo
 from keepworth.memory.store.database import first, scalar, select
 from keepworth.memory.store.learned_file import learned_problems
@@ -22,8 +23,6 @@ from keepworth.memory.store.transaction import CURRENT, PARTS, indexed_text
 
 if TYPE_CHECKING:
     import apsw
-    import numpy as np
-    import numpy.typing as npt
 
     from keepworth.memory.store.store import Store
 
@@ -85,7 +84,7 @@ def _scope_problems(store: Store, connection: apsw.Connection, items: dict[str, 
         mine[0] = (mine[0] + content_digest(item)) % HASH_MODULUS
         if item.current:
             mine[1] += 1
-            mine[2] += word_count(indexed_text(item))
+            mine[2] += term_count(indexed_text(item))
     names = {(tenant, part, name): id for id, tenant, part, name in select(connection, "SELECT * FROM names")}
     for id, total, count, words, tokens in select(connection, "SELECT id, total, count, words, tokens FROM scopes"):
         scope = store.scope_named(connection, id)
@@ -159,7 +158,10 @@ def _word_problems(connection: apsw.Connection, table: str) -> Iterator[str]:
             f"CROSS JOIN scopes s ON s.id = i.scope WHERE {held} AND i.n <= (SELECT through FROM indexed) ORDER BY i.n"
         )
         with fresh:
-            fresh.executemany(f"INSERT INTO {table}(rowid, scope, text) VALUES(?,?,?)", connection.execute(query))
+            fresh.executemany(
+                f"INSERT INTO {table}(rowid, scope, text) VALUES(?,?,?)",
+                ((n, scope, " ".join(terms(text))) for n, scope, text in connection.execute(query)),
+            )
         named = f"occurrences_{table}"
         for one in (connection, fresh):
             one.execute(f"CREATE VIRTUAL TABLE IF NOT EXISTS temp.{named} USING fts5vocab(main, {table}, instance)")
@@ -330,7 +332,6 @@ def _decision_problems(connection: apsw.Connection) -> Iterator[str]:
 
 
 def _vector_problems(connection: apsw.Connection, items: dict[str, Item]) -> Iterator[str]:
-    import numpy as np
 
     for set_id, dimension, state in select(connection, "SELECT id, dimension, state FROM vector_sets"):
         table = VECTORS.format(set_id)
@@ -341,25 +342,26 @@ def _vector_problems(connection: apsw.Connection, items: dict[str, Item]) -> Ite
                 lost.append(f"m{n}")
             elif state == "serving" and number != rows.text_number(item.searched_text):
                 stale.append(f"m{n}")
-            if len(vector) != 4 * dimension or not _unit(np.frombuffer(vector, np.float32)):
+            if not _unit(vector, dimension):
                 damaged.append(f"m{n}")
         yield from _named(f"table {table}: vectors of what is no item:", lost)
         yield from _named(f"table {table}: vectors of another wording of", stale)
         yield from _named(f"table {table}: not vectors of length one:", damaged)
         query = "SELECT n, vector FROM former_vectors WHERE set_id = ?"
-        former = [
-            f"m{n}"
-            for n, vector in connection.execute(query, (set_id,))
-            if len(vector) != 4 * dimension or not _unit(np.frombuffer(vector, np.float32))
-        ]
+        former = [f"m{n}" for n, vector in connection.execute(query, (set_id,)) if not _unit(vector, dimension)]
         yield from _named("table former_vectors: not vectors of length one:", former)
 
 
-def _unit(vector: npt.NDArray[np.float32]) -> bool:
+def _unit(blob: bytes, dimension: int) -> bool:
     import numpy as np
 
-    length = float(np.linalg.norm(vector.astype(np.float64)))
-    return abs(length - 1.0) < 1e-3 or not vector.any()  # an encoder may give zeros, which match nothing
+    if not blob or len(blob) % (4 * dimension):
+        return False
+    vectors = np.frombuffer(blob, np.float32).reshape(-1, dimension).astype(np.float64)
+    lengths = np.linalg.norm(vectors, axis=1)
+    lengths[1:] /= PART
+    # An encoder may give zeros, which match nothing.
+    return bool(((np.abs(lengths - 1.0) < 1e-3) | ~vectors.any(axis=1)).all())
 
 
 def _sidecar_problems(store: Store, connection: apsw.Connection, deep: bool) -> Iterator[str]:
@@ -390,16 +392,19 @@ def _sidecar_problems(store: Store, connection: apsw.Connection, deep: bool) -> 
     if beside is not None and deep:
         table = VECTORS.format(beside.stamp.vector_set)
         later = {n for (n,) in select(connection, "SELECT n FROM changes WHERE seq > ?", (beside.stamp.head,))}
-        place_of = {n: row for row, n in enumerate(numbers.tolist()) if n not in later}
+        place_of: dict[int, list[int]] = {}
+        for row, n in enumerate(numbers.tolist()):
+            if n not in later:
+                place_of.setdefault(n, []).append(row)
         unlike, missing = [], []
         query = f"SELECT v.n, i.scope, v.vector FROM {table} v JOIN items i USING(n) WHERE {CURRENT} ORDER BY n"
         for n, scope, vector in connection.execute(query):
             if n in later:
                 continue
-            row = place_of.pop(n, None)
-            if row is None:
+            mine = place_of.pop(n, None)
+            if mine is None:
                 missing.append(f"m{n}")
-            elif beside.block.scopes[row] != scope or beside.block.matrix[row].tobytes() != vector:
+            elif (beside.block.scopes[mine] != scope).any() or beside.block.matrix[mine].tobytes() != vector:
                 unlike.append(f"m{n}")
         yield from _named(f"{name}: not the vectors on file of", unlike)
         yield from _named(f"{name}: missing are", missing)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +13,7 @@ from keepworth.episodes.model import Encoder
 from keepworth.memory.durable_file import PRIVATE, SUFFIXES, part_of, publish
 from keepworth.memory.errors import MemoryProblem, StorageFailed, StorageFull
 from keepworth.memory.search.beside import remove_sidecar
+from keepworth.memory.search.chunks import LONG, WIDE, spans
 from keepworth.memory.search.index import Embedder
 from keepworth.memory.store import rows, schema
 from keepworth.memory.store.checks import check as check
@@ -174,8 +175,9 @@ def backup(store: Store, target: str | os.PathLike[str]) -> Path:
 
 
 def reembed(store: Store, encoder: Encoder, *, batch: int = 256) -> Iterator[tuple[int, int]]:
-    """Make every vector anew with `encoder`; yields (done, all). The old set serves until the end; if interrupted, call again
-    with the same encoder and it goes on where it stopped. Open the memory with the new encoder afterwards."""
+    """Make every vector anew with `encoder`, or with the encoder that made them those that are missing; yields (done, all). The
+    old set serves until the end; if interrupted, call again with the same encoder and it goes on where it stopped. Open the
+    memory with the new encoder afterwards."""
     identity = encoder.identity
     embedder = Embedder(encoder, cached=0)
 
@@ -197,7 +199,12 @@ def reembed(store: Store, encoder: Encoder, *, batch: int = 256) -> Iterator[tup
 
     set_id = store.database.write(begin)
     table = VECTORS.format(set_id)
-    missing = f"SELECT i.n, {_SEARCHED} FROM items i LEFT JOIN {table} v USING(n) WHERE v.n IS NULL AND i.n > ?"
+    # Also long texts of which only the whole has one: all that older files have.
+    alone = f"length(v.vector) = {4 * identity.dimension} AND length({_SEARCHED}) > {LONG // WIDE}"
+    missing = (
+        f"SELECT i.n, {_SEARCHED}, v.n IS NULL FROM items i LEFT JOIN {table} v USING(n) "
+        f"WHERE (v.n IS NULL OR {alone}) AND i.n > ? ORDER BY i.n"
+    )
     with store.database.reading() as connection:
         everything = scalar(connection, "SELECT count(*) FROM items")
         done = scalar(connection, f"SELECT count(*) FROM {table}")
@@ -205,13 +212,14 @@ def reembed(store: Store, encoder: Encoder, *, batch: int = 256) -> Iterator[tup
     last = 0
     while True:
         with store.database.reading() as connection:
-            todo = select(connection, f"{missing} ORDER BY i.n LIMIT ?", (last, batch))
+            todo = select(connection, f"{missing} LIMIT ?", (last, batch))
         if not todo:
             break
-        vectors = embedder([text for _, text in todo])
+        last = todo[-1][0]
+        wanted = _to_make(todo)
         entries = [
-            (n, rows.text_number(text), vector.tobytes(), n, text)
-            for (n, text), vector in zip(todo, vectors, strict=True)
+            (n, rows.text_number(text), vectors.tobytes(), n, text)
+            for (n, text), vectors in zip(wanted, embedder.in_parts([text for _, text in wanted]), strict=True)
         ]
         # A row that was reworded meanwhile is skipped here and found again at the end.
         store.database.write(
@@ -221,17 +229,17 @@ def reembed(store: Store, encoder: Encoder, *, batch: int = 256) -> Iterator[tup
                 entries,
             )
         )
-        last = todo[-1][0]
-        done += len(todo)
+        done += sum(new for _, _, new in todo)
         yield done, everything
 
     def switch(connection: apsw.Connection) -> None:
         stale = select(connection, f"SELECT v.n, v.hash, {_SEARCHED} FROM {table} v JOIN items i USING(n)")
         changed = [n for n, number, text in stale if rows.text_number(text) != number]
         connection.executemany(f"DELETE FROM {table} WHERE n = ?", [(n,) for n in changed])
-        late = select(connection, missing, (0,))
-        for (n, text), vector in zip(late, embedder([text for _, text in late]), strict=True):
-            connection.execute(f"INSERT INTO {table} VALUES(?,?,?)", (n, rows.text_number(text), vector.tobytes()))
+        late = _to_make(select(connection, missing, (0,)))
+        for (n, text), vectors in zip(late, embedder.in_parts([text for _, text in late]), strict=True):
+            row = (n, rows.text_number(text), vectors.tobytes())
+            connection.execute(f"INSERT OR REPLACE INTO {table} VALUES(?,?,?)", row)
         for (old,) in select(connection, "SELECT id FROM vector_sets WHERE state = 'serving' AND id <> ?", (set_id,)):
             connection.execute(f"DROP TABLE {VECTORS.format(old)}")
             connection.execute("DELETE FROM former_vectors WHERE set_id = ?", (old,))
@@ -245,6 +253,11 @@ def reembed(store: Store, encoder: Encoder, *, batch: int = 256) -> Iterator[tup
     if not store.database.in_memory:
         remove_sidecar(store.database.place)
     yield everything, everything
+
+
+def _to_make(listed: Sequence[tuple[int, str, int]]) -> list[tuple[int, str]]:
+    """Of (row number, text, whether it has no vector at all) those that lack a vector."""
+    return [(n, text) for n, text, new in listed if new or spans(text)]
 
 
 def _bytes(path: str) -> int:

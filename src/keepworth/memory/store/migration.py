@@ -7,6 +7,7 @@ import json
 from typing import TYPE_CHECKING
 
 from keepworth.memory.item import DATED, Item, Scope, folded, from_record
+from keepworth.memory.search.terms import term_count
 from keepworth.memory.store import rows
 
 if TYPE_CHECKING:
@@ -81,3 +82,28 @@ def _plain_number(item: Item) -> int:
     parts = (*item.scope.parts(), item.kind.value, time, folded(item.key), folded(item.text))
     digest = hashlib.blake2b("\x00".join(parts).encode(), digest_size=16).digest()
     return int.from_bytes(digest[:8], "little", signed=True)
+
+
+def stemmed(connection: apsw.Connection) -> None:
+    """Format 5 to 6: the full-text index holds terms (`keepworth.memory.search.terms`) where it held words. The caller holds a
+    write transaction."""
+    from keepworth.memory.store.database import scalar
+    from keepworth.memory.store.schema import FULL_TEXT, SEGMENTS
+    from keepworth.memory.store.transaction import CURRENT, index_through
+
+    through = scalar(connection, "SELECT through FROM indexed")
+    connection.execute(
+        "DROP TABLE word_counts; CREATE TABLE IF NOT EXISTS languages(name TEXT PRIMARY KEY) WITHOUT ROWID"
+    )
+    for table in ("words", "past_words"):
+        connection.execute(
+            f"DROP TABLE {table}; CREATE VIRTUAL TABLE {table} USING fts5({FULL_TEXT});"
+            f"INSERT INTO {table}({table}, rank) VALUES('automerge', {SEGMENTS})"
+        )
+    connection.execute("CREATE VIRTUAL TABLE word_counts USING fts5vocab(words, 'row')")
+    index_through(connection, -1, through)
+    count: dict[int, int] = {}
+    text = "CASE WHEN key = '' THEN text ELSE key || char(10) || text END"
+    for scope, said in connection.execute(f"SELECT scope, {text} FROM items WHERE {CURRENT}"):
+        count[scope] = count.get(scope, 0) + term_count(said)
+    connection.executemany("UPDATE scopes SET words = ? WHERE id = ?", [(words, id) for id, words in count.items()])

@@ -183,7 +183,7 @@ def _in_part(store: Store, part: Sequence[Item], threshold: float) -> Iterator[P
         if item.id in vectors:
             by_scope.setdefault(item.scope, []).append(item)
     for scope, items in by_scope.items():
-        matches = store.view(scope).by_meaning(np.stack([vectors[item.id] for item in items]), NEIGHBOURS)
+        matches = store.view(scope).by_meaning(np.stack([vectors[item.id][0] for item in items]), NEIGHBOURS)
         near = [
             [(id, cosine) for id, cosine in found if cosine >= threshold and int(id[1:]) < int(item.id[1:])]
             for item, found in zip(items, matches, strict=True)

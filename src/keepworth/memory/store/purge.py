@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from keepworth.memory.errors import Busy, StorageFailed, StorageFull, UnknownItem
 from keepworth.memory.item import Scope, drop_memos, folded, indents
 from keepworth.memory.search.beside import remove_sidecar
-from keepworth.memory.search.index import tokens
+from keepworth.memory.search.terms import asked_terms, terms
 from keepworth.memory.store import near_duplicates, rows, undo
 from keepworth.memory.store.database import first, scalar, select
 from keepworth.memory.store.injections import forget_blocks
@@ -330,25 +330,25 @@ def _forget_queries(connection: apsw.Connection, gone: _Gone, homes: set[Scope])
         id: Scope(*parts) for id, *parts in select(connection, "SELECT id, tenant, user, agent, session FROM scopes")
     }
     near = {id for id, scope in scopes.items() if any(scope.contains(home) or home.contains(scope) for home in homes)}
-    theirs = _not_used({word for text in gone.texts for word in tokens(text)}, connection)
+    theirs = _not_used({word for text in gone.texts for word in terms(text)}, connection)
     asked = select(connection, "SELECT n, scope, query, candidates, chosen FROM decisions WHERE query <> ''")
     blank = [
         (n,)
         for n, home, query, *shown in asked
-        if (home in near and not theirs.isdisjoint(tokens(query)))
+        if (home in near and not theirs.isdisjoint(asked_terms(query)))
         or any(int(number) in gone.numbers for part in shown for number in _MENTIONED.findall(part))
     ]
     connection.executemany("UPDATE decisions SET query = '', details = '', vector = NULL WHERE n = ?", blank)
     gone.queries += len(blank)
     tasks = select(connection, "SELECT id, scope, task FROM episodes WHERE task <> ''")
-    quoting = [(id,) for id, home, task in tasks if home in near and not theirs.isdisjoint(tokens(task))]
+    quoting = [(id,) for id, home, task in tasks if home in near and not theirs.isdisjoint(asked_terms(task))]
     connection.executemany("UPDATE episodes SET task = '' WHERE id = ?", quoting)
 
 
 def _not_used(words: set[str], connection: apsw.Connection) -> set[str]:
     """Those of `words` that no item holds any more."""
     newest = "SELECT key || char(10) || text FROM items WHERE n > (SELECT through FROM indexed) AND NOT deleted"
-    used = {word for (text,) in select(connection, newest) for word in tokens(text)}
+    used = {word for (text,) in select(connection, newest) for word in terms(text)}
     for word in words - used:
         found = "SELECT 1 FROM {0} WHERE {0} MATCH ? LIMIT 1"
         if any(scalar(connection, found.format(table), (f'text : "{word}"',)) for table in ("words", "past_words")):

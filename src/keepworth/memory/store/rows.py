@@ -102,13 +102,14 @@ def to_scope(row: Sequence[Any] | None, id: int) -> Scope:
         return Scope(*row)
 
 
-def to_vector(blob: Any, dimension: int | None) -> npt.NDArray[np.float32]:
-    """A vector as the file holds it. dimension: None where it is not known. Raises Unreadable."""
+def to_vectors(blob: Any, dimension: int) -> npt.NDArray[np.float32]:
+    """The vectors of an item as the file holds them: of its text, and of each part of a long one. Shape (1 + parts, dimension).
+    Raises Unreadable."""
     import numpy as np
 
-    if not isinstance(blob, bytes) or len(blob) % 4 or len(blob) != 4 * (dimension or len(blob) // 4):
-        raise Unreadable(f"a vector of {dimension} numbers cannot be read from {blob!r:.40}")
-    return np.frombuffer(blob, np.float32)
+    if not isinstance(blob, bytes) or not blob or len(blob) % (4 * dimension):
+        raise Unreadable(f"vectors of {dimension} numbers cannot be read from {blob!r:.40}")
+    return np.frombuffer(blob, np.float32).reshape(-1, dimension)
 
 
 VECTORS = "vectors_{:d}"

@@ -7,7 +7,8 @@
 | changes | a view: the touches, and what was created (an item has the number of its event) | |
 | former_contents | duplicates' numbers that an item no longer has, so that undo finds who asked | appended; purged |
 | items | the view: the latest state of each item | rewritten by events |
-| words, past_words | full-text index of current items, and of closed or held back ones | with the item's row, up to the newest |
+| words, past_words | full-text index of terms of current items; of closed or held back ones | with the row, up to the newest |
+| languages | those of which there are stems in the full-text index | with it |
 | indexed | up to which row number the full-text index goes; the few rows beyond are read as they are | with the index |
 | vector_sets | which encoder made which vectors; `made` changes when they do without a journal entry | by `reembed` |
 | vectors_<set> | one vector per item and encoder | with the item's row |
@@ -23,14 +24,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from keepworth.memory.errors import OlderFile
-from keepworth.memory.store.migration import learning_in_columns, number_by_scope
+from keepworth.memory.store.migration import learning_in_columns, number_by_scope, stemmed
 from keepworth.memory.store.rows import DIGEST, VECTORS
 
 if TYPE_CHECKING:
     import apsw
 
 APPLICATION_ID = 0x7265636C  # "recl"
-VERSION = 5
+VERSION = 6
 
 PAGE = 8192
 """Bytes of a page: five vectors of 384 numbers fit in one, where two fit in the usual 4096 with a quarter left over."""
@@ -57,9 +58,8 @@ OF_KIND = "kind IN ('ROLLBACK', 'PURGE', 'PARAMETERS', 'REWARD')"
 """What an index of events holds. A query finds it by these very words."""
 KINDS = f"CREATE INDEX events_by_kind ON events(kind) WHERE {OF_KIND};"
 
-FULL_TEXT = (
-    """scope, text, content='', contentless_delete=1, tokenize="unicode61 remove_diacritics 2 separators '_'\""""
-)
+FULL_TEXT = "scope, text, content='', contentless_delete=1, tokenize='ascii'"
+"""Of terms: to this tokenizer whatever is not ASCII is a letter."""
 # The full-text tables keep positions (detail=full): without the text, ranking is not possible from less.
 TABLES = f"""
 CREATE TABLE facts_of_file(name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -103,6 +103,7 @@ CREATE INDEX decisions_by_episode ON decisions(episode) WHERE episode <> '';
 CREATE VIRTUAL TABLE words USING fts5({FULL_TEXT});
 CREATE VIRTUAL TABLE past_words USING fts5({FULL_TEXT});
 CREATE VIRTUAL TABLE word_counts USING fts5vocab(words, 'row');
+CREATE TABLE languages(name TEXT PRIMARY KEY) WITHOUT ROWID;
 INSERT INTO words(words, rank) VALUES('automerge', {SEGMENTS});
 INSERT INTO past_words(past_words, rank) VALUES('automerge', {SEGMENTS});
 """
@@ -114,6 +115,7 @@ MIGRATIONS: dict[int, str | Callable[[apsw.Connection], None]] = {
     3: "ALTER TABLE events ADD COLUMN chain BLOB; ALTER TABLE vector_sets ADD COLUMN made TEXT NOT NULL DEFAULT '';"
     f"UPDATE events SET chain = randomblob({DIGEST}) WHERE seq = (SELECT max(seq) FROM events)",
     4: learning_in_columns,
+    5: stemmed,
 }
 """Statements, or functions, that turn version v into v + 1, by v. A published version is never edited, only followed."""
 

@@ -47,11 +47,12 @@ from keepworth.memory.search.index import (
     InvertedIndex,
     best,
     term_score,
-    tokens,
 )
 from keepworth.memory.search.quantised import check_kind
 from keepworth.memory.search.scope_words import LARGEST, ScopeWords
 from keepworth.memory.search.search import Ranked
+from keepworth.memory.search.terms import terms as terms_of
+from keepworth.memory.search.terms import terms_and_languages
 from keepworth.memory.search.where import Filter
 from keepworth.memory.store import forking, requests, rows, schema, undo
 from keepworth.memory.store.database import Database, first, scalar, select
@@ -253,7 +254,7 @@ def scores(texts: Mapping[int, str], terms: Sequence[str], statistics: CorpusSta
     weights, mean = statistics.weights(terms)
     out = []
     for n, text in texts.items():
-        listed = tokens(text)
+        listed = terms_of(text)
         length, score = len(listed), 0.0
         for term, count in Counter(word for word in listed if word in weights).items():
             score += term_score(count, length, weights[term], mean)
@@ -278,13 +279,15 @@ class CorpusState:
     """What a file says after its newest entry: asked once, and again when there is a newer one.
 
     state: what tells it from another; seq: of the newest entry; documents, words: current items of all scopes, and words in them;
-    tail: the current items that the full-text index does not hold yet, as (scope id, text, its words) by row number."""
+    tail: the current items that the full-text index does not hold yet, as (scope id, text, its terms) by row number; languages:
+    those of which there are stems among the terms."""
 
     state: tuple[Any, ...]
     seq: int
     documents: int
     words: int
     tail: Mapping[int, tuple[int, str, frozenset[str]]]
+    languages: frozenset[str]
 
 
 # Subqueries: one row also where there is no event, or no set any more.
@@ -294,6 +297,53 @@ _STATE = (
     "SELECT e.seq, e.chain, (SELECT through FROM indexed), (SELECT made FROM vector_sets WHERE id = ?) FROM (SELECT 1) "
     "LEFT JOIN (SELECT seq, chain FROM events ORDER BY seq DESC LIMIT 1) e"
 )
+
+
+class ScopeSums:
+    """Current items of all scopes, and words in them. Thread-safe. Those of each scope are held, so that what was written since
+    costs what it changed, and not what all scopes cost."""
+
+    def __init__(self) -> None:
+        self._each: dict[int, tuple[int, int]] = {}
+        self._documents = self._words = 0
+        self._state: tuple[Any, Any] = (None, None)
+        self._lock = threading.Lock()
+
+    def at(self, connection: apsw.Connection, state: Sequence[Any]) -> tuple[int, int]:
+        """As this connection sees it. state: number and chain of the newest entry."""
+        seq, chain = state[:2]
+        with self._lock:
+            if (seq, chain) == self._state:
+                return self._documents, self._words
+            if seq is not None and self._state[0] is not None and seq < self._state[0]:
+                found = first(connection, "SELECT total(count), total(words) FROM scopes")  # it is ahead of this one
+                return int(found[0]), int(found[1])
+            changed = self._changed(connection)
+            query = "SELECT id, count, words FROM scopes"
+            if changed is None:
+                self._each, self._documents, self._words = {}, 0, 0
+                listed = select(connection, query)
+            else:
+                listed = select(
+                    connection, f"{query} WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(changed),)
+                )
+            for id, count, words in listed:
+                old = self._each.get(id, (0, 0))
+                self._each[id] = (count, words)
+                self._documents += count - old[0]
+                self._words += words - old[1]
+            self._state = (seq, chain)
+            return self._documents, self._words
+
+    def _changed(self, connection: apsw.Connection) -> list[int] | None:
+        """Ids of the scopes that changed since; None where that cannot be told."""
+        seq, chain = self._state
+        if seq is None or first(connection, "SELECT chain FROM events WHERE seq = ?", (seq,)) != (chain,):
+            return None
+        query = "SELECT DISTINCT i.scope FROM changes c LEFT JOIN items i USING(n) WHERE c.seq > ?"
+        found = [id for (id,) in select(connection, query, (seq,))]
+        # Of an item whose creation was undone nothing says whose it was.
+        return None if None in found or erased_since(connection, seq) else found
 
 
 FORESEEN = 16
@@ -383,6 +433,7 @@ class Store:
         self._inside.clear()
         self._scope_names.clear()
         self.word_counts = WordStatistics()
+        self._scope_sums = ScopeSums()
         self._corpus: CorpusState | None = None
 
     def before_fork(self) -> None:
@@ -413,10 +464,12 @@ class Store:
             return result
 
     def vectors_for(self, items: Sequence[Item]) -> dict[str, Vectors]:
-        """Vectors of items as they are given, which need not be as they are now; made again where not on file."""
+        """Vectors of items as they are given, which need not be as they are now; made again where not on file. Shapes
+        (1 + parts of a long text, dimension)."""
         out: dict[str, Vectors] = {}
         missing = []
         with self.database.reading() as connection:
+            dimension = scalar(connection, "SELECT dimension FROM vector_sets WHERE id = ?", (self.set_id,))
             for item in items:
                 n, number = int(item.id[1:]), rows.text_number(item.searched_text)
                 row = None
@@ -430,10 +483,9 @@ class Store:
                 if row is None:
                     missing.append(item)
                 else:
-                    dimension = None if self.embedder is None else self.embedder.identity.dimension
-                    out[item.id] = rows.to_vector(row[0], dimension)
+                    out[item.id] = rows.to_vectors(row[0], dimension)
         if missing and self.embedder is not None:
-            fresh = self.embedder([item.searched_text for item in missing])
+            fresh = self.embedder.in_parts([item.searched_text for item in missing])
             out.update((item.id, vector) for item, vector in zip(missing, fresh, strict=True))
         return out
 
@@ -574,16 +626,17 @@ class Store:
         if beside is not None and now.head - beside.stamp.head <= max(beside.block.size, SIDECAR_LATE):
             return DenseIndex(now.dimension, beside.block), beside.stamp
         table = VECTORS.format(now.vector_set)
-        size = scalar(connection, f"SELECT count(*) FROM {table}")
+        size = scalar(connection, f"SELECT coalesce(sum(length(vector)), 0) FROM {table}") // (4 * now.dimension)
         block = Block.empty(now.dimension, max(size, 1))
         row = 0
         for n, scope, vector in connection.execute(
             f"SELECT v.n, i.scope, v.vector FROM {table} v JOIN items i USING(n) "
             "WHERE i.content IS NOT NULL AND i.status = 'active' ORDER BY v.n"
         ):
-            block.numbers[row], block.scopes[row] = n, scope
-            block.matrix[row] = rows.to_vector(vector, now.dimension)
-            row += 1
+            matrix = rows.to_vectors(vector, now.dimension)
+            end = row + len(matrix)
+            block.numbers[row:end], block.scopes[row:end], block.matrix[row:end] = n, scope, matrix
+            row = end
         block.alive[:row] = True
         block.size = row
         return DenseIndex(now.dimension, block if row else None), now
@@ -622,8 +675,9 @@ class Store:
         fresh = [(n, scope, vector) for n, scope, vector, current in changed if current and vector is not None]
         fresh.sort()
         if fresh:
-            matrix = np.stack([rows.to_vector(vector, self._dense.dimension) for _, _, vector in fresh])
-            self._dense.put([n for n, _, _ in fresh], [scope for _, scope, _ in fresh], matrix)
+            parts = [rows.to_vectors(vector, self._dense.dimension) for _, _, vector in fresh]
+            listed = [(n, scope) for (n, scope, _), each in zip(fresh, parts, strict=True) for _ in each]
+            self._dense.put([n for n, _ in listed], [scope for _, scope in listed], np.concatenate(parts))
 
     def corpus(self, connection: apsw.Connection) -> CorpusState:
         """What the file says, as this connection sees it."""
@@ -634,14 +688,21 @@ class Store:
         before = self._corpus  # one read: another thread may put its own there meanwhile
         if before is not None and before.state == state:
             return before
-        documents, words = first(connection, "SELECT sum(count), sum(words) FROM scopes")
+        documents, words = self._scope_sums.at(connection, state)
         known, tail = before.tail if before is not None else {}, {}
+        languages = {str(name) for (name,) in select(connection, "SELECT name FROM languages")}
         newest = f"SELECT n, scope, key, text FROM items WHERE n > (SELECT through FROM indexed) AND {CURRENT}"
         for n, scope, key, text in select(connection, newest):
             whole = f"{key}\n{text}" if key else text
             row = known.get(n)
-            tail[n] = row if row is not None and row[1] == whole else (scope, whole, frozenset(tokens(whole)))
-        corpus = self._corpus = CorpusState(state, state[0] or 0, documents or 0, words or 0, tail)
+            if row is None or row[1] != whole:
+                listed, own = terms_and_languages(whole)
+                row = (scope, whole, frozenset(listed))
+                languages |= own
+            elif before is not None:
+                languages |= before.languages
+            tail[n] = row
+        corpus = self._corpus = CorpusState(state, state[0] or 0, documents, words, tail, frozenset(languages))
         return corpus
 
     def words_in(
@@ -797,7 +858,8 @@ class Store:
                 self._scope_count = count
             if (scope, nobody) not in self._inside:
                 ids = frozenset(id for each in scope.each() for id in _inside(connection, each, nobody))
-                everything = scalar(connection, "SELECT count(*) FROM scopes")
+                # No further than it takes to see that there are others: this is asked anew after each new scope.
+                everything = scalar(connection, "SELECT count(*) FROM (SELECT 1 FROM scopes LIMIT ?)", (len(ids) + 1,))
                 if len(self._inside) >= SCOPES:
                     self._inside.clear()
                 self._inside[scope, nobody] = None if ids and len(ids) == everything else ids
@@ -862,11 +924,12 @@ class Store:
         return None if row is None else EncoderIdentity(row[0], row[1], bool(row[2]))
 
     def encode(self, texts: Iterable[str]) -> dict[str, bytes]:
-        """Vectors for `perform`, made before the write lock is taken. Empty without an encoder."""
+        """Vectors for `perform`, made before the write lock is taken: of each text, and of each part of a long one. Empty
+        without an encoder."""
         listed = list(dict.fromkeys(texts))
         if self.embedder is None or not listed:
             return {}
-        return {text: vector.tobytes() for text, vector in zip(listed, self.embedder(listed), strict=True)}
+        return {text: each.tobytes() for text, each in zip(listed, self.embedder.in_parts(listed), strict=True)}
 
     def perform(
         self,
@@ -1262,6 +1325,11 @@ class ScopeView:
         self._fetched.pop(id, None)
         self._plain.discard(id)
 
+    def languages(self) -> frozenset[str]:
+        """Of the whole store."""
+        with self.store.database.reading() as connection:
+            return self.store.corpus(connection).languages
+
     def statistics(self, terms: Sequence[str]) -> CorpusStatistics:
         """Of the whole store."""
         with self.store.database.reading() as connection:
@@ -1307,6 +1375,10 @@ class ScopeView:
             texts = {n: text for n, text in texts.items() if n < len(mask) and mask[n]}
         ranked = sorted(scores(texts, terms, known), key=lambda pair: (-pair[1], pair[0]))
         return [(f"m{n}", score) for n, score in ranked if score > 0 and f"m{n}" not in hidden][:count]
+
+    def vectors_of(self, items: Sequence[Item]) -> dict[str, Vectors]:
+        """As of a `Corpus`."""
+        return self.store.vectors_for(items)
 
     def by_meaning(
         self, vectors: Vectors, count: int, hidden: Collection[str] = (), where: Filter | None = None
@@ -1411,6 +1483,9 @@ class Snapshot:
     def vectors_for(self, items: Sequence[Item]) -> dict[str, Vectors]:
         return self.store.vectors_for(items)
 
+    def languages(self) -> frozenset[str]:
+        return self.view.languages() | self._drifted().languages
+
     def statistics(self, terms: Sequence[str]) -> CorpusStatistics:
         """Of the whole store, corrected for what drifted in this scope."""
         live = self.view.statistics(terms)
@@ -1441,9 +1516,13 @@ class Snapshot:
         if not past:
             return found
         return [
-            sorted([*line, *((id, float(before @ vector)) for id, before in past.items())], key=lambda pair: -pair[1])[
-                :count
-            ]
+            sorted(
+                [
+                    *line,
+                    *((id, float((before @ vector).max())) for id, before in past.items()),
+                ],
+                key=lambda pair: -pair[1],
+            )[:count]
             for line, vector in zip(found, vectors, strict=True)
         ]
 
@@ -1498,6 +1577,10 @@ class _Drift:
             max(0, live.words + past.words - present.words),
             {term: count for term, count in frequency.items() if count > 0},
         )
+
+    @property
+    def languages(self) -> frozenset[str]:
+        return self._index.languages
 
     def lexical(self, terms: Sequence[str], statistics: CorpusStatistics) -> Ranked:
         if not self._ids:

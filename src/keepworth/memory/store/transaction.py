@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from keepworth.episodes.episode import Operation, OperationKind
@@ -25,7 +26,7 @@ from keepworth.memory.item import (
 )
 from keepworth.memory.operations import Act, Assignment, Credit, Draft, OperationOutcome, execute, malformed
 from keepworth.memory.scan import HELD_FOR, Scan
-from keepworth.memory.search.index import word_count
+from keepworth.memory.search.terms import term_count, terms_and_languages
 from keepworth.memory.store import rows
 from keepworth.memory.store.database import first, scalar, select
 from keepworth.memory.store.rows import VECTORS, encoded, linked, targets_of
@@ -124,12 +125,30 @@ def index_through(connection: apsw.Connection, since: int, through: int) -> None
     """Put the items of rows since < n <= through, as they are now, into the full-text index, which goes up to `since`."""
     text = "CASE WHEN i.key = '' THEN i.text ELSE i.key || char(10) || i.text END"
     for table, held in (("words", CURRENT), ("past_words", f"NOT deleted AND NOT ({CURRENT})")):
-        connection.execute(
-            f"INSERT INTO {table}(rowid, scope, text) SELECT i.n, s.tokens, {text} FROM items i CROSS JOIN scopes s "
-            f"ON s.id = i.scope WHERE i.n > ? AND i.n <= ? AND {held} ORDER BY i.n",
+        listed = connection.execute(
+            f"SELECT i.n, s.tokens, {text} FROM items i CROSS JOIN scopes s ON s.id = i.scope "
+            f"WHERE i.n > ? AND i.n <= ? AND {held} ORDER BY i.n",
             (since, through),
         )
+        while part := list(islice(listed, TOGETHER)):
+            write_terms(connection, table, part)
     connection.execute("UPDATE indexed SET through = ?", (through,))
+
+
+TOGETHER = 1000
+"""Rows that are put into the full-text index in one call."""
+
+
+def write_terms(connection: apsw.Connection, table: str, listed: Iterable[tuple[int, str, str]]) -> None:
+    """Put texts into a full-text index. listed: row, tokens of the scope, text."""
+    languages: set[str] = set()
+    written = []
+    for n, scope, text in listed:
+        found, own = terms_and_languages(text)
+        languages |= own
+        written.append((n, scope, " ".join(found)))
+    connection.executemany(f"INSERT INTO {table}(rowid, scope, text) VALUES(?,?,?)", written)
+    connection.executemany("INSERT OR IGNORE INTO languages VALUES(?)", [(name,) for name in sorted(languages)])
 
 
 CURRENT = "content IS NOT NULL AND status = 'active'"
@@ -406,7 +425,7 @@ class Transaction:
                     row.total = (row.total + sign * content_digest(item)) % HASH_MODULUS
                     if item.current:
                         row.count += sign
-                        row.words += sign * word_count(indexed_text(item))
+                        row.words += sign * term_count(indexed_text(item))
                     row.dirty = True
         written = [
             rows.to_row(
@@ -445,7 +464,7 @@ class Transaction:
                 self.connection.executemany(f"DELETE FROM {table} WHERE rowid = ?", listed)
         for table, added in inserts.items():
             if added:
-                self.connection.executemany(f"INSERT INTO {table}(rowid, scope, text) VALUES(?,?,?)", added)
+                write_terms(self.connection, table, added)
         if long or newest - self._indexed >= TAIL:
             index_through(self.connection, self._indexed, newest)
             self._indexed = newest

@@ -1,0 +1,163 @@
+"""Facts that are planted, and asked for: the newer of two, in other forms of their words, at the end of long notes.
+
+    python -m benchmarks.memory.planted --data DATA --json benchmarks/memory/planted.json
+
+Replaced facts: pairs that differ in one detail, without `supersede`, in both orders of writing, among other sentences; asked
+for what is (the newer has to be first), and for what was (the older). Updates: LongMemEval's questions about knowledge that
+changed, over the sessions that hold both; the first hit has to be of the newest. Languages: each word of a question alone, in
+another form than in the fact, by words, among the first five of all facts of all languages. Long notes: a fact behind turns
+of LongMemEval's conversations, asked for in other words, among short notes and other long ones. The facts are in
+`planted_facts.json`; none of them was used to choose a setting.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.memory.finding import read
+from keepworth.defaults import encoder
+from keepworth.evaluation.engine import machine
+from keepworth.evaluation.statistics import rate
+from keepworth.memory.memory import Memory
+from keepworth.models.kept_vectors import KeptVectors
+
+PAIRS = 200
+FACTS = json.loads(Path(__file__).with_name("planted_facts.json").read_text(encoding="utf-8"))
+OTHERS = (
+    *(
+        "I bought apples on the way home.",
+        "The concert was sold out.",
+        "My bicycle has a flat tyre.",
+        "It rained all night.",
+    ),
+    *("She paints in oils.", "The soup needs salt.", "We saw a heron by the canal.", "The lift is out of order."),
+)
+
+
+def counted(hits: Sequence[bool]) -> dict[str, Any]:
+    found = rate(sum(hits), len(hits))
+    return {"mean": found.mean, "low": found.low, "high": found.high, "n": len(hits)}
+
+
+def replaced(made: Any, model_order: int, past: bool, draw: random.Random) -> list[bool]:
+    """model_order: 1 where the older is written first, -1 where the newer is."""
+    out = []
+    for _ in range(PAIRS if not past else PAIRS // 4):
+        if past:
+            one, other, question, values = draw.choice(FACTS["first"])
+            old, new = draw.sample(values, 2)
+            pair = [(one.format(v=old), "2024-02-01"), (other.format(w=new), "2026-02-01")]
+        else:
+            form, question, values, *roles = draw.choice(FACTS["replaced"])
+            role = draw.choice(roles[0]) if roles else ""
+            old, new = draw.sample(values, 2)
+            pair = [(form.format(r=role, v=old), "2024-02-01"), (form.format(r=role, v=new), "2026-02-01")]
+            question = question.format(r=role)
+        memory = Memory(":memory:", encoder=made, policy=None)
+        for text in draw.sample(OTHERS, 5):
+            memory.add(text, event_time="2025-02-01")
+        for text, when in pair[::model_order]:
+            memory.add(text, event_time=when)
+        out.append(memory.search(question, top_k=3)[0].text == pair[0 if past else 1][0])
+    return out
+
+
+def updates(data: Path, made: Any) -> list[bool]:
+    """Of each question about what changed: whether the session that answers goes before the one that it makes stale."""
+    out = []
+    for row in read(data / "longmemeval" / "longmemeval_oracle.json.gz"):
+        if row["question_type"] != "knowledge-update" or row["question_id"].endswith("_abs"):
+            continue
+        dates = dict(zip(row["haystack_session_ids"], row["haystack_dates"], strict=True))
+        newest = max(row["answer_session_ids"], key=lambda name: dates[name])
+        memory = Memory(":memory:", encoder=made, policy=None)
+        for name, session in zip(row["haystack_session_ids"], row["haystack_sessions"], strict=True):
+            day = dates[name].split()[0].replace("/", "-")
+            texts = [turn["content"] for turn in session if turn["role"] == "user" and turn["content"].strip()]
+            memory.add_many(texts, event_time=day, metadata={"session": name}, repeat=True)
+        hits = memory.search(row["question"], top_k=10)
+        out.append(bool(hits) and hits[0].item.metadata["session"] == newest)
+    return out
+
+
+def languages() -> dict[str, list[bool]]:
+    memory = Memory(":memory:", encoder=None, policy=None)
+    ids = {fact: memory.add(fact).id for facts in FACTS["languages"].values() for fact, _ in facts}
+    return {
+        language: [
+            ids[fact] in [hit.id for hit in memory.search(word, top_k=5)]
+            for fact, question in facts
+            for word in question.split()
+        ]
+        for language, facts in FACTS["languages"].items()
+    }
+
+
+def long_notes(data: Path, made: Any, words: int, short: int, draw: random.Random) -> list[bool]:
+    rows = read(data / "longmemeval" / "longmemeval_oracle.json.gz")
+    turns = [turn["content"] for row in rows for session in row["haystack_sessions"] for turn in session]
+    memory = Memory(":memory:", encoder=made, policy=None)
+    memory.add_many([text[:300] for text in draw.sample(turns, short) if text[:300].strip()], repeat=True)
+    ids = []
+    for fact, _ in FACTS["notes"]:
+        said: list[str] = []
+        while sum(len(text.split()) for text in said) < words:
+            said.append(draw.choice(turns))
+        ids.append(memory.add("\n".join([*said, fact])).id)
+    questions = [question for _, question in FACTS["notes"]]
+    return [
+        id in [hit.id for hit in memory.search(question, top_k=3)] for id, question in zip(ids, questions, strict=True)
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--vectors", type=Path, default=None, help="a folder to keep vectors in, for the next run")
+    parser.add_argument("--json", type=Path, default=None)
+    options = parser.parse_args()
+    made: Any = encoder("default")
+    if options.vectors is not None:
+        made = KeptVectors(made, options.vectors)
+    by_language = languages()
+    rows = {
+        "of two facts the newer, the older written first": replaced(made, 1, False, random.Random(1)),
+        "of two facts the newer, the newer written first": replaced(made, -1, False, random.Random(2)),
+        "asked for what was: the older of two": replaced(made, 1, True, random.Random(3)),
+        "LongMemEval, what changed: the newest session first": updates(options.data, made),
+        "words in other forms, 14 languages with spaces": [
+            each
+            for name, hits in by_language.items()
+            for each in hits
+            if name not in ("Chinese", "Japanese", "Thai", "Korean")
+        ],
+        "words in Chinese, Japanese, Thai and Korean": [
+            each for name in ("Chinese", "Japanese", "Thai", "Korean") for each in by_language[name]
+        ],
+        "end of a note of 500 words, among 30 short notes": long_notes(options.data, made, 500, 30, random.Random(4)),
+        "end of a note of 500 words, among 400 short notes": long_notes(options.data, made, 500, 400, random.Random(5)),
+        "end of a note of 10,000 words, among 30 short notes": long_notes(
+            options.data, made, 10_000, 30, random.Random(6)
+        ),
+        "end of a note of 10,000 words, among 400 short notes": long_notes(
+            options.data, made, 10_000, 400, random.Random(7)
+        ),
+    }
+    result = {
+        "machine": machine(),
+        "rows": {name: counted(hits) for name, hits in rows.items()},
+        "languages": {name: counted(hits) for name, hits in by_language.items()},
+    }
+    for name, each in (*result["rows"].items(), *result["languages"].items()):
+        print(f"{name}: {each['mean']:.2f} [{each['low']:.2f}, {each['high']:.2f}] n={each['n']}")
+    if options.json is not None:
+        options.json.write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

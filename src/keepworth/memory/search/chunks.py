@@ -1,0 +1,84 @@
+"""Where a long text is cut, so that each part has a vector of its own.
+
+An encoder reads the first few hundred pieces of a text and no more, so the one vector of a long note says nothing of its end. A
+long text is cut where sentences, lines or, at the worst, words end; a search by meaning counts the best of its parts.
+
+The best of many cosines is high by chance alone, so a long text would stand before a short one that says as much. A part
+therefore counts less than a whole text: its vector is shorter.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+
+LONG = 900
+"""Letters from which on a text is cut: about 200 word pieces, of which the default encoder reads 256."""
+CHUNK = 450
+"""Letters of a part, at most."""
+WIDE = 4
+"""Letters that count as one of a script in which a letter is a word or a syllable: encoders have a piece for each."""
+
+PART = 0.75
+"""Length of a part's vector. On LongMemEval's questions for development long sessions are found with it as with 1, and turns
+among longer ones as if there were no parts."""
+
+_WIDE = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\ud7ff\uf900-\ufaff\uff66-\uff9d\U00020000-\U0003ffff]"
+)
+_ENDS = re.compile(r"\n+|(?<=[.!?…])[\"'”’)\]]*\s+|[。！？｡]+[」』”’]*\s*")
+_GAPS = re.compile(r"\s+")
+
+
+def spans(text: str) -> tuple[tuple[int, int], ...]:
+    """Start and end of each part, in order; () for a text that is not long. Together they are the text.
+
+    >>> spans("A short one.")
+    ()
+    """
+    if len(text) * WIDE <= LONG:
+        return ()
+    weighed = _weighed(text)
+    if weighed[-1] <= LONG:
+        return ()
+    sentences = _cuts(text, _ENDS)
+    out: list[tuple[int, int]] = []
+    start = 0
+    while start < len(text):
+        most = bisect_left(weighed, weighed[start] + CHUNK + 1) - 1
+        end = len(text) if most >= len(text) else _last(sentences, start, most)
+        if end <= start:
+            gaps = [gap.end() for gap in _GAPS.finditer(text, start + 1, most)]
+            end = gaps[-1] if gaps else max(most, start + 1)
+        out.append((start, end))
+        start = end
+    return tuple(out)
+
+
+def parts(text: str) -> list[str]:
+    """The text, and what its spans hold: what is encoded for it."""
+    return [text, *(text[start:end] for start, end in spans(text))]
+
+
+def _weighed(text: str) -> list[int]:
+    """How many letters there are before each place, wide ones counted as several; one place more than letters."""
+    if text.isascii():
+        return list(range(len(text) + 1))
+    weights = [1] * len(text)
+    for found in _WIDE.finditer(text):
+        weights[found.start()] = WIDE
+    out, total = [0], 0
+    for each in weights:
+        total += each
+        out.append(total)
+    return out
+
+
+def _cuts(text: str, where: re.Pattern[str]) -> list[int]:
+    return [found.end() for found in where.finditer(text)]
+
+
+def _last(cuts: list[int], start: int, most: int) -> int:
+    """The last cut after `start` and up to `most`; `start` where there is none."""
+    place = bisect_left(cuts, most + 1) - 1
+    return cuts[place] if place >= 0 and cuts[place] > start else start

@@ -1,0 +1,67 @@
+"""Of facts that say the same of what was asked, the newer one first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from keepworth.memory.search.index import tokens
+from keepworth.memory.search.terms import terms, weight
+
+if TYPE_CHECKING:
+    from keepworth.memory.search.search import Hit
+
+NEAR = 0.75
+"""What part of the better one's score makes another one a near tie."""
+ALIKE = 0.5
+"""What part of the words of the longer text both must have."""
+PAST = frozenset(
+    {"first", "old", "older", "oldest", "earlier", "earliest", "previous", "previously", "before", "former", "formerly"}
+    | {"original", "originally", "initial", "initially", "ago", "past", "once", "used"}
+)
+"""Words of a question by which it asks for what was, not for what is."""
+
+
+def newer_first(hits: Sequence[Hit], asked: Sequence[str], question: str) -> list[Hit]:
+    """The same hits, each with the ids of others that say something else of the same. Of near ties that are alike, having
+    the same words of the question and half of all words, the newer has the place and the score of the better, unless the
+    question is about the past.
+
+    asked: terms of the question."""
+    wanted = frozenset(asked)
+    said = [frozenset(term for term in terms(hit.item.text) if weight(term) == 1.0) for hit in hits]
+    groups: list[list[int]] = []
+    for place, hit in enumerate(hits):
+        for group in groups:
+            leader = group[0]
+            if hit.score >= NEAR * hits[leader].score > 0 and _alike(said[leader], said[place], wanted):
+                group.append(place)
+                break
+        else:
+            groups.append([place])
+    out, past = list(hits), not PAST.isdisjoint(tokens(question))
+    for group in groups:
+        if len(group) > 1:
+            order = group if past else sorted(group, key=lambda place: _time(hits[place]), reverse=True)
+            ids = [hits[place].id for place in group]
+            for place, source in zip(group, order, strict=True):
+                hit, there = hits[source], hits[place]
+                out[place] = replace(
+                    hit,
+                    score=there.score,
+                    conflicts=tuple(id for id in ids if id != hit.id),
+                    instead_of=there.id if there.id != hit.id else "",
+                )
+    return out
+
+
+def _alike(one: frozenset[str], other: frozenset[str], asked: frozenset[str]) -> bool:
+    same = one & other
+    return one & asked == other & asked != frozenset() and len(same) >= ALIKE * max(len(one), len(other))
+
+
+def _time(hit: Hit) -> tuple[str, int]:
+    """When it was so, as far as is known; else when it was written."""
+    item = hit.item
+    return item.valid_from or item.event_time or item.written_at, int(item.id[1:])

@@ -1,0 +1,281 @@
+"""The words that a search compares: lower case, without accents, as stems, in any script.
+
+A stored text is in one language (py3langid tells which, where English function words do not; letters that are not Latin tell
+by themselves), and each of its words becomes one stem. A question is short and may say nothing of its language: each of its
+words becomes a group of stems, one for each language it could be of, and a text that holds one of them holds the word. Where
+a script has no spaces between words, and in Korean, whose words end in particles, pairs of neighbouring characters, and
+single ones, take the place of words.
+
+Stems are those of Snowball (https://snowballstem.org, by PyStemmer). Pairs of characters: Kwok, "Comparing Representations in
+Chinese Information Retrieval" (1997).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from importlib.resources import files
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from Stemmer import Stemmer
+
+VERSION = 1
+"""Of what `terms` makes of a text. An index that was made by another one is made anew."""
+
+_ASCII = re.compile(r"[a-z0-9]+")
+FUNCTION_WORD = 0.2
+"""What a function word counts, of what another word counts that is as frequent. Chosen on questions to LongMemEval, LoCoMo,
+HotpotQA and 2WikiMultihopQA that are not test questions."""
+_PLAIN = "english"
+"""Stems of this language stand as they are, those of others with a tag: "car" of "care" in Italian is no English car."""
+ENGLISH = 1.5
+"""Votes of function words, each divided among the languages that have it, from which on a text is English."""
+READ, SURE = 500, 0.7
+"""How many characters say which language a text is in, and how probable that has to be."""
+SEVERAL, SURE_IF_MARKED = 4, 0.5
+"""How probable it has to be of so many words and more, of which one has letters that English has not."""
+MOST_KNOWN = 50_000
+"""Words of a language whose stems are remembered."""
+_KNOWN: dict[str, dict[str, str]] = {}
+
+_NAMED = (  # the last character of each range of letters, and its script; "" where words are taken as they are
+    (0x24F, "LATIN"), (0x36F, ""), (0x3FF, "GREEK"), (0x52F, "CYRILLIC"), (0x58F, "ARMENIAN"), (0x5FF, "HEBREW"),
+    (0x6FF, "ARABIC"), (0x74F, ""), (0x77F, "ARABIC"), (0x8FF, ""), (0x97F, "DEVANAGARI"), (0xB7F, ""),
+    (0xBFF, "TAMIL"), (0xDFF, ""), (0xEFF, "PAIRS"), (0xFFF, ""), (0x109F, "PAIRS"), (0x10FF, ""), (0x11FF, "PAIRS"),
+    (0x177F, ""), (0x17FF, "PAIRS"), (0x1DFF, ""), (0x1EFF, "LATIN"), (0x1FFF, "GREEK"), (0x2E7F, ""),
+    (0x9FFF, "PAIRS"), (0xABFF, ""), (0xD7FF, "PAIRS"), (0xF8FF, ""), (0xFAFF, "PAIRS"), (0x1AFFF, ""),
+    (0x1B2FF, "PAIRS"), (0x1FFFF, ""), (0x3FFFF, "PAIRS"), (0x10FFFF, ""),
+)  # fmt: skip
+_ENDS, _SCRIPTS = zip(*_NAMED, strict=True)
+"""PAIRS: Thai, Lao, Burmese, Khmer, Chinese, Japanese, Korean."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Languages:
+    """What `languages.json` says. tags, names: of each language, and back; scripts: which stems the words of a script may
+    have, the likeliest language first; votes: for each function word the languages of Latin letters that have it, each
+    with its part of one vote; first: the form whose stem an irregular English word has."""
+
+    tags: Mapping[str, str]
+    names: Mapping[str, str]
+    scripts: Mapping[str, tuple[str, ...]]
+    votes: Mapping[str, tuple[tuple[str, float], ...]]
+    first: Mapping[str, str]
+
+
+@cache
+def _languages() -> _Languages:
+    said: Any = json.loads((files(__package__) / "languages.json").read_text(encoding="utf-8"))
+    listed = {"LATIN": said["latin"], **said["scripts"]}
+    having: dict[str, list[str]] = {}
+    for each in said["latin"]:
+        for word in each["function_words"].split():
+            having.setdefault(word, []).append(each["name"])
+    tags = {each["name"]: each["tag"] for names in listed.values() for each in names}
+    return _Languages(
+        tags,
+        {tag: name for name, tag in tags.items()},
+        {script: tuple(each["name"] for each in names) for script, names in listed.items()},
+        {word: tuple((name, 1.0 / len(names)) for name in names) for word, names in having.items()},
+        {form: first for first, forms in said["irregular"].items() for form in forms.split()},
+    )
+
+
+def languages() -> frozenset[str]:
+    """All that have stems here."""
+    return frozenset(_languages().tags)
+
+
+class QueryTerms(list[str]):
+    """What a question asks for: all terms of all groups. groups: the terms that stand for one word of it."""
+
+    __slots__ = ("groups",)
+
+    def __init__(self, groups: Iterable[Sequence[str]]) -> None:
+        self.groups = tuple(dict.fromkeys(map(tuple, groups)))
+        super().__init__(dict.fromkeys(term for group in self.groups for term in group))
+
+
+def terms(text: str) -> list[str]:
+    """Of a stored text, in order, with repetition."""
+    return _terms(text)[0]
+
+
+def terms_and_languages(text: str) -> tuple[list[str], frozenset[str]]:
+    """`terms`, and the languages whose stems are among them."""
+    listed, languages = _terms(text)
+    return listed, frozenset(languages)
+
+
+def _terms(text: str) -> tuple[list[str], tuple[str, ...]]:
+    if text.isascii():
+        words = _ASCII.findall(text.lower())
+        language = _language(words, text)
+        known = _KNOWN[language] if language in _KNOWN else _KNOWN.setdefault(language, {})
+        try:
+            return [known[word] for word in words], (language,)
+        except KeyError:
+            if len(known) > MOST_KNOWN:
+                known.clear()
+            fresh = {word: _stemmed(language, word)[0] for word in words}
+            known.update(fresh)
+            return [fresh[word] for word in words], (language,)
+    runs, scripts = list(_runs(text)), _languages().scripts
+    language = _language([_without_accents(run) for run, script in runs if script == "LATIN"], text)
+    out: list[str] = []
+    found: dict[str, None] = {}
+    for run, script in runs:
+        if script == "PAIRS":
+            out += run
+            out += map("".join, pairwise(run))
+        elif script in scripts:
+            own = language if script == "LATIN" else _of_letters(script, run)
+            found[own] = None
+            out.append(_stemmed(own, run)[0])
+        else:
+            out.append(run)
+    return out, tuple(found)
+
+
+def asked_terms(text: str, among: Iterable[str] | None = None) -> QueryTerms:
+    """Of a question to texts in these languages; None for all."""
+    scripts = _languages().scripts
+    wanted = languages() if among is None else frozenset(among) | {_PLAIN}
+    groups: list[Sequence[str]] = []
+    for run, script in _runs(text):
+        if script == "PAIRS":
+            groups += [("".join(pair),) for pair in pairwise(run)] or [(run,)]
+        elif script in scripts:
+            known = [one for one in _languages().scripts[script] if one in wanted] or _languages().scripts[script][:1]
+            groups.append(
+                tuple(dict.fromkeys(stem for one in known for stem in (*_stemmed(one, run), *_as_it_is(one, run))))
+            )
+        else:
+            groups.append((run,))
+    return QueryTerms(groups)
+
+
+def _as_it_is(language: str, word: str) -> tuple[str, ...]:
+    """What other forms of the word may have as their stem: Turkish "kutular" has "kutu", and that has "kut"."""
+    return () if language == _PLAIN else (f"{_without_accents(word)}·{_languages().tags[language]}",)
+
+
+@cache
+def _function_terms() -> frozenset[str]:
+    return frozenset(
+        stem
+        for word, having in _languages().votes.items()
+        for language, _ in having
+        for stem in _stemmed(language, word)
+    )
+
+
+def weight(term: str) -> float:
+    """1, but for function words."""
+    return FUNCTION_WORD if term in _function_terms() else 1.0
+
+
+def term_count(text: str) -> int:
+    """len(terms(text)), sooner."""
+    if text.isascii():
+        return len(text.translate(_GAPS).split())
+    return sum(2 * len(run) - 1 if script == "PAIRS" else 1 for run, script in _runs(text))
+
+
+_GAPS = "".join(chr(code) if chr(code).isalnum() else " " for code in range(128))
+
+
+def _runs(text: str) -> Iterator[tuple[str, str]]:
+    """The runs of letters, marks and digits of one script, each with its script, and single pictures."""
+    if text.isascii():
+        yield from ((run, "LATIN") for run in _ASCII.findall(text.lower()))
+        return
+    from bisect import bisect_left
+
+    plain = unicodedata.normalize("NFC", unicodedata.normalize("NFKC", text).lower())
+    for found in _pattern().finditer(plain):
+        run = found[0]
+        start, script = 0, _SCRIPTS[bisect_left(_ENDS, ord(run[0]))]
+        for place, letter in enumerate(run):
+            own = "LATIN" if letter.isascii() else _SCRIPTS[bisect_left(_ENDS, ord(letter))]
+            if own != script and "PAIRS" in (own, script) and not unicodedata.combining(letter):
+                if place > start:
+                    yield run[start:place], script
+                start, script = place, own
+        yield run[start:], script
+
+
+@cache
+def _pattern() -> re.Pattern[str]:
+    marks = [chr(code) for code in range(0x300, 0x20000) if unicodedata.category(chr(code)) in ("Mn", "Mc")]
+    inside = "".join(mark for mark in marks if mark not in "\ufe0e\ufe0f")
+    return re.compile(f"[^\\W_](?:[^\\W_]|[{re.escape(inside)}])*|[\u2600-\u27bf\U0001f000-\U0001faff]")
+
+
+def _without_accents(word: str) -> str:
+    if word.isascii():
+        return word
+    return "".join(c for c in unicodedata.normalize("NFD", word) if not "\u0300" <= c <= "\u036f" and not _harakat(c))
+
+
+def _harakat(letter: str) -> bool:
+    return "\u064b" <= letter <= "\u0652" or letter == "\u0640"
+
+
+def _language(words: Sequence[str], text: str) -> str:
+    """Of Latin words without accents, from this text: English where enough of its function words say so, or nothing is sure."""
+    votes, english = _languages().votes, 0.0
+    for word in words:
+        for language, part in votes.get(word, ()):
+            english += part if language == _PLAIN else -part
+    if english >= ENGLISH or not words:
+        return _PLAIN
+    tag, sure = _identifier().classify(text[:READ])
+    marked = len(words) >= SEVERAL and not text.isascii()
+    return _languages().names[tag] if sure >= (SURE_IF_MARKED if marked else SURE) else _PLAIN
+
+
+@cache
+def _identifier() -> Any:
+    from py3langid.langid import MODEL_FILE, LanguageIdentifier
+
+    found = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+    found.set_languages([_languages().tags[name] for name in _languages().scripts["LATIN"]])
+    return found
+
+
+def _of_letters(script: str, word: str) -> str:
+    """Of a word in a script of several languages: the first, where no letter is of the second alone."""
+    names = _languages().scripts[script]
+    marks = {"CYRILLIC": "ђјљњћџ", "ARABIC": "پچژگ", "DEVANAGARI": ""}.get(script, "")
+    return names[1] if len(names) > 1 and any(letter in word for letter in marks) else names[0]
+
+
+@cache
+def _stemmer(language: str) -> Stemmer:
+    import Stemmer
+
+    return Stemmer.Stemmer(language)
+
+
+def _closer(stem: str) -> str:
+    """Snowball leaves "allergi" of allergy and "allerg" of allergic."""
+    return stem[:-1] if len(stem) > 6 and stem[-1] == "i" else stem
+
+
+@lru_cache(maxsize=MOST_KNOWN)
+def _stemmed(language: str, word: str) -> tuple[str, ...]:
+    """The stem of the word as it is written and, where it is another, that of the word without accents."""
+    stemmer = _stemmer(language)
+    if language == _PLAIN:
+        word = _languages().first.get(word, word)
+    stems = dict.fromkeys((_without_accents(stemmer.stemWord(word)), stemmer.stemWord(_without_accents(word))))
+    return tuple(
+        map(_closer, stems) if language == _PLAIN else (f"{stem}·{_languages().tags[language]}" for stem in stems)
+    )

@@ -242,6 +242,49 @@ def _setting(machine: dict[str, Any]) -> str:
     )
 
 
+def finding(result: Result) -> str:
+    """What is found, and the paired gain over everything else."""
+    pools = result["pools"]
+    names = list(next(iter(pools.values()))["recall"])
+    found = [
+        (f"{pool}: {each['questions']:,}", *(f"{each['recall'][name]:.3f}" for name in names))
+        for pool, each in pools.items()
+    ]
+    means = [sum(each["recall"][name] for each in pools.values()) / len(pools) for name in names]
+    found.append(("mean", *(f"{mean:.3f}" for mean in means)))
+    gains = [
+        (pool, *(f"{gain['mean']:+.3f} [{gain['low']:+.3f}, {gain['high']:+.3f}]" for gain in each["gain"].values()))
+        for pool, each in pools.items()
+    ]
+    first = markdown(("recall of the first ten; questions", *names), found)
+    return f"{first}\n\n{markdown(('gain over', *names[1:]), gains)}\n\n" + _setting(result["machine"])
+
+
+def planted(result: Result) -> str:
+    lines = [
+        (name, f"{each['mean']:.2f} [{each['low']:.2f}, {each['high']:.2f}]", each["n"])
+        for part in ("rows", "languages")
+        for name, each in result[part].items()
+    ]
+    return markdown(("planted facts", "found [95 %]", "questions"), lines) + "\n\n" + _setting(result["machine"])
+
+
+def filtered(result: Result) -> str:
+    lines = [
+        (
+            f"{each['size']:,}",
+            each["mode"],
+            row["filter"],
+            f"{row['without']:.1f}",
+            f"{row['with']:.1f}",
+            f"**{row['ratio']:.2f}x** [{row['ratios'][0]:.2f}, {row['ratios'][-1]:.2f}]",
+        )
+        for each in result
+        for row in each["rows"]
+    ]
+    return markdown(("items", "mode", "filter", "without, ms", "with, ms", "ratio [rounds]"), lines)
+
+
 TABLES: dict[str, tuple[str, Callable[[Result], str]]] = {
     "engine": ("engine", engine),
     "growth": ("growth", growth),
@@ -254,6 +297,9 @@ TABLES: dict[str, tuple[str, Callable[[Result], str]]] = {
     "real_sentences": ("real_sentences", real_sentences),
     "real sentences by words": ("real_sentences_words", real_words),
     "encoder_paths": ("encoder_paths", encoder_paths),
+    "finding": ("finding", finding),
+    "planted": ("planted", planted),
+    "filters": ("filters", filtered),
 }
 """Place on the page: the JSON file, and what makes a table of it."""
 

@@ -17,9 +17,10 @@ from keepworth.memory.search.quantised import INDEXES
 from keepworth.memory.search.terms import term_count, terms
 from keepworth.memory.store import rows, schema, undo
 from keepworth.memory.store.database import first, scalar, select
+from keepworth.memory.store.full_text import CURRENT, FULL_TEXT
 from keepworth.memory.store.learned_file import learned_problems
 from keepworth.memory.store.rows import VECTORS, image, targets_of
-from keepworth.memory.store.transaction import CURRENT, PARTS, indexed_text
+from keepworth.memory.store.transaction import PARTS, indexed_text
 
 if TYPE_CHECKING:
     import apsw
@@ -152,7 +153,7 @@ def _word_problems(connection: apsw.Connection, table: str) -> Iterator[str]:
     held = CURRENT if table == "words" else f"NOT deleted AND NOT ({CURRENT})"
     fresh = apsw.Connection("")  # SQLite's name for a file of its own that vanishes
     try:
-        fresh.execute(f"CREATE VIRTUAL TABLE {table} USING fts5({schema.FULL_TEXT})")
+        fresh.execute(f"CREATE VIRTUAL TABLE {table} USING fts5({FULL_TEXT})")
         query = (
             "SELECT i.n, s.tokens, CASE WHEN i.key = '' THEN i.text ELSE i.key || char(10) || i.text END FROM items i "
             f"CROSS JOIN scopes s ON s.id = i.scope WHERE {held} AND i.n <= (SELECT through FROM indexed) ORDER BY i.n"

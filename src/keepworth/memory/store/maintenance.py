@@ -18,10 +18,10 @@ from keepworth.memory.search.index import Embedder
 from keepworth.memory.store import rows, schema
 from keepworth.memory.store.checks import check as check
 from keepworth.memory.store.database import first, scalar, select
+from keepworth.memory.store.full_text import index_through
 from keepworth.memory.store.learned_file import remove_unfit, shorten
 from keepworth.memory.store.purge import finish
 from keepworth.memory.store.rows import VECTORS
-from keepworth.memory.store.transaction import index_through
 
 if TYPE_CHECKING:
     import apsw

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from keepworth.memory.item import DATED, Item, Scope, folded, from_record
 from keepworth.memory.search.terms import term_count
 from keepworth.memory.store import rows
+from keepworth.memory.store.full_text import CURRENT, FULL_TEXT, SEGMENTS, index_through
 
 if TYPE_CHECKING:
     import apsw
@@ -87,11 +88,7 @@ def _plain_number(item: Item) -> int:
 def stemmed(connection: apsw.Connection) -> None:
     """Format 5 to 6: the full-text index holds terms (`keepworth.memory.search.terms`) where it held words. The caller holds a
     write transaction."""
-    from keepworth.memory.store.database import scalar
-    from keepworth.memory.store.schema import FULL_TEXT, SEGMENTS
-    from keepworth.memory.store.transaction import CURRENT, index_through
-
-    through = scalar(connection, "SELECT through FROM indexed")
+    ((through,),) = connection.execute("SELECT through FROM indexed")
     connection.execute(
         "DROP TABLE word_counts; CREATE TABLE IF NOT EXISTS languages(name TEXT PRIMARY KEY) WITHOUT ROWID"
     )

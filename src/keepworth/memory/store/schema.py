@@ -24,6 +24,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from keepworth.memory.errors import OlderFile
+from keepworth.memory.store.full_text import FULL_TEXT, SEGMENTS
 from keepworth.memory.store.migration import learning_in_columns, number_by_scope, stemmed
 from keepworth.memory.store.rows import DIGEST, VECTORS
 
@@ -35,10 +36,6 @@ VERSION = 6
 
 PAGE = 8192
 """Bytes of a page: five vectors of 384 numbers fit in one, where two fit in the usual 4096 with a quarter left over."""
-SEGMENTS = 8
-"""How many parts of a full-text index of like size may lie side by side before they are merged into one. Fewer make writes
-dearer, more make searches dearer."""
-
 CLOSED = "NOT deleted AND (content IS NULL OR status <> 'active')"
 """The condition under which an item is neither current nor deleted; an index holds just these."""
 
@@ -58,8 +55,6 @@ OF_KIND = "kind IN ('ROLLBACK', 'PURGE', 'PARAMETERS', 'REWARD')"
 """What an index of events holds. A query finds it by these very words."""
 KINDS = f"CREATE INDEX events_by_kind ON events(kind) WHERE {OF_KIND};"
 
-FULL_TEXT = "scope, text, content='', contentless_delete=1, tokenize='ascii'"
-"""Of terms: to this tokenizer whatever is not ASCII is a letter."""
 # The full-text tables keep positions (detail=full): without the text, ranking is not possible from less.
 TABLES = f"""
 CREATE TABLE facts_of_file(name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;

@@ -56,9 +56,9 @@ from keepworth.memory.search.terms import terms_and_languages
 from keepworth.memory.search.where import Filter
 from keepworth.memory.store import forking, requests, rows, schema, undo
 from keepworth.memory.store.database import Database, first, scalar, select
+from keepworth.memory.store.full_text import CURRENT
 from keepworth.memory.store.rows import VECTORS, image
 from keepworth.memory.store.transaction import (
-    CURRENT,
     PARTS,
     Changed,
     Transaction,

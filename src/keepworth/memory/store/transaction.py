@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from keepworth.episodes.episode import Operation, OperationKind
@@ -26,9 +25,10 @@ from keepworth.memory.item import (
 )
 from keepworth.memory.operations import Act, Assignment, Credit, Draft, OperationOutcome, execute, malformed
 from keepworth.memory.scan import HELD_FOR, Scan
-from keepworth.memory.search.terms import term_count, terms_and_languages
+from keepworth.memory.search.terms import term_count
 from keepworth.memory.store import rows
 from keepworth.memory.store.database import first, scalar, select
+from keepworth.memory.store.full_text import index_through, write_terms
 from keepworth.memory.store.rows import VECTORS, encoded, linked, targets_of
 from keepworth.memory.store.schema import CREATED
 
@@ -119,39 +119,6 @@ TAIL = 64
 as much as all else that an item costs, and one for many little more. What is beyond is read and counted as it is."""
 LONG = 2000
 """Characters of a text that is not left for later, so that what is beyond the index stays little to read."""
-
-
-def index_through(connection: apsw.Connection, since: int, through: int) -> None:
-    """Put the items of rows since < n <= through, as they are now, into the full-text index, which goes up to `since`."""
-    text = "CASE WHEN i.key = '' THEN i.text ELSE i.key || char(10) || i.text END"
-    for table, held in (("words", CURRENT), ("past_words", f"NOT deleted AND NOT ({CURRENT})")):
-        listed = connection.execute(
-            f"SELECT i.n, s.tokens, {text} FROM items i CROSS JOIN scopes s ON s.id = i.scope "
-            f"WHERE i.n > ? AND i.n <= ? AND {held} ORDER BY i.n",
-            (since, through),
-        )
-        while part := list(islice(listed, TOGETHER)):
-            write_terms(connection, table, part)
-    connection.execute("UPDATE indexed SET through = ?", (through,))
-
-
-TOGETHER = 1000
-"""Rows that are put into the full-text index in one call."""
-
-
-def write_terms(connection: apsw.Connection, table: str, listed: Iterable[tuple[int, str, str]]) -> None:
-    """Put texts into a full-text index. listed: row, tokens of the scope, text."""
-    languages: set[str] = set()
-    written = []
-    for n, scope, text in listed:
-        found, own = terms_and_languages(text)
-        languages |= own
-        written.append((n, scope, " ".join(found)))
-    connection.executemany(f"INSERT INTO {table}(rowid, scope, text) VALUES(?,?,?)", written)
-    connection.executemany("INSERT OR IGNORE INTO languages VALUES(?)", [(name,) for name in sorted(languages)])
-
-
-CURRENT = "content IS NOT NULL AND status = 'active'"
 
 
 @dataclass(frozen=True, slots=True)

@@ -222,3 +222,18 @@ def test_an_export_of_format_1_is_imported_with_todays_numbers(tmp_path: Path):
         imported(m.store, lines)
         assert check(m.store) == []
     assert numbers_in(copy) == today
+
+
+def test_an_older_file_with_long_texts_says_how_their_ends_are_found(tmp_path: Path, caplog):
+    path = tmp_path / "a.mem"
+    with Memory(path, encoder="hashing") as m:
+        m.add("A short one.")
+        m.add("A long one. " * 200)
+        m.store.database.write(lambda connection: connection.pragma("user_version", 5))
+    with Memory(path, encoder="hashing") as m:
+        assert "1 long texts" in caplog.text
+        assert f"reembed ENCODER --file {path}" in caplog.text
+        assert check(m.store) == []
+    caplog.clear()
+    with Memory(path, encoder="hashing"):
+        assert "long texts" not in caplog.text

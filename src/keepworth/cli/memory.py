@@ -700,7 +700,8 @@ def reembed(
     encoder: Annotated[str, typer.Argument(help="minilm, hashing, hashing:DIMENSION, or a folder.")],
     file: File = DEFAULT,
 ) -> None:
-    """Make every vector anew with another encoder. Can be interrupted and goes on where it stopped."""
+    """Make every vector anew with another encoder; with the same one, those that are missing, as of the parts of long texts in
+    older files. Can be interrupted and goes on where it stopped."""
     from rich.progress import Progress
 
     from keepworth.memory.store.maintenance import reembed as make_again

@@ -20,10 +20,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from keepworth.memory.errors import OlderFile
+from keepworth.memory.search.chunks import LONG
 from keepworth.memory.store.full_text import FULL_TEXT, SEGMENTS
 from keepworth.memory.store.migration import learning_in_columns, number_by_scope, stemmed
 from keepworth.memory.store.rows import DIGEST, VECTORS
@@ -31,6 +33,9 @@ from keepworth.memory.store.rows import DIGEST, VECTORS
 if TYPE_CHECKING:
     import apsw
 
+_LOG = logging.getLogger("keepworth.memory")
+PARTS_SINCE = 6
+"""The format from which on long texts have vectors of their parts."""
 APPLICATION_ID = 0x7265636C  # "recl"
 VERSION = 6
 
@@ -146,6 +151,18 @@ def migrate(connection: apsw.Connection, old: int, path: str) -> None:
                 "changed; open it with the version of keepworth that wrote it and export it from there"
             ) from error
         connection.pragma("user_version", version + 1)
+    if old < PARTS_SINCE:
+        ((long,),) = connection.execute(
+            "SELECT count(*) FROM items WHERE length(coalesce(nullif(key, ''), text)) > ?", (LONG,)
+        )
+        if long:
+            _LOG.warning(
+                "%s has %s long texts, of which only the beginning is found by meaning: `keepworth memory reembed ENCODER --file "
+                "%s`, with the encoder that it has, makes the vectors of their parts",
+                path,
+                f"{long:,}",
+                path,
+            )
 
 
 def create_vectors(connection: apsw.Connection, set_id: int) -> None:

@@ -269,22 +269,6 @@ def planted(result: Result) -> str:
     return markdown(("planted facts", "found [95 %]", "questions"), lines) + "\n\n" + _setting(result["machine"])
 
 
-def filtered(result: Result) -> str:
-    lines = [
-        (
-            f"{each['size']:,}",
-            each["mode"],
-            row["filter"],
-            f"{row['without']:.1f}",
-            f"{row['with']:.1f}",
-            f"**{row['ratio']:.2f}x** [{row['ratios'][0]:.2f}, {row['ratios'][-1]:.2f}]",
-        )
-        for each in result
-        for row in each["rows"]
-    ]
-    return markdown(("items", "mode", "filter", "without, ms", "with, ms", "ratio [rounds]"), lines)
-
-
 TABLES: dict[str, tuple[str, Callable[[Result], str]]] = {
     "engine": ("engine", engine),
     "growth": ("growth", growth),
@@ -297,9 +281,7 @@ TABLES: dict[str, tuple[str, Callable[[Result], str]]] = {
     "real_sentences": ("real_sentences", real_sentences),
     "real sentences by words": ("real_sentences_words", real_words),
     "encoder_paths": ("encoder_paths", encoder_paths),
-    "finding": ("finding", finding),
     "planted": ("planted", planted),
-    "filters": ("filters", filtered),
 }
 """Place on the page: the JSON file, and what makes a table of it."""
 

@@ -281,6 +281,7 @@ TABLES: dict[str, tuple[str, Callable[[Result], str]]] = {
     "real_sentences": ("real_sentences", real_sentences),
     "real sentences by words": ("real_sentences_words", real_words),
     "encoder_paths": ("encoder_paths", encoder_paths),
+    "finding": ("finding", finding),
     "planted": ("planted", planted),
 }
 """Place on the page: the JSON file, and what makes a table of it."""

@@ -17,12 +17,14 @@ FORBIDDEN = ("torch", "transformers", "scipy", "statsmodels", "matplotlib", "onn
 LEARNS = """
 from keepworth import Memory
 
-memory = Memory("agent.mem")  # the default encoder, fetched
+memory = Memory("agent.mem", seed=1)  # the default encoder, fetched
 memory.add_many(["To reset the router hold the button.", "To reset the router pull the plug."])
-for _ in range(8):
-    hits = memory.search("how do I reset the router")
-    memory.reward(hits.decision, float("button" in hits[0].item.text))
-assert "button" in memory.search("how do I reset the router")[0].item.text
+plain = memory.search("how do I reset the router")[0].text
+for _ in range(300):
+    hits = memory.search("how do I reset the router", top_k=1)
+    memory.reward(hits.decision, float(bool(hits) and hits[0].text != plain))
+best = memory.search("how do I reset the router")[0]
+assert (best.text != plain, best.why.moved) == (True, "up"), (plain, best)
 memory.close()
 """
 
@@ -62,7 +64,7 @@ def test_nothing_heavy_comes_with_it(installed: tuple[Path, Path, dict[str, str]
     script = f"from importlib.util import find_spec; print(*(name for name in {FORBIDDEN} if find_spec(name)))"
     assert run([programs / "python", "-c", script], folder, variables).stdout.split() == []
     size = sum(path.stat().st_size for path in (folder / "venv").rglob("*") if path.is_file() and not path.is_symlink())
-    assert size < 275e6, "at most 250 MB beyond an empty environment, whose pip and setuptools have 22"
+    assert size < 290e6, "at most 265 MB beyond an empty environment, whose pip and setuptools have 22"
 
 
 def test_the_readmes_lines_learn_with_the_default_encoder(installed: tuple[Path, Path, dict[str, str]]) -> None:

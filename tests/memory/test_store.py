@@ -14,6 +14,7 @@ from keepworth.memory.errors import Purged, UnknownEpisode, UnknownItem, Unknown
 from keepworth.memory.item import EVERYWHERE, Item, content_digest
 from keepworth.memory.memory import Memory
 from keepworth.memory.overlay import Bank
+from keepworth.memory.search.terms import terms
 from keepworth.memory.store.database import scalar
 from keepworth.memory.store.undo import active_ranges, ranges_of, replay, rollbacks_in, within
 
@@ -59,7 +60,7 @@ def assert_sound(m: Memory) -> None:
     closed = {number(item) for item in items.values() if not item.current and not item.deleted}
     assert past == {n for n in closed if n <= through}
     newest = [item for item in items.values() if item.current and number(item) > through]
-    asked = {word for item in newest for word in item.text.split()}
+    asked = {term for item in newest for term in terms(item.text)}
     held = {n: text for n, (_, text, words) in tail.tail.items() if words & asked}
     assert held == {number(item): item.text for item in newest}
     assert len({(seq, n) for seq, n, _, _ in said}) == len(said)

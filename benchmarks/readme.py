@@ -2,7 +2,7 @@
 
     python -m benchmarks.readme [--run runs/demo]
 
-No number in the README or in docs/results.md is typed: each is read from a run's result or from the JSON beside the
+No number in the README or in docs/appendix/results.md is typed: each is read from a run's result or from the JSON beside the
 command that measured it, and stands between two markers that this script fills.
 """
 
@@ -147,7 +147,7 @@ def main() -> None:
         readme.write_text(text)
     if (ROOT / MINUTES).exists():
         readme.write_text(filled(readme.read_text(), "demo-minutes", minutes(json.loads((ROOT / MINUTES).read_text()))))
-    page = ROOT / "docs" / "results.md"
+    page = ROOT / "docs" / "appendix" / "results.md"
     text = page.read_text()
     for marker, (path, write) in TABLES.items():
         if (ROOT / path).exists():

@@ -19,11 +19,19 @@ def takes_nothing(about: str | None) -> None:
     argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
 
 
+def with_appendix(page: Path) -> list[Path]:
+    """The page, and the page of its measurements where there is one."""
+    return [each for each in (page, page.parent / "appendix" / page.name) if each.is_file()]
+
+
 def filled(page: Path, name: str, content: str) -> None:
-    """Writes `content` between the marks of `name` in `page`. SystemExit where the page lacks them."""
-    text = page.read_text()
+    """Writes `content` between the marks of `name` in `page`, or in the page of that name in the appendix. SystemExit where
+    both lack them."""
     begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
-    if begin not in text or end not in text:
-        raise SystemExit(f"{page} has no place for the table: it lacks {begin} ... {end}")
+    holding = [each for each in with_appendix(page) if begin in (text := each.read_text()) and end in text]
+    if len(holding) != 1:
+        raise SystemExit(f"{page} and its appendix have {len(holding)} places for {begin} ... {end}, not one")
+    (page,) = holding
+    text = page.read_text()
     pattern = re.escape(begin) + ".*?" + re.escape(end)
     page.write_text(re.sub(pattern, lambda _: f"{begin}\n{content}\n{end}", text, flags=re.DOTALL))

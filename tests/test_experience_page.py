@@ -16,7 +16,7 @@ from keepworth.environments.streams import KINDS
 from keepworth.evaluation.stream_claims import METHOD
 from keepworth.recipes.experience_methods import RIVALS
 
-TEXT = page.PAGE.read_text()
+TEXT = "\n".join(each.read_text() for each in page.PAGES)
 FILES = sorted({name for each in re.findall(r"results/([\w-]+)\.json", TEXT) for name in [each]})
 
 

@@ -128,7 +128,7 @@ def test_a_step_that_does_not_fit_is_taken_in_halves(monkeypatch: pytest.MonkeyP
 
 
 def test_the_page_gives_no_factor_without_rounds_and_interval() -> None:
-    text = (ROOT / "docs" / "speed.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "appendix" / "speed.md").read_text(encoding="utf-8")
     # "Of the floor" is no comparison with another tool: its seconds are means, and say of how many steps.
     lines = [line for line in text.splitlines() if line.startswith("|") and "**" in line]
     for line in lines:

@@ -250,7 +250,7 @@ def main() -> None:
             continue
         record = json.loads(path.read_text())
         picture(name, record)
-        filled(PAGE, name, f"{RENDER[name](record)}\n\n![Curves of {name}](images/learning_{name}.png)")
+        filled(PAGE, name, f"{RENDER[name](record)}\n\n![Curves of {name}](../images/learning_{name}.png)")
     for name, table in (("rmm", reranker), ("rmm_tuned", tuning)):
         path = ROOT / f"benchmarks/learning/{name}.json"
         if path.is_file():

@@ -1,4 +1,4 @@
-"""Put the tables of the JSON files beside this one into docs/memory_benchmarks.md, so that no number is typed by hand.
+"""Put the tables of the JSON files beside this one into docs/appendix/memory_benchmarks.md, so that no number is typed by hand.
 
 python -m benchmarks.memory.page
 """
@@ -14,7 +14,7 @@ from benchmarks.tables import filled, markdown, takes_nothing
 from keepworth.evaluation.peers import ENGINE, POWER_SAFE, ratio
 
 HERE = Path(__file__).parent
-PAGE = HERE.parent.parent / "docs" / "memory_benchmarks.md"
+PAGE = HERE.parent.parent / "docs" / "appendix" / "memory_benchmarks.md"
 Result = Any
 
 

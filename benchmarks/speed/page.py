@@ -1,4 +1,4 @@
-"""Put the measured rows into docs/speed.md, and their factors into the README, so that no number is typed by hand.
+"""Put the measured rows into docs/appendix/speed.md, and their factors into the README, so that no number is typed by hand.
 
 python -m benchmarks.speed.page
 """
@@ -18,7 +18,7 @@ from benchmarks.speed.setting import HERE, ratio
 from benchmarks.tables import filled, markdown, takes_nothing
 
 ROOT = HERE.parents[1]
-PAGE, README = ROOT / "docs" / "speed.md", ROOT / "README.md"
+PAGE, README = ROOT / "docs" / "appendix" / "speed.md", ROOT / "README.md"
 Result = dict[str, Any]
 MISSING = "Not measured yet."
 TRL_SECTION = """## One training step beside TRL's `GRPOTrainer`
@@ -242,7 +242,7 @@ def factors() -> str:
         f"groups of 8, by new tokens: a training step is faster than TRL's by {beside[training_step.TRL]}, and than TRL's with "
         f"its default gradient checkpointing by {beside[training_step.CHECKPOINTING]}. Sampling is faster than `generate` by "
         f"{beside[sampling.GENERATE]}, and than `generate` with the prompt prefilled once by {beside[sampling.PREFILLED]}. "
-        "A number below 1 means slower ([speed](docs/speed.md))."
+        "A number below 1 means slower ([speed](docs/appendix/speed.md))."
     )
 
 

@@ -1,4 +1,4 @@
-"""Measures the rows of docs/speed.md that are missing, and goes on where it was stopped.
+"""Measures the rows of docs/appendix/speed.md that are missing, and goes on where it was stopped.
 
     python -m benchmarks.speed.run --list
     python -m benchmarks.speed.run --minutes 55 --trl-python /path/to/python     # again, until nothing is missing

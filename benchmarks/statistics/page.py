@@ -6,13 +6,12 @@ python -m benchmarks.statistics.page
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from benchmarks.streams.page import against, success
-from benchmarks.tables import markdown, takes_nothing
+from benchmarks.tables import filled, markdown, takes_nothing
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent.parent / "docs" / "statistics.md"
@@ -128,22 +127,10 @@ TABLES: dict[str, Callable[[], str]] = {
 }
 
 
-def rendered(text: str) -> str:
-    """The page with every table made anew. SystemExit where it lacks the place of one."""
-    for name, table in TABLES.items():
-        begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
-        if begin not in text or end not in text:
-            raise SystemExit(f"{PAGE} lacks {begin} ... {end}")
-        content = f"{begin}\n{table()}\n{end}"
-        text = re.sub(
-            re.escape(begin) + ".*?" + re.escape(end), lambda _, content=content: content, text, flags=re.DOTALL
-        )
-    return text
-
-
 def main() -> None:
     takes_nothing(__doc__)
-    PAGE.write_text(rendered(PAGE.read_text()))
+    for name, table in TABLES.items():
+        filled(PAGE, name, table())
 
 
 if __name__ == "__main__":

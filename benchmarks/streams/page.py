@@ -22,13 +22,13 @@ from typing import Any
 import numpy as np
 
 from benchmarks.streams.attack_claims import attacks, recovery, tampering
-from benchmarks.tables import markdown
+from benchmarks.tables import markdown, with_appendix
 from keepworth.evaluation.stream import Results, load, table
 from keepworth.evaluation.stream_claims import CONTROLS, METHOD, claims
 
 ROOT = Path(__file__).parents[2]
 RESULTS = Path(__file__).parent / "results"
-PAGE = ROOT / "docs" / "experience.md"
+PAGES = with_appendix(ROOT / "docs" / "experience.md")
 HUNDRED = 100
 WINDOW = 50
 COLOURS = {
@@ -541,11 +541,11 @@ def rendered(text: str) -> str:
     """`text` with everything between `<!-- NAME -->` and `<!-- /NAME -->` made anew."""
     for name in re.findall(r"<!-- /([\w-]+) -->", text):
         if name not in BLOCKS:
-            raise SystemExit(f"{PAGE}: there is nothing to make for the mark <!-- /{name} -->.")
+            raise SystemExit(f"{PAGES[0]}: there is nothing to make for the mark <!-- /{name} -->.")
         content = f"<!-- {name} -->\n{BLOCKS[name]()}\n<!-- /{name} -->"
         text, made = re.subn(rf"<!-- {name} -->.*?<!-- /{name} -->", lambda _, c=content: c, text, flags=re.DOTALL)
         if made != 1:
-            raise SystemExit(f"{PAGE}: the marks <!-- {name} --> and <!-- /{name} --> must stand there once.")
+            raise SystemExit(f"{PAGES[0]}: the marks <!-- {name} --> and <!-- /{name} --> must stand there once.")
     return text
 
 
@@ -611,7 +611,8 @@ def main() -> None:
     if asked.what == "keep":
         (RESULTS / f"{asked.name}.json").write_text(json.dumps(rounded(kept(asked.folder)), indent=1) + "\n")
     elif asked.what == "write":
-        PAGE.write_text(rendered(PAGE.read_text()))
+        for page in PAGES:
+            page.write_text(rendered(page.read_text()))
     else:
         draw(asked.folders, asked.picture)
 

@@ -88,7 +88,7 @@ def main() -> None:
         f"houses. `{found['command']}`, {found['hours']:.1f} hours of runs, two at a time; "
         f"settings: {', '.join(found['settings'])}."
     )
-    image = "![Success by model and memory, with intervals](images/text_world.png)"
+    image = "![Success by model and memory, with intervals](../images/text_world.png)"
     filled(
         PAGE,
         "text_world",

@@ -68,7 +68,7 @@ def beside_trl(found: dict[str, Any]) -> str:
     )
     below = (
         f"TRL {found['trl'][0]}, torch {found['versions']['torch']}, {found['processor']}. Seconds of a step and memory, with",
-        "and without gradient checkpointing, stand under [speed](speed.md#one-training-step-beside-trls-grpotrainer).",
+        "and without gradient checkpointing, stand under [speed](appendix/speed.md#one-training-step-beside-trls-grpotrainer).",
     )
     return "\n\n".join((" ".join(about), markdown(head, rows, align="---"), " ".join(below)))
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from benchmarks.statistics import page
+from benchmarks.tables import with_appendix
 from keepworth.evaluation.statistics import SMALL
 
 
 def test_the_page_holds_what_was_measured() -> None:
-    text = page.PAGE.read_text()
-    assert page.rendered(text) == text
+    text = "".join(each.read_text() for each in with_appendix(page.PAGE))
+    for name, table in page.TABLES.items():
+        assert text.count(f"<!-- {name} -->\n{table()}\n<!-- /{name} -->") == 1, name
 
 
 def test_intervals_cover_as_the_page_says() -> None:

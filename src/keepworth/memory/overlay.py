@@ -47,7 +47,7 @@ from keepworth.memory.operations import (
     execute,
     renamed_act,
 )
-from keepworth.memory.search.index import CorpusStatistics, Embedder, InvertedIndex, best, total
+from keepworth.memory.search.index import CorpusStatistics, Embedder, InvertedIndex, best, cosines, total
 from keepworth.memory.search.search import (
     CURRENT,
     Fusion,
@@ -190,7 +190,7 @@ class Layer:
         if whole is None or len(whole[1]) != len(listed):
             whole = self._whole = (np.concatenate(listed), np.cumsum([0, *map(len, listed[:-1])]))
         matrix, starts = whole
-        found: Vectors = queries @ matrix.T
+        found = cosines(queries, matrix)
         return found if len(starts) == len(matrix) else np.maximum.reduceat(found, starts, axis=1)
 
 

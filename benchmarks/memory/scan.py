@@ -1,0 +1,127 @@
+"""The exact scan beside what one thread needs to read the same bytes, turn by turn in one process.
+
+    python -m benchmarks.memory.scan --size 100000 --rounds 25 --json benchmarks/memory/scan.json
+
+Vectors are random and of length 1. The limit is the fastest of three ways to touch every byte once; a product with the whole
+matrix by the library that NumPy comes with is there for comparison. "Found" is the ten best by the index of a memory, filters,
+ties and all, without the memory around it. Each round takes every row of the table once; ratios are taken within a round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.tables import markdown
+from keepworth.evaluation.engine import DIMENSION, machine
+from keepworth.memory.search.index import DenseIndex, cosines
+
+Vectors = np.ndarray[Any, np.dtype[np.float32]]
+
+
+def reads(matrix: np.ndarray[Any, Any]) -> dict[str, Callable[[], Any]]:
+    """Ways to touch every byte once."""
+    words = matrix.reshape(-1).view(np.uint64)
+    return {
+        "sum": lambda: words.sum(),
+        "or": lambda: np.bitwise_or.reduce(words),
+        "largest": lambda: words.max(),
+    }
+
+
+def milliseconds(call: Callable[[], Any]) -> float:
+    begun = time.perf_counter()
+    call()
+    return 1e3 * (time.perf_counter() - begun)
+
+
+def filled(vectors: Vectors, kind: str) -> DenseIndex:
+    index = DenseIndex(vectors.shape[1])
+    index.put(range(1, len(vectors) + 1), [1] * len(vectors), vectors)
+    if kind != "exact" and not index.accelerate(kind):
+        raise SystemExit(f"index={kind!r} refuses these vectors")
+    return index
+
+
+def measured(size: int, rounds: int, kinds: list[str]) -> dict[str, Any]:
+    draw = np.random.default_rng(0)
+    vectors = draw.standard_normal((size, DIMENSION), dtype=np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    queries = draw.standard_normal((rounds + 1, 1, DIMENSION), dtype=np.float32)
+    queries /= np.linalg.norm(queries, axis=2, keepdims=True)
+    indexes = {kind: filled(vectors, kind) for kind in kinds}
+    few = np.rint(127 * vectors).astype(np.int8)
+    limits = {"exact": reads(vectors), "int8": reads(few)}
+    times: dict[str, list[float]] = {}
+
+    def note(name: str, call: Callable[[], Any]) -> None:
+        times.setdefault(name, []).append(milliseconds(call))
+
+    for query in queries:
+        for kind, index in indexes.items():
+            if kind in limits:
+                times.setdefault(f"limit, {kind}", []).append(min(map(milliseconds, limits[kind].values())))
+            if kind == "exact":
+                note("matrix product", lambda query=query: vectors @ query[0])
+                note("all cosines", lambda query=query: cosines(query, vectors))
+            note(f"found, {kind}", lambda query=query, index=index: index.search(query, 10, None, None))
+    rows = []
+    for name, each in times.items():
+        each = each[1:]  # the first round warms up
+        kind = name.split(", ")[-1]
+        limit = times[f"limit, {kind if kind in limits else 'exact'}"][1:]
+        ratios = sorted(one / least for one, least in zip(each, limit, strict=True))
+        rows.append(
+            {
+                "what": name,
+                "median": statistics.median(each),
+                "least": min(each),
+                "ratio": statistics.median(ratios),
+                "ratios": [ratios[0], ratios[-1]],
+                "least / least": min(each) / min(limit),
+            }
+        )
+    return {"size": size, "dimension": DIMENSION, "rounds": rounds, "rows": rows}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", type=int, default=100_000)
+    parser.add_argument("--rounds", type=int, default=25)
+    parser.add_argument(
+        "--kinds", nargs="+", default=["exact", "int8"], help="indexes; all but exact need keepworth[index]"
+    )
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    there = machine()
+    result = {**measured(given.size, given.rounds, given.kinds), "machine": there}
+    print(table(result))
+    if given.json:
+        given.json.write_text(json.dumps(result, indent=1) + "\n")
+
+
+def table(result: dict[str, Any]) -> str:
+    rows = [
+        (
+            row["what"],
+            f"{row['median']:.2f}",
+            f"{row['least']:.2f}",
+            f"{row['ratio']:.2f} ({row['ratios'][0]:.2f} to {row['ratios'][1]:.2f})",
+            f"{row['least / least']:.2f}",
+        )
+        for row in result["rows"]
+    ]
+    return markdown(
+        ("", "median, ms", "least, ms", "times the limit: median of rounds (least to most)", "least / least"), rows
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -5,6 +5,7 @@
 #   make demo QUICK=1     the same with few steps, in a fraction of the time
 #   make test             lint, types, import rules, tests, the documentation's examples; about 15 minutes on two cores
 #   make test-all         the same with the slow tests: kills, the wheel in environments of its own, other programs
+#   make docs             write the documentation as a site, to build/site
 #   make numbers          write every number of the documentation anew, from the files that the benchmarks left
 #   make lint             the checks that run nothing
 #   make lock             write requirements/lock.txt anew, with the newest versions that fit
@@ -22,7 +23,7 @@ UV := 0.13.8
 PYTEST := $(BIN)/pytest -n auto --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all numbers lint lock audit clean
+.PHONY: help install demo test test-all docs numbers lint lock audit clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -41,6 +42,10 @@ test: lint
 
 test-all: lint
 	@$(PYTEST)
+
+docs: $(STAMP)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "build/site/index.html, or with its search: $(BIN)/python -m http.server --directory build/site"
 
 numbers: $(STAMP)
 	@$(BIN)/python -m benchmarks.pages

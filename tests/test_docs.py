@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
 import re
 import shlex
 import subprocess
@@ -12,6 +14,7 @@ from typing import Any
 import pytest
 import typer
 
+import keepworth
 from keepworth.cli.main import app
 from keepworth.serving.hook import parser as hook_parser
 from tests.evaluation.sample_run import sample_run
@@ -93,6 +96,47 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert broken == []
     named = re.findall(r"\b(?:src|tests|benchmarks|docs)/[\w/]+\.\w+", text)
     assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def slug(heading: str) -> str:
+    """The anchor that a repository page, and the site, give a heading."""
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "").replace("*", "").strip().lower()
+    return "".join(letter for letter in text if letter.isalnum() or letter in "-_ ").replace(" ", "-")
+
+
+@functools.cache
+def anchors(page: Path) -> set[str]:
+    found: set[str] = set()
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.S | re.M)
+    for name in map(slug, re.findall(r"^#+ (.*)", text, re.M)):
+        again = sum(each == name or (each.startswith(f"{name}-") and each[len(name) + 1 :].isdigit()) for each in found)
+        found.add(f"{name}-{again}" if again else name)
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_anchors_are_headings(page: Path) -> None:
+    links = re.findall(r"\]\(([^):\s]*)#([^)\s]+)\)", page.read_text(encoding="utf-8"))
+    targets = [((page.parent / name).resolve() if name else page, anchor) for name, anchor in links]
+    assert [(target.name, anchor) for target, anchor in targets if anchor not in anchors(target)] == []
+
+
+def test_every_page_stands_in_the_site_once_and_every_public_name_in_the_reference() -> None:
+    placed = re.findall(r": ([\w/]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.M)
+    assert sorted(placed) == sorted(page.relative_to(ROOT / "docs").as_posix() for page in PAGES[1:])
+    reference = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    written = re.findall(r"^::: (keepworth\.[\w.]+)$", reference, re.M)
+    names = {name.rpartition(".")[2] for name in written}
+    assert set(keepworth.__all__) - {"__version__"} <= names
+    assert [name for name in keepworth.__all__ if f"`{name}`" not in reference and name != "__version__"] == []
+    for name in written:
+        found = importlib.import_module(name) if name.endswith(".errors") else resolve(name)
+        assert found.__doc__, name
+
+
+def resolve(name: str) -> Any:
+    module, _, attribute = name.rpartition(".")
+    return getattr(importlib.import_module(module), attribute)
 
 
 def test_the_page_on_upgrading_leads_to_what_is_there() -> None:

@@ -219,6 +219,8 @@ _ALLOWED_CONTROLS = frozenset("\n\r\t")
 
 
 class ItemKind(str, Enum):
+    """What an item is. Searches and lists take `kinds=` of these."""
+
     FACT = "fact"
     EPISODE = "episode"
     CASE = "case"

@@ -247,6 +247,8 @@ class Presented:
 
 
 class Writer(Protocol):
+    """Turns what happened (messages, or an episode with its reward) into what memory is to do about it."""
+
     def __call__(self, finished: Finished) -> Iterable[Advice | Operation]:
         """What memory is to do about it. Advice goes through the gate of a policy; an operation is carried out as it comes, so
         that the next is written with what it did in view."""

@@ -262,7 +262,7 @@ def picture(names: Sequence[str], path: Path, columns: int) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    from keepworth.evaluation.curves import PALETTE
+    from keepworth.page.charts import PALETTE
 
     lines = -(-len(names) // columns)
     measured = [json.loads((HERE / f"{name}.json").read_text())["arms"] for name in names]

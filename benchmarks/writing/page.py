@@ -379,7 +379,7 @@ def picture(worlds: dict[str, Any], record: dict[str, Any], path: Path, wide: bo
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    from keepworth.evaluation.curves import PALETTE
+    from keepworth.page.charts import PALETTE
 
     figure = Figure(figsize=(8.3, 6.4) if wide else (4.15, 9.6), dpi=200, layout="constrained")
     FigureCanvasAgg(figure)

@@ -122,6 +122,8 @@ export interface RollbackBody {
   source?: string;
   since?: string;
   rewarder?: string;
+  /** One change, by the `seq` that the history of an item gives it. */
+  entry?: number;
 }
 
 export interface SearchBody {
@@ -245,8 +247,8 @@ export class Keepworth {
     return this.send("POST", `/v1/memory/items`, {}, body, true);
   }
 
-  /** Items in order of writing, a page at a time. Role: read. */
-  listItems(query: { user_id?: string; agent_id?: string; session_id?: string; kinds?: string; limit?: number; after?: string; all_states?: boolean; where?: string } = {}): Promise<Answer> {
+  /** Items in order of writing, or the newest first, a page at a time. Role: read. */
+  listItems(query: { user_id?: string; agent_id?: string; session_id?: string; kinds?: string; limit?: number; after?: string; newest?: boolean; all_states?: boolean; where?: string } = {}): Promise<Answer> {
     return this.send("GET", `/v1/memory/items`, query, null, false);
   }
 
@@ -380,7 +382,7 @@ export class Keepworth {
     return this.send("GET", `/v1/memory/diff`, query, null, false);
   }
 
-  /** Undo an episode, a source, a person's rewards, or all since a snapshot. Role: admin. */
+  /** Undo an episode, a source, a person's rewards, one change, or all since a snapshot. Role: admin. */
   rollback(body: RollbackBody = {}): Promise<Answer> {
     return this.send("POST", `/v1/memory/rollbacks`, {}, body, true);
   }

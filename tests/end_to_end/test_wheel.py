@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import venv
+import zipfile
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -65,6 +66,19 @@ def test_nothing_heavy_comes_with_it(installed: tuple[Path, Path, dict[str, str]
     assert run([programs / "python", "-c", script], folder, variables).stdout.split() == []
     size = sum(path.stat().st_size for path in (folder / "venv").rglob("*") if path.is_file() and not path.is_symlink())
     assert size < 290e6, "at most 265 MB beyond an empty environment, whose pip and setuptools have 22"
+
+
+def test_the_files_of_the_pages_come_with_it(installed: tuple[Path, Path, dict[str, str]]) -> None:
+    (packed,) = installed[1].glob("keepworth-*.whl")
+    held = set(zipfile.ZipFile(packed).namelist())
+    for folder in ("serving/page", "page", "evaluation/page"):
+        there = {
+            f"keepworth/{folder}/{each.name}"
+            for each in (ROOT / "src" / "keepworth" / folder).iterdir()
+            if each.is_file()
+        }
+        assert there, folder
+        assert there <= held, folder
 
 
 def test_the_readmes_lines_learn_with_the_default_encoder(installed: tuple[Path, Path, dict[str, str]]) -> None:

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from html import escape
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from keepworth.episodes.errors import KeepworthError
-from keepworth.evaluation.curves import (
-    PALETTE,
-    PALETTE_DARK,
-    Panel,
-    Series,
-    arm_name,
-    colour_indices,
-    drawn,
-    panels,
-    write_picture,
-)
+from keepworth.evaluation.curves import arm_name, drawn, panels, write_picture
 from keepworth.evaluation.report import write_report
 from keepworth.evaluation.tables import table_of_rows, tables_of
 from keepworth.learning.run_folder import RunFolder
+from keepworth.page.charts import PALETTE, PALETTE_DARK, Panel, Series, as_elements, chart, colour_indices
 
 
 def measured(step: int, arm: str, mean: float, **more: object) -> dict[str, object]:
@@ -223,3 +217,22 @@ def test_a_name_is_drawn_as_it_is_without_a_word_on_the_terminal(name: str, tmp_
     found = drawn([Panel(name, name, name, tuple(Series(f"{name}{n}", name, (1, 2), (0.0, 1.0)) for n in range(2)))])
     assert write_picture(found, tmp_path / "curves.png", name).read_bytes().startswith(b"\x89PNG")
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_chart_is_the_same_as_html_and_as_elements() -> None:
+    """A title may hold what no XML does."""
+
+    def html(node: Any) -> str:
+        if isinstance(node, str):
+            return escape(node)
+        tag, attributes, children = node
+        said = "".join(f' {name}="{value}"' for name, value in attributes.items() if name != "aria-label")
+        return f"<{tag}{said}>{''.join(map(html, children))}</{tag}>"
+
+    title = "<b>\x00\x1b & more"
+    panel = Panel("x", title, "mean", (Series("a", "<i>", (1, 2), (0.0, 1.0), (0.0, 0.5), (0.5, 1.5)),))
+    made = as_elements(panel)
+    assert (made["title"], made["svg"][1]["aria-label"]) == (title, title)
+    drawn_ = re.sub(r' aria-label="[^"]*"', "", chart(panel).partition("</div>")[2].partition("<script")[0])
+    assert html(made["svg"]) == re.sub(r"<(\w+)([^>]*)/>", r"<\1\2></\1>", drawn_)
+    assert "<i>" not in chart(panel)

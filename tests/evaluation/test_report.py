@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keepworth.evaluation import report
-from keepworth.evaluation.report import embedded, nice_ticks, write_report
+from keepworth.evaluation.report import write_report
 from keepworth.learning.run_folder import RunFolder
+from keepworth.page import STYLE, asset
+from keepworth.page.charts import embedded, nice_ticks
 from tests.evaluation.sample_run import sample_run
 
 
@@ -139,7 +140,7 @@ def test_ticks_are_round() -> None:
 
 def test_captions_may_break() -> None:
     """Names of metrics and their units are as long as they are: on a phone they took the page along."""
-    style = (Path(report.__file__).parent / "page" / "report.css").read_text(encoding="utf-8")
+    style = asset(STYLE)
     rules = dict(re.findall(r"^([.\w][^{\n]*?) \{([^}]*)\}", style, re.MULTILINE))
     for selector in (".chart figcaption b", ".chart small", ".anomaly small"):
         assert "nowrap" not in rules[selector], selector

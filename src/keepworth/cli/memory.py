@@ -173,7 +173,9 @@ def history(id: Id, file: File = DEFAULT) -> None:
             after = revision.after
             state = "(gone)" if after is None else f"{one_line(after.text)}{_mark(after)}"
             origin = one_line(revision.episode or revision.source)
-            say(f"{revision.at}  {revision.kind:<9}  {state}{f'  [{origin}]' if origin else ''}")
+            say(
+                f"{revision.at}  {revision.kind:<9}  {state}{f'  [{origin}]' if origin else ''}  (entry {revision.seq})"
+            )
 
 
 @app.command()
@@ -249,10 +251,11 @@ def rollback(
     file: File = DEFAULT,
     source: Annotated[str, typer.Option(help="Undo everything from this source.")] = "",
     since: Annotated[str, typer.Option(help="Undo everything since this snapshot (see `stats`).")] = "",
+    entry: Annotated[int, typer.Option(min=0, help="Undo one change, by its number in `history`.")] = 0,
 ) -> None:
-    """Undo an episode, a source, or everything since a snapshot."""
+    """Undo an episode, a source, one change, or everything since a snapshot."""
     with _open(file, "none") as memory:
-        result = memory.rollback(target, source=source, since=since)
+        result = memory.rollback(target, source=source, since=since, entry=entry)
         undo = ["keepworth", "memory", "rollback", result.id, *_named(file)]
         say(
             f"{result.cancelled} journal entries no longer count, {result.restored} count again; "

@@ -337,8 +337,11 @@ def _say_memory(server: MemoryServer, memory: Path, host: str) -> None:
     )
     if os.environ.get(KEY):
         console.print(f"The token is what {KEY} holds.", style="dim")
+        page = f"{server.url}/"
     else:
         console.print(Text.assemble("token: ", (server.token, "bold"), "  opens everything until this server stops."))
+        page = f"{server.url}/#token={server.token}"
+    console.print(Text.assemble("page:  ", (page, "bold"), "  shows this memory in a browser."))
     if not local:
         console.print(
             "Tokens and memories cross the network as they are: put a proxy with TLS in front.", style="yellow"

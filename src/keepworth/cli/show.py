@@ -16,9 +16,9 @@ from keepworth.cli.output import Runs, say, say_json
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from keepworth.evaluation.curves import Panel
     from keepworth.evaluation.tables import ResultTable
     from keepworth.learning.run_folder import RunFolder, StoredEpisode
+    from keepworth.page.charts import Panel
 
 
 def show(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from keepworth.episodes.extras import require
 from keepworth.episodes.text import one_line
+from keepworth.page.charts import PALETTE, Panel, Series, colour_indices
 
 Row = Mapping[str, Any]
 
@@ -42,34 +42,6 @@ METRIC_NAMES = {
     "bleu1": "BLEU-1",
     "accuracy": "Accuracy",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Series:
-    """One line: `values[i]` at optimiser step `steps[i]`; `low` and `high` bound it where it was measured with an interval.
-    `key` is the arm or the metric: the same key has the same colour everywhere."""
-
-    key: str
-    label: str
-    steps: tuple[int, ...]
-    values: tuple[float, ...]
-    low: tuple[float, ...] = ()
-    high: tuple[float, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Panel:
-    """One picture. `role`: whose it is ("" where a run has no roles). `stacked`: the series add up (seconds by phase).
-    `held_out`: measured on questions that were not trained on. `wide`: the metric that the run is about."""
-
-    key: str
-    title: str
-    unit: str
-    series: tuple[Series, ...]
-    role: str = ""
-    stacked: bool = False
-    held_out: bool = False
-    wide: bool = False
 
 
 def panels(metrics: Sequence[Row], evals: Sequence[Row]) -> list[Panel]:
@@ -244,35 +216,6 @@ def _label(name: str) -> str:
 
 def _distinct(rows: Sequence[Row], key: str) -> list[str | None]:
     return list(dict.fromkeys(row.get(key) for row in rows))
-
-
-# Light and dark variants of the same eight hues, in an order that stays apart for colour-blind readers.
-PALETTE = ("#2563eb", "#c2630a", "#0f8a7a", "#8b45d6", "#d1345b", "#6b7280", "#0e7fa6", "#7c7a12")
-PALETTE_DARK = ("#7aa7ff", "#f0a35e", "#4fd1bd", "#c49bff", "#ff86a3", "#a3acba", "#62c6ea", "#cfcb5a")
-ARM_COLOURS = {
-    "trained": 0,
-    "untrained": 5,
-    "no_memory": 1,
-    "wrong_memory": 4,
-    "supervised": 2,
-    "oracle": 3,
-    "reinforced": 0,
-    "warm_start": 2,
-}
-
-
-def colour_indices(keys: Sequence[str]) -> list[int]:
-    """A place in the palette for each key: the arms of the usual table have their own, others take what is left in order."""
-    taken = {ARM_COLOURS[key] for key in keys if key in ARM_COLOURS}
-    free = [index for index in range(len(PALETTE)) if index not in taken] or list(range(len(PALETTE)))
-    found, used = [], 0
-    for key in keys:
-        if key in ARM_COLOURS:
-            found.append(ARM_COLOURS[key])
-        else:
-            found.append(free[used % len(free)])
-            used += 1
-    return found
 
 
 def write_picture(panels: Sequence[Panel], path: Path, title: str, columns: int = 2) -> Path:

@@ -13,11 +13,12 @@ from keepworth.episodes.episode import Task
 from keepworth.episodes.errors import KeepworthError
 from keepworth.evaluation.diagnostics import STAGES
 from keepworth.evaluation.harness import FREE, EvaluationFolder, Row, unlike
-from keepworth.evaluation.report import embedded, page_html, settings_html, whisker
+from keepworth.evaluation.report import page_html, settings_html
 from keepworth.evaluation.statistics import Comparison, compared
 from keepworth.evaluation.summary import BASELINE, arm_of, per_question
 from keepworth.evaluation.system import as_remembered
 from keepworth.evaluation.tables import Cell
+from keepworth.page.charts import embedded, whisker
 from keepworth.tasks.benchmark import haystack, place
 
 MEASURED = ("benchmark", "split", "dials", "questions", "of", "tokens", "words", "reader", "encoder", "judge")

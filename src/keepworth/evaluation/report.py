@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from keepworth.episodes.errors import KeepworthError
 from keepworth.evaluation.curves import (
-    Panel,
-    Series,
     arm_name,
-    colour_indices,
     drawn,
     metric_name,
     panels,
@@ -27,6 +21,8 @@ from keepworth.evaluation.curves import (
 from keepworth.evaluation.tables import ArmRow, Cell, ResultTable, tables_of
 from keepworth.learning.run_folder import Row, RunFolder, StoredEpisode, disk, flatten
 from keepworth.learning.watch.anomalies import anomalies
+from keepworth.page import PARTS, STYLE, asset
+from keepworth.page.charts import Panel, Series, chart, colour_indices, embedded, whisker
 
 EPISODE_LIMIT = 20_000
 
@@ -67,8 +63,7 @@ def _page(run: RunFolder, charts: str, episode_limit: int) -> str:
 
 def page_html(name: str, title: str, kind: str, below: str, body: str, footer: str) -> str:
     """A page that needs nothing but itself. `below` (the title), `body` and `footer` are HTML, the rest is text."""
-    style = (files("keepworth.evaluation") / "page" / "report.css").read_text(encoding="utf-8")
-    script = (files("keepworth.evaluation") / "page" / "report.js").read_text(encoding="utf-8")
+    style, script = asset(STYLE), f"{asset(PARTS)}\n{asset('report.js', 'keepworth.evaluation', 'page')}"
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -88,7 +83,7 @@ def page_html(name: str, title: str, kind: str, below: str, body: str, footer: s
 {body}
 </main>
 <footer>{footer}</footer>
-<script>
+<script type="module">
 {script}</script>
 </body>
 </html>
@@ -261,178 +256,6 @@ def settings_html(values: Mapping[str, Any]) -> str:
 
 def _plain(value: object) -> str:
     return "not set" if value is None else str(value)
-
-
-# Charts as inline SVG: coloured by the page's CSS variables, so that they follow light and dark.
-
-
-# In the units of a chart's own coordinates, which are close to pixels on a usual screen.
-WIDTH, HEIGHT = 222, 170
-WIDE, HIGH = 492, 196
-LEFT, RIGHT, TOP, BOTTOM = 36, 6, 10, 24
-
-
-def chart(panel: Panel) -> str:
-    """A figure with title, legend and curves; the numbers ride along for the pointer (see `report.js`)."""
-    colours = colour_indices([series.key for series in panel.series])
-    lines = _stacked(panel.series) if panel.stacked else [(s.steps, s.values, s.low, s.high) for s in panel.series]
-    steps = sorted({step for line in lines for step in line[0]})
-    bounds = [value for line in lines for value in (*line[1], *line[2], *line[3]) if math.isfinite(value)]
-    low, high = _range(bounds, from_zero=panel.stacked or panel.held_out)
-    ticks = nice_ticks(low, high)
-    low, high = min(low, ticks[0]), max(high, ticks[-1])
-    first, last = steps[0], steps[-1]
-    width, height = (WIDE, HIGH) if panel.wide else (WIDTH, HEIGHT)
-
-    def x(step: float) -> float:
-        return LEFT + (step - first) / max(1, last - first) * (width - LEFT - RIGHT)
-
-    def y(value: float) -> float:
-        return height - BOTTOM - (value - low) / (high - low) * (height - TOP - BOTTOM)
-
-    parts = [f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(panel.title)}">']
-    for tick in ticks:
-        parts.append(f'<line class="grid" x1="{LEFT}" x2="{width - RIGHT}" y1="{y(tick):.1f}" y2="{y(tick):.1f}"/>')
-        parts.append(
-            f'<text class="tick" x="{LEFT - 7}" y="{y(tick) + 3.5:.1f}" text-anchor="end">{tick_text(tick)}</text>'
-        )
-    parts += [
-        f'<text class="tick" x="{x(step):.1f}" y="{height - 8}" text-anchor="middle">{step}</text>'
-        for step in _step_ticks(first, last)
-    ]
-    if panel.stacked:
-        below = dict.fromkeys(steps, 0.0)
-        for (at, tops, _, _), colour in zip(lines, colours, strict=True):
-            top = dict(zip(at, tops, strict=True))
-            path = _points([(x(s), y(top[s])) for s in steps] + [(x(s), y(below[s])) for s in reversed(steps)])
-            parts.append(f'<polygon points="{path}" fill="var(--c{colour})" fill-opacity=".8"/>')
-            below = top
-    else:
-        # The emphasised arm is drawn last, so that nothing covers it.
-        order = sorted(range(len(lines)), key=lambda index: panel.series[index].key == "trained")
-        for index in order:
-            at, values, lows, highs = lines[index]
-            paint = f"var(--c{colours[index]})"
-            if lows:
-                band = [(x(s), y(v)) for s, v in zip(at, highs, strict=True)]
-                band += [(x(s), y(v)) for s, v in reversed(list(zip(at, lows, strict=True)))]
-                parts.append(f'<polygon points="{_points(band)}" fill="{paint}" fill-opacity=".13"/>')
-        for index in order:
-            at, values, _, _ = lines[index]
-            paint = f"var(--c{colours[index]})"
-            line = [(x(s), y(v)) for s, v in zip(at, values, strict=True) if math.isfinite(v)]
-            parts.append(f'<polyline points="{_points(line)}" stroke="{paint}"/>')
-            if len(line) <= 12:
-                parts += [f'<circle cx="{px:.1f}" cy="{py:.1f}" r="3" fill="{paint}"/>' for px, py in line]
-    parts.append('<line class="cursor" y1="0" y2="0" x1="0" x2="0"/></svg>')
-    data = {
-        "x": [LEFT, width - RIGHT, first, last],
-        "y": [TOP, height - BOTTOM],
-        "series": [
-            {"label": s.label, "colour": c, "steps": s.steps, "values": s.values, "low": s.low, "high": s.high}
-            for s, c in zip(panel.series, colours, strict=True)
-        ],
-    }
-    legend = "".join(
-        f'<span class="key"><i style="background:var(--c{colour})"></i>{escape(series.label)}</span>'
-        for series, colour in zip(panel.series, colours, strict=True)
-        if len(panel.series) > 1
-    )
-    return (
-        f'<figure class="chart{" wide" if panel.wide else ""}"><figcaption><b>{escape(panel.title)}</b>'
-        f"<small>{escape(panel.unit)}</small></figcaption>"
-        f'<div class="legend">{legend}</div>{"".join(parts)}'
-        f'<script type="application/json">{embedded(data)}</script></figure>'
-    )
-
-
-def whisker(cell: Cell | None, low: float, high: float, colour: int, width: int = 220, *, ring: bool = False) -> str:
-    """A mean with its interval on a common scale from `low` to `high`, which is marked at 0 where it crosses it."""
-    height = 18
-    span = (high - low) or 1.0
-
-    def x(value: float) -> float:
-        return 4 + (value - low) / span * (width - 8)
-
-    parts = [f'<svg class="whisker" width="{width}" viewBox="0 0 {width} {height}" aria-hidden="true">']
-    parts.append(f'<line class="grid" x1="4" x2="{width - 4}" y1="9" y2="9"/>')
-    if low < 0.0 < high:
-        parts.append(f'<line x1="{x(0.0):.1f}" x2="{x(0.0):.1f}" y1="2" y2="16" stroke="var(--faint)"/>')
-    if cell is not None:
-        if cell.low is not None and cell.high is not None:
-            parts.append(
-                f'<line x1="{x(cell.low):.1f}" x2="{x(cell.high):.1f}" y1="9" y2="9" '
-                f'stroke="var(--c{colour})" stroke-width="6" stroke-opacity=".32" stroke-linecap="round"/>'
-            )
-        inside = "var(--card)" if ring else f"var(--c{colour})"
-        parts.append(
-            f'<circle cx="{x(cell.mean):.1f}" cy="9" r="4.2" fill="{inside}" stroke="var(--c{colour})" stroke-width="1.8"/>'
-        )
-    return "".join([*parts, "</svg>"])
-
-
-def embedded(data: object) -> str:
-    """JSON that may stand inside a script element: no `<` can end it, and what is no finite number is a text."""
-    return json.dumps(_finite(data), ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
-
-
-def _finite(data: Any) -> Any:
-    """JSON knows no NaN, and a browser would read none of the page's numbers."""
-    if isinstance(data, float):
-        return data if math.isfinite(data) else str(data)
-    if isinstance(data, Mapping):
-        return {key: _finite(value) for key, value in data.items()}
-    return [_finite(value) for value in data] if isinstance(data, list | tuple) else data
-
-
-def nice_ticks(low: float, high: float, count: int = 4) -> list[float]:
-    """About `count` round numbers that cover [low, high]."""
-    rough = (high - low) / count
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= rough * 0.999)
-    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    return [round(index * step, 12) for index in range(first, last + 1)]
-
-
-def tick_text(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:g}"
-
-
-def _range(values: Sequence[float], *, from_zero: bool) -> tuple[float, float]:
-    if not values:
-        return 0.0, 1.0
-    low, high = min(values), max(values)
-    if low >= 0 and (from_zero or low < 0.5 * high):
-        low = 0.0
-    if high == low:
-        low, high = (low - 0.5 * abs(low), high + 0.5 * abs(high)) if high else (0.0, 1.0)
-    return low, high
-
-
-def _step_ticks(first: int, last: int) -> list[int]:
-    if last == first:
-        return [first]
-    return [int(tick) for tick in nice_ticks(first, last, 5) if first <= tick <= last and float(tick).is_integer()]
-
-
-Line = tuple[tuple[int, ...], tuple[float, ...], tuple[float, ...], tuple[float, ...]]
-"""steps, values, lower and upper bounds (empty where there are none)"""
-
-
-def _stacked(series: Sequence[Series]) -> list[Line]:
-    """Running sums over the series at every step; a series without a value at a step adds nothing there."""
-    steps = tuple(sorted({step for each in series for step in each.steps}))
-    total = [0.0] * len(steps)
-    found: list[Line] = []
-    for each in series:
-        values = dict(zip(each.steps, each.values, strict=True))
-        total = [below + values.get(step, 0.0) for below, step in zip(total, steps, strict=True)]
-        found.append((steps, tuple(total), (), ()))
-    return found
-
-
-def _points(points: Sequence[tuple[float, float]]) -> str:
-    return " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
 
 
 # Several runs side by side: what they were set to, what they measured last, and the same curve of each in one picture.

@@ -8,10 +8,11 @@ from html import escape
 from pathlib import Path
 
 from keepworth.evaluation.evaluation_page import TableColumn, cards_table
-from keepworth.evaluation.report import page_html, whisker
+from keepworth.evaluation.report import page_html
 from keepworth.evaluation.tables import Cell
 from keepworth.memory.policy.ledger import Account, Balance
 from keepworth.memory.policy.trial import Contrast
+from keepworth.page.charts import whisker
 
 COLUMNS = (
     TableColumn("item", False),

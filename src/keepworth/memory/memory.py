@@ -344,9 +344,10 @@ class Memory:
         all_states: bool = False,
         nobody: bool = False,
         where: Where = None,
+        newest: bool = False,
     ) -> list[Item]:
         """Items in order of writing, `limit` at a time: pass the last id as `after` for the next page. nobody: only what
-        was noted without a person. where: as of a search."""
+        was noted without a person. where: as of a search. newest: the newest first."""
         scope = self._seen(user_id, agent_id, session_id)
         wanted = parsed(where)
         chosen = {member(ItemKind, kind) for kind in several(kinds, "kinds", "fact")}
@@ -358,7 +359,9 @@ class Memory:
         out: list[Item] = []
         while len(out) < limit:
             page = list(
-                self.store.items(scope, after=start, limit=max(limit, 256), current=not all_states, where=wanted)
+                self.store.items(
+                    scope, after=start, limit=max(limit, 256), current=not all_states, where=wanted, newest=newest
+                )
             )
             if not page:
                 break
@@ -850,18 +853,23 @@ class Memory:
         """A name for the present state, for `restore`, `diff` and `bank`."""
         return f"s{self.store.head()}"
 
-    def rollback(self, target: str = "", *, source: str = "", since: str = "", rewarder: str = "") -> undo.Rollback:
-        """Undo everything an episode did (`target` its id), everything from a source, everything since a snapshot, or everything
-        that follows from the rewards of one person, with all that was learned from it.
+    def rollback(
+        self, target: str = "", *, source: str = "", since: str = "", rewarder: str = "", entry: int = 0
+    ) -> undo.Rollback:
+        """Undo everything an episode did (`target` its id), everything from a source, everything since a snapshot, everything
+        that follows from the rewards of one person, with all that was learned from it, or one change (`entry`, the `seq` that
+        `history` gives it).
 
         What would have happened without it is what remains; entries that no longer apply are listed in the result.
         `rollback(result.id)` undoes the rollback. Raises UnknownEpisode, UnknownSnapshot, Purged.
         """
-        given = [bool(target), bool(source), bool(since), bool(rewarder)]
+        given = [bool(target), bool(source), bool(since), bool(rewarder), bool(entry)]
         if sum(given) != 1:
             raise InvalidFilter(
-                "rollback undoes one thing: give one of target=<episode or rollback>, source=..., since=<snapshot>, rewarder=..."
+                "rollback undoes one thing: give one of target=<episode or rollback>, source=..., since=<snapshot>, "
+                "rewarder=..., entry=<seq>"
             )
+        checked_number(entry, "entry", 0)
         self._decisions.flush()
         if rewarder:
             with self.store.database.reading() as connection:
@@ -872,7 +880,7 @@ class Memory:
                     f"Known: {', '.join(names) or 'nobody by name'}.",
                 )
             source = on_word_of(rewarder)
-        return undo.rollback(self.store, self.scope, target=target, source=source, since=since)
+        return undo.rollback(self.store, self.scope, target=target, source=source, since=since, entry=entry)
 
     def restore(self, snapshot: str) -> undo.Rollback:
         """Make the memory of this scope what it was at a snapshot. Can itself be rolled back."""

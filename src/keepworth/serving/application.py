@@ -13,7 +13,7 @@ import json
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -94,12 +94,14 @@ def application(
     served: Served | None = None,
     hosts: tuple[str, ...] | None = LOCAL_HOSTS,
     audit: AuditLog | None = None,
+    public: Collection[str] = (),
 ) -> Starlette:
     """table: (method, path) -> what answers it, in a thread; streamed: what answers in the event loop; mounted: by path, what
     is an application of its own. workers: threads, one for each request that may be under way at once. left: told
     of callers that hung up. error_shapes: what errors look like, by the beginning of a path, where others are problem details
     (RFC 9457); None for OpenAI's everywhere. hints: what to do where a path is not there, by its beginning. hosts: what callers
-    may call this server; None for anything, where it listens to more than this machine."""
+    may call this server; None for anything, where it listens to more than this machine. public: paths that anybody may read,
+    whatever page leads there."""
     bodies = _Bodies(limits)
     errors = _Errors({"/": openai_error} if error_shapes is None else error_shapes, hints or {})
 
@@ -151,7 +153,16 @@ def application(
             ),
         ],
         middleware=[
-            Middleware(_Door, guard=guard, limits=limits, hosts=hosts, errors=errors, served=served, audit=audit)
+            Middleware(
+                _Door,
+                guard=guard,
+                limits=limits,
+                hosts=hosts,
+                errors=errors,
+                served=served,
+                audit=audit,
+                public=frozenset(public),
+            )
         ],
         exception_handlers={
             HTTPException: errors.no_route,
@@ -173,15 +184,16 @@ class _Door:
         errors: _Errors,
         served: Served | None,
         audit: AuditLog | None,
+        public: frozenset[str],
     ) -> None:
-        self.app, self.guard, self.limits, self.hosts = app, guard, limits, hosts
+        self.app, self.guard, self.limits, self.hosts, self.public = app, guard, limits, hosts, public
         self.errors, self.served, self.audit = errors, served, audit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
         try:
-            scope["access"] = self._check(scope["path"], Headers(scope=scope))
+            scope["access"] = self._check(scope["method"], scope["path"], Headers(scope=scope))
         except NotServed as error:
             if self.served is not None:
                 self.served(scope["method"], "(refused)", error.status, 0.0)
@@ -221,7 +233,7 @@ class _Door:
                 span.note({"http.request.method": method, "http.route": route})
                 note()
 
-    def _check(self, path: str, headers: Headers) -> Any:
+    def _check(self, method: str, path: str, headers: Headers) -> Any:
         host = re.sub(r":\d*$", "", headers.get("host", "")).lower()
         if self.hosts is not None and host not in self.hosts:
             raise NotServed(
@@ -231,10 +243,16 @@ class _Door:
                 about="Host",
                 value=host,
             )
+        empty = "transfer-encoding" not in headers and headers.get("content-length", "0") == "0"
+        if path in self.public and method in ("GET", "HEAD") and empty:
+            return None
         # A page of another site may make a browser send requests here: without a body even unasked.
         site = headers.get("sec-fetch-site", "none")
         origin = headers.get("origin")
         ours = {f"http://{name}:{headers['host'].rsplit(':', 1)[-1]}" for name in LOCAL_HOSTS if "host" in headers}
+        ours |= {
+            f"{scheme}://{headers['host']}" for scheme in ("http", "https") if "host" in headers
+        }  # the page itself
         if site not in ("none", "same-origin") or (origin is not None and origin not in ours):
             raise NotServed(
                 "This server answers programs, not pages of other sites.",

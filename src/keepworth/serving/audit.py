@@ -26,7 +26,9 @@ REFUSALS_PER_SECOND = 10
 """Of callers without a right. Of more in a second only the number is noted, so that nobody can fill a disk by knocking."""
 _READS = ("/search", "/searches")
 _TELLS = ("/export", "/quarantine", "/diff", "/tokens", "/audit")
-_QUIET = ("/health", "/openapi.json", "/metrics")
+_QUIET = ("/health", "/openapi.json", "/metrics", "/")
+_FILES = "/page/"
+"""Of the page, which hold nothing of a memory."""
 MOST_IDS = 100
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _ID = re.compile(r"[ms]\d{1,18}|[de][0-9a-f]{16}|t[0-9a-f]{8}|(user_id|agent_id)=.*", re.DOTALL)
@@ -93,7 +95,7 @@ class AuditLog:
             self._write({name: value for name, value in line.items() if value not in ("", [])})
 
     def _wanted(self, method: str, route: str, status: int) -> bool:
-        if self.which == "off" or route in _QUIET:
+        if self.which == "off" or route in _QUIET or route.startswith(_FILES):
             return False
         if self.which == "all" or status in (401, 403):
             return True

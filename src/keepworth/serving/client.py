@@ -216,9 +216,11 @@ class Client:
         """As `Memory.snapshot`."""
         return self._send(RemoteCall("POST", "/snapshots", lambda found: str(found["snapshot"])))
 
-    def rollback(self, target: str = "", *, source: str = "", since: str = "", rewarder: str = "") -> Rollback:
+    def rollback(
+        self, target: str = "", *, source: str = "", since: str = "", rewarder: str = "", entry: int = 0
+    ) -> Rollback:
         """As `Memory.rollback`."""
-        body = {"target": target, "source": source, "since": since, "rewarder": rewarder}
+        body = {"target": target, "source": source, "since": since, "rewarder": rewarder, "entry": entry}
         return self._send(RemoteCall("POST", "/rollbacks", wire.rollback_from, body, writes=True))
 
     def restore(self, snapshot: str) -> Rollback:

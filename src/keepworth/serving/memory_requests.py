@@ -67,6 +67,7 @@ class ListQuery(ScopeQuery):
     )
     limit: int = Field(100, ge=1, le=MOST)
     after: str = Field("", description="`next` of the page before.")
+    newest: bool = Field(False, description="The newest first.")
     all_states: bool = Field(False, description="Superseded, deleted and held back items too.")
     where: str = Field("", max_length=MOST, description="A filter on metadata, as JSON.")
 
@@ -118,7 +119,10 @@ class ProvenanceBody(_RequestBody):
 
 def _said(name: str) -> JsonDict:
     """Given, and neither null nor ""."""
-    return {"required": [name], "properties": {name: {"type": ["string", "array"], "minLength": 1}}}
+    return {
+        "required": [name],
+        "properties": {name: {"type": ["string", "array", "integer"], "minLength": 1, "minimum": 1}},
+    }
 
 
 def _one_of(*names: str) -> JsonDict:
@@ -236,11 +240,14 @@ class EndBody(_RequestBody):
 class RollbackBody(_RequestBody):
     """One of them."""
 
-    model_config = ConfigDict(json_schema_extra=_one_of("target", "source", "since", "rewarder"))
+    model_config = ConfigDict(json_schema_extra=_one_of("target", "source", "since", "rewarder", "entry"))
     target: str = ""
     source: str = ""
     since: str = ""
     rewarder: str = ""
+    entry: Whole = Field(
+        0, ge=0, le=2**53, description="One change, by the `seq` that the history of an item gives it."
+    )
 
 
 class ForgetBody(_RequestBody):

@@ -97,7 +97,7 @@ def _told(wanted: Wanted, item: Item) -> Any:
 
 
 def list_items(wanted: Wanted) -> Any:
-    """Items in order of writing, a page at a time."""
+    """Items in order of writing, or the newest first, a page at a time."""
     options = wanted.query.given("kinds", "where")
     found = _checked_filter(wanted.query.where or None)
     if found is not None:
@@ -374,7 +374,7 @@ def diff(wanted: Wanted) -> Any:
 
 
 def rollback(wanted: Wanted) -> Any:
-    """Undo an episode, a source, a person's rewards, or all since a snapshot."""
+    """Undo an episode, a source, a person's rewards, one change, or all since a snapshot."""
     return plain(wanted.open.memory.rollback(**wanted.body.given()))
 
 

@@ -23,6 +23,7 @@ from keepworth.serving.http_server import LOOPBACK, HttpServer, reachable_here_a
 from keepworth.serving.memory_routes import memory_table
 from keepworth.serving.metrics import Metrics
 from keepworth.serving.open_memories import OpenMemories
+from keepworth.serving.page_routes import page_table
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -148,8 +149,9 @@ class MemoryServer(HttpServer):
 
             self._sessions = sessions(mcp_server(over_http(self.memories)), self._limits.body)
             mounted["/mcp"] = self._sessions.handle_request
+        page = page_table()
         return application(
-            memory_table(self.memories, self.tokens, self.metrics, self.audit.file),
+            {**memory_table(self.memories, self.tokens, self.metrics, self.audit.file), **page},
             self.tokens.check,
             workers,
             self._limits,
@@ -163,6 +165,7 @@ class MemoryServer(HttpServer):
             served=self.metrics.served,
             audit=self.audit,
             hosts=(*LOCAL_HOSTS, host) if reachable_here_alone(host) else None,
+            public=[path for _, path in page],
         )
 
     @asynccontextmanager

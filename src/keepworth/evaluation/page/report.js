@@ -1,52 +1,11 @@
-"use strict";
-// Three things: the numbers under the pointer in a chart, the episode browser, and tables that are sorted and searched. Everything else on the page is plain HTML.
+// What a report alone has: its charts and tables wired up, and the episode browser. It stands behind `parts.js` in one module.
 
-// What is no finite number comes as a text.
-const fixed = (value, digits) => typeof value === "number" ? value.toFixed(digits) : String(value);
-const shown = value => Number.isInteger(value) ? String(value) : fixed(value, Math.abs(value) >= 100 ? 0 : 3);
-
-function element(tag, name, text) {
-  const made = document.createElement(tag);
-  if (name) made.className = name;
-  if (text !== undefined) made.textContent = text;
-  return made;
-}
-
-for (const figure of document.querySelectorAll("figure.chart")) {
-  const svg = figure.querySelector("svg");
-  const data = JSON.parse(figure.querySelector("script").textContent);
-  const cursor = svg.querySelector(".cursor");
-  const steps = [...new Set(data.series.flatMap(series => series.steps))].sort((a, b) => a - b);
-  const [left, right, first, last] = data.x;
-  let tip = null;
-  const leave = () => { tip?.remove(); tip = null; cursor.style.visibility = "hidden"; };
-  svg.addEventListener("pointermove", event => {
-    const box = svg.getBoundingClientRect();
-    const scale = svg.viewBox.baseVal.width / box.width;
-    const at = first + ((event.clientX - box.left) * scale - left) / (right - left) * (last - first);
-    const step = steps.reduce((best, each) => Math.abs(each - at) < Math.abs(best - at) ? each : best, steps[0]);
-    const x = left + (step - first) / Math.max(1, last - first) * (right - left);
-    for (const [name, value] of [["x1", x], ["x2", x], ["y1", data.y[0]], ["y2", data.y[1]]]) cursor.setAttribute(name, value);
-    cursor.style.visibility = "visible";
-    if (!tip) figure.append(tip = element("div", "tip"));
-    tip.replaceChildren(element("b", "", `step ${step}`));
-    for (const series of data.series) {
-      const index = series.steps.indexOf(step);
-      if (index < 0) continue;
-      const line = element("div");
-      const chip = element("i");
-      chip.style.background = `var(--c${series.colour})`;
-      const band = series.low.length ? `  [${shown(series.low[index])}, ${shown(series.high[index])}]` : "";
-      line.append(chip, `${series.label}  ${shown(series.values[index])}${band}`);
-      tip.append(line);
-    }
-    const place = (x / scale) + (box.left - figure.getBoundingClientRect().left);
-    const wide = tip.offsetWidth;
-    tip.style.left = `${place + wide + 24 > figure.clientWidth ? place - wide - 12 : place + 12}px`;
-    tip.style.top = `${svg.offsetTop + 8}px`;
-  });
-  svg.addEventListener("pointerleave", leave);
-}
+for (const figure of document.querySelectorAll("figure.chart")) pointed(figure, JSON.parse(figure.querySelector("script").textContent));
+for (const table of document.querySelectorAll("table.sortable")) sorted(table);
+document.querySelector("[data-board=words]")?.addEventListener("input", event => {
+  const words = event.target.value.toLowerCase();
+  for (const row of document.querySelectorAll("table.sortable tbody tr")) row.hidden = !row.textContent.toLowerCase().includes(words);
+});
 
 const browser = document.getElementById("browser");
 if (browser) {
@@ -93,7 +52,7 @@ if (browser) {
 
   function select(index) {
     selected = index;
-    [...list.children].forEach((row, at) => row.setAttribute("aria-selected", at === index));
+    [...list.children].forEach((row, at) => row.setAttribute("aria-current", at === index));
     const each = found[index];
     const meta = each.where ? `${each.where} · ${each.task}` : `step ${each.step} · ${each.arm} · ${each.role} · ${each.task} · ${each.stop}`;
     const pair = element("div", "pair");
@@ -146,26 +105,4 @@ if (browser) {
   });
   for (const control of Object.values(controls)) control.addEventListener("input", fill);
   fill();
-}
-
-// Tables that can be sorted by a column: numbers by size, what is missing last.
-for (const table of document.querySelectorAll("table.sortable")) {
-  const body = table.tBodies[0];
-  for (const button of table.querySelectorAll("button[data-sort]")) {
-    button.addEventListener("click", () => {
-      const down = button.getAttribute("aria-sort") !== "descending", place = Number(button.dataset.sort);
-      for (const other of table.querySelectorAll("button[data-sort]")) other.removeAttribute("aria-sort");
-      button.setAttribute("aria-sort", down ? "descending" : "ascending");
-      const key = row => row.cells[place].dataset.value, numeric = button.parentElement.classList.contains("number");
-      const order = (a, b) => {
-        if (!key(a) || !key(b)) return key(a) ? -1 : key(b) ? 1 : 0;
-        return (numeric ? Number(key(b)) - Number(key(a)) : key(a).localeCompare(key(b)) * -1) * (down ? 1 : -1);
-      };
-      body.append(...[...body.rows].sort(order));
-    });
-  }
-  document.querySelector("[data-board=words]")?.addEventListener("input", event => {
-    const words = event.target.value.toLowerCase();
-    for (const row of body.rows) row.hidden = !row.textContent.toLowerCase().includes(words);
-  });
 }

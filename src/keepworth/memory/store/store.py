@@ -350,6 +350,10 @@ FORESEEN = 16
 """Acts in one transaction from which their duplicates are looked up together."""
 
 
+LAST_ROW = 2**63 - 1
+"""The largest number that a row can have."""
+
+
 @dataclass(frozen=True, slots=True)
 class Revision:
     """One line of an item's history: what the journal did to it, and what it was before and after."""
@@ -1062,13 +1066,15 @@ class Store:
         current: bool = False,
         closed: bool = False,
         where: Filter | None = None,
+        newest: bool = False,
     ) -> Iterator[Item]:
         """Items in order of writing, those after row `after`: all, the current ones, or those neither current nor deleted. where:
-        of the current ones, those whose metadata meet it."""
+        of the current ones, those whose metadata meet it. newest: the other way round, those before row `after`, from the last
+        where that is 0."""
         with self.database.reading() as connection:
             mask = self.mask(connection, where) if current else None
             inside = self._scope_ids(connection, scope)
-            which, values = "n > ?", [after]
+            which, values = ("n < ?", [after or LAST_ROW]) if newest else ("n > ?", [after])
             if inside is not None:
                 which += " AND scope IN (SELECT value FROM json_each(?))"
                 values.append(json.dumps(sorted(inside)))  # type: ignore[arg-type]
@@ -1079,7 +1085,8 @@ class Store:
             if mask is not None:
                 admit(connection, mask)
                 which += " AND admitted(n)"
-            found = select(connection, f"{rows.SELECT} WHERE {which} ORDER BY n LIMIT ?", (*values, limit))
+            order = "n DESC" if newest else "n"
+            found = select(connection, f"{rows.SELECT} WHERE {which} ORDER BY {order} LIMIT ?", (*values, limit))
             listed = [rows.to_item(row, self.scope_named(connection, row[1])) for row in found]
         return iter(listed)
 

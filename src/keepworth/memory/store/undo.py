@@ -144,8 +144,11 @@ def entries(
     ]
 
 
-def rollback(store: Store, scope: Scope, *, target: str = "", source: str = "", since: str = "") -> Rollback:
-    """Undo an episode or a rollback (`target`), what came from a source, or everything since a snapshot, inside `scope`."""
+def rollback(
+    store: Store, scope: Scope, *, target: str = "", source: str = "", since: str = "", entry: int = 0
+) -> Rollback:
+    """Undo an episode or a rollback (`target`), what came from a source, everything since a snapshot, or one entry of the
+    journal, inside `scope`."""
     position = store.position_of(since) if since else 0
     if not isinstance(target, str) or not isinstance(source, str):
         raise UnknownEpisode(f"no episode or rollback {target or source!r:.80} in this memory: give its id as text")
@@ -160,14 +163,16 @@ def rollback(store: Store, scope: Scope, *, target: str = "", source: str = "", 
             if row is None or not scope.contains(transaction.scope_of(row[0])):
                 raise UnknownEpisode(_unknown(store, "episode or rollback", target))
             found = _entries_with(connection, "episode = ? AND episode <> ''", (target,))
+        elif entry:
+            found = _entries_with(connection, "seq = ?", (entry,))
         elif source:
             found = _entries_with(connection, "source = ? AND kind <> 'ROLLBACK'", (source,))
         else:
             found = _entries_with(connection, "seq > ?", (position,))
         inside = [seq for seq, home in found if scope.contains(transaction.scope_of(home))]
-        if not inside and again is not None:
-            raise UnknownEpisode(_unknown(store, "rollback", target))
-        reason = target or (f"source {source}" if source else f"since {since}")
+        if not inside and (again is not None or entry):
+            raise UnknownEpisode(_unknown(store, "entry" if entry else "rollback", str(entry) if entry else target))
+        reason = target or (f"entry {entry}" if entry else "") or (f"source {source}" if source else f"since {since}")
         return roll_back(transaction, ranges_of(inside), now=store.clock(), reason=reason, scope=scope)
 
     result: Rollback = store.change(scope, work)

@@ -1,0 +1,278 @@
+"""Charts of pages, as inline SVG that is coloured by the page's CSS variables, so that they follow light and dark."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any, Protocol
+from xml.etree import ElementTree
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One line: `values[i]` at optimiser step `steps[i]`; `low` and `high` bound it where it was measured with an interval.
+    `key` is the arm or the metric: the same key has the same colour everywhere."""
+
+    key: str
+    label: str
+    steps: tuple[int, ...]
+    values: tuple[float, ...]
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One picture. `role`: whose it is ("" where a run has no roles). `stacked`: the series add up (seconds by phase).
+    `held_out`: measured on questions that were not trained on. `wide`: the metric that the run is about."""
+
+    key: str
+    title: str
+    unit: str
+    series: tuple[Series, ...]
+    role: str = ""
+    stacked: bool = False
+    held_out: bool = False
+    wide: bool = False
+
+
+# Light and dark variants of the same eight hues, in an order that stays apart for colour-blind readers.
+PALETTE = ("#2563eb", "#c2630a", "#0f8a7a", "#8b45d6", "#d1345b", "#6b7280", "#0e7fa6", "#7c7a12")
+PALETTE_DARK = ("#7aa7ff", "#f0a35e", "#4fd1bd", "#c49bff", "#ff86a3", "#a3acba", "#62c6ea", "#cfcb5a")
+ARM_COLOURS = {
+    "trained": 0,
+    "untrained": 5,
+    "no_memory": 1,
+    "wrong_memory": 4,
+    "supervised": 2,
+    "oracle": 3,
+    "reinforced": 0,
+    "warm_start": 2,
+}
+
+
+def colour_indices(keys: Sequence[str]) -> list[int]:
+    """A place in the palette for each key: the arms of the usual table have their own, others take what is left in order."""
+    taken = {ARM_COLOURS[key] for key in keys if key in ARM_COLOURS}
+    free = [index for index in range(len(PALETTE)) if index not in taken] or list(range(len(PALETTE)))
+    found, used = [], 0
+    for key in keys:
+        if key in ARM_COLOURS:
+            found.append(ARM_COLOURS[key])
+        else:
+            found.append(free[used % len(free)])
+            used += 1
+    return found
+
+
+class Estimated(Protocol):
+    """A mean with the ends of its interval; None where none was measured."""
+
+    @property
+    def mean(self) -> float: ...
+    @property
+    def low(self) -> float | None: ...
+    @property
+    def high(self) -> float | None: ...
+
+
+# In the units of a chart's own coordinates, which are close to pixels on a usual screen.
+WIDTH, HEIGHT = 222, 170
+WIDE, HIGH = 492, 196
+LEFT, RIGHT, TOP, BOTTOM = 36, 6, 10, 24
+
+
+def chart(panel: Panel) -> str:
+    """A figure with title, legend and curves, as HTML; the numbers ride along for the pointer (see `parts.js`)."""
+    svg, data = drawing(panel)
+    named = svg.replace("<svg ", f'<svg aria-label="{escape(panel.title)}" ', 1)
+    legend = "".join(
+        f'<span class="key"><i style="background:var(--c{series["colour"]})"></i>{escape(series["label"])}</span>'
+        for series in data["series"]
+        if len(panel.series) > 1
+    )
+    return (
+        f'<figure class="chart{" wide" if panel.wide else ""}"><figcaption><b>{escape(panel.title)}</b>'
+        f"<small>{escape(panel.unit)}</small></figcaption>"
+        f'<div class="legend">{legend}</div>{named}'
+        f'<script type="application/json">{embedded(data)}</script></figure>'
+    )
+
+
+def as_elements(panel: Panel) -> dict[str, Any]:
+    """The same as JSON, for a page that makes its elements itself. An element is [tag, attributes, children], a child may be a
+    text."""
+    svg, data = drawing(panel)
+    root = ElementTree.fromstring(svg)
+    root.set("aria-label", panel.title)
+    return {
+        "title": panel.title,
+        "unit": panel.unit,
+        "wide": panel.wide,
+        "svg": _elements(root),
+        "data": finite(data),
+    }
+
+
+def _elements(node: ElementTree.Element) -> list[Any]:
+    texts = [node.text] if node.text else []
+    return [node.tag, dict(node.attrib), [*texts, *(_elements(each) for each in node)]]
+
+
+def drawing(panel: Panel) -> tuple[str, dict[str, Any]]:
+    """The curves as SVG without a name, and what the pointer shows: x, [left, right, first step, last step]; y, [top, bottom];
+    and the series."""
+    colours = colour_indices([series.key for series in panel.series])
+    lines = _stacked(panel.series) if panel.stacked else [(s.steps, s.values, s.low, s.high) for s in panel.series]
+    steps = sorted({step for line in lines for step in line[0]})
+    bounds = [value for line in lines for value in (*line[1], *line[2], *line[3]) if math.isfinite(value)]
+    low, high = _range(bounds, from_zero=panel.stacked or panel.held_out)
+    ticks = nice_ticks(low, high)
+    low, high = min(low, ticks[0]), max(high, ticks[-1])
+    first, last = steps[0], steps[-1]
+    width, height = (WIDE, HIGH) if panel.wide else (WIDTH, HEIGHT)
+
+    def x(step: float) -> float:
+        return LEFT + (step - first) / max(1, last - first) * (width - LEFT - RIGHT)
+
+    def y(value: float) -> float:
+        return height - BOTTOM - (value - low) / (high - low) * (height - TOP - BOTTOM)
+
+    parts = [f'<svg viewBox="0 0 {width} {height}" role="img">']
+    for tick in ticks:
+        parts.append(f'<line class="grid" x1="{LEFT}" x2="{width - RIGHT}" y1="{y(tick):.1f}" y2="{y(tick):.1f}"/>')
+        parts.append(
+            f'<text class="tick" x="{LEFT - 7}" y="{y(tick) + 3.5:.1f}" text-anchor="end">{tick_text(tick)}</text>'
+        )
+    parts += [
+        f'<text class="tick" x="{x(step):.1f}" y="{height - 8}" text-anchor="middle">{step}</text>'
+        for step in _step_ticks(first, last)
+    ]
+    if panel.stacked:
+        below = dict.fromkeys(steps, 0.0)
+        for (at, tops, _, _), colour in zip(lines, colours, strict=True):
+            top = dict(zip(at, tops, strict=True))
+            path = _points([(x(s), y(top[s])) for s in steps] + [(x(s), y(below[s])) for s in reversed(steps)])
+            parts.append(f'<polygon points="{path}" fill="var(--c{colour})" fill-opacity=".8"/>')
+            below = top
+    else:
+        # The emphasised arm is drawn last, so that nothing covers it.
+        order = sorted(range(len(lines)), key=lambda index: panel.series[index].key == "trained")
+        for index in order:
+            at, values, lows, highs = lines[index]
+            paint = f"var(--c{colours[index]})"
+            if lows:
+                band = [(x(s), y(v)) for s, v in zip(at, highs, strict=True)]
+                band += [(x(s), y(v)) for s, v in reversed(list(zip(at, lows, strict=True)))]
+                parts.append(f'<polygon points="{_points(band)}" fill="{paint}" fill-opacity=".13"/>')
+        for index in order:
+            at, values, _, _ = lines[index]
+            paint = f"var(--c{colours[index]})"
+            line = [(x(s), y(v)) for s, v in zip(at, values, strict=True) if math.isfinite(v)]
+            parts.append(f'<polyline points="{_points(line)}" stroke="{paint}"/>')
+            if len(line) <= 12:
+                parts += [f'<circle cx="{px:.1f}" cy="{py:.1f}" r="3" fill="{paint}"/>' for px, py in line]
+    parts.append('<line class="cursor" y1="0" y2="0" x1="0" x2="0"/></svg>')
+    data = {
+        "x": [LEFT, width - RIGHT, first, last],
+        "y": [TOP, height - BOTTOM],
+        "series": [
+            {"label": s.label, "colour": c, "steps": s.steps, "values": s.values, "low": s.low, "high": s.high}
+            for s, c in zip(panel.series, colours, strict=True)
+        ],
+    }
+    return "".join(parts), data
+
+
+def whisker(
+    cell: Estimated | None, low: float, high: float, colour: int, width: int = 220, *, ring: bool = False
+) -> str:
+    """A mean with its interval on a common scale from `low` to `high`, which is marked at 0 where it crosses it."""
+    height = 18
+    span = (high - low) or 1.0
+
+    def x(value: float) -> float:
+        return 4 + (value - low) / span * (width - 8)
+
+    parts = [f'<svg class="whisker" width="{width}" viewBox="0 0 {width} {height}" aria-hidden="true">']
+    parts.append(f'<line class="grid" x1="4" x2="{width - 4}" y1="9" y2="9"/>')
+    if low < 0.0 < high:
+        parts.append(f'<line x1="{x(0.0):.1f}" x2="{x(0.0):.1f}" y1="2" y2="16" stroke="var(--faint)"/>')
+    if cell is not None:
+        if cell.low is not None and cell.high is not None:
+            parts.append(
+                f'<line x1="{x(cell.low):.1f}" x2="{x(cell.high):.1f}" y1="9" y2="9" '
+                f'stroke="var(--c{colour})" stroke-width="6" stroke-opacity=".32" stroke-linecap="round"/>'
+            )
+        inside = "var(--card)" if ring else f"var(--c{colour})"
+        parts.append(
+            f'<circle cx="{x(cell.mean):.1f}" cy="9" r="4.2" fill="{inside}" stroke="var(--c{colour})" stroke-width="1.8"/>'
+        )
+    return "".join([*parts, "</svg>"])
+
+
+def embedded(data: object) -> str:
+    """JSON that may stand inside a script element: no `<` can end it, and what is no finite number is a text."""
+    return json.dumps(finite(data), ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def finite(data: Any) -> Any:
+    """JSON knows no NaN, and a browser would read none of the page's numbers."""
+    if isinstance(data, float):
+        return data if math.isfinite(data) else str(data)
+    if isinstance(data, Mapping):
+        return {key: finite(value) for key, value in data.items()}
+    return [finite(value) for value in data] if isinstance(data, list | tuple) else data
+
+
+def nice_ticks(low: float, high: float, count: int = 4) -> list[float]:
+    """About `count` round numbers that cover [low, high]."""
+    rough = (high - low) / count
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= rough * 0.999)
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [round(index * step, 12) for index in range(first, last + 1)]
+
+
+def tick_text(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:g}"
+
+
+def _range(values: Sequence[float], *, from_zero: bool) -> tuple[float, float]:
+    if not values:
+        return 0.0, 1.0
+    low, high = min(values), max(values)
+    if low >= 0 and (from_zero or low < 0.5 * high):
+        low = 0.0
+    if high == low:
+        low, high = (low - 0.5 * abs(low), high + 0.5 * abs(high)) if high else (0.0, 1.0)
+    return low, high
+
+
+def _step_ticks(first: int, last: int) -> list[int]:
+    if last == first:
+        return [first]
+    return [int(tick) for tick in nice_ticks(first, last, 5) if first <= tick <= last and float(tick).is_integer()]
+
+
+Line = tuple[tuple[int, ...], tuple[float, ...], tuple[float, ...], tuple[float, ...]]
+"""steps, values, lower and upper bounds (empty where there are none)"""
+
+
+def _stacked(series: Sequence[Series]) -> list[Line]:
+    """Running sums over the series at every step; a series without a value at a step adds nothing there."""
+    steps = tuple(sorted({step for each in series for step in each.steps}))
+    total = [0.0] * len(steps)
+    found: list[Line] = []
+    for each in series:
+        values = dict(zip(each.steps, each.values, strict=True))
+        total = [below + values.get(step, 0.0) for below, step in zip(total, steps, strict=True)]
+        found.append((steps, tuple(total), (), ()))
+    return found
+
+
+def _points(points: Sequence[tuple[float, float]]) -> str:
+    return " ".join(f"{x:.1f},{y:.1f}" for x, y in points)

@@ -1,0 +1,189 @@
+"""The page over a memory: what it is made of, who gets it, and what it may do. How it looks and works is tested in a browser."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+
+import httpx
+import pytest
+
+from keepworth import Memory
+from keepworth.memory.errors import InvalidFilter, UnknownEpisode
+from keepworth.serving.access import ROLES, new_access
+from keepworth.serving.memory_routes import BASE
+from keepworth.serving.memory_server import MemoryServer
+from keepworth.serving.page_routes import page_table
+
+PATHS = sorted(path for _, path in page_table())
+SCRIPTS = {
+    path.removeprefix("/page/"): answers(None).content.decode()  # type: ignore[arg-type]
+    for (_, path), answers in page_table().items()
+    if path.endswith(".js")
+}
+TENANTS = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MemoryServer]:
+    with MemoryServer(tmp_path_factory.mktemp("served") / "agent.mem", encoder="hashing") as server:
+        yield server
+
+
+@pytest.fixture
+def tenant() -> str:
+    return f"tenant {next(TENANTS)}"
+
+
+def as_(server: MemoryServer, tenant: str, *roles: str, **bounds: str) -> httpx.Client:
+    token = server.tokens.add(new_access(tenant=tenant, roles=roles or ROLES, **bounds))
+    headers = {"Authorization": f"Bearer {token}"}
+    return httpx.Client(base_url=server.url + BASE, headers=headers, trust_env=False, timeout=30)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_file_of_the_page_needs_no_token_and_has_its_policy(server: MemoryServer, path: str) -> None:
+    answer = httpx.get(server.url + path, trust_env=False)
+    assert answer.status_code == 200
+    policy = dict(part.split(" ", 1) for part in answer.headers["content-security-policy"].split("; "))
+    assert policy["default-src"] == "'none'"
+    assert {policy[each] for each in ("script-src", "style-src", "connect-src", "img-src")} == {"'self'"}
+    assert policy["require-trusted-types-for"] == "'script'"
+    assert policy["frame-ancestors"] == "'none'"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["referrer-policy"] == "no-referrer"
+    assert "charset=utf-8" in answer.headers["content-type"]
+    assert httpx.head(server.url + path, trust_env=False).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/page/nothing.js", "/page/", "/page/../serving/access.py", "/page", "/index.html"])
+def test_what_is_no_file_of_the_page_wants_a_token(server: MemoryServer, path: str) -> None:
+    assert httpx.get(server.url + path, trust_env=False).status_code == 401
+
+
+def test_without_a_token_nothing_but_the_files_is_read(server: MemoryServer) -> None:
+    assert httpx.post(server.url + "/", json={}, trust_env=False).status_code == 401
+    assert httpx.request("GET", server.url + "/", content=b"x" * 10, trust_env=False).status_code == 401
+
+
+def test_a_link_of_another_site_opens_the_page_and_no_route(server: MemoryServer) -> None:
+    there = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
+    assert httpx.get(server.url + "/", headers=there, trust_env=False).status_code == 200
+    assert httpx.get(server.url + BASE + "/items", headers=there, trust_env=False).status_code == 403
+    assert httpx.get(server.url + "/", headers={"Host": "evil.example"}, trust_env=False).status_code == 403
+
+
+def test_the_page_may_call_a_server_that_others_reach(tmp_path: Path) -> None:
+    with MemoryServer(tmp_path / "a.mem", encoder=None, host="0.0.0.0", token="kw_t") as server:
+        port = server.url.rsplit(":", 1)[1]
+        headers = {"Authorization": "Bearer kw_t", "Host": f"memory.example:{port}"}
+
+        def status(origin: str) -> int:
+            answer = httpx.get(
+                f"http://127.0.0.1:{port}{BASE}/items", headers={**headers, "Origin": origin}, trust_env=False
+            )
+            return answer.status_code
+
+        assert status(f"http://memory.example:{port}") == 200
+        assert status(f"https://memory.example:{port}") == 200, "behind a proxy with TLS"
+        assert status("http://evil.example") == 403
+        assert status(f"http://evil.example:{port}") == 403
+
+
+def test_the_page_makes_no_html_of_text_and_asks_nobody_else() -> None:
+    """The policy would refuse it in a browser; this finds it before."""
+    sinks = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function|srcdoc|DOMParser|\.style\s*=|javascript:"
+    for name, text in SCRIPTS.items():
+        assert re.findall(sinks, text) == [], name
+        assert set(re.findall(r"https?://[\w.]+", text)) <= {"http://www.w3.org"}, name
+    for path in PATHS:
+        if path.endswith(".css"):
+            name = path.rpartition("/")[2]
+            package = "keepworth.page" if name == "style.css" else "keepworth.serving"
+            text = (files(package) / ("" if name == "style.css" else "page") / name).read_text(encoding="utf-8")
+            assert re.findall(r"url\(|@import|@font-face", text) == []
+
+
+def test_every_module_that_is_named_is_there() -> None:
+    index = (files("keepworth.serving") / "page" / "index.html").read_text(encoding="utf-8")
+    assert {f"/{each}" for each in re.findall(r'(?:src|href)="([^"]+)"', index)} <= set(PATHS)
+    assert re.findall(r"<script(?! type=\"module\" src=)", index) == [], "the policy allows none inside the page"
+    for text in SCRIPTS.values():
+        assert set(re.findall(r'from "\./([\w.]+)"', text)) <= set(SCRIPTS)
+    views = re.findall(r'\{ name: "(\w+)"', SCRIPTS["page.js"])
+    assert views
+    assert {f"{each}.js" for each in views} <= set(SCRIPTS)
+
+
+def test_without_javascript_the_page_says_what_the_terminal_does() -> None:
+    from keepworth.cli.main import app
+
+    index = (files("keepworth.serving") / "page" / "index.html").read_text(encoding="utf-8")
+    told = re.search(r"<noscript>(.*?)</noscript>", index, re.S)
+    assert told
+    verbs = re.findall(r"^(?:<pre>)?keepworth (\w+)", told[1], re.M)
+    known = {each.name or each.callback.__name__ for each in app.registered_commands if each.callback}
+    assert set(verbs) - {"memory"} <= known | {"show"}
+    assert "memory" in verbs
+
+
+# -- what the page needs of the memory ---------------------------------------------------------------------------------
+
+
+def test_the_newest_come_first_a_page_at_a_time(server: MemoryServer, tenant: str) -> None:
+    with as_(server, tenant) as client:
+        ids = [client.post("/items", json={"content": f"number {n}"}).json()["items"][0]["id"] for n in range(5)]
+        first = client.get("/items", params={"newest": True, "limit": 2}).json()
+        assert [each["id"] for each in first["items"]] == ids[:2:-1]
+        rest = client.get("/items", params={"newest": True, "limit": 4, "after": first["next"]}).json()
+        assert [each["id"] for each in rest["items"]] == ids[2::-1]
+        assert rest["next"] == ""
+
+
+def test_newest_first_holds_with_filters() -> None:
+    m = Memory(encoder=None)
+    for n in range(600):
+        m.add(f"number {n}", metadata={"even": n % 2 == 0}, user_id="a" if n % 3 else "b")
+    there = m.get_all(limit=1000, where={"even": True}, user_id="a")
+    assert [each.id for each in m.get_all(limit=1000, where={"even": True}, user_id="a", newest=True)] == [
+        each.id for each in reversed(there)
+    ]
+
+
+def test_one_change_is_undone_and_the_undo_too(server: MemoryServer, tenant: str) -> None:
+    with as_(server, tenant) as client, as_(server, tenant, "read", "write") as writer:
+        item = client.post("/items", json={"content": "Ana lives in Rome"}).json()["items"][0]["id"]
+        client.patch(f"/items/{item}", json={"text": "Ana lives in Rome, Italy"})
+        other = client.post("/items", json={"content": "Ana has a dog"}).json()["items"][0]["id"]
+        history = client.get(f"/items/{item}/history").json()["revisions"]
+        assert writer.post("/rollbacks", json={"entry": history[-1]["seq"]}).status_code == 403
+        undone = client.post("/rollbacks", json={"entry": history[-1]["seq"]}).json()
+        assert undone["changed"] == [item]
+        assert client.get(f"/items/{item}").json()["text"] == "Ana lives in Rome"
+        assert client.get(f"/items/{other}").json()["text"] == "Ana has a dog"
+        client.post("/rollbacks", json={"target": undone["id"]})
+        assert client.get(f"/items/{item}").json()["text"] == "Ana lives in Rome, Italy"
+
+
+def test_a_change_of_somebody_else_is_not_there(server: MemoryServer, tenant: str) -> None:
+    with as_(server, tenant) as all_, as_(server, tenant, user_id="ana") as ana:
+        item = all_.post("/items", json={"content": "Bob likes cats", "user_id": "bob"}).json()["items"][0]["id"]
+        entry = all_.get(f"/items/{item}/history").json()["revisions"][0]["seq"]
+        theirs = ana.post("/rollbacks", json={"entry": entry})
+        nobodys = ana.post("/rollbacks", json={"entry": 10_000})
+        assert theirs.status_code == nobodys.status_code == 404
+        assert theirs.json()["detail"].replace(str(entry), "N") == nobodys.json()["detail"].replace("10000", "N")
+
+
+def test_what_is_no_change_is_refused() -> None:
+    m = Memory(encoder=None)
+    item = m.add("a cat")
+    with pytest.raises(UnknownEpisode):
+        m.rollback(entry=99)
+    with pytest.raises(InvalidFilter, match="one thing"):
+        m.rollback("e1", entry=m.history(item.id)[0].seq)
+    with pytest.raises(InvalidFilter):
+        m.rollback(entry=-1)

@@ -260,6 +260,25 @@ def finding(result: Result) -> str:
     return f"{first}\n\n{markdown(('gain over', *names[1:]), gains)}\n\n" + _setting(result["machine"])
 
 
+def scan(result: Result) -> str:
+    """The exact scan beside reading the same bytes."""
+    rows = [
+        (
+            {
+                "all cosines": "all cosines, a row at a time (the engine's)",
+                "matrix product": "all cosines, by a matrix product",
+            }.get(row["what"], row["what"]),
+            f"{row['median']:.2f}",
+            f"{row['least']:.2f}",
+            f"{row['ratio']:.2f} ({row['ratios'][0]:.2f} to {row['ratios'][1]:.2f})",
+        )
+        for row in result["rows"]
+    ]
+    head = ("", "median, ms", "least, ms", "times the limit (least to most)")
+    text = f"{result['size']:,} vectors of {result['dimension']} numbers, {result['rounds']} rounds."
+    return f"{text}\n\n{markdown(head, rows)}\n\n" + _setting(result["machine"])
+
+
 def planted(result: Result) -> str:
     lines = [
         (name, f"{each['mean']:.2f} [{each['low']:.2f}, {each['high']:.2f}]", each["n"])
@@ -281,6 +300,7 @@ TABLES: dict[str, tuple[str, Callable[[Result], str]]] = {
     "real_sentences": ("real_sentences", real_sentences),
     "real sentences by words": ("real_sentences_words", real_words),
     "encoder_paths": ("encoder_paths", encoder_paths),
+    "scan": ("scan", scan),
     "finding": ("finding", finding),
     "planted": ("planted", planted),
 }

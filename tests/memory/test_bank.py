@@ -17,7 +17,7 @@ from keepworth.memory.item import Provenance, content_digest
 from keepworth.memory.memory import Memory
 from keepworth.memory.operations import Draft
 from keepworth.memory.overlay import Bank
-from keepworth.memory.search.index import best
+from keepworth.memory.search.scan import best
 from keepworth.memory.search.search import Fusion, Scale, diversified, fuse
 
 from .stub_encoder import WordEncoder

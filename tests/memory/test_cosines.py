@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keepworth.memory.search import index as index_module
-from keepworth.memory.search.index import CACHED, MANY, DenseIndex, cosines
+from keepworth.memory.search import scan
+from keepworth.memory.search.index import DenseIndex
+from keepworth.memory.search.scan import CACHED, MANY, cosines
 
 
 @settings(max_examples=60, deadline=None)
@@ -64,7 +65,7 @@ def test_the_same_items_are_found_ties_in_order_of_arrival(count, queries, kept,
 
 @pytest.mark.parametrize("queries", [1, 3])
 def test_equal_rows_have_equal_scores_wherever_they_stand(queries, monkeypatch):
-    monkeypatch.setattr(index_module, "CACHED", 7)
+    monkeypatch.setattr(scan, "CACHED", 7)
     draw = np.random.default_rng(0)
     row = draw.standard_normal(385).astype(np.float32)
     asked = draw.standard_normal((queries, 385)).astype(np.float32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +43,7 @@ def overlap(one, other) -> float:
 def small(monkeypatch):
     """Indexes from a hundred rows on."""
     pytest.importorskip("faiss")
+    pytest.importorskip("simsimd")
     monkeypatch.setattr(quantised, "SMALLEST", 100)
     monkeypatch.setattr(index_module, "LATE", 50)
 
@@ -81,6 +83,7 @@ def test_a_proposing_index_agrees_with_the_scan(kind, small):
 @given(CHANGES, st.sampled_from(KINDS))
 def test_whatever_happens_to_the_memory_nothing_dead_is_found_and_nothing_close_is_missed(changes, kind):
     pytest.importorskip("faiss")
+    pytest.importorskip("simsimd")
     before = quantised.SMALLEST, index_module.LATE
     quantised.SMALLEST, index_module.LATE = 100, 50
     try:
@@ -109,7 +112,7 @@ def test_whatever_happens_to_the_memory_nothing_dead_is_found_and_nothing_close_
                 assert overlap(found, exact) >= 0.9
                 assert all(quick.has(n) for line in found for n, _ in line)
     finally:
-        quantised.SMALLEST, index.LATE = before
+        quantised.SMALLEST, index_module.LATE = before
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -222,7 +225,7 @@ def test_an_index_is_kept_beside_the_file_and_read_again(kind, small, monkeypatc
         assert check(memory.store) == []
 
 
-@pytest.mark.parametrize("damage", ["head", "body", "cut", "other rows", "gone", "fewer"])
+@pytest.mark.parametrize("damage", ["head", "body", "cut", "other rows", "gone", "fewer", "of another library"])
 def test_an_index_that_does_not_fit_is_made_again(damage, small, monkeypatch, tmp_path: Path):
     made = built(monkeypatch)
     path = tmp_path / "a.mem"
@@ -241,6 +244,13 @@ def test_an_index_that_does_not_fit_is_made_again(damage, small, monkeypatch, tm
     elif damage == "fewer":
         content = bytearray(content.replace(b'"recall": 1.0', b'"recall": 0.5'))
     kept.write_bytes(bytes(content))
+    if damage == "of another library":
+        # As versions before kept it: the rows, and around them what the library they used adds.
+        said, body = beside.read_index_file(path, "int8")
+        whole = b"IxSQ" + body.tobytes()
+        said["bytes"] = len(whole)
+        head = beside.INDEX_MAGIC + json.dumps({**said, "checksum": beside._index_checksum(said, whole)}).encode()
+        kept.write_bytes(head.ljust(beside.INDEX_HEADER, b"\n") + whole)
     if damage == "gone":
         kept.unlink()
     with filled(path, "int8") as memory:
@@ -287,3 +297,19 @@ def test_a_memory_that_outgrew_its_kept_vectors_is_read_anew(small, monkeypatch,
         monkeypatch.setattr(memory.store, "_follow", lambda _, since: followed.append(since))
         assert [hit.id for hit in memory.search("text number 17 of 3", mode="dense")] == expected
         assert followed == []
+
+
+def test_bytes_propose_the_rows_with_the_largest_products_of_bytes(small):
+    """Beside the plain way: rows and queries rounded to bytes, all products, sorted."""
+    vectors = clustered(2000, 33)
+    proposer = quantised.build("int8", [vectors[:700], vectors[700:1500]]).extended(vectors[1500:])
+    assert proposer.rows == 2000
+    scale = 127.0 / np.abs(vectors[:1500]).max()
+    coded = np.clip(np.rint(vectors * np.float32(scale)), -127, 127).astype(np.int64)
+    queries = clustered(5, 33, seed=1)
+    asked = np.rint(queries * (127.0 / np.abs(queries).max(axis=1, keepdims=True))).astype(np.int64)
+    products = asked @ coded.T
+    found = proposer.propose(queries, 10)
+    assert found.shape == (5, proposer.reach)
+    for line, rows in zip(products, found, strict=True):
+        assert rows.tolist() == np.argsort(-line, kind="stable")[: proposer.reach].tolist()

@@ -18,7 +18,7 @@ def bench() -> None:
 @app.command()
 def memory(
     size: Annotated[int, typer.Option(min=1000, help="Items in the memory that is measured.")] = 10_000,
-    index: Annotated[str, typer.Option(help="exact, int8 or pq (the last two need faiss).")] = "exact",
+    index: Annotated[str, typer.Option(help="exact, int8 (needs simsimd) or pq (needs faiss).")] = "exact",
     json: Annotated[Path | None, typer.Option(help="Write the figures there, too.")] = None,
     seed: Annotated[int, typer.Option(help="Of the texts and vectors.")] = 0,
     encoder: Annotated[

@@ -47,7 +47,8 @@ from keepworth.memory.operations import (
     execute,
     renamed_act,
 )
-from keepworth.memory.search.index import CorpusStatistics, Embedder, InvertedIndex, best, cosines, total
+from keepworth.memory.search.index import CorpusStatistics, Embedder, InvertedIndex, total
+from keepworth.memory.search.scan import best, cosines
 from keepworth.memory.search.search import (
     CURRENT,
     Fusion,

@@ -13,7 +13,6 @@ import stat
 import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -224,8 +223,7 @@ def made_from(stamp: Stamp, numbers: npt.NDArray[np.int64]) -> dict[str, Any]:
 
 def write_index(path: Path, stamp: Stamp, numbers: npt.NDArray[np.int64], proposer: Proposer, mode: int) -> Path:
     """Atomic: readers see the old file or the new one. Raises OSError."""
-    faiss: Any = import_module("faiss")
-    body = faiss.serialize_index(proposer.index).tobytes()
+    body = proposer.to_bytes()
     said = {
         "made_from": made_from(stamp, numbers),
         "kind": proposer.kind,
@@ -252,16 +250,12 @@ def read_index(path: Path, kind: str, stamp: Stamp, numbers: npt.NDArray[np.int6
         raise Unfit("it was made from other rows")
     if header["recall"] < LEAST_RECALL[kind]:
         raise Unfit("it finds too little")
-    faiss: Any = import_module("faiss")
-    faiss.omp_set_num_threads(1)
     try:
-        index = faiss.deserialize_index(body)
-    except RuntimeError as error:
-        raise Unfit(f"the library cannot read it ({error})") from error
-    rows = header["rows"]
-    if index.ntotal != rows:
-        raise Unfit("it holds another number of rows than it says")
-    return Proposer(kind, header["recall"], header["reach"], rows, rows, header["scale"], index)
+        return Proposer.of_bytes(
+            body, kind, header["recall"], header["reach"], header["rows"], header["scale"], stamp.dimension
+        )
+    except ValueError as error:
+        raise Unfit(f"it cannot be read ({error})") from error
 
 
 def read_index_file(path: Path, kind: str) -> tuple[dict[str, Any], npt.NDArray[np.uint8]]:

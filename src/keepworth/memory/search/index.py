@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 from keepworth.episodes.model import Encoder, EncoderIdentity
 from keepworth.memory.errors import InvalidVector
 from keepworth.memory.search.chunks import PART, parts
+from keepworth.memory.search.scan import best, cosines, in_mask
 from keepworth.memory.search.terms import QueryTerms, terms_and_languages, weight
 
 if TYPE_CHECKING:
@@ -284,22 +285,8 @@ def unit_rows(vectors: object, rows: int, identity: EncoderIdentity) -> Vectors:
     return unit
 
 
-def in_mask(mask: npt.NDArray[np.bool_], numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Which of `numbers` are kept; those beyond are not. mask: by number."""
-    import numpy as np
-
-    if not len(mask):
-        return np.zeros(len(numbers), bool)
-    out: npt.NDArray[np.bool_] = mask[np.minimum(numbers, len(mask) - 1)] & (numbers < len(mask))
-    return out
-
-
 SCAN_SHARE = 0.3
 """Above this share of all rows, reading everything is faster than gathering."""
-MANY = 8
-"""Queries from which on one matrix product is faster than a dot product for each row."""
-CACHED = 256
-"""Rows that stay in the cache of a processor while several queries go over them: 384 kB at 384 numbers each."""
 LATE = 1024
 """Rows that a proposing index may be behind; they are scanned."""
 GROWN = 1.25
@@ -378,30 +365,6 @@ def of_eight_bits(numbers: Bytes) -> Vectors:
     rough = numbers.astype(np.float32)
     length = float(np.sqrt(rough @ rough))
     return rough / np.float32(length) if length else rough
-
-
-def best(scores: npt.NDArray[np.floating], count: int) -> npt.NDArray[np.intp]:
-    """Indices of the `count` largest scores, best first, ties in order of index. Shape (min(count, n),)."""
-    import numpy as np
-
-    n = len(scores)
-    if count >= n or n <= 128:
-        return np.argsort(-scores, kind="stable")[:count]
-    groups = max(256, 4 * count)
-    if n >= 8 * groups:
-        # The best of each of many groups: the count-th largest of those is no more than the count-th largest of all, and
-        # what lies below it is out. One fast pass instead of a partition of everything.
-        peaks = scores[: n // groups * groups].reshape(-1, groups).max(axis=0)
-        kept = np.flatnonzero(scores >= np.partition(peaks, groups - count)[groups - count])
-        if len(kept) <= n // 4:
-            rows: npt.NDArray[np.intp] = kept[best(scores[kept], count)]
-            return rows
-    threshold = np.partition(scores, n - count)[n - count]
-    above = np.flatnonzero(scores > threshold)
-    tied = np.flatnonzero(scores == threshold)[: count - len(above)]
-    chosen = np.concatenate([above, tied])
-    chosen.sort()
-    return chosen[np.argsort(-scores[chosen], kind="stable")]
 
 
 class DenseIndex:
@@ -662,26 +625,6 @@ def _first_of_each(line: list[tuple[int, float]]) -> list[tuple[int, float]]:
     for number, score in line:
         out.setdefault(number, score)
     return list(out.items())
-
-
-def cosines(queries: Vectors, matrix: Vectors) -> Vectors:
-    """Of each query with each row. Shape (queries, rows).
-
-    A few queries go row by row: that reads the matrix at the speed of memory, where the matrix product of some libraries takes
-    twice as long, and gives equal rows equal scores wherever they stand. Several go over a part of the rows at a time, which
-    stays in the processor's cache. From MANY on a matrix product is faster."""
-    import numpy as np
-
-    if len(queries) >= MANY:
-        product: Vectors = queries @ matrix.T
-        return product
-    out = np.empty((len(queries), len(matrix)), np.float32)
-    step = CACHED if len(queries) > 1 else max(1, len(matrix))
-    for start in range(0, len(matrix), step):
-        part = matrix[start : start + step]
-        for query, line in zip(queries, out, strict=True):
-            np.vecdot(part, query, out=line[start : start + step])
-    return out
 
 
 def _scanned(queries: Vectors, count: int, views: list[_View]) -> list[list[tuple[int, float]]]:

@@ -1,9 +1,9 @@
 """Faster, rebuildable proposals for dense search in large memories: the same scan over fewer bytes.
 
-Both kinds come from the library faiss (`pip install "keepworth[index]"`) and hold nothing that is not in the matrix:
+Both kinds are computed by libraries (`pip install "keepworth[index]"`) and hold nothing that is not in the matrix:
 
-* "int8": one byte per dimension, a quarter of the bytes of the exact scan.
-* "pq": product quantisation with four bits for every two dimensions, one sixteenth of the bytes, compared in registers
+* "int8": one byte per dimension, a quarter of the bytes of the exact scan; dot products by simsimd.
+* "pq": product quantisation with four bits for every two dimensions, one sixteenth of the bytes, compared in registers, by faiss
   (Jegou, Douze and Schmid, "Product Quantization for Nearest Neighbor Search", 2011; Andre, Kermarrec and Le Scouarnec,
   "Cache locality is not enough: High-Performance Nearest Neighbor Search with Product Quantization Fast Scan", 2015).
 
@@ -21,11 +21,13 @@ from typing import TYPE_CHECKING, Any
 
 from keepworth.episodes.extras import require
 from keepworth.memory.errors import InvalidFilter
+from keepworth.memory.search.scan import best
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    Bytes = npt.NDArray[np.int8]
     Vectors = npt.NDArray[np.float32]
     Rows = npt.NDArray[np.int64]
 
@@ -41,6 +43,8 @@ SMALLEST = 20_000
 """Below this many rows an exact scan takes under a millisecond and nothing is built."""
 PROBES = 64
 TRAINED_ON = 20_000
+TOGETHER = 65_536
+"""Rows that are put into an index at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +52,8 @@ class Proposer:
     """Immutable, so that searches need no lock.
 
     recall: of the exact ten best, measured when the index covered `measured` rows; reach: proposals for ten results;
-    rows: how many it covers, the first ones of the matrix; scale: what int8 rows were multiplied by.
+    rows: how many it covers, the first ones of the matrix; scale: what int8 rows were multiplied by; index: of int8 the rows,
+    shape (rows, dimension), of pq the library's own.
     """
 
     kind: str
@@ -67,20 +72,57 @@ class Proposer:
         import numpy as np
 
         wide = min(self.rows, int(np.ceil(self.reach * max(1.0, count / 10) / share)))
+        rows: Rows
         if self.kind == "int8":
-            # The library compares bytes with bytes: each query is scaled to fill them.
+            simsimd: Any = import_module("simsimd")
+            # Bytes are compared with bytes: each query is scaled to fill them.
             largest = np.abs(queries).max(axis=1, keepdims=True)
-            queries = np.rint(queries * (127.0 / np.maximum(largest, 1e-12))).astype(np.float32)
-        _, found = self.index.search(np.ascontiguousarray(queries, np.float32), wide)
-        rows: Rows = found
+            coded = np.rint(queries * (127.0 / np.maximum(largest, 1e-12))).astype(np.int8)
+            each = (simsimd.dot(query[None, :], self.index, out_dtype="float32") for query in coded)
+            rows = np.stack([best(np.asarray(line), wide) for line in each])
+        else:
+            _, rows = self.index.search(np.ascontiguousarray(queries, np.float32), wide)
         return rows
 
     def extended(self, part: Vectors) -> Proposer:
         """One that covers `part` too, which follows the rows covered so far."""
-        faiss: Any = import_module("faiss")
-        index = faiss.clone_index(self.index)
-        index.add(_coded(part, self.scale))
+        index: Any
+        if self.kind == "int8":
+            import numpy as np
+
+            index = np.concatenate([self.index, _coded(part, self.scale)])
+        else:
+            index = _faiss().clone_index(self.index)
+            _add(index, part)
         return replace(self, index=index, rows=self.rows + len(part))
+
+    def to_bytes(self) -> bytes:
+        """The index, as `of_bytes` reads it."""
+        body: bytes = self.index.tobytes() if self.kind == "int8" else _faiss().serialize_index(self.index).tobytes()
+        return body
+
+    @classmethod
+    def of_bytes(
+        cls, body: npt.NDArray[np.uint8], kind: str, recall: float, reach: int, rows: int, scale: float, dimension: int
+    ) -> Proposer:
+        """Raises ValueError where `body` is no index of so many rows."""
+        import numpy as np
+
+        if kind == "int8":
+            return cls(kind, recall, reach, rows, rows, scale, body.view(np.int8).reshape(rows, dimension))
+        try:
+            index = _faiss().deserialize_index(body)
+        except RuntimeError as error:
+            raise ValueError(str(error)) from error
+        if index.ntotal != rows:
+            raise ValueError(f"it holds {index.ntotal} rows")
+        return cls(kind, recall, reach, rows, rows, scale, index)
+
+
+def _faiss() -> Any:
+    faiss = import_module("faiss")
+    faiss.omp_set_num_threads(1)
+    return faiss
 
 
 def check_kind(kind: str) -> None:
@@ -88,32 +130,31 @@ def check_kind(kind: str) -> None:
     if kind not in INDEXES:
         raise InvalidFilter(f"index {kind!r} does not exist: use one of {', '.join(INDEXES)}")
     if kind != "exact":
-        require("index", f"index={kind!r}")
+        require("index", f"index={kind!r}", {"int8": "simsimd", "pq": "faiss"}[kind])
 
 
 def build(kind: str, parts: Sequence[Vectors], *, seed: int = 0) -> Proposer | None:
     """A proposer for the rows of `parts` in order, or None (with a warning) where its recall stays below LEAST_RECALL."""
     import numpy as np
 
-    faiss: Any = import_module("faiss")
-    faiss.omp_set_num_threads(1)
     dimension = parts[0].shape[1]
     scale = 0.0
+    index: Any
     if kind == "int8":
         largest = max(max(float(part.max(initial=0.0)), -float(part.min(initial=0.0))) for part in parts)
         scale = 127.0 / max(largest, 1e-12)
-        signed = faiss.ScalarQuantizer.QT_8bit_direct_signed
-        index: Any = faiss.IndexScalarQuantizer(dimension, signed, faiss.METRIC_INNER_PRODUCT)
+        index = np.concatenate([_coded(part, scale) for part in parts])
     else:
+        faiss = _faiss()
         pieces = dimension // 2 if dimension % 2 == 0 else dimension
         index = faiss.IndexPQFastScan(dimension, pieces, 4, faiss.METRIC_INNER_PRODUCT)
         index.pq.cp.min_points_per_centroid = 1  # fewer than 39 make the library warn on standard error
         step = max(1, sum(map(len, parts)) // TRAINED_ON)
         index.train(np.ascontiguousarray(np.concatenate([part[::step] for part in parts])))
-    for part in parts:
-        for start in range(0, len(part), 65_536):
-            index.add(_coded(part[start : start + 65_536], scale))
-    return measured(Proposer(kind, 0.0, REACHES[kind][0], 0, index.ntotal, scale, index), parts, seed=seed)
+        for part in parts:
+            _add(index, part)
+    rows = sum(map(len, parts))
+    return measured(Proposer(kind, 0.0, REACHES[kind][0], 0, rows, scale, index), parts, seed=seed)
 
 
 def measured(proposer: Proposer, parts: Sequence[Vectors], *, seed: int = 0) -> Proposer | None:
@@ -147,14 +188,22 @@ def measured(proposer: Proposer, parts: Sequence[Vectors], *, seed: int = 0) -> 
     return replace(proposer, recall=recall, measured=proposer.rows)
 
 
-def _coded(part: Vectors, scale: float) -> Vectors:
-    """Rows as the library takes them: int8 ones as whole numbers in [-127, 127]."""
+def _coded(part: Vectors, scale: float) -> Bytes:
+    """Rows as whole numbers in [-127, 127]."""
     import numpy as np
 
-    if not scale:
-        return np.ascontiguousarray(part, np.float32)
-    whole: Vectors = np.clip(np.rint(part * np.float32(scale)), -127, 127)
-    return whole
+    out = np.empty(part.shape, np.int8)
+    for start in range(0, len(part), TOGETHER):
+        some = slice(start, start + TOGETHER)
+        out[some] = np.clip(np.rint(part[some] * np.float32(scale)), -127, 127)
+    return out
+
+
+def _add(index: Any, part: Vectors) -> None:
+    import numpy as np
+
+    for start in range(0, len(part), TOGETHER):
+        index.add(np.ascontiguousarray(part[start : start + TOGETHER], np.float32))
 
 
 def _rows_of(parts: Sequence[Vectors], rows: npt.NDArray[np.intp]) -> Vectors:

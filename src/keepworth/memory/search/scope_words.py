@@ -12,7 +12,8 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from keepworth.memory.search.index import K1, B, CorpusStatistics, in_mask
+from keepworth.memory.search.index import K1, B, CorpusStatistics
+from keepworth.memory.search.scan import in_mask
 from keepworth.memory.search.terms import terms as terms_of
 
 if TYPE_CHECKING:

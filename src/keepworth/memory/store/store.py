@@ -45,10 +45,10 @@ from keepworth.memory.search.index import (
     DenseIndex,
     Embedder,
     InvertedIndex,
-    best,
     term_score,
 )
 from keepworth.memory.search.quantised import check_kind
+from keepworth.memory.search.scan import best
 from keepworth.memory.search.scope_words import LARGEST, ScopeWords
 from keepworth.memory.search.search import Ranked
 from keepworth.memory.search.terms import terms as terms_of

@@ -27,6 +27,8 @@ def encoder(name: str, on_file: EncoderIdentity | None = None) -> Encoder:
             return HashedWords(on_file.dimension)
         if on_file.model.startswith("hashing"):
             return encoder(f"hashing:{on_file.dimension}")
+        if on_file.model.startswith(("http://", "https://")):
+            return _hosted(on_file)
         try:
             return encoder(on_file.model)
         except UnknownModel as error:
@@ -35,6 +37,21 @@ def encoder(name: str, on_file: EncoderIdentity | None = None) -> Encoder:
                 "Open it with that encoder, or with encoder=None to search by words; `keepworth memory reembed` makes new ones.",
             ) from error
     return encoder("minilm" if name == "default" else name)
+
+
+def _hosted(on_file: EncoderIdentity) -> Encoder:
+    """The encoder behind a URL that made the vectors of a memory, where the environment names its server, too. A file alone does
+    not make this program send what is asked to a server. Raises EncoderMismatch."""
+    from keepworth.memory.errors import EncoderMismatch
+    from keepworth.models.chat import BASE_URL
+    from keepworth.models.hosted_encoder import from_name, trusted
+
+    if not trusted(on_file.model):
+        raise EncoderMismatch(
+            f"the vectors of this memory are of the encoder {on_file.model}, and no server is called because a file says so.",
+            f"Name it, Memory(path, encoder={on_file.model!r}), or set {BASE_URL} to its server; encoder=None searches by words.",
+        )
+    return from_name(on_file.model, on_file.dimension)
 
 
 def policy(name: str = "effect", *, also: Iterable[str] = (), **settings: Any) -> Policy:

@@ -24,11 +24,11 @@ from keepworth.models.encoders import (
     encoder,
     features,
     open_sentence_encoder,
-    without_lone_surrogates,
 )
 from keepworth.models.errors import CorruptModel, IncompleteModel, InvalidEncoder, UnknownModel
 from keepworth.models.files import KNOWN, download, extract, path_of
 from keepworth.models.onnx_graph import published_graph
+from keepworth.models.recent_vectors import without_lone_surrogates
 from tests.models.published import WORDS, write_bert
 
 AWKWARD = [

@@ -13,7 +13,8 @@ from typing import Any
 
 @dataclass
 class Script:
-    """answers: (status, JSON or None to hang up, headers), taken in order; the last one repeats."""
+    """answers: (status, JSON or None to hang up, headers), taken in order; the last one repeats. In the place of JSON may stand a
+    function of what was asked, the path and the key included."""
 
     answers: list[tuple[int, Any, dict[str, str]]]
     url: str = ""
@@ -31,6 +32,8 @@ def scripted(*answers: tuple[int, Any] | tuple[int, Any, dict[str, str]]) -> Ite
             raw = self.rfile.read(int(self.headers["Content-Length"]))
             script.asked.append({"path": self.path, "key": self.headers.get("Authorization"), **json.loads(raw)})
             status, answer, headers = script.answers.pop(0) if len(script.answers) > 1 else script.answers[0]
+            if callable(answer):
+                answer = answer(script.asked[-1])
             if answer is None:
                 self.close_connection = True
                 return

@@ -39,7 +39,7 @@ Encoder = Annotated[
     str,
     typer.Option(
         "--encoder",
-        help="minilm, hashing, hashing:DIMENSION, a folder, or none to use words only. Default: the file's own.",
+        help="minilm, hashing, hashing:DIMENSION, a folder, URL#MODEL, or none to use words only. Default: the file's own.",
         show_default=False,
     ),
 ]
@@ -700,7 +700,7 @@ def _take_foreign(
 
 @app.command()
 def reembed(
-    encoder: Annotated[str, typer.Argument(help="minilm, hashing, hashing:DIMENSION, or a folder.")],
+    encoder: Annotated[str, typer.Argument(help="minilm, hashing, hashing:DIMENSION, a folder, or URL#MODEL.")],
     file: File = DEFAULT,
 ) -> None:
     """Make every vector anew with another encoder; with the same one, those that are missing, as of the parts of long texts in

@@ -7,17 +7,17 @@ import json
 import math
 import re
 import unicodedata
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from keepworth.episodes.model import Encoder, EncoderIdentity
 from keepworth.models.errors import CorruptModel, IncompleteModel, InvalidEncoder
 from keepworth.models.files import DEFAULT_ENCODER, KNOWN, ModelKind, Progress, path_of
 from keepworth.models.onnx_graph import GRAPH, TOKENIZER, published_graph
+from keepworth.models.recent_vectors import RecentVectors, content_hash, without_lone_surrogates
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,9 +29,10 @@ _ALIASES = {"minilm": DEFAULT_ENCODER}
 
 
 def encoder(name: str = "minilm", *, threads: int = 1, progress: Progress | None = None) -> Encoder:
-    """`minilm` (all-MiniLM-L6-v2, fetched once), `hashing`, `hashing:DIMENSION`, a folder or a Hugging Face id of a BERT encoder.
+    """`minilm` (all-MiniLM-L6-v2, fetched once), `hashing`, `hashing:DIMENSION`, a folder or a Hugging Face id of a BERT encoder,
+    or one behind a URL, `https://HOST/v1#MODEL` (`keepworth.models.hosted_encoder`).
 
-    threads: for the neural encoders. Raises InvalidEncoder for a dimension that is none, and what `files.path_of` raises.
+    threads: for the neural encoders here. Raises InvalidEncoder for a dimension that is none, and what `files.path_of` raises.
     """
     if name == "hashing":
         return HashingEncoder()
@@ -43,6 +44,10 @@ def encoder(name: str = "minilm", *, threads: int = 1, progress: Progress | None
                 "Write, for example, hashing:512.",
             )
         return HashingEncoder(int(dimension))
+    if name.startswith(("http://", "https://")):
+        from keepworth.models.hosted_encoder import from_name
+
+        return from_name(name)
 
     model = _ALIASES.get(name, name)
     folder = Path(model).expanduser()
@@ -124,13 +129,6 @@ def features(text: str) -> dict[str, float]:
     return {feature: weight * math.sqrt(count) for (weight, feature), count in counts.items()}
 
 
-def without_lone_surrogates(text: str) -> str:
-    """`text` as valid Unicode: surrogate pairs joined, a lone surrogate replaced by U+FFFD."""
-    if text.isascii():
-        return text
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-
-
 def _place(feature: str, dimension: int) -> tuple[int, float]:
     digest = int.from_bytes(hashlib.blake2b(feature.encode(), digest_size=8).digest(), "little")
     return (digest >> 1) % dimension, 1.0 if digest & 1 else -1.0
@@ -176,7 +174,7 @@ class SentenceEncoder:
         self._session = _open_session(graph, threads)
         self._content_tokens = max_tokens - 2
         self._identity = EncoderIdentity(model=name, dimension=self._session.get_outputs()[0].shape[1], normalised=True)
-        self._recent = _Recent(remember)
+        self._recent = RecentVectors(remember)
 
     @property
     def identity(self) -> EncoderIdentity:
@@ -188,7 +186,7 @@ class SentenceEncoder:
 
         if isinstance(texts, str):
             raise TypeError("encode takes a sequence of texts, not one text: write encode([text])")
-        keys = [hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest() for text in texts]
+        keys = [content_hash(text) for text in texts]
         found = self._recent.get(keys)
         # Each distinct new text once, shortest first, so that a batch pads little.
         fresh = {key: text for key, text in zip(keys, texts, strict=True) if key not in found}
@@ -306,26 +304,3 @@ def _open_session(graph: Path | bytes, threads: int) -> onnxruntime.InferenceSes
 def _batches(ids: Sequence[tuple[bytes, list[int]]]) -> Iterator[Sequence[tuple[bytes, list[int]]]]:
     for start in range(0, len(ids), _BATCH):
         yield ids[start : start + _BATCH]
-
-
-class _Recent:
-    """The vectors of the texts asked for last, by content hash."""
-
-    def __init__(self, capacity: int) -> None:
-        self._capacity = capacity
-        self._vectors: OrderedDict[bytes, npt.NDArray[np.float32]] = OrderedDict()
-        self._lock = Lock()
-
-    def get(self, keys: Sequence[bytes]) -> dict[bytes, npt.NDArray[np.float32]]:
-        with self._lock:
-            found = {key: self._vectors[key] for key in keys if key in self._vectors}
-            for key in found:
-                self._vectors.move_to_end(key)
-            return found
-
-    def put(self, vectors: dict[bytes, npt.NDArray[np.float32]]) -> None:
-        with self._lock:
-            for key, vector in vectors.items():
-                self._vectors[key] = vector.copy()  # a row of a batch would keep the whole batch alive
-            while len(self._vectors) > self._capacity:
-                self._vectors.popitem(last=False)

@@ -1,0 +1,209 @@
+"""An encoder behind an OpenAI-compatible URL (`POST /embeddings`): hosted services, and servers such as vLLM and Ollama.
+
+Memory(path, encoder="https://api.openai.com/v1#text-embedding-3-small?dimensions=512")
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import httpx
+
+from keepworth.episodes.model import EncoderIdentity
+from keepworth.models.chat import API_KEY, BASE_URL
+from keepworth.models.errors import BadAnswer, EngineRefused, InvalidEncoder
+from keepworth.models.http_client import JsonClient, Retries, Timeouts
+from keepworth.models.recent_vectors import RecentVectors, content_hash, without_lone_surrogates
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Vectors = npt.NDArray[np.float32]
+
+ENCODER_KEY = "KEEPWORTH_ENCODER_KEY"
+"""The environment variable with the key of an encoder's server."""
+OPENAI = "https://api.openai.com/v1"
+BATCH = 32
+"""Texts in one request: the least that common servers take by default."""
+_NAME = re.compile(r"(?P<model>.+?)(\?dimensions=(?P<dimensions>[1-9][0-9]{0,4}))?")
+_FORM = "https://HOST/v1#MODEL, or https://HOST/v1#MODEL?dimensions=NUMBER"
+
+
+def from_name(name: str, dimension: int | None = None) -> HostedEncoder:
+    """The encoder called URL#MODEL or URL#MODEL?dimensions=NUMBER. dimension: of its vectors, where it is known.
+    Raises InvalidEncoder."""
+    url, _, rest = name.partition("#")
+    found = _NAME.fullmatch(rest)
+    if found is None or "?" in found["model"]:
+        raise InvalidEncoder(f"The encoder {_shown(name)!r} names no model behind its URL.", f"Write {_FORM}.")
+    asked = found["dimensions"]
+    return HostedEncoder(url, found["model"], dimensions=int(asked) if asked else None, dimension=dimension)
+
+
+def trusted(name: str) -> bool:
+    """Whether the environment names the server of this encoder. A file that says where it comes from is no reason to call it."""
+    named = os.environ.get(BASE_URL) or os.environ.get(API_KEY)
+    return bool(named) and _base(name.partition("#")[0]) == _environment_url()
+
+
+class HostedEncoder:
+    """Unit vectors from a server. Vectors of recent texts are kept, so that a text asked for again costs nothing.
+
+    url: up to and with `/v1`. dimensions: how many the server is to give, for models that can be cut; None for all.
+    dimension: how many there are, None to ask the server once. api_key: None for that of the environment: KEEPWORTH_ENCODER_KEY,
+    or OPENAI_API_KEY where the URL is OpenAI's or that in OPENAI_BASE_URL. The key is in no message, log, repr or file.
+    name: what the vectors in a memory's file are known by, for a server that has moved; by default URL#MODEL.
+    batch: texts in one request. Safe to use from several threads. Raises InvalidEncoder.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        model: str,
+        *,
+        dimensions: int | None = None,
+        dimension: int | None = None,
+        api_key: str | None = None,
+        name: str = "",
+        batch: int = BATCH,
+        timeouts: Timeouts | None = None,
+        retries: Retries | None = None,
+        remember: int = 8192,
+    ) -> None:
+        if not model or batch < 1 or (dimensions is not None and dimensions < 1):
+            raise InvalidEncoder(
+                f"An encoder behind a URL needs a model's name, and batch and dimensions of at least 1: got {model!r:.60}, "
+                f"{batch!r:.20} and {dimensions!r:.20}.",
+                f"Write {_FORM}.",
+            )
+        base = _base(url)
+        key = api_key if api_key is not None else _key_for(base)
+        self._client = JsonClient(
+            base,
+            key,
+            timeouts=Timeouts(answer=60.0) if timeouts is None else timeouts,
+            retries=Retries(attempts=5) if retries is None else retries,
+        )
+        self.model = model
+        self._dimensions = dimensions
+        self._batch = batch
+        self._name = name or f"{base}#{model}" + (f"?dimensions={dimensions}" if dimensions else "")
+        self._dimension = dimension
+        self._recent = RecentVectors(remember)
+
+    def __repr__(self) -> str:
+        return f"HostedEncoder({self._client.url!r}, {self.model!r})"
+
+    def close(self) -> None:
+        self._client.close()
+
+    @property
+    def identity(self) -> EncoderIdentity:
+        """Asks the server, the first time, where the dimension is not known."""
+        if self._dimension is None:
+            self._asked(["dimension"])
+        assert self._dimension is not None
+        return EncoderIdentity(model=self._name, dimension=self._dimension, normalised=True)
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        """Shape (len(texts), dimension), float32, rows of unit length. Lone surrogates count as U+FFFD, an empty text as a space.
+
+        Raises EngineUnreachable, EngineTimeout, EngineDied and EngineRefused for a server that does not answer, and BadAnswer
+        for one that answers with something else."""
+        import numpy as np
+
+        if isinstance(texts, str):
+            raise TypeError("encode takes a sequence of texts, not one text: write encode([text])")
+        keys = [content_hash(text) for text in texts]
+        found = self._recent.get(keys)
+        fresh = {key: text for key, text in zip(keys, texts, strict=True) if key not in found}
+        listed = list(fresh.items())
+        for start in range(0, len(listed), self._batch):
+            part = listed[start : start + self._batch]
+            made = dict(zip((key for key, _ in part), self._asked([text for _, text in part]), strict=True))
+            self._recent.put(made)
+            found.update(made)
+        vectors = np.empty((len(keys), self.identity.dimension), dtype=np.float32)
+        for row, key in enumerate(keys):
+            vectors[row] = found[key]
+        return vectors
+
+    def _asked(self, texts: Sequence[str]) -> Vectors:
+        """One request."""
+        import numpy as np
+
+        body: dict[str, Any] = {"model": self.model, "input": [without_lone_surrogates(text) or " " for text in texts]}
+        if self._dimensions is not None:
+            body["dimensions"] = self._dimensions
+        try:
+            answer = self._client.post("/embeddings", body, idempotent=True)
+        except EngineRefused as error:
+            if error.status not in (401, 403):
+                raise
+            fix = f"Set {ENCODER_KEY} to a key of this server; {API_KEY} is sent to the server of {BASE_URL} and to OpenAI alone."
+            raise EngineRefused(error.message, fix, status=error.status, detail=error.detail) from error
+        where = f"{self._client.url}/embeddings"
+        rows = answer.get("data") if isinstance(answer, dict) else None
+        if not isinstance(rows, list) or len(rows) != len(texts):
+            count = len(rows) if isinstance(rows, list) else "no"
+            raise BadAnswer(
+                f"{where} gave {count} vectors for {len(texts)} texts.", f"Is {self.model!r} a model for embeddings?"
+            )
+        try:
+            placed = {row.get("index", place): row["embedding"] for place, row in enumerate(rows)}
+            vectors = np.array([placed[place] for place in range(len(texts))], dtype=np.float64)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise BadAnswer(f"{where} gave no list of numbers for each text ({error}).") from error
+        lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+        if vectors.ndim != 2 or not np.isfinite(lengths).all() or not lengths.all():
+            raise BadAnswer(
+                f"{where} gave vectors that are empty, zero or not finite.", "Look at the server's log and its dtype."
+            )
+        wanted = self._dimension if self._dimension is not None else self._dimensions
+        if wanted is not None and vectors.shape[1] != wanted:
+            raise BadAnswer(
+                f"{where} gave vectors of {vectors.shape[1]} dimensions where {wanted} are needed.",
+                "Is another model served under this name? To go on with it, make new vectors: `keepworth memory reembed`."
+                if self._dimension is not None
+                else f"{self.model!r} cannot be cut: leave out dimensions.",
+            )
+        self._dimension = vectors.shape[1]
+        made: Vectors = (vectors / lengths).astype(np.float32)
+        return made
+
+
+def _base(url: str) -> str:
+    """The URL in one spelling. Raises InvalidEncoder for one that is none, or that holds a key."""
+    try:
+        parsed = httpx.URL(url)
+    except (httpx.InvalidURL, TypeError) as error:
+        raise InvalidEncoder(f"{_shown(url)!r} is no URL: {error}.", f"Write {_FORM}.") from error
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise InvalidEncoder(f"{_shown(url)!r} is not the URL of a server.", f"Write {_FORM}.")
+    if parsed.userinfo or parsed.query:
+        raise InvalidEncoder(
+            f"The URL of an encoder at {parsed.host} holds a password or a query, and it is kept in the memory's file.",
+            f"Leave them out: a key goes into the environment variable {ENCODER_KEY}.",
+        )
+    return f"{parsed.scheme}://{parsed.netloc.decode()}{parsed.path.rstrip('/') or '/v1'}"
+
+
+def _environment_url() -> str:
+    return _base(os.environ.get(BASE_URL) or OPENAI)
+
+
+def _key_for(base: str) -> str | None:
+    """A key goes to no server that it is not for."""
+    own = os.environ.get(ENCODER_KEY)
+    if own:
+        return own
+    return os.environ.get(API_KEY) or None if base in (_environment_url(), OPENAI) else None
+
+
+def _shown(url: str) -> str:
+    """Without what may be a password."""
+    return re.sub(r"//[^/@#]*@", "//...@", url)[:100]

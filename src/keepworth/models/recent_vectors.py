@@ -1,0 +1,47 @@
+"""What every encoder does to its texts: valid Unicode goes in, and the vectors of recent ones are kept."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Sequence
+from threading import Lock
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+
+def without_lone_surrogates(text: str) -> str:
+    """`text` as valid Unicode: surrogate pairs joined, a lone surrogate replaced by U+FFFD."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def content_hash(text: str) -> bytes:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+class RecentVectors:
+    """The vectors of the texts asked for last, by content hash."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._vectors: OrderedDict[bytes, npt.NDArray[np.float32]] = OrderedDict()
+        self._lock = Lock()
+
+    def get(self, keys: Sequence[bytes]) -> dict[bytes, npt.NDArray[np.float32]]:
+        with self._lock:
+            found = {key: self._vectors[key] for key in keys if key in self._vectors}
+            for key in found:
+                self._vectors.move_to_end(key)
+            return found
+
+    def put(self, vectors: dict[bytes, npt.NDArray[np.float32]]) -> None:
+        with self._lock:
+            for key, vector in vectors.items():
+                self._vectors[key] = vector.copy()  # a row of a batch would keep the whole batch alive
+            while len(self._vectors) > self._capacity:
+                self._vectors.popitem(last=False)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from keepworth.episodes.model import Encoder, EncoderIdentity
     from keepworth.memory.policy.slots import Policy, Writer
     from keepworth.memory.policy.writers import Facts
+    from keepworth.models.chat import ChatModel
 
 
 def encoder(name: str, on_file: EncoderIdentity | None = None) -> Encoder:
@@ -118,7 +119,7 @@ def _facts(name: str) -> Facts:
     configured = all(os.environ.get(f"OPENAI_{part}") for part in ("BASE_URL", "API_KEY", "MODEL"))
     if name == "rules" or (name == "default" and not configured):
         return Facts()
-    from keepworth.models.chat import comparison, extractor, from_environment
+    from keepworth.models.chat import from_environment
     from keepworth.models.errors import ChatError
 
     model = os.environ.get("OPENAI_MODEL", "")
@@ -126,5 +127,26 @@ def _facts(name: str) -> Facts:
         raise ChatError(
             'writer="model" needs a chat model, and OPENAI_MODEL is not set.', "Set it to the model's name."
         )
-    chat = from_environment(model, 'Memory(writer="model")')
-    return Facts(extractor(chat), comparison(chat))
+    return facts_of(from_environment(model, 'Memory(writer="model")'))
+
+
+def facts_of(chat: ChatModel, instructions: str = "") -> Facts:
+    """The writer that asks `chat` for the facts of messages, and for what they take the place of."""
+    from keepworth.memory.policy.writers import Facts
+    from keepworth.models.chat import comparison, extractor
+
+    return Facts(extractor(chat, instructions), comparison(chat))
+
+
+def chat_model(url: str, model: str, **settings: Any) -> ChatModel:
+    """The chat model of this name behind an OpenAI-compatible URL; settings as of `keepworth.models.chat.ChatModel`."""
+    from keepworth.models.chat import ChatModel
+
+    return ChatModel(url, model, **settings)
+
+
+def hosted_encoder(url: str, model: str, **settings: Any) -> Encoder:
+    """The encoder of this name behind an OpenAI-compatible URL; settings as of `models.hosted_encoder.HostedEncoder`."""
+    from keepworth.models.hosted_encoder import HostedEncoder
+
+    return HostedEncoder(url, model, **settings)

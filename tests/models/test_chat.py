@@ -48,6 +48,27 @@ def test_it_sends_the_conversation_and_returns_the_text() -> None:
     assert second["messages"] == HELLO
 
 
+def test_models_that_think_first_are_asked_in_their_own_terms() -> None:
+    with scripted((200, says("hi"))) as server:
+        names = ["gpt-5-mini", "o3", "openai/o4-mini", "gpt-4o", "gpt-50", "olmo", "llama3.1:70b"]
+        for name in names:
+            assert ChatModel(server.url, name, max_tokens=9)("hello") == "hi"
+        ChatModel(server.url, "mine", max_tokens=9, reasoning=True)("hello")
+        ChatModel(server.url, "gpt-5-chat", max_tokens=9, reasoning=False)("hello")
+    thinking = [each["model"] for each in server.asked if each.get("max_completion_tokens") == 9]
+    assert thinking == [*names[:3], "mine"]
+    for each in server.asked:
+        assert ("temperature" in each) == ("max_tokens" in each) == (each["model"] not in thinking)
+
+
+def test_instructions_are_told_to_whoever_finds_facts() -> None:
+    with scripted((200, says('{"facts": []}'))) as server:
+        extractor(ChatModel(server.url, "m"), "Leave out food.")(HELLO)
+        extractor(ChatModel(server.url, "m"))(HELLO)
+    told = [each["messages"][0]["content"] for each in server.asked]
+    assert ["Leave out food." in each for each in told] == [True, False]
+
+
 def test_passing_failures_are_repeated_and_others_are_not() -> None:
     busy = (429, {"error": {"message": "slow down"}}, {"Retry-After": "0"})
     with scripted(busy, (0, None), (200, says("hi"))) as server:

@@ -44,13 +44,16 @@ NOT_OF_PEOPLE = ("assistant", "system", "tool", "developer", "function")
 """Roles whose words are not kept as they are."""
 
 
-def write(memory: Memory, content: str | Sequence[Message], **options: Any) -> list[tuple[Item, OperationKind]]:
-    """What the writer of `memory` makes of messages, done in one transaction: what became of each item, see `_became`. Where the
-    writer fails, the items that hold the words themselves. Raises what `Memory.add` says."""
+def write(
+    memory: Memory, content: str | Sequence[Message], *, writer: Writer | None = None, **options: Any
+) -> list[tuple[Item, OperationKind]]:
+    """What a writer, by default that of `memory`, makes of messages, done in one transaction: what became of each item, see
+    `_became`. Where the writer fails, the items that hold the words themselves, and the memory's own writer is asked again.
+    Raises what `Memory.add` says."""
     messages = messages_of(content)
     for message in messages:
         timestamp(message.get("said_at"))
-    writer = memory._writer
+    writer = memory._writer if writer is None else writer
     if writer is None:
         raise NoWriter(
             "infer=True needs something that says what to keep: open the memory with writer=..., such as "

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,8 @@ Message = Mapping[str, Any]
 _EXCERPT = 200
 BASE_URL, API_KEY = "OPENAI_BASE_URL", "OPENAI_API_KEY"
 """Environment variables that OpenAI's own clients read."""
+_REASONING = re.compile(r"(?:.*/)?(?:gpt-5|o[1-9])(?![0-9]).*")
+"""Models of OpenAI that think before they answer. They take no temperature, and another name for the limit of tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,9 @@ class ChatModel:
     url: of the server, with or without `/v1`. model: the name that the server knows it by. api_key: sent as a bearer token;
     key_variable: the environment variable that holds it, where it is not handed over. The key is in no message, log or repr.
     Passing failures (busy server, broken connection) are repeated with growing pauses. temperature and seed are sent as
-    they are; whether equal requests give equal answers is up to the server.
+    they are; whether equal requests give equal answers is up to the server. reasoning: whether the model thinks before it
+    answers, as OpenAI's o3 and gpt-5 do; then no temperature is sent, and max_tokens is for thinking, too. None tells by the
+    model's name.
     """
 
     def __init__(
@@ -53,6 +58,7 @@ class ChatModel:
         temperature: float = 0.0,
         max_tokens: int = 512,
         seed: int | None = None,
+        reasoning: bool | None = None,
         timeouts: Timeouts | None = None,
         retries: Retries | None = None,
     ) -> None:
@@ -70,6 +76,7 @@ class ChatModel:
         self.temperature = temperature
         self.max_tokens = max_tokens
         self.seed = seed
+        self.reasoning = _REASONING.fullmatch(model) is not None if reasoning is None else reasoning
 
     def __repr__(self) -> str:
         return f"ChatModel({self._client.url!r}, {self.model!r})"
@@ -117,9 +124,12 @@ class ChatModel:
         body: dict[str, Any] = {
             "model": self.model,
             "messages": [dict(message) for message in messages],
-            "temperature": self.temperature if temperature is None else temperature,
-            "max_tokens": limit,
         }
+        if self.reasoning:
+            body["max_completion_tokens"] = limit
+        else:
+            body["temperature"] = self.temperature if temperature is None else temperature
+            body["max_tokens"] = limit
         if self.seed is not None:
             body["seed"] = self.seed
         if user:
@@ -231,16 +241,18 @@ Does the answer say what the right answer says? Other words and more detail are 
 Answer with JSON: {{"score": 1}} if it does, {{"score": 0}} if it does not."""
 
 
-def extractor(chat: ChatModel) -> Callable[[Sequence[Message]], list[str]]:
+def extractor(chat: ChatModel, instructions: str = "") -> Callable[[Sequence[Message]], list[str]]:
     """Turns messages into facts, one call each; for `Memory(writer=Facts(extractor(chat), comparison(chat)))`. said_at in a
-    message is when it was said. A fact that shares no word with what was said is left out. Raises ChatError where the answer
-    is no list of facts, or none of them was said."""
+    message is when it was said. instructions: what the model is told beside, such as what to leave out. A fact that shares no
+    word with what was said is left out. Raises ChatError where the answer is no list of facts, or none of them was said."""
 
     def extract(messages: Sequence[Message]) -> list[str]:
         words = [(message.get("role", "user"), message.get("content")) for message in messages]
         shown = "\n".join(f"{role}: {text}" for role, text in words if text)
         when = next((str(message["said_at"]) for message in messages if message.get("said_at")), "")
         asked = _EXTRACT.format(said=f" It was said on {when[:10]}." if when else "")
+        if instructions:
+            asked += f"\n\nMore about what to list, which goes before what is said above:\n{instructions}"
         answer = chat.complete_json([{"role": "system", "content": asked}, {"role": "user", "content": shown}])
         facts = answer.get("facts")
         if not isinstance(facts, list) or not all(isinstance(each, str) for each in facts):

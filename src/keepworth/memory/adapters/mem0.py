@@ -1,27 +1,38 @@
-"""mem0's `Memory` class: the same calls and result dictionaries, over one of our files. What it cannot do is refused by name.
+"""mem0's `Memory` and `AsyncMemory`: the same calls, defaults and result dictionaries, over one of our files. What cannot take
+effect here is an error that says so.
 
 from keepworth.memory.adapters.mem0 import Memory
-m = Memory("agent.mem")
-m.add([{"role": "user", "content": "I live in Bergen."}, {"role": "assistant", "content": "Noted!"}], user_id="ana")
-m.add("I moved to Oslo.", user_id="ana")
-m.search("where does Ana live", filters={"user_id": "ana"})  # Oslo alone
+
+m = Memory.from_config({"llm": {"provider": "openai", "config": {"model": "gpt-4.1-mini"}}})
+m.add([{"role": "user", "content": "I moved to Oslo."}, {"role": "assistant", "content": "Noted!"}], user_id="ana")
+m.search("where does Ana live", filters={"user_id": "ana"})
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+import functools
+import hashlib
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from datetime import date, datetime, time, timedelta
+from types import TracebackType
+from typing import Any, Final, TypeVar
 
+import keepworth
 from keepworth.episodes.episode import OperationKind
 from keepworth.memory import memory as engine
-from keepworth.memory.errors import InvalidFilter, InvalidScope, UnknownItem
-from keepworth.memory.item import Item, Timestamp
-from keepworth.memory.search.search import Ask, checked_query
+from keepworth.memory.adapters.mem0_config import Setup, setup
+from keepworth.memory.errors import InvalidFilter, InvalidScope, InvalidText, InvalidTime, NoWriter, UnknownItem
+from keepworth.memory.item import Item, ItemKind, Provenance, Timestamp
+from keepworth.memory.search.search import Ask, Hit, checked_query
 from keepworth.memory.search.where import Filter, parsed
+from keepworth.memory.store import purge
 from keepworth.memory.store.store import Revision
 from keepworth.memory.writing import write
 
+_LOG = logging.getLogger("keepworth.memory")
 _EVENTS = {
     OperationKind.ADD: "ADD",
     OperationKind.UPDATE: "UPDATE",
@@ -29,13 +40,51 @@ _EVENTS = {
     OperationKind.NOOP: "NONE",
 }
 _ENTITIES = {"user_id": "user_id", "agent_id": "agent_id", "run_id": "session_id"}
+_IDENTITY = (*_ENTITIES, "actor_id")
+"""What metadata cannot say: whose a memory is, and who spoke."""
+PROCEDURAL = "procedural_memory"
+CONVERSATION = "conversation"
+"""The source of what was stored as it was said."""
+_PROCEDURE = """Write down what an agent did, so that it or another one can go on from there, or do it again. Say the task; \
+then, in order, each step with what was done and what came of it, word for word where names, numbers, addresses and errors \
+matter; then where things stand and what is left to do. Leave out small talk. Answer with the text alone."""
+_WIDE = 60
+"""Candidates at least, from which those below the threshold are taken out."""
+UNSET: Final = object()
+
+
+class UnknownMemory(UnknownItem, ValueError):
+    """No memory of this id. A ValueError, as in mem0."""
 
 
 class Memory:
-    """run_id is our session_id. `add` keeps facts, and what contradicts an older one takes its place (`Memory(writer=...)`)."""
+    """run_id is our session_id.
 
-    def __init__(self, memory: engine.Memory | str = ":memory:", **options: Any) -> None:
-        self.memory = memory if isinstance(memory, engine.Memory) else _open(memory, options)
+    config: as `from_config` takes it, or mem0's own `MemoryConfig`; None for mem0's defaults, as far as they are those of
+    this adapter, in the file keepworth.mem. Or a path and options as of `keepworth.Memory`, or a memory that is open: then what
+    finds facts is its writer. Ids are those of `keepworth.Memory`, "m1" and so on.
+    """
+
+    def __init__(self, config: Any = None, **options: Any) -> None:
+        self.config = config
+        self._setup: Setup | None = None
+        if isinstance(config, str) or (config is None and options):
+            self.memory: engine.Memory = keepworth.Memory(*([] if config is None else [config]), **options)
+            return
+        if options:
+            raise InvalidFilter(f"{next(iter(options))}= has no effect beside what is given already: leave it out")
+        if isinstance(config, engine.Memory):
+            self.memory = config
+            return
+        self._setup = setup(config)
+        facts = self._facts(self._setup, "")
+        self.memory = keepworth.Memory(self._setup.path, encoder=self._setup.encoder, writer=facts)
+
+    @classmethod
+    def from_config(cls, config_dict: Mapping[str, Any]) -> Memory:
+        """Sections vector_store, llm and embedder, each with provider and config, and custom_instructions: see
+        `docs/memory.md`. Raises InvalidConfig for what cannot take effect here."""
+        return cls(config_dict)
 
     def add(
         self,
@@ -46,130 +95,406 @@ class Memory:
         run_id: str | None = None,
         metadata: Mapping[str, Any] | None = None,
         timestamp: Timestamp = "",
-        expiration_date: Timestamp = "",
+        expiration_date: str | date | None = None,
         infer: bool = True,
+        memory_type: str | None = None,
+        prompt: str | None = None,
     ) -> dict[str, Any]:
         """{"results": [{"id", "memory", "event"}]}. event: ADD, UPDATE (also of an item that takes the place of an older one),
-        DELETE, or NONE for what was there already. As in mem0, system messages are not stored; a writer sees them."""
+        DELETE, or NONE for what was there already. As in mem0, system messages are not stored; a model sees them.
+
+        timestamp: when it was said. expiration_date: the last day on which it is found, YYYY-MM-DD. infer: let the configured
+        model say what to keep; False stores each message. memory_type: "procedural_memory", with an agent_id, stores one text
+        about what the agent did. prompt: instructions for the model, instead of custom_instructions.
+        Raises NoWriter where no model is configured, InvalidScope, InvalidText, InvalidTime, InvalidFilter."""
         scope = _scope({"user_id": user_id, "agent_id": agent_id, "run_id": run_id})
-        content: Any = [messages] if isinstance(messages, Mapping) else messages
-        if not infer and isinstance(content, (list, tuple)):
-            content = [each for each in content if not (isinstance(each, Mapping) and each.get("role") == "system")]
-        given: dict[str, Any] = {"metadata": metadata, "event_time": timestamp, "expires_at": expiration_date, **scope}
+        if memory_type not in (None, PROCEDURAL):
+            raise InvalidFilter(f"memory_type={memory_type!r:.40} does not exist: there is {PROCEDURAL!r}")
+        told = _told(messages)
+        given: dict[str, Any] = {
+            "metadata": _without_identity(metadata or {}, {}, "add()"),
+            "event_time": timestamp,
+            "expires_at": _expiry(expiration_date),
+            **scope,
+        }
+        if memory_type is not None and agent_id is not None:
+            return {"results": [self._procedure(told, prompt, given)]}
         if infer:
-            done = [(item, _EVENTS[kind]) for item, kind in write(self.memory, content, **given)]
-        else:
-            head = self.memory.store.head()
-            found = self.memory.add(content, **given)
-            items = found if isinstance(found, list) else [found]
-            done = [(item, "ADD" if int(item.id[1:]) > head else "NONE") for item in items]
-        return {"results": [{"id": item.id, "memory": item.text, "event": event} for item, event in done]}
+            done = write(self.memory, told, writer=self._writer(prompt or ""), **given)
+            return {"results": [{"id": item.id, "memory": item.text, "event": _EVENTS[kind]} for item, kind in done]}
+        if prompt is not None:
+            raise InvalidFilter("prompt has no effect with infer=False, which asks no model: leave it out")
+        return {"results": [self._stored(each, turn, given) for turn, each in enumerate(told) if _said(each)]}
+
+    def _stored(self, message: Mapping[str, Any], turn: int, given: Mapping[str, Any]) -> dict[str, Any]:
+        """One message as it is."""
+        actor = message.get("name") or None
+        metadata = {**given["metadata"], **({"actor_id": str(actor)} if actor else {})}
+        source = Provenance(CONVERSATION, turn=turn, speaker=str(message["role"]))
+        head = self.memory.store.head()
+        (item,) = self.memory.add_many([message["content"]], **{**given, "metadata": metadata}, provenances=[source])
+        event = "ADD" if int(item.id[1:]) > head else "NONE"
+        return {"id": item.id, "memory": item.text, "event": event, "actor_id": actor, "role": message["role"]}
+
+    def _procedure(
+        self, told: Sequence[Mapping[str, Any]], prompt: str | None, given: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        if self._setup is None or self._setup.chat is None:
+            raise NoWriter(f"memory_type={PROCEDURAL!r} asks a language model, and none is configured: {_CONFIGURE}")
+        asked = [
+            {"role": "system", "content": prompt or _PROCEDURE},
+            *told,
+            {"role": "user", "content": "Write the procedural memory of the conversation above."},
+        ]
+        text = self._setup.chat.complete(asked).strip()
+        metadata = {**given["metadata"], "memory_type": PROCEDURAL}
+        item = self.memory.add(text, kind=ItemKind.SKILL, **{**given, "metadata": metadata}, repeat=True)
+        return {"id": item.id, "memory": item.text, "event": "ADD"}
+
+    @staticmethod
+    def _facts(setup: Setup | None, prompt: str) -> Any:
+        """What says what to keep, told `prompt`; None where nothing is configured that could. Raises InvalidFilter."""
+        if setup is not None and setup.chat is not None:
+            return keepworth.defaults.facts_of(setup.chat, prompt or setup.instructions)
+        if prompt or (setup is not None and setup.instructions):
+            what = "prompt" if prompt else "custom_instructions"
+            raise InvalidFilter(f"{what} is for a language model, and none is configured: {_CONFIGURE}")
+        return keepworth.Facts() if setup is not None and setup.rules else None
+
+    def _writer(self, prompt: str) -> Any:
+        """The same, None where the memory has one of its own. Raises NoWriter."""
+        found = self._facts(self._setup, prompt)
+        if found is None and self._setup is not None:
+            raise NoWriter(f"add(infer=True) asks a language model what to keep, and none is configured: {_CONFIGURE}")
+        return found
 
     def search(
         self,
         query: str,
         *,
         top_k: int = 20,
-        limit: int | None = None,
         filters: Mapping[str, Any] | None = None,
-        threshold: float | None = None,
+        threshold: float | None = 0.1,
+        rerank: bool = False,
+        explain: bool = False,
+        reference_date: Any = None,
+        show_expired: bool = False,
+        limit: int | None = None,
         **options: Any,
     ) -> dict[str, Any]:
-        """{"results": [{"id", "memory", "score", ...}]}. At least one of user_id, agent_id, run_id, here or in filters.
+        """{"results": [{"id", "memory", "score", ...}]}. At least one of user_id, agent_id, run_id, in filters or, as in mem0 1,
+        beside them.
 
-        threshold: the least cosine; the search then goes by meaning alone, and the scores are cosines. Without it, words count
-        too, and the scores are the engine's. filters: mem0's, over metadata (see `translated`). Raises InvalidFilter for one
-        that says nothing, and for options that would have no effect. No policy takes part: mem0 has no rewards.
-        """
-        scope, where = _split(filters, options, _NOT_DONE)
-        mode = None if threshold is None else "dense"
-        ask = Ask(checked_query(query), plain=True)
-        given: dict[str, Any] = {"where": where, "threshold": threshold, "mode": mode, **scope}
-        (hits,) = self.memory._answer([ask], top_k=limit or top_k, **given)
-        return {"results": [{**_record(hit.item), "score": hit.score} for hit in hits]}
+        threshold: the least cosine of a hit, 0.1 where it is None; the score is from 0 to 1 and made of words and meaning.
+        filters: mem0's, over metadata and what a record says beside (see `translated`). explain: "score_details" with each
+        result. Raises InvalidFilter for one that says nothing, and for options that would have no effect. No policy takes part:
+        mem0 has no rewards."""
+        for name, value in (("rerank", rerank), ("reference_date", reference_date), ("show_expired", show_expired)):
+            if value not in (False, None):
+                raise InvalidFilter(f"option {name}={value!r:.40} has no effect in this adapter: {_NOT_DONE[name]}")
+        scope, where = self._split(filters, options)
+        count = _count(top_k if limit is None else limit)
+        ask = Ask(checked_query(query.strip() if isinstance(query, str) else query), plain=True)
+        if not ask.text:
+            raise InvalidText("query is empty: say what is looked for")
+        least = 0.1 if threshold is None else threshold
+        if not isinstance(least, (int, float)) or isinstance(least, bool) or not least <= 1.0:
+            raise InvalidFilter(
+                f"threshold must be a number of at most 1, got {threshold!r:.40}: it is the least cosine"
+            )
+        if not count:
+            return {"results": []}
+        by_words = self.memory.store.embedder is None
+        if by_words and threshold not in (None, 0.1):
+            raise InvalidFilter("threshold has no effect without an encoder: open the memory with one, or leave it out")
+
+        def near(hits: Sequence[Hit]) -> Sequence[Hit]:
+            kept = hits if by_words else [hit for hit in hits if hit.dense is not None and hit.dense >= least]
+            return kept[:count]
+
+        wide = max(4 * count, _WIDE)
+        (hits,) = self.memory._answer([ask], top_k=wide, where=where, fits=near, explain=explain, **scope)
+        records = self._records([hit.item for hit in hits])
+        for record, hit in zip(records, hits, strict=True):
+            record["score"] = hit.score
+            if explain:
+                record["score_details"] = _details(hit, least)
+        return {"results": records}
 
     def get(self, memory_id: str) -> dict[str, Any] | None:
         try:
             item = self.memory.get(memory_id)
         except UnknownItem:
             return None
-        return None if item.deleted else _record(item)
+        return None if item.deleted else {**self._records([item])[0], "score": None}
 
     def get_all(
         self,
         *,
         filters: Mapping[str, Any] | None = None,
         top_k: int = 20,
-        limit: int | None = None,
         show_expired: bool = False,
+        limit: int | None = None,
         **options: Any,
     ) -> dict[str, Any]:
         """As `search`, without a query: in order of writing. show_expired: also what is past its `expiration_date`."""
-        scope, where = _split(filters, options, {name: _NOT_DONE[name] for name in ("rerank", "explain")})
+        scope, where = self._split(filters, options)
+        count = _count(top_k if limit is None else limit)
         if show_expired:
             wanted = where or Filter()
-            where = replace(wanted, function=lambda item: item.current)
-        found = self.memory.get_all(limit=limit or top_k, where=where, all_states=bool(show_expired), **scope)
-        return {"results": [_record(item) for item in found]}
+            also = wanted.function
+            where = replace(wanted, function=lambda item: item.current and (also is None or also(item)))
+        found = self.memory.get_all(limit=count, where=where, all_states=bool(show_expired), **scope) if count else []
+        return {"results": self._records(found)}
 
     def update(
         self,
         memory_id: str,
         text: str | None = None,
         metadata: Mapping[str, Any] | None = None,
+        expiration_date: Any = UNSET,
         data: str | None = None,
     ) -> dict[str, str]:
-        """metadata: merged into what is there."""
-        merged = None if metadata is None else {**self.memory.get(memory_id).metadata, **metadata}
-        self.memory.update(memory_id, text if text is not None else data, metadata=merged)
+        """metadata: merged into what is there; whose memory it is, it cannot change. expiration_date: None for no end. data:
+        mem0's older name of text. Raises UnknownMemory, InvalidText."""
+        text = data if text is None else text
+        if text is None and metadata is None and expiration_date is UNSET:
+            raise InvalidText("update was given nothing to change: pass text, metadata or expiration_date")
+        item = self._known(memory_id)
+        merged = None
+        if metadata is not None:
+            merged = {**item.metadata, **_without_identity(metadata, self._records([item])[0], "update()")}
+        end = None if expiration_date is UNSET else _expiry(expiration_date)
+        self.memory.update(memory_id, text, metadata=merged, expires_at=end, repeat=True)
         return {"message": "Memory updated successfully!"}
 
     def delete(self, memory_id: str) -> dict[str, str]:
+        """Raises UnknownMemory."""
+        self._known(memory_id)
         self.memory.delete(memory_id)
         return {"message": "Memory deleted successfully!"}
 
     def delete_all(
         self, user_id: str | None = None, agent_id: str | None = None, run_id: str | None = None
     ) -> dict[str, str]:
+        """Raises InvalidScope where none is given: `reset` empties the whole memory."""
         self.memory.delete_all(**_scope({"user_id": user_id, "agent_id": agent_id, "run_id": run_id}))
         return {"message": "Memories deleted successfully!"}
 
     def history(self, memory_id: str) -> list[dict[str, Any]]:
-        return [_change(memory_id, revision) for revision in self.memory.history(memory_id)]
+        """Oldest first; [] for an id that there is not."""
+        try:
+            revisions = self.memory.history(memory_id)
+        except UnknownItem:
+            return []
+        merged: list[Revision] = []
+        for each in revisions:
+            if each.kind == "REWARD":
+                continue
+            if merged and merged[-1].at == each.at:  # one update of text and metadata is two entries of our journal
+                merged[-1] = replace(merged[-1], after=each.after)
+            else:
+                merged.append(each)
+        return [_change(memory_id, each, revisions[0].at) for each in merged]
+
+    def reset(self) -> None:
+        """Erase everything in the memory, or, of one that was opened with bounds, within them, for good."""
+        self.memory._decisions.flush()
+        self.memory._erased(purge.erase(self.memory.store, self.memory.scope, self.memory.scope))
+
+    def close(self) -> None:
+        self.memory.close()
+
+    def chat(self, query: str) -> Any:
+        """Not there, in mem0 neither."""
+        raise NotImplementedError("mem0's Memory has no chat, and this one neither: search, and ask a model of yours")
+
+    def __enter__(self) -> Memory:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _known(self, memory_id: str) -> Item:
+        """Raises UnknownMemory for what is not there, or not any more."""
+        try:
+            item = self.memory.get(memory_id)
+        except UnknownItem as error:
+            raise UnknownMemory(str(error)) from error
+        if not item.open:
+            raise UnknownMemory(
+                f"Memory with id {memory_id} is not there any more: take an id that a search or a list gave"
+            )
+        return item
+
+    def _records(self, items: Sequence[Item]) -> list[dict[str, Any]]:
+        changed = self.memory.store.changed_at([item.id for item in items])
+        return [_record(item, changed.get(item.id, item.written_at)) for item in items]
+
+    def _split(
+        self, filters: Mapping[str, Any] | None, options: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], Filter | None]:
+        """(scope, filter). Raises InvalidFilter for what would have no effect, InvalidScope where nobody is named."""
+        for name, value in options.items():
+            if name not in _ENTITIES:
+                raise InvalidFilter(
+                    f"option {name}={value!r:.40} has no effect in this adapter: it takes {', '.join(_ENTITIES)}; metadata goes "
+                    "into filters"
+                )
+        if filters is not None and not isinstance(filters, Mapping):
+            raise InvalidFilter(f"filters must be a dictionary, got {filters!r:.60}: give names and values")
+        entities, rest = _entities(filters or {}, "filters")
+        for name, value in options.items():
+            if value is not None and entities.setdefault(name, value) != value:
+                raise InvalidFilter(f"{name} is said twice, {entities[name]!r:.40} and {value!r:.40}: say it once")
+        named = {name: value for name, value in entities.items() if _one(value)}
+        rest |= {name: value for name, value in entities.items() if name not in named and value is not None}
+        scope = _scope(named, needed=not any(name in rest for name in _ENTITIES))
+        asked = parsed(translated(rest), place="filters")
+        if asked is None or not _names(rest) & _PAYLOAD:
+            return scope, asked
+        return scope, Filter(function=lambda item: asked.meets(self._payload(item)))
+
+    def _payload(self, item: Item) -> dict[str, Any]:
+        """What filters see of an item that ask for more than metadata."""
+        record = self._records([item])[0]
+        return {**(record.pop("metadata") or {}), **record, "data": item.text}
 
 
-def _open(path: str, options: Mapping[str, Any]) -> engine.Memory:
-    import keepworth
-
-    return keepworth.Memory(path, **options)
+Result = TypeVar("Result")
 
 
-def _scope(entities: Mapping[str, str | None]) -> dict[str, str]:
-    scope = {_ENTITIES[name]: value for name, value in entities.items() if value not in (None, "")}
-    if not scope:
+def _in_thread(verb: Callable[..., Result]) -> Callable[..., Awaitable[Result]]:
+    @functools.wraps(verb)
+    async def awaited(self: AsyncMemory, *arguments: Any, **options: Any) -> Result:
+        return await asyncio.to_thread(verb, self.sync, *arguments, **options)
+
+    return awaited
+
+
+class AsyncMemory:
+    """mem0's `AsyncMemory`: `Memory` with verbs that are awaited, and run in threads. sync: the `Memory`."""
+
+    def __init__(self, config: Any = None, **options: Any) -> None:
+        self.sync = Memory(config, **options)
+
+    @classmethod
+    def from_config(cls, config_dict: Mapping[str, Any]) -> AsyncMemory:
+        return cls(config_dict)
+
+    add = _in_thread(Memory.add)
+    search = _in_thread(Memory.search)
+    get = _in_thread(Memory.get)
+    get_all = _in_thread(Memory.get_all)
+    update = _in_thread(Memory.update)
+    delete = _in_thread(Memory.delete)
+    delete_all = _in_thread(Memory.delete_all)
+    history = _in_thread(Memory.history)
+    reset = _in_thread(Memory.reset)
+    chat = _in_thread(Memory.chat)
+
+    def close(self) -> None:
+        self.sync.close()
+
+    async def __aenter__(self) -> AsyncMemory:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self.close)
+
+
+_CONFIGURE = (
+    "set OPENAI_API_KEY, and OPENAI_BASE_URL for a server other than OpenAI's; or from_config({'llm': {'provider': 'openai', "
+    "'config': {'model': ..., 'openai_base_url': ..., 'api_key': ...}}}); or, for rules instead of a model, {'llm': {'provider': "
+    "'keepworth'}}. add(..., infer=False) stores messages as they are"
+)
+_NOT_DONE = {
+    "rerank": "search `.memory` with reranker=<function>",
+    "reference_date": "give times in filters, or search `.memory` with since= and until=",
+    "show_expired": "`get_all(show_expired=True)` lists them",
+}
+
+
+def _told(messages: object) -> list[Mapping[str, Any]]:
+    """Messages with texts; images and what has no content are left out, as mem0 does without a model that sees.
+    Raises InvalidText."""
+    listed = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
+    if isinstance(listed, Mapping):
+        listed = [listed]
+    if not isinstance(listed, (list, tuple)):
+        raise InvalidText(f"messages must be text, a dictionary or a list of them, got {type(messages).__name__}")
+    told: list[Mapping[str, Any]] = []
+    for number, message in enumerate(listed):
+        if not isinstance(message, Mapping):
+            raise InvalidText(
+                f"message {number} must be a dictionary with role and content, got {type(message).__name__}"
+            )
+        content = message.get("content")
+        if isinstance(content, list):
+            parts = [part for part in content if isinstance(part, Mapping) and isinstance(part.get("text"), str)]
+            content = " ".join(part["text"] for part in parts if part.get("type") == "text")
+        if isinstance(content, str) and content.strip():
+            told.append({**message, "content": content})
+        else:
+            _LOG.warning("message %d has no text, and is left out", number)
+    return told
+
+
+def _said(message: Mapping[str, Any]) -> bool:
+    return message.get("role") is not None and message["role"] != "system"
+
+
+def _scope(entities: Mapping[str, Any], needed: bool = True) -> dict[str, str]:
+    """Whose memory it is, in our words. Raises InvalidScope where nobody is named and `needed`."""
+    scope = {}
+    for name, value in entities.items():
+        text = "" if value is None else str(value).strip()
+        if value is not None and (not text or any(character.isspace() for character in text)):
+            raise InvalidScope(f"{name}={value!r:.60} is no name: give one without spaces")
+        if text:
+            scope[_ENTITIES[name]] = text
+    if needed and not scope:
         raise InvalidScope("at least one of user_id, agent_id, run_id is needed")
     return scope
 
 
-def _split(
-    filters: Mapping[str, Any] | None, options: Mapping[str, Any], not_done: Mapping[str, str]
-) -> tuple[dict[str, Any], Filter | None]:
-    """(scope, metadata filter). Raises InvalidFilter for what would have no effect."""
-    for name, value in options.items():
-        # To be asked not to do what is not done anyway is no mistake.
-        if name not in _ENTITIES and not (name in not_done and value in (False, None)):
-            hint = not_done.get(name, f"it takes {', '.join(_ENTITIES)}; metadata goes into filters")
-            raise InvalidFilter(f"option {name}={value!r:.40} has no effect in this adapter: {hint}")
-    if filters is not None and not isinstance(filters, Mapping):
-        raise InvalidFilter(f"filters must be a dictionary, got {filters!r:.60}: give names and values")
-    entities, rest = _entities(filters or {}, "filters")
-    given = {**entities, **{name: value for name, value in options.items() if name in _ENTITIES}}
-    for name, value in given.items():
-        if value == "*" or not isinstance(value, (str, int, float, type(None))):
-            raise InvalidFilter(
-                f"filter {name!r}: {value!r:.60} cannot be used: one call reads the memory of one {name}; ask for each by itself"
-            )
-    return _scope(given), parsed(translated(rest), place="filters")
+def _one(value: object) -> bool:
+    """Whether a filter of an entity names one."""
+    return value != "*" and isinstance(value, (str, int)) and not isinstance(value, bool)
+
+
+def _without_identity(metadata: Mapping[str, Any], there: Mapping[str, Any], verb: str) -> dict[str, Any]:
+    """Metadata without what only parameters say. there: what the record says already, which may be said again."""
+    for name in _IDENTITY:
+        if name in metadata and metadata[name] != there.get(name):
+            _LOG.warning("%s: metadata[%r] is left out, as metadata cannot say whose a memory is", verb, name)
+    return {name: value for name, value in metadata.items() if name not in _IDENTITY}
+
+
+def _count(top_k: object) -> int:
+    if not isinstance(top_k, int) or isinstance(top_k, bool) or top_k < 0:
+        raise InvalidFilter(f"top_k must be a whole number of at least 0, got {top_k!r:.40}")
+    return top_k
+
+
+def _expiry(day: object) -> str:
+    """The moment after the last day, "" for none. Raises InvalidTime."""
+    if day is None or day == "":
+        return ""
+    try:
+        last = day.date() if isinstance(day, datetime) else day if isinstance(day, date) else date.fromisoformat(day)  # type: ignore[arg-type]
+    except (TypeError, ValueError) as error:
+        raise InvalidTime(f"expiration_date must be a day, YYYY-MM-DD, got {day!r:.40}") from error
+    return datetime.combine(last + timedelta(days=1), time()).isoformat()
+
+
+def _expiration_date(item: Item) -> str:
+    """The last day on which an item is found, "" for one without an end."""
+    if not item.expires_at:
+        return ""
+    return (datetime.fromisoformat(item.expires_at) - timedelta(microseconds=1)).date().isoformat()
 
 
 def _entities(filters: Mapping[str, Any], place: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -194,8 +519,8 @@ def _entities(filters: Mapping[str, Any], place: str) -> tuple[dict[str, Any], d
 def translated(filters: Mapping[str, Any], place: str = "filters") -> dict[str, Any]:
     """mem0's filters in the grammar of `search.where`. Raises InvalidFilter for operators that mem0 does not have.
 
-    Its operators (eq, ne, gt, gte, lt, lte, in, nin, contains, icontains) are ours with a $; "*" is any value; NOT is met where
-    none of its list is. As in the grammar, "ne" and "nin" are met without the name."""
+    Its operators (eq, ne, gt, gte, lt, lte, in, nin, contains, icontains) are ours with a $; a list is any of its values; "*" is
+    any value; NOT is met where none of its list is. "ne" and "nin" ask for another value: they are not met without the name."""
     out: list[dict[str, Any]] = []
     for name, value in filters.items():
         at = f"{place}[{name!r:.60}]"
@@ -210,15 +535,6 @@ def translated(filters: Mapping[str, Any], place: str = "filters") -> dict[str, 
                 )
             each = [translated(one, f"{at}[{number}]") for number, one in enumerate(value)]
             out.append({"$not": {"$or": each}} if name == "NOT" else {f"${name.lower()}": each})
-        elif name in _ENTITIES:
-            raise InvalidFilter(
-                f"{at} can stand beside other filters and within AND alone: one call reads the memory of one {name}; ask for "
-                "each by itself"
-            )
-        elif name in _RECORD:
-            raise InvalidFilter(
-                f"{at} is no metadata here: search `.memory` with since= and until=, or with where=<function of the item>"
-            )
         elif isinstance(value, Mapping):
             strange = [each for each in value if each not in _OPERATORS]
             if strange or not value:
@@ -227,46 +543,100 @@ def translated(filters: Mapping[str, Any], place: str = "filters") -> dict[str, 
                     if strange
                     else f"{at} asks nothing: give an operator, {', '.join(_OPERATORS)}"
                 )
-            out.append({name: {f"${operator}": operand for operator, operand in value.items()}})
+            other = {"$exists": True} if {"ne", "nin"} & set(value) else {}
+            out.append({name: {**other, **{f"${operator}": operand for operator, operand in value.items()}}})
         elif isinstance(value, (list, tuple)):
-            raise InvalidFilter(
-                f"{at}: a list is no value: write {{'in': [...]}}, or {{'contains': ...}} for a list's element"
-            )
+            out.append({name: {"$in": list(value)}})
         else:
             out.append({name: {"$exists": True} if isinstance(value, str) and value == "*" else {"$eq": value}})
     return {"$and": out} if len(out) > 1 else out[0] if out else {}
 
 
+def _names(filters: Mapping[str, Any]) -> set[str]:
+    """Of what a filter asks, at any depth."""
+    found = set(filters)
+    for name in ("AND", "OR", "NOT"):
+        for each in filters.get(name, ()):
+            found |= _names(each)
+    return found
+
+
 _OPERATORS = ("eq", "ne", "gt", "gte", "lt", "lte", "in", "nin", "contains", "icontains")
-_RECORD = ("id", "memory", "data", "hash", "created_at", "updated_at")
-"""What mem0 keeps beside metadata."""
-_NOT_DONE = {
-    "rerank": "search `.memory` with reranker=<function>",
-    "explain": "search `.memory` with explain=True",
-    "show_expired": "`get_all(show_expired=True)` lists them",
+_PAYLOAD = {
+    *_ENTITIES,
+    "id",
+    "memory",
+    "data",
+    "hash",
+    "created_at",
+    "updated_at",
+    "role",
+    "attributed_to",
+    "expiration_date",
 }
+"""What mem0 keeps beside metadata."""
 
 
-def _record(item: Item) -> dict[str, Any]:
+def _record(item: Item, changed: str) -> dict[str, Any]:
+    """changed: when it was last written to."""
+    metadata = {name: value for name, value in item.metadata.items() if name != "actor_id"}
     record: dict[str, Any] = {
         "id": item.id,
         "memory": item.text,
-        "metadata": dict(item.metadata) or None,
-        "created_at": item.written_at,
-        "updated_at": item.written_at,
+        "hash": _hash(item.text),
+        "metadata": metadata or None,
+        "created_at": _utc(item.written_at),
+        "updated_at": _utc(changed),
     }
-    named = {"user_id": item.scope.user, "agent_id": item.scope.agent, "run_id": item.scope.session}
+    said = item.provenance.source == CONVERSATION
+    named = {
+        "user_id": item.scope.user,
+        "agent_id": item.scope.agent,
+        "run_id": item.scope.session,
+        "actor_id": item.metadata.get("actor_id"),
+        "role": item.provenance.speaker if said else "",
+        "attributed_to": "" if said else item.provenance.speaker,
+        "expiration_date": _expiration_date(item),
+    }
     record.update({name: value for name, value in named.items() if value})
     return record
 
 
-def _change(memory_id: str, revision: Revision) -> dict[str, Any]:
+def _hash(text: str) -> str:
+    return hashlib.md5(text.encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest()
+
+
+def _utc(written: str) -> str:
+    return f"{written}+00:00" if written else written
+
+
+def _details(hit: Hit, threshold: float) -> dict[str, Any]:
+    """What mem0 says of a score, and ours: the sum that gives it. There is no boost for entities."""
+    return {
+        "semantic_score": hit.dense,
+        "bm25_score": hit.lexical or 0.0,
+        "entity_boost": 0.0,
+        "raw_score": hit.score,
+        "max_possible_score": 1.0,
+        "final_score": hit.score,
+        "threshold": threshold,
+        "formula": "" if hit.why is None else hit.why.formula,
+    }
+
+
+def _change(memory_id: str, revision: Revision, created: str) -> dict[str, Any]:
     before, after = revision.before, revision.after
     gone = after is None or after.deleted
+    said = after or before
     return {
+        "id": f"{memory_id}.{revision.seq}",
         "memory_id": memory_id,
         "old_memory": before.text if before is not None else None,
         "new_memory": None if gone or after is None else after.text,
         "event": "ADD" if before is None else "DELETE" if gone else "UPDATE",
-        "created_at": revision.at,
+        "created_at": _utc(created),
+        "updated_at": _utc(revision.at),
+        "is_deleted": gone,
+        "actor_id": None if said is None else said.metadata.get("actor_id"),
+        "role": said.provenance.speaker if said is not None and said.provenance.source == CONVERSATION else None,
     }

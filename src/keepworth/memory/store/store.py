@@ -1057,6 +1057,20 @@ class Store:
                     out[f"m{row[0]}"] = rows.to_item(row, home)
         return out
 
+    def changed_at(self, ids: Sequence[str]) -> dict[str, str]:
+        """When each of these items was last written to, rewards aside. Those that stayed as they were made are left out."""
+        numbers = [number for number in map(rows.number_of, ids) if number is not None]
+        if not numbers:
+            return {}
+        with self.database.reading() as connection:
+            listed = select(
+                connection,
+                "SELECT n, max(at) FROM touches JOIN events USING(seq) WHERE n IN (SELECT value FROM json_each(?)) AND changed "
+                "AND kind <> 'REWARD' GROUP BY n",
+                (json.dumps(numbers),),
+            )
+            return {f"m{n}": at for n, at in listed}
+
     def items(
         self,
         scope: Scope,

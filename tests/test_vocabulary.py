@@ -17,8 +17,8 @@ VAGUE = {"found", "kept", "said", "told", "held", "ours"}
 """Whole names of what others use: of a function or a class, of its parameters and its fields."""
 
 
-SHARED = {"Config", "Memory"}
-"""Class names of several files: every recipe has a `Config`, and the adapter of mem0 has the name that mem0 gave its memory."""
+SHARED = {"AsyncMemory", "Config", "Memory"}
+"""Class names of several files: every recipe has a `Config`, and the adapter of mem0 has the names of mem0."""
 
 
 def names(tree: Sequence[ast.AST]) -> Iterator[str]:

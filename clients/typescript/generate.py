@@ -14,6 +14,7 @@ from typing import Any
 
 from keepworth.serving.access import Tokens
 from keepworth.serving.memory_routes import ROUTES, audit_routes, described, token_routes
+from keepworth.serving.overview_routes import OVERVIEW_ROUTES, server_routes
 
 HERE = Path(__file__).parent
 KINDS = {"string": "string", "integer": "number", "number": "number", "boolean": "boolean", "null": "null"}
@@ -106,7 +107,8 @@ function problemOf(said: string, status: number): Partial<Problem> {
 
 def written() -> str:
     """The client."""
-    document = described((*ROUTES, *token_routes(Tokens(None)), *audit_routes(Path("audit"))))
+    beside = (*token_routes(Tokens(None)), *audit_routes(Path("audit")), *OVERVIEW_ROUTES, *server_routes({}))
+    document = described((*ROUTES, *beside))
     schemas = document["components"]["schemas"]
     parts = [BEGINNING.format(version=document["info"]["version"])]
     parts += [interface(name, schema) for name, schema in sorted(schemas.items())]

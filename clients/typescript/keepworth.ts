@@ -88,6 +88,10 @@ export interface NewItemsBody {
   episode?: string;
 }
 
+export interface PolicyBody {
+  policy: string;
+}
+
 /** Problem details (RFC 9457). */
 export interface Problem {
   type: string;
@@ -420,6 +424,51 @@ export class Keepworth {
   /** Who did what, oldest first, a page at a time. Role: admin. */
   listAudit(query: { limit?: number; after?: number } = {}): Promise<Answer> {
     return this.send("GET", `/v1/memory/audit`, query, null, false);
+  }
+
+  /** How much there is, and what rewards say: their course, and what trials came to. Role: read. */
+  overview(): Promise<Answer> {
+    return this.send("GET", `/v1/memory/overview`, {}, null, false);
+  }
+
+  /** Episodes in one line each, the newest first, a page at a time. Role: read. */
+  listEpisodeSummaries(query: { user_id?: string; agent_id?: string; session_id?: string; limit?: number; after?: string } = {}): Promise<Answer> {
+    return this.send("GET", `/v1/memory/episode_summaries`, query, null, false);
+  }
+
+  /** Which policy chooses, and which others there are. Role: admin. */
+  getPolicy(): Promise<Answer> {
+    return this.send("GET", `/v1/memory/policy`, {}, null, false);
+  }
+
+  /** What mean reward another policy would have had on the logged choices. Role: admin. */
+  estimatePolicy(query: { policy: string; method?: string }): Promise<Answer> {
+    return this.send("GET", `/v1/memory/policy/estimate`, query, null, false);
+  }
+
+  /** Let another policy choose from now on. Role: admin. */
+  promotePolicy(body: PolicyBody): Promise<Answer> {
+    return this.send("POST", `/v1/memory/policy/promote`, {}, body, true);
+  }
+
+  /** Back to the policy before the last promotion. Role: admin. */
+  demotePolicy(): Promise<Answer> {
+    return this.send("POST", `/v1/memory/policy/demote`, {}, null, true);
+  }
+
+  /** What this server runs with. Role: admin. */
+  getSettings(): Promise<Answer> {
+    return this.send("GET", `/v1/memory/settings`, {}, null, false);
+  }
+
+  /** Training runs in the folder that the server was given, the newest first, a page at a time. Role: admin. */
+  listRuns(query: { limit?: number; after?: string } = {}): Promise<Answer> {
+    return this.send("GET", `/v1/memory/runs`, query, null, false);
+  }
+
+  /** A training run, with its curves and tables. Role: admin. */
+  getRun(name: string): Promise<Answer> {
+    return this.send("GET", `/v1/memory/runs/${encodeURIComponent(name)}`, {}, null, false);
   }
 
   private async send(method: string, path: string, query: object, body: object | null, writes: boolean): Promise<Answer> {

@@ -71,7 +71,7 @@ def policy(name: str = "effect", *, also: Iterable[str] = (), **settings: Any) -
         from keepworth.recipes.rmm import rmm
 
         if name not in (*METHODS, "rmm"):
-            raise UnknownPolicy("policy", name, [NAME, *METHODS, "rmm", *also])
+            raise UnknownPolicy("policy", name, [*policies(), *also])
         make = rmm if name == "rmm" else METHODS[name]
         known = frozenset(signature(make).parameters) - {"settings"}
         known |= settings_of(name) if name in METHODS else frozenset()
@@ -80,6 +80,14 @@ def policy(name: str = "effect", *, also: Iterable[str] = (), **settings: Any) -
             unknown = UnknownName("setting", setting, known, f"policy {name!r}")
             raise InvalidPolicy(unknown.message, unknown.fix)
     return make(**settings)
+
+
+def policies() -> tuple[str, ...]:
+    """The names of all policies, the usual one first."""
+    from keepworth.memory.policy.effect import NAME
+    from keepworth.recipes.experience_methods import METHODS
+
+    return (NAME, *METHODS, "rmm")
 
 
 WRITERS = ("default", "rules", "model")

@@ -17,6 +17,7 @@ import pytest
 from keepworth import Client
 from keepworth.serving.memory_routes import ROUTES
 from keepworth.serving.memory_server import MemoryServer
+from keepworth.serving.overview_routes import OVERVIEW_ROUTES, server_routes
 
 FOLDER = Path(__file__).parents[2] / "clients" / "typescript"
 
@@ -34,7 +35,8 @@ def test_it_is_what_the_document_of_today_says() -> None:
     text = (FOLDER / "keepworth.ts").read_text(encoding="utf-8")
     assert text == generator().written(), "python clients/typescript/generate.py writes it anew"
     methods = set(re.findall(r"^  (\w+)\(.*\): Promise<Answer> \{$", text, re.M))
-    named = {re.sub(r"_(\w)", lambda found: found[1].upper(), route.name) for route in ROUTES}
+    routes = (*ROUTES, *OVERVIEW_ROUTES, *server_routes({}))
+    named = {re.sub(r"_(\w)", lambda found: found[1].upper(), route.name) for route in routes}
     assert named | {"addToken", "listTokens", "removeToken", "listAudit"} == methods
 
 

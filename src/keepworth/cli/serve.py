@@ -139,6 +139,7 @@ def serve(
     from keepworth.episodes.extras import require
 
     if memory is not None:
+        from keepworth.evaluation.run_list import RunList
         from keepworth.memory.scan import scan_of
 
         if model or control or style != "keepworth" or (role and not run):
@@ -221,6 +222,7 @@ def serve(
             scan=scan_of(secrets, personal),
             audit=audit,
             mcp=mcp,
+            runs=RunList(runs),
             **gateway,
         )
         return

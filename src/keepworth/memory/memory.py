@@ -748,6 +748,10 @@ class Memory:
         """The name of the policy that chooses now; None where none does."""
         return None if self.learning is None else self.learning.name()
 
+    def _known_policies(self) -> tuple[str, ...]:
+        """Names that `promote` and `evaluate` take."""
+        return defaults.policies()
+
     @property
     def set_aside(self) -> dict[str, str]:
         """What the file holds and the policy cannot read: why, by id."""

@@ -98,6 +98,16 @@ class QuarantineQuery(_RequestQuery):
     after: str = ""
 
 
+class RunsQuery(_RequestQuery):
+    limit: int = Field(50, ge=1, le=MOST)
+    after: str = Field("", description="`next` of the page before.")
+
+
+class EstimateQuery(_RequestQuery):
+    policy: str
+    method: str = Field("snips", json_schema_extra={"enum": ["snips", "ips", "dr", "items"]})
+
+
 class AuditQuery(_RequestQuery):
     limit: int = Field(100, ge=1, le=MOST)
     after: int = Field(0, ge=0, le=2**53, description="The `next` of the page before.")
@@ -261,6 +271,10 @@ class EraseBody(_Bounds):
     model_config = ConfigDict(
         json_schema_extra={"anyOf": [_said(name) for name in ("user_id", "agent_id", "session_id")]}
     )
+
+
+class PolicyBody(_RequestBody):
+    policy: str
 
 
 class TokenBody(_RequestBody):

@@ -104,7 +104,7 @@ def list_items(wanted: Wanted) -> Any:
         # What is held back says nothing, not even whether it would be found.
         options["where"] = replace(found, function=lambda item: not _withheld(wanted, item))
     kinds = [each for each in wanted.query.kinds.split(",") if each]
-    page = wanted.open.memory.get_all(kinds=kinds, **options, **_of_nobody(wanted, wanted.query.user_id))
+    page = wanted.open.memory.get_all(kinds=kinds, **options, **of_nobody(wanted, wanted.query.user_id))
     return {
         "items": [_item(wanted, each) for each in page],
         "next": page[-1].id if len(page) == wanted.query.limit else "",
@@ -210,7 +210,7 @@ def _searched(wanted: Wanted, person: str) -> dict[str, Any]:
     if Status.QUARANTINED.value in wanted.body.statuses:
         wanted.access.require("admin")
     where = _checked_filter(wanted.body.where)
-    return {**wanted.body.given(), "where": where, **_of_nobody(wanted, person)}
+    return {**wanted.body.given(), "where": where, **of_nobody(wanted, person)}
 
 
 def _checked_filter(where: Mapping[str, Any] | str | None) -> Filter | None:
@@ -221,7 +221,7 @@ def _checked_filter(where: Mapping[str, Any] | str | None) -> Filter | None:
         raise _wrong("where", where, error.message, error.fix) from None
 
 
-def _of_nobody(wanted: Wanted, person: str) -> dict[str, Any]:
+def of_nobody(wanted: Wanted, person: str) -> dict[str, Any]:
     """What is about no person, and not about everybody: see `Access.everybody`. person: whom the request names."""
     return {} if person or wanted.access.everybody else {"nobody": True}
 
@@ -236,7 +236,7 @@ def begin_episode(wanted: Wanted) -> Any:
 
 def list_episodes(wanted: Wanted) -> Any:
     """Ids of episodes, oldest first, a page at a time."""
-    page = wanted.open.memory.episodes(**wanted.query.given(), **_of_nobody(wanted, wanted.query.user_id))
+    page = wanted.open.memory.episodes(**wanted.query.given(), **of_nobody(wanted, wanted.query.user_id))
     return {"episodes": page, "next": page[-1] if len(page) == wanted.query.limit else ""}
 
 
@@ -325,14 +325,14 @@ def reward(wanted: Wanted) -> Any:
 
 def pending(wanted: Wanted) -> Any:
     """Episodes in which something was done and that have no reward."""
-    return {"episodes": wanted.open.memory._pending(**_of_nobody(wanted, ""))}
+    return {"episodes": wanted.open.memory._pending(**of_nobody(wanted, ""))}
 
 
 def ledger(wanted: Wanted) -> Any:
     """What showing each item added, from draws of chance."""
     memory, query = wanted.open.memory, wanted.query
     items = [each for each in query.items.split(",") if each] or None
-    nobody = _of_nobody(wanted, "")
+    nobody = of_nobody(wanted, "")
     if items is None and (nobody or not wanted.access.whole):  # the ledger is of the whole tenant
         listed = memory.store.items(memory.scope, current=not query.everything)
         items = [each.id for each in listed if not (nobody and each.scope.user)]
@@ -519,10 +519,10 @@ def token_routes(tokens: Tokens) -> tuple[MemoryRoute, ...]:
 
 
 def memory_table(
-    memories: OpenMemories, tokens: Tokens, metrics: Metrics, audit: Path
+    memories: OpenMemories, tokens: Tokens, metrics: Metrics, audit: Path, more: tuple[MemoryRoute, ...] = ()
 ) -> dict[tuple[str, str], RouteAnswers]:
-    """(method, path) -> what answers it. audit: the file of the audit log."""
-    routes = (*ROUTES, *token_routes(tokens), *audit_routes(audit))
+    """(method, path) -> what answers it. audit: the file of the audit log. more: routes beside those of the verbs."""
+    routes = (*ROUTES, *token_routes(tokens), *audit_routes(audit), *more)
     table: dict[tuple[str, str], RouteAnswers] = {
         (each.method, BASE + each.path): partial(_answer, each, memories) for each in routes
     }

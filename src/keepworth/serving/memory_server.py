@@ -20,9 +20,10 @@ from keepworth.serving.application import LOCAL_HOSTS, ServerLimits, Streamed, a
 from keepworth.serving.audit import AuditLog, audit_of
 from keepworth.serving.calls import anthropic_error, openai_error
 from keepworth.serving.http_server import LOOPBACK, HttpServer, reachable_here_alone
-from keepworth.serving.memory_routes import memory_table
+from keepworth.serving.memory_routes import MemoryRoute, memory_table
 from keepworth.serving.metrics import Metrics
 from keepworth.serving.open_memories import OpenMemories
+from keepworth.serving.overview_routes import OVERVIEW_ROUTES, RunFolders, checked_settings, server_routes
 from keepworth.serving.page_routes import page_table
 
 if TYPE_CHECKING:
@@ -51,7 +52,8 @@ class MemoryServer(HttpServer):
     with memory in between (`Gateway`); "" for nowhere. upstream_key: what it wants as a bearer token. model: of this
     process, in place of an upstream (taken over, see `ServedModel`). training: of that model beside the traffic, None for
     none. mcp: whether its tools are at /mcp, for hosts of the Model Context Protocol. audit: what is noted of who did what,
-    see `AUDITS`. options: of `Memory`; items with secrets go into quarantine where no scan= is given."""
+    see `AUDITS`. runs: what the page shows of training runs. options: of `Memory`; items with secrets go into quarantine where
+    no scan= is given."""
 
     def __init__(
         self,
@@ -68,6 +70,7 @@ class MemoryServer(HttpServer):
         gateway: GatewaySettings | None = None,
         mcp: bool = False,
         audit: str = "changes",
+        runs: RunFolders | None = None,
         **options: Any,
     ) -> None:
         self.metrics = Metrics()
@@ -93,7 +96,10 @@ class MemoryServer(HttpServer):
             from keepworth.serving.upstream import Upstream
 
             there = Upstream(upstream, upstream_key)
-        make = partial(self._application, host=host, upstream=there, settings=gateway, mcp=mcp)
+        shown = checked_settings({"memory": str(path), "listens to": host, "audit": audit, "MCP": mcp, **options})
+        shown |= {"gateway to": there.url} if there is not None else {}
+        more = (*OVERVIEW_ROUTES, *server_routes(shown, runs, gateway=there is not None))
+        make = partial(self._application, host=host, upstream=there, settings=gateway, mcp=mcp, more=more)
         self.memories = OpenMemories(path, {"scan": Scan(), **options})
         try:
             if training is not None:
@@ -135,6 +141,7 @@ class MemoryServer(HttpServer):
         upstream: AnyUpstream | None,
         settings: GatewaySettings | None,
         mcp: bool,
+        more: tuple[MemoryRoute, ...],
     ) -> ASGIApp:
         streamed: dict[tuple[str, str], Streamed] = {}
         if upstream is not None:
@@ -151,7 +158,7 @@ class MemoryServer(HttpServer):
             mounted["/mcp"] = self._sessions.handle_request
         page = page_table()
         return application(
-            {**memory_table(self.memories, self.tokens, self.metrics, self.audit.file), **page},
+            {**memory_table(self.memories, self.tokens, self.metrics, self.audit.file, more), **page},
             self.tokens.check,
             workers,
             self._limits,

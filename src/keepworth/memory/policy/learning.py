@@ -578,6 +578,10 @@ class Learning:
                 return by_item(list(by_item_rows.values()))
             return evaluate(list(rows.values()), method)
 
+    def finds_itself(self, policy: str) -> bool:
+        """Whether a policy of this name finds items itself, and does not choose among what a search finds. Raises UnknownName."""
+        return self._policies(policy).retriever is not None
+
     def promote(self, policy: str) -> None:
         """Let `policy` choose from now on, with values learned from the whole log; `demote` takes it back."""
         self._policies(policy)

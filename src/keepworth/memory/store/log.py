@@ -768,6 +768,70 @@ def episodes_in(connection: apsw.Connection, scope: Scope, after: int, limit: in
     return [id for (id,) in select(connection, query, (after, homes, limit))]
 
 
+LAST = 2**62
+"""A number that no episode reaches."""
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeSummary:
+    """An episode in one line. searches: choices that were logged in it; shown: items in them; reward: the latest for the whole of
+    it that counts, None where there is none."""
+
+    id: str
+    task: str
+    scope: Scope
+    person: str
+    began: str
+    ended: str
+    outcome: str
+    searches: int
+    shown: int
+    reward: float | None
+
+
+def summaries(
+    connection: apsw.Connection, scope_of: ScopeLookup, scope: Scope, before: int, limit: int, nobody: bool = False
+) -> list[EpisodeSummary]:
+    """Episodes inside `scope` with a number, counted from 0, below `before`, the newest first."""
+    homes = json.dumps(list(_inside(connection, scope, nobody)))
+    listed = select(
+        connection,
+        "SELECT id, task, scope, person, began, ended, outcome FROM episodes WHERE rowid - 1 < ? AND outcome <> 'erased' "
+        "AND scope IN (SELECT value FROM json_each(?)) ORDER BY rowid DESC LIMIT ?",
+        (before, homes, limit),
+    )
+    of = "WHERE episode IN (SELECT value FROM json_each(?)) AND episode <> ''"
+    ids = json.dumps([row[0] for row in listed])
+    counted = select(
+        connection,
+        f"SELECT episode, count(*), sum(json_array_length(chosen)) FROM decisions {of} GROUP BY episode",
+        (ids,),
+    )
+    counts = {episode: (searches, shown or 0) for episode, searches, shown in counted}
+    gone, rewards = cancelled(connection), dict[str, float]()
+    for seq, episode, payload in select(
+        connection, f"SELECT seq, episode, payload FROM events {of} AND kind = '{REWARD}' ORDER BY seq", (ids,)
+    ):
+        body = from_json(payload or "{}")
+        if seq not in gone and "value" in body and not body.get("decision"):
+            rewards[episode] = float(body["value"])
+    return [
+        EpisodeSummary(
+            id, task, scope_of(home), person, began, ended, outcome, *counts.get(id, (0, 0)), rewards.get(id)
+        )
+        for id, task, home, person, began, ended, outcome in listed
+    ]
+
+
+def totals(connection: apsw.Connection, scope: Scope, nobody: bool = False) -> tuple[int, int]:
+    """How many current items and how many episodes there are inside `scope`. nobody: without a person."""
+    homes = json.dumps(list(_inside(connection, scope, nobody)))
+    inside = "IN (SELECT value FROM json_each(?))"
+    items = scalar(connection, f"SELECT sum(count) FROM scopes WHERE id {inside}", (homes,)) or 0
+    query = f"SELECT count(*) FROM episodes WHERE outcome <> 'erased' AND scope {inside}"
+    return items, scalar(connection, query, (homes,)) or 0
+
+
 def end(store: Store, scope: Scope, id: str, outcome: str) -> None:
     def work(transaction: Transaction) -> None:
         transaction.connection.execute(

@@ -8,7 +8,7 @@ const KINDS = ["fact", "episode", "case", "skill", "lesson", "core"];
 const STATUSES = ["active", "candidate", "archived"];
 const MODES = [["", "usual"], ["hybrid", "words and meaning"], ["lexical", "words"], ["dense", "meaning"]];
 const FIELDS = ["q", "user_id", "agent_id", "session_id", "mode", "kind", "status", "as_of", "where", "top_k"];
-const VERDICTS = { helps: "good", harms: "bad" };
+export const VERDICTS = { helps: "good", harms: "bad" };
 
 const DEFAULTS = {
   key: "", event_time: "", written_at: "", valid_from: "", valid_to: "", ended_at: "", expires_at: "", superseded_by: "", links: [],

@@ -2,9 +2,15 @@
 import { forgetToken, get, keepToken, Refused, takeToken, token } from "./api.js";
 import { make, problem } from "./dom.js";
 
-// needs: a role that the token must have; operates: whether it must be one of whoever runs the server. What a token may not see is not there.
+// needs: a role that the token must have; operates: whether it must be of whoever runs the server; whole: whether it must be bound to
+// nobody. What a token may not see is not there.
 const VIEWS = [
+  { name: "overview", title: "Overview", needs: "read" },
   { name: "memory", title: "Memory", needs: "read" },
+  { name: "episodes", title: "Episodes", needs: "read" },
+  { name: "runs", title: "Runs", needs: "admin", operates: true },
+  { name: "policies", title: "Policies", needs: "admin", whole: true },
+  { name: "settings", title: "Settings", needs: "admin" },
 ];
 const KEYS = [
   ["/", "search"], ["j k", "next row, row before"], ["Enter", "open the row"], ["Esc", "back to the list, out of a field"], ["?", "these keys"],
@@ -20,7 +26,7 @@ function route() {
   return { view: name, id: decodeURIComponent(rest.join("/")), query: new URLSearchParams(query) };
 }
 
-const allowed = () => VIEWS.filter(each => session.roles.includes(each.needs) && (!each.operates || session.operates));
+const allowed = () => VIEWS.filter(each => session.roles.includes(each.needs) && (!each.operates || session.operates) && (!each.whole || session.whole));
 
 async function show() {
   if (!session) return;
@@ -53,8 +59,8 @@ async function begin() {
   if (!token()) return signIn();
   try {
     const access = await get("/access");
-    const operates = !access.tenant && !access.user_id && !access.agent_id && access.roles.includes("admin");
-    session = { ...access, operates, can: role => access.roles.includes(role), signIn };
+    const whole = !access.user_id && !access.agent_id, operates = !access.tenant && whole && access.roles.includes("admin");
+    session = { ...access, whole, operates, can: role => access.roles.includes(role), signIn };
   } catch (error) {
     return signIn(error);
   }

@@ -4,24 +4,60 @@ from __future__ import annotations
 
 import functools
 import importlib
+import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
+from examples.stand_in import endpoint
 
 import keepworth
-from keepworth.cli.main import app
+from benchmarks.agents.quickstarts import BLOCKS as QUICKSTARTS
+from keepworth.cli.main import app, main
 from keepworth.serving.hook import parser as hook_parser
 from tests.evaluation.sample_run import sample_run
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-RUNNABLE = re.compile(r"<!-- runnable -->\n```python\n(.*?)```", re.S)
+BLOCK = re.compile(
+    r"(?:^<!-- (?P<mark>(?:runnable|runs in:|fragment:)[^>]*?) -->\n)?"
+    r"^```(?P<language>python|sh|bash)\n(?P<code>.*?)^```",
+    re.S | re.M,
+)
+"""A block of code and the mark above it: `runnable` is run here, `runnable: slow` by `make test-all` alone, `runs in: FILE` by
+that file. A `fragment: REASON` is not run."""
+FILE = re.compile(r"# (\w+\.py)\n")
+"""The first line of a block that is a file: it is written, so that what comes after it can use it."""
+REASONS = {
+    "needs a key": 4,
+    "needs a server": 2,
+    "needs an endpoint": 2,
+    "needs an engine": 3,
+    "needs another trainer": 8,
+    "needs another package": 1,
+    "trains for minutes": 8,
+}
+"""Why a Python block may be a fragment, and how many blocks may be one for that."""
+LINES = {
+    "installs packages": r"pip install |python -m venv ",
+    "goes on until it is stopped": r"keepworth (serve|watch)\b|opentelemetry-instrument |vllm serve ",
+    "computes for minutes": r"make |keepworth (demo|train|bench|eval (run|stream|answerer))\b|python -m benchmarks\.",
+    "needs a run, or another file of yours": r"keepworth ((show|report) (my-run|demo demo-quick|demo --picture)|export|eval (compare|board)|models fetch"
+    r"|memory (import|export|erase|rollback|rewrites|worth|quarantine|token remove))\b|open runs/",
+    "needs another program": r"(claude|codex|gemini) mcp |vf-eval ",
+    "is for your shell, or for a server": r"export |curl |TOKEN=|ask\b|echo ",
+}
+"""Why a line of a shell block that is not marked may be left out: what it begins with."""
+FRAGMENTS = 190
+"""Lines of shell blocks that are not run, at most: all have options that are checked, where they are ours."""
 COMMANDS = [
     (page.name, line.split(" #")[0].strip())
     for page in PAGES
@@ -31,14 +67,39 @@ COMMANDS = [
 ]
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if RUNNABLE.search(page.read_text(encoding="utf-8"))], ids=str)
-def test_examples_run(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """All marked blocks of a page, in order, in one namespace, in a folder that holds a run called demo. What a line prints is
-    what its comment says: up to a colon, with anything in the place of three dots."""
+def blocks(page: Path) -> list[tuple[int, str, str, str]]:
+    """(line of the first line of code, mark, language, code) of each block of a page, in order."""
+    text = page.read_text(encoding="utf-8")
+    found = BLOCK.finditer(text)
+    return [
+        (text[: each.start("code")].count("\n"), each["mark"] or "", each["language"], each["code"]) for each in found
+    ]
+
+
+def marked(*marks: str) -> list[Path]:
+    return [page for page in PAGES if any(mark in marks for _, mark, _, _ in blocks(page))]
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty folder that holds a run called demo, and a model behind the address that OpenAI's SDK takes by default."""
     sample_run(tmp_path / "runs" / "demo", steps=3)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with endpoint() as (url, key, _):
+        monkeypatch.setenv("OPENAI_BASE_URL", url)
+        monkeypatch.setenv("OPENAI_API_KEY", key)
+        yield tmp_path
+
+
+def run_in_order(page: Path, folder: Path, marks: tuple[str, ...]) -> int:
+    """Runs the blocks of a page that have one of the marks, in order, in one namespace; how many. What a line prints is what its
+    comment says: up to a colon, with anything in the place of three dots."""
     printed: dict[int, str] = {}
 
     def noted(*values: object, **options: Any) -> None:
@@ -46,16 +107,91 @@ def test_examples_run(
         printed[sys._getframe(1).f_lineno] = " ".join(map(str, values))
 
     namespace: dict[str, Any] = {"__name__": "__main__", "print": noted}
-    text = page.read_text(encoding="utf-8")
-    for block in RUNNABLE.finditer(text):
-        line = text[: block.start(1)].count("\n")
-        exec(compile("\n" * line + block.group(1), str(page), "exec"), namespace)
-    assert capsys.readouterr().out
-    lines = text.splitlines()
+    count = 0
+    for line, mark, language, code in blocks(page):
+        if mark not in marks:
+            continue
+        count += 1
+        file = FILE.match(code)
+        if file is not None:
+            (folder / file[1]).write_text(code, encoding="utf-8")
+        elif language == "python":
+            exec(compile("\n" * line + code, str(page), "exec"), namespace)
+        else:
+            path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+            environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT / "src")}
+            done = subprocess.run(["sh", "-ec", code], env=environment, capture_output=True, text=True)
+            assert done.returncode == 0, f"{page.name}:{line}\n{code}\n{done.stdout}\n{done.stderr}"
+    lines = page.read_text(encoding="utf-8").splitlines()
     for number, output in printed.items():
         _, _, comment = lines[number - 1].partition("  # ")
         expected = ".*".join(map(re.escape, comment.split(": ")[0].split("...")))
         assert not comment or re.fullmatch(expected, output), f"{page.name}:{number} prints {output}"
+    return count
+
+
+@pytest.mark.parametrize("page", marked("runnable"), ids=name_of)
+def test_examples_run(page: Path, elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_in_order(page, elsewhere, ("runnable",))
+
+
+@pytest.mark.slow
+@pytest.mark.model
+@pytest.mark.timeout(1500)
+@pytest.mark.parametrize("page", marked("runnable: slow"), ids=name_of)
+def test_examples_that_need_a_model_run(page: Path, elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_in_order(page, elsewhere, ("runnable", "runnable: slow"))
+
+
+def lines_of(code: str) -> list[str]:
+    joined = code.replace("\\\n", " ").splitlines()
+    return [line.split(" #")[0].strip() for line in joined if line.strip() and not line.strip().startswith("#")]
+
+
+def unmarked_lines() -> list[tuple[str, str]]:
+    """(place, line) of the shell blocks that have no mark, but for those of the quick starts."""
+    found = []
+    for page in PAGES:
+        timed = {block for each in QUICKSTARTS.findall(page.read_text(encoding="utf-8")) for block in each[1:]}
+        for number, mark, language, code in blocks(page):
+            if language != "python" and not mark and code not in timed:
+                found += [(f"{name_of(page)}:{number}", line) for line in lines_of(code)]
+    return found
+
+
+LEFT_OUT = [(place, line) for place, line in unmarked_lines() if any(re.match(rule, line) for rule in LINES.values())]
+QUICK = sorted({line for place, line in unmarked_lines() if (place, line) not in LEFT_OUT})
+
+
+@pytest.mark.parametrize("line", QUICK)
+def test_lines_that_need_nothing_run(line: str, elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In a folder with a memory of one item."""
+    with keepworth.Memory("agent.mem", encoder="hashing") as memory:
+        memory.add("Ana likes tofu", user_id="ana")
+    shutil.copy("agent.mem", "keepworth.mem")
+    name, *words = shlex.split(line)
+    assert name == "keepworth", f"{line}: why is it not run? LINES has reasons"
+    assert main(words) == 0, capsys.readouterr()
+
+
+def test_what_is_not_run_has_a_reason() -> None:
+    """Every block of Python is run, here or by the file that is named, or is one of few fragments with a reason."""
+    fragments: Counter[str] = Counter()
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        timed = {block for found in QUICKSTARTS.findall(text) for block in found[1:]}
+        for line, mark, language, code in blocks(page):
+            place = f"{name_of(page)}:{line}"
+            kind, _, said = mark.partition(": ")
+            if kind == "runs in":
+                assert page.name in (ROOT / said).read_text(encoding="utf-8"), place
+            elif kind == "fragment":
+                fragments[said] += 1
+            elif language == "python":
+                assert mark in ("runnable", "runnable: slow") or code in timed, f"{place} is not marked"
+    assert set(fragments) <= set(REASONS)
+    assert {reason: count for reason, count in fragments.items() if count > REASONS[reason]} == {}
+    assert len(LEFT_OUT) <= FRAGMENTS
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if "```python" in page.read_text(encoding="utf-8")], ids=str)

@@ -924,7 +924,7 @@ class Memory:
 
     def add(self, content: str | Sequence[Message], *, infer: bool = False, **options: Any) -> Item | list[Item]:
         """Remember a text, or messages ({"role": ..., "content": ...}); returns the item, or one per text kept. One message
-        may come without a list around it.
+        may come without a list around it. A message may have "metadata" of its own, beside those of all.
 
         infer: let the writer of this memory say what to keep of it. It may add, update, supersede and delete: all is done in one
         transaction, and what is returned are the items that say now what it wanted said. Options are of the items that it makes
@@ -941,11 +941,14 @@ class Memory:
             return self.add_many([content], **options)[0]
         if infer:
             return [item for item, _ in writing.write(self, content, **options) if item.open]
-        texts, sources = [], []
+        texts, sources, own = [], [], []
         for number, message in enumerate(messages_of(content)):
+            own.append(message.get("metadata"))
             texts.append(checked_text(message.get("content"), f"message {number}"))
             speaker = checked_label(str(message.get("role", "")), f"role of message {number}")
             sources.append(Provenance("conversation", turn=number, speaker=speaker))
+        if any(each is not None for each in own):
+            options["metadata"] = [_joined(options.get("metadata"), each, n) for n, each in enumerate(own)]
         return self.add_many(texts, provenances=sources, **options)
 
     def read_again(self) -> int:
@@ -974,7 +977,7 @@ class Memory:
         ttl: float | None = None,
         trust: float = 1.0,
         status: Status | str = Status.ACTIVE,
-        metadata: Mapping[str, Any] | None = None,
+        metadata: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None = None,
         source: str = "",
         provenances: Sequence[Provenance] | None = None,
         dedupe: bool | float = False,
@@ -985,8 +988,8 @@ class Memory:
 
         key: what searches match instead of the text; event_time: when it happened; ttl: seconds until it is hidden;
         dedupe: True, or the cosine from which an item that says the same words in another spelling is looked for; the new one is
-        merged into it, and it is returned (see `keepworth.memory.store.near_duplicates`);
-        repeat: store exact duplicates too (the same line said twice in a conversation).
+        merged into it, and it is returned (see `keepworth.memory.store.near_duplicates`); metadata: of all, or a list of one
+        for each text; repeat: store exact duplicates too (the same line said twice in a conversation).
         Raises InvalidText, InvalidTime, InvalidScope, UnknownEpisode, StorageFull.
         """
         if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
@@ -996,6 +999,12 @@ class Memory:
         texts = list(texts)
         for number, text in enumerate(texts):
             checked_text(text, f"text number {number}" if len(texts) > 1 else "text")
+        each_own = list(metadata) if isinstance(metadata, (list, tuple)) else None
+        if each_own is not None and len(each_own) != len(texts):
+            raise InvalidText(
+                f"{len(each_own)} metadata came with {len(texts)} texts: give one for each, or a dictionary for all; "
+                "nothing was stored"
+            )
         draft = self._draft(
             user_id=user_id,
             agent_id=agent_id,
@@ -1009,7 +1018,7 @@ class Memory:
             ttl=ttl,
             trust=trust,
             status=status,
-            metadata=metadata,
+            metadata=None if each_own is not None else metadata,
             source=source,
             repeat=repeat,
             episode=episode,
@@ -1030,6 +1039,11 @@ class Memory:
             (Operation(OperationKind.ADD, text=text), draft if provenances is None else replace(draft, provenance=one))
             for text, one in zip(texts, sources, strict=True)
         ]
+        if each_own is not None:
+            acts = [
+                (act, replace(one, metadata=plain_metadata(more)))
+                for (act, one), more in zip(acts, each_own, strict=True)
+            ]
         vectors = self.store.encode([key] if key else texts)
         if bound:
             return add_unlike(self, acts, draft.scope, vectors, bound, episode)
@@ -1462,6 +1476,14 @@ class Memory:
         except BaseException:
             self.store.close()
             raise
+
+
+def _joined(all: object, own: object, number: int) -> Any:
+    """Metadata of all messages, and of one. Raises InvalidText."""
+    for each, what in ((all, "metadata"), (own, f"metadata of message {number}")):
+        if each is not None and not isinstance(each, Mapping):
+            raise InvalidText(f"{what} must be a dictionary, got {type(each).__name__}: give names and values")
+    return {**(all or {}), **(own or {})}  # type: ignore[dict-item]
 
 
 def _named(policy: Any) -> tuple[Callable[[str], Policy], str]:

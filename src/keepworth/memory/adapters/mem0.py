@@ -25,7 +25,7 @@ from keepworth.episodes.episode import OperationKind
 from keepworth.memory import memory as engine
 from keepworth.memory.adapters.mem0_config import Setup, setup
 from keepworth.memory.errors import InvalidFilter, InvalidScope, InvalidText, InvalidTime, NoWriter, UnknownItem
-from keepworth.memory.item import Item, ItemKind, Provenance, Timestamp
+from keepworth.memory.item import Item, ItemKind, Timestamp
 from keepworth.memory.search.search import Ask, Hit, checked_query
 from keepworth.memory.search.where import Filter, parsed
 from keepworth.memory.store import purge
@@ -124,17 +124,26 @@ class Memory:
             return {"results": [{"id": item.id, "memory": item.text, "event": _EVENTS[kind]} for item, kind in done]}
         if prompt is not None:
             raise InvalidFilter("prompt has no effect with infer=False, which asks no model: leave it out")
-        return {"results": [self._stored(each, turn, given) for turn, each in enumerate(told) if _said(each)]}
+        return {"results": self._stored([each for each in told if _said(each)], given)}
 
-    def _stored(self, message: Mapping[str, Any], turn: int, given: Mapping[str, Any]) -> dict[str, Any]:
-        """One message as it is."""
-        actor = message.get("name") or None
-        metadata = {**given["metadata"], **({"actor_id": str(actor)} if actor else {})}
-        source = Provenance(CONVERSATION, turn=turn, speaker=str(message["role"]))
+    def _stored(self, messages: Sequence[Mapping[str, Any]], given: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Messages as they are."""
+        actors = [str(name) if (name := message.get("name")) else None for message in messages]
+        own = [
+            {"role": message["role"], "content": message["content"], "metadata": {"actor_id": actor} if actor else None}
+            for message, actor in zip(messages, actors, strict=True)
+        ]
         head = self.memory.store.head()
-        (item,) = self.memory.add_many([message["content"]], **{**given, "metadata": metadata}, provenances=[source])
-        event = "ADD" if int(item.id[1:]) > head else "NONE"
-        return {"id": item.id, "memory": item.text, "event": event, "actor_id": actor, "role": message["role"]}
+        return [
+            {
+                "id": item.id,
+                "memory": item.text,
+                "event": "ADD" if int(item.id[1:]) > head else "NONE",
+                "actor_id": actor,
+                "role": message["role"],
+            }
+            for item, message, actor in zip(self.memory.add(own, **given), messages, actors, strict=True)
+        ]
 
     def _procedure(
         self, told: Sequence[Mapping[str, Any]], prompt: str | None, given: Mapping[str, Any]

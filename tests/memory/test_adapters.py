@@ -282,7 +282,7 @@ COMPLAINTS = [
     ({"command": "create", "path": "/memories/b", "text": "x"}, "missing a required argument: 'file_text'"),
     ({"command": "view", "path": "/memories/a", "lines": 3}, "got an unexpected keyword argument 'lines'"),
     ({"command": "insert", "path": "/memories/a", "insert_line": 0, "insert_text": None}, "insert_text must be text"),
-    ({"command": "insert", "path": "/memories/a", "insert_line": 9, "insert_text": "x"}, "lines of the file: [0, 2]"),
+    ({"command": "insert", "path": "/memories/a", "insert_line": 9, "insert_text": "x"}, "within the range [0, 2]."),
     (
         {"command": "insert", "path": "/memories/a", "insert_line": "0", "insert_text": "x"},
         "insert_line must be a whole",
@@ -368,7 +368,8 @@ def test_a_file_is_what_was_written_however_empty(content: str):
     assert tool({"command": "insert", "path": "/memories/a", "insert_line": 0, "insert_text": "first"}).endswith(
         "edited."
     )
-    assert _content(tool._files()["/memories/a"]) == f"first\n{content}"
+    ended = content if content.endswith("\n") or not content else f"{content}\n"
+    assert _content(tool._files()["/memories/a"]) == f"first\n{ended}"
 
 
 def test_what_others_write_under_the_agent_of_the_files_breaks_nothing():

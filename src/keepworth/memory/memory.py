@@ -1018,7 +1018,7 @@ class Memory:
             ttl=ttl,
             trust=trust,
             status=status,
-            metadata=None if each_own is not None else metadata,
+            metadata=metadata if isinstance(metadata, Mapping) else None,
             source=source,
             repeat=repeat,
             episode=episode,

@@ -38,10 +38,20 @@ class FileTool:
         self._bounds: dict[str, Any] = {"agent_id": AGENT, **({"user_id": user_id} if user_id else {})}
 
     def __call__(self, arguments: Mapping[str, Any]) -> str:
-        # Half a character of a path or a text must not break whoever sends the answer on.
-        return self._answer(arguments).encode("utf-8", "replace").decode()
+        try:
+            return self.carried_out(arguments)
+        except FileToolError as error:
+            return f"Error: {error}"
 
-    def _answer(self, arguments: Mapping[str, Any]) -> str:
+    def carried_out(self, arguments: object) -> str:
+        """What a command answers. Raises FileToolError with what the model is to be told."""
+        # Half a character of a path or a text must not break whoever sends the answer on.
+        try:
+            return _sendable(self._answer(arguments))
+        except (MemoryProblem, FileToolError) as error:
+            raise FileToolError(_sendable(str(error))) from error
+
+    def _answer(self, arguments: object) -> str:
         commands: dict[str, Callable[..., str]] = {
             "view": self.view,
             "create": self.create,
@@ -51,22 +61,19 @@ class FileTool:
             "rename": self.rename,
         }
         if not isinstance(arguments, Mapping):
-            return f"Error: the arguments must be an object with a command, got {type(arguments).__name__}"
+            raise FileToolError(f"the arguments must be an object with a command, got {type(arguments).__name__}")
         rest = {str(name): value for name, value in arguments.items()}
         name = rest.pop("command", "")
         command = commands.get(name) if isinstance(name, str) else None
         if command is None:
-            return f"Error: there is no command {_short(name)}: use one of {', '.join(commands)}"
+            raise FileToolError(f"there is no command {_short(name)}: use one of {', '.join(commands)}")
         takes = inspect.signature(command)
         try:
             takes.bind(**rest)
         except TypeError as error:  # missing or unknown ones
-            return f"Error: {name} takes {', '.join(takes.parameters)}: {error}"
-        try:
-            _check_types(rest)
-            return command(**rest)
-        except (MemoryProblem, _Refused) as error:
-            return f"Error: {error}"
+            raise FileToolError(f"{name} takes {', '.join(takes.parameters)}: {error}") from error
+        _check_types(rest)
+        return command(**rest)
 
     def view(self, path: str, view_range: list[int] | None = None) -> str:
         name = normal_path(path)
@@ -74,24 +81,24 @@ class FileTool:
         if name in files:
             lines = _content(files[name]).split("\n")
             if len(lines) > MOST_LINES:
-                raise _Refused(f"File {name} exceeds maximum line limit of {MOST_LINES:,} lines.")
+                raise FileToolError(f"File {name} exceeds maximum line limit of {MOST_LINES:,} lines.")
             first, last = (1, -1) if view_range is None else view_range
             last = len(lines) if last == -1 else min(last, len(lines))
             if not 1 <= first <= last:
-                raise _Refused(
+                raise FileToolError(
                     f"view_range {list(view_range or ())} does not fit the {len(lines)} lines of {name}: give "
                     "[first line, last line], the first is 1, and -1 is the end"
                 )
             return f"Here's the content of {name} with line numbers:\n{_numbered(lines, first, last)}"
         if name != ROOT and not any(file.startswith(name + "/") for file in files):
-            raise _Refused(f"The path {name} does not exist. Please provide a valid path.")
+            raise FileToolError(f"The path {name} does not exist. Please provide a valid path.")
         return _listing(name, files)
 
     def create(self, path: str, file_text: str) -> str:
         name = self._file_path(path)
         files = self._files()
         if name in files:
-            raise _Refused(f"File {name} already exists")
+            raise FileToolError(f"File {name} already exists")
         _check_place(name, files)
         self._write(name, file_text, "file_text")
         return f"File created successfully at: {name}"
@@ -100,13 +107,13 @@ class FileTool:
         name, item = self._existing(path)
         content = _content(item)
         if not old_str or old_str not in content:
-            raise _Refused(
+            raise FileToolError(
                 f"No replacement was performed, old_str `{_short(old_str)}` did not appear verbatim in {name}."
             )
         if content.count(old_str) > 1:
             places = [at for at in range(len(content)) if content.startswith(old_str, at)]
             lines = dict.fromkeys(content.count("\n", 0, at) + 1 for at in places)
-            raise _Refused(
+            raise FileToolError(
                 f"No replacement was performed. Multiple occurrences of old_str `{_short(old_str)}` in lines: "
                 f"{', '.join(map(str, lines))}. Please ensure it is unique"
             )
@@ -122,13 +129,14 @@ class FileTool:
     def insert(self, path: str, insert_line: int, insert_text: str) -> str:
         name, item = self._existing(path)
         lines = _content(item).split("\n")
+        if not lines[-1]:  # what follows the last line break is no line
+            lines.pop()
         if not 0 <= insert_line <= len(lines):
-            raise _Refused(
-                f"Invalid `insert_line` parameter: {insert_line}. It should be within the range of lines of the file: "
-                f"[0, {len(lines)}]"
+            raise FileToolError(
+                f"Invalid `insert_line` parameter: {insert_line}. It should be within the range [0, {len(lines)}]."
             )
-        lines[insert_line:insert_line] = insert_text.removesuffix("\n").split("\n")
-        self._write(name, "\n".join(lines), "insert_text", item)
+        lines.insert(insert_line, insert_text.rstrip("\n"))
+        self._write(name, "\n".join(lines) + "\n", "insert_text", item)
         return f"The file {name} has been edited."
 
     def delete(self, path: str) -> str:
@@ -136,9 +144,9 @@ class FileTool:
         files = self._files()
         doomed = [file for file in files if file == name or file.startswith(name + "/")]
         if name == ROOT:
-            raise _Refused(f"Cannot delete the {ROOT} directory itself")
+            raise FileToolError(f"Cannot delete the {ROOT} directory itself")
         if not doomed:
-            raise _Refused(f"The path {name} does not exist")
+            raise FileToolError(f"The path {name} does not exist")
         for file in doomed:
             self._memory.delete(files[file].id)
         return f"Successfully deleted {name}"
@@ -148,15 +156,21 @@ class FileTool:
         files = self._files()
         moved = [file for file in files if file == old or file.startswith(old + "/")]
         if not moved:
-            raise _Refused(f"The path {old} does not exist")
+            raise FileToolError(f"The path {old} does not exist")
         if any(file == new or file.startswith(new + "/") for file in files):
-            raise _Refused(f"The destination {new} already exists")
+            raise FileToolError(f"The destination {new} already exists")
         if new.startswith(old + "/"):
-            raise _Refused(f"{old} cannot be moved into itself")
+            raise FileToolError(f"{old} cannot be moved into itself")
         _check_place(new, [file for file in files if file not in moved])
         for file in moved:
             self._memory.update(files[file].id, metadata={"path": new + file[len(old) :]})
         return f"Successfully renamed {old} to {new}"
+
+    def clear(self) -> str:
+        """Delete all files; what they held stays in the history."""
+        for item in self._files().values():
+            self._memory.delete(item.id)
+        return "All memory cleared"
 
     def _files(self) -> dict[str, Item]:
         found = self._memory.get_all(limit=100_000, **self._bounds)
@@ -167,13 +181,13 @@ class FileTool:
         name = normal_path(path)
         item = self._files().get(name)
         if item is None:
-            raise _Refused(f"The path {name} does not exist. Please provide a valid path.")
+            raise FileToolError(f"The path {name} does not exist. Please provide a valid path.")
         return name, item
 
     def _file_path(self, path: str) -> str:
         name = normal_path(path)
         if name == ROOT:
-            raise _Refused(f"{ROOT} is the folder itself: give the path of a file in it")
+            raise FileToolError(f"{ROOT} is the folder itself: give the path of a file in it")
         return name
 
     def _write(self, name: str, content: str, argument: str, old: Item | None = None) -> None:
@@ -181,19 +195,23 @@ class FileTool:
         text = _EMPTY + content if not content.strip() or content.startswith(_EMPTY) else content
         problem = text_problem(text)
         if problem is not None:
-            raise _Refused(f"{argument}: the file's {problem}; nothing was written")
+            raise FileToolError(f"{argument}: the file's {problem}; nothing was written")
         if old is not None:
             self._memory.update(old.id, text, repeat=True)
         else:
             self._memory.add(text, kind=ItemKind.CORE, metadata={"path": name}, repeat=True, **self._bounds)
 
 
-class _Refused(Exception):
+class FileToolError(Exception):
     """What the model is told."""
 
 
+def _sendable(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()
+
+
 def _check_types(arguments: Mapping[str, Any]) -> None:
-    """Raise _Refused for a value that is not of the sort its name asks for: a model may send anything."""
+    """Raise FileToolError for a value that is not of the sort its name asks for: a model may send anything."""
     for name, value in arguments.items():
         if name == "insert_line":
             sound, sort = _is_line(value), "a whole number, 0 for before the first line"
@@ -203,7 +221,7 @@ def _check_types(arguments: Mapping[str, Any]) -> None:
         else:
             sound, sort = isinstance(value, str), "text"
         if not sound:
-            raise _Refused(f"{name} must be {sort}, got {_short(value)}")
+            raise FileToolError(f"{name} must be {sort}, got {_short(value)}")
 
 
 def _is_line(value: object) -> bool:
@@ -256,29 +274,31 @@ def _size(count: int) -> str:
 
 
 def _check_place(name: str, files: Collection[str]) -> None:
-    """Raise _Refused where a file `name` would be a folder, too, or lie in a file."""
+    """Raise FileToolError where a file `name` would be a folder, too, or lie in a file."""
     if any(file.startswith(name + "/") for file in files):
-        raise _Refused(f"{name} is a folder")
+        raise FileToolError(f"{name} is a folder")
     parents = [file for file in files if name.startswith(file + "/")]
     if parents:
-        raise _Refused(f"{parents[0]} is a file, not a folder")
+        raise FileToolError(f"{parents[0]} is a file, not a folder")
 
 
 def _is_file(path: str) -> bool:
     try:
         return normal_path(path) == path != ROOT
-    except _Refused:
+    except FileToolError:
         return False
 
 
 def normal_path(path: object) -> str:
     """The one spelling of a path under /memories. Everything that points outside is refused, encoded dots included."""
     if not isinstance(path, str) or text_problem(path) is not None or not path.isprintable():
-        raise _Refused(f"{reprlib.repr(path)} is not a path under {ROOT}: give text without control characters")
+        raise FileToolError(f"{reprlib.repr(path)} is not a path under {ROOT}: give text without control characters")
     name = posixpath.normpath(path)
     plain = unquote(path)
     if "\\" in plain or ".." in plain.split("/") or (name != ROOT and not name.startswith(ROOT + "/")):
-        raise _Refused(f"Path {_short(path)} is not within {ROOT}: begin it with {ROOT}/")
+        if not path.startswith(ROOT):
+            raise FileToolError(f"Path must start with {ROOT}, got: {_short(path)}")
+        raise FileToolError(f"Path {_short(path)} would escape {ROOT} directory")
     return name
 
 

@@ -17,7 +17,7 @@ from keepworth.memory.memory import Memory
 from keepworth.memory.operations import Assignment, Draft
 from keepworth.memory.search import columns
 from keepworth.memory.search.where import DEEPEST, parsed, without
-from keepworth.memory.store import store
+from keepworth.memory.store import words
 
 from .stub_encoder import WordEncoder
 
@@ -217,7 +217,7 @@ def filled(memory: Memory, rows: list[dict[str, Any]], change: list[int]) -> Non
 
 @pytest.fixture(params=[0, 2, 1000], ids="up to {} rows are ranked whole".format)
 def whole(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "RANKED_WHOLE", request.param)
+    monkeypatch.setattr(words, "RANKED_WHOLE", request.param)
 
 
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -11,31 +11,32 @@ from hypothesis import strategies as st
 from keepworth.episodes import Operation, OperationKind
 from keepworth.evaluation.engine import lexical_overlap
 from keepworth.memory.memory import Memory
-from keepworth.memory.search.index import CorpusStatistics
-from keepworth.memory.store import store, transaction
+from keepworth.memory.search.index import CorpusStatistics, term_score
+from keepworth.memory.search.terms import asked_terms, only_latin, terms, terms_and_languages
+from keepworth.memory.store import transaction, words
 
 COMMON = ["the", "and", "of"]
 
 
 def test_rare_words_are_looked_up_and_common_ones_only_scored():
-    assert store.proposal({"the": 900, "cat": 5, "oslo": 2}, 1.0, 100) == (["oslo", "cat"], True)
-    assert store.proposal({"the": 900, "and": 800}, 1.0, 100) == (["and"], False)
-    assert store.proposal({}, 1.0, 100) == ([], True)
+    assert words.proposal({"the": 900, "cat": 5, "oslo": 2}, 1.0, 100) == (["oslo", "cat"], True)
+    assert words.proposal({"the": 900, "and": 800}, 1.0, 100) == (["and"], False)
+    assert words.proposal({}, 1.0, 100) == ([], True)
     # In a scope of one hundredth, a posting costs eleven hundredths: 900 of them cost 99.
-    assert store.proposal({"the": 900}, 0.01, 100) == (["the"], True)
+    assert words.proposal({"the": 900}, 0.01, 100) == (["the"], True)
 
 
 def test_rows_that_hold_several_common_words_are_looked_for_as_far_as_can_be_afforded():
     statistics = CorpusStatistics(1000, 9000, {"the": 900, "and": 500, "of": 400, "in": 200})
     # 1000 * 0.4 * 0.5 * 0.2 = 40 rows, ranked for 100; 1100 postings, passed for 165.
-    assert store.joint_proposal(statistics, 1.0, 265) == (["in", "of", "and"], 1.0)
-    rarest, part = store.joint_proposal(statistics, 1.0, 53)
+    assert words.joint_proposal(statistics, 1.0, 265) == (["in", "of", "and"], 1.0)
+    rarest, part = words.joint_proposal(statistics, 1.0, 53)
     assert (len(rarest), round(part, 9)) == (3, 0.2)
-    assert store.joint_proposal(CorpusStatistics(0, 0, {}), 1.0) == ([], 1.0)
+    assert words.joint_proposal(CorpusStatistics(0, 0, {}), 1.0) == ([], 1.0)
 
 
 def test_a_query_of_common_words_only_finds_the_best_row_however_old(monkeypatch):
-    monkeypatch.setattr(store, "POSTINGS", 30)
+    monkeypatch.setattr(words, "POSTINGS", 30)
     with Memory(":memory:", encoder=None) as m:
         best = m.add("the of and").id
         m.add_many(
@@ -49,9 +50,9 @@ def test_a_query_of_common_words_only_finds_the_best_row_however_old(monkeypatch
 @settings(deadline=None)
 @given(st.dictionaries(st.text("abc", min_size=1, max_size=3), st.integers(1, 10_000), max_size=8), st.floats(0.0, 1.0))
 def test_a_proposal_keeps_to_its_budget_or_says_so(frequency, share):
-    chosen, affordable = store.proposal(frequency, share, 1000)
+    chosen, affordable = words.proposal(frequency, share, 1000)
     assert bool(chosen) == bool(frequency)
-    price = min(1.0, share + store.SKIPPING)
+    price = min(1.0, share + words.SKIPPING)
     total = price * sum(frequency[term] for term in chosen)
     assert affordable == (total <= 1000) or abs(total - 1000) < 1e-6  # added up in another order
     assert affordable or len(chosen) == 1
@@ -62,7 +63,7 @@ def test_a_proposal_keeps_to_its_budget_or_says_so(frequency, share):
 @pytest.fixture
 def crowded(monkeypatch) -> Memory:
     """Three hundred texts of common words; the oldest ten are Ana's. Reading thirty postings is all that is affordable."""
-    monkeypatch.setattr(store, "POSTINGS", 30)
+    monkeypatch.setattr(words, "POSTINGS", 30)
     memory = Memory(":memory:", encoder=None)
     memory.add_many([f"the and of number {n}" for n in range(10)], user_id="ana")
     memory.add_many([f"the and of number {n}" for n in range(10, 300)], user_id="bo")
@@ -139,3 +140,87 @@ def test_readers_beside_a_writer_see_the_newest_words_at_once(tmp_path):
             assert [hit.id for hit in other.search(f"w{n}")] == [id]
         m.delete(id)
         assert len(other.search(f"w{n}")) == 0
+
+
+TEXTS = [
+    "Anna is allergic to peanuts and walnuts.",
+    "allergies",
+    "Peanut butter, peanut oil; peanuts",
+    "w17 w4 w17",
+    "Meine Schwester hat zwei Katzen und einen Hund.",
+    "Katze",
+    "Elle travaille dans une bibliothèque.",
+    "Мои кошки живут в большом доме.",
+    "我妹妹对花生过敏 peanuts",
+    "",
+    "the of and the",
+]
+
+
+def plainly(texts, asked, statistics):
+    """BM25 as the definition says it, term by term, each text read anew."""
+    weights, mean = statistics.weights(asked)
+    out = []
+    for n, text in texts.items():
+        listed = terms(text)
+        counts = dict.fromkeys(listed, 0)
+        for term in listed:
+            counts[term] += 1
+        score = 0.0
+        for term, count in counts.items():
+            if term in weights:
+                score += term_score(count, len(listed), weights[term], mean)
+        out.append((n, score))
+    return out
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.sampled_from(TEXTS), min_size=1, max_size=8),
+    st.lists(st.sampled_from(TEXTS), min_size=1, max_size=4),
+    st.integers(1, 3),
+)
+def test_terms_that_are_remembered_or_of_one_language_give_the_same_scores(stored, questions, held):
+    ranked = words.RankedTexts()
+    texts = dict(enumerate(stored, start=1))
+    languages = frozenset().union(*(terms_and_languages(text)[1] for text in stored))
+    before, words.HELD = words.HELD, held
+    try:
+        for question in [*questions, *questions]:
+            asked = asked_terms(question, languages)
+            frequency = {term: sum(term in terms(text) for text in stored) for term in asked}
+            known = CorpusStatistics(len(stored), sum(len(terms(text)) for text in stored), frequency)
+            found = words.scores(texts, asked, known, ranked, only_latin(languages))
+            assert found == plainly(texts, asked, known)
+    finally:
+        words.HELD = before
+
+
+@pytest.mark.parametrize("language", ["english", "german"])
+def test_where_texts_are_of_one_language_nobody_asks_which(language, monkeypatch):
+    one = [text for text in TEXTS if text and text.isascii() and terms_and_languages(text)[1] == {language}]
+    assert one
+    with Memory(":memory:", encoder=None) as m:
+        m.add_many(one)
+        hits = m.search(" ".join(one), top_k=20, mode="lexical")
+        assert len(hits) == len(one)
+        m.store.ranked_texts = words.RankedTexts()
+        monkeypatch.setattr("keepworth.memory.search.terms._identifier", None)  # would fail
+        again = m.search(" ".join(one), top_k=20, mode="lexical")
+        assert [(hit.id, hit.score) for hit in again] == [(hit.id, hit.score) for hit in hits]
+
+
+@pytest.mark.parametrize("limit", [0, 5, 10_000])
+def test_rows_are_admitted_alike_however_the_file_is_told(limit, monkeypatch):
+    """Those that are kept by a function of ours, those that are left out by a list: what is found is the same."""
+    monkeypatch.setattr(words, "RANKED_WHOLE", 0)
+    monkeypatch.setattr(words, "LEFT_OUT", limit)
+    monkeypatch.setattr(transaction, "TAIL", 4)
+    with Memory(":memory:", encoder=None) as m:
+        m.add_many([f"tea number {n}" for n in range(40)], metadata={"n": 0})
+        ids = [m.add(f"tea again {n}", metadata={"n": n}).id for n in range(20)]
+        m.delete(ids[3])
+        found = m.search("tea again", top_k=100, mode="lexical", where={"n": {"$ne": 7}})
+        assert {hit.id for hit in found} == {item.id for item in m.get_all()} - {ids[7]}
+        few = m.search("again", top_k=5, mode="lexical", where={"n": {"$gte": 18}})
+        assert {hit.id for hit in few} == set(ids[18:])

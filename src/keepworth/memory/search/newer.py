@@ -23,14 +23,16 @@ PAST = frozenset(
 """Words of a question by which it asks for what was, not for what is."""
 
 
-def newer_first(hits: Sequence[Hit], asked: Sequence[str], question: str) -> list[Hit]:
+def newer_first(hits: Sequence[Hit], asked: Sequence[str], question: str, latin: str | None = None) -> list[Hit]:
     """The same hits, each with the ids of others that say something else of the same. Of near ties that are alike, having
     the same words of the question and half of all words, the newer has the place and the score of the better, unless the
     question is about the past.
 
-    asked: terms of the question."""
+    asked: terms of the question; latin: see `terms`."""
     wanted = frozenset(asked)
-    said = [frozenset(term for term in terms(hit.item.text) if weight(term) == 1.0) for hit in hits]
+    # What was told of a text with its key says nothing of the text alone.
+    listed = [terms(hit.item.text, None if hit.item.key else latin) for hit in hits]
+    said = [frozenset(term for term in each if weight(term) == 1.0) for each in listed]
     groups: list[list[int]] = []
     for place, hit in enumerate(hits):
         for group in groups:

@@ -119,9 +119,9 @@ class ScopeWords:
     def holds(self, id: int) -> bool:
         return id in self._scopes
 
-    def put(self, id: int, rows: Iterable[Row]) -> None:
-        """All current items of a scope."""
-        counted = [(number, *self._counted(text)) for number, text in rows]
+    def put(self, id: int, rows: Iterable[Row], latin: str | None = None) -> None:
+        """All current items of a scope. latin: see `terms`."""
+        counted = [(number, *self._counted(text, latin)) for number, text in rows]
         with self._lock:
             self._scopes[id] = _Scope(sorted(counted, key=lambda row: row[0]))
             if len(self) > MOST_WORDS:
@@ -196,9 +196,9 @@ class ScopeWords:
                     found.append((number, score))
         return sorted(found, key=lambda pair: (-pair[1], pair[0]))[:count]
 
-    def _counted(self, text: str) -> tuple[dict[int, int], int]:
+    def _counted(self, text: str, latin: str | None = None) -> tuple[dict[int, int], int]:
         vocabulary = self._vocabulary
-        counted = Counter(terms_of(text))
+        counted = Counter(terms_of(text, latin))
         # One thread at a time may give numbers: two that give a word a number each would make it two words.
         with self._lock:
             numbered = {vocabulary.setdefault(term, len(vocabulary)): count for term, count in counted.items()}

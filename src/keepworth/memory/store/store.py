@@ -1,9 +1,6 @@
 """Store: one memory file. The journal, the view made from it at every moment of the past, and how it is searched.
 
-By words, the full-text index proposes and BM25 over the whole query disposes. The index has no early termination, so its cost
-is the number of postings read. Common words are therefore left out of the proposal (not of the score) when rarer ones are there,
-and a query of common words only looks for rows that hold several of them at once: those score best, and are few enough to be
-ranked, if need be the newest of them. By meaning, a matrix of all vectors is kept in memory and follows the journal.
+By words, see `words.py`. By meaning, a matrix of all vectors is kept in memory and follows the journal.
 
 Nothing here knows about users' verbs (see `memory.py`) or agents' overlays (see `overlay.py`).
 """
@@ -15,7 +12,6 @@ import logging
 import os
 import threading
 import uuid
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -45,14 +41,12 @@ from keepworth.memory.search.index import (
     DenseIndex,
     Embedder,
     InvertedIndex,
-    term_score,
 )
 from keepworth.memory.search.quantised import check_kind
 from keepworth.memory.search.scan import best
 from keepworth.memory.search.scope_words import LARGEST, ScopeWords
 from keepworth.memory.search.search import Ranked
-from keepworth.memory.search.terms import terms as terms_of
-from keepworth.memory.search.terms import terms_and_languages
+from keepworth.memory.search.terms import only_latin, terms_and_languages
 from keepworth.memory.search.where import Filter
 from keepworth.memory.store import forking, requests, rows, schema, undo
 from keepworth.memory.store.database import Database, first, scalar, select
@@ -66,6 +60,7 @@ from keepworth.memory.store.transaction import (
     erased_since,
     indexed_text,
 )
+from keepworth.memory.store.words import LEAST, RankedTexts, ScopeSums, WordStatistics, admit, proposed, scores
 
 if TYPE_CHECKING:
     import apsw
@@ -76,191 +71,6 @@ if TYPE_CHECKING:
     from keepworth.memory.search.columns import Mask
 
     Vectors = npt.NDArray[np.float32]
-
-POSTINGS = 10_000
-"""How many postings one search may read: at half a microsecond each, about 5 ms."""
-SKIPPING = 0.1
-"""What a posting outside the scope costs, next to one inside it."""
-JOINT = 15_000
-"""How many where common words are all there is, which pays in what is found."""
-RANKED = 2.5
-"""What ranking a row that holds several words costs, in postings."""
-PASSED = 0.15
-"""What a posting costs that is only looked at for whether the other words are in its row."""
-TOGETHER = 3
-"""How many common words, the rarest of those asked for, a row is looked up by at once: more rows hold two of them than can be
-ranked, and few hold all of a long query's. Chosen on queries of two to five common words."""
-LEAST = 100
-"""How many rows are proposed at least; BM25 over the whole query ranks them anew."""
-
-
-RANKED_WHOLE = 1000
-"""Up to how many rows a filter may keep that none are proposed: all are ranked, which costs no more."""
-COUNTED_TOGETHER = 16
-"""Words whose counts are looked up in one call."""
-
-
-class WordStatistics:
-    """How many current items hold a word, remembered until the memory has grown or shrunk by a tenth. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._counts: dict[str, int] = {}
-        self._documents = 0
-        self._lock = threading.Lock()
-
-    def of(self, connection: apsw.Connection, corpus: CorpusState, terms: Sequence[str]) -> CorpusStatistics:
-        """Of all current items, whatever their scope; a term nobody uses is left out."""
-        with self._lock:
-            if abs(corpus.documents - self._documents) * 10 > self._documents or len(self._counts) > 200_000:
-                self._counts = {}
-                self._documents = corpus.documents
-            known = self._counts
-        out = {}
-        unknown = [term for term in terms if term not in known]
-        fresh: dict[str, int] = {}
-        for start in range(0, len(unknown), COUNTED_TOGETHER):
-            part = unknown[start : start + COUNTED_TOGETHER]
-            # One call, and still a look-up for each: a list of terms would read the whole vocabulary.
-            each = "(SELECT doc FROM word_counts WHERE term = ?)"
-            counts = first(connection, f"SELECT {', '.join([each] * len(part))}", part)
-            fresh.update((term, count) for term, count in zip(part, counts, strict=True) if count is not None)
-        for term in terms:
-            count = known.get(term)
-            if count is None:
-                count = fresh.get(term, 0)
-                # Only words that are worth remembering: a rare one is cheap to count and its count changes most.
-                if count > 100:
-                    known[term] = count
-            if count:
-                out[term] = count
-        for *_, words in corpus.tail.values():
-            for term in words.intersection(terms):
-                out[term] = out.get(term, 0) + 1
-        return CorpusStatistics(corpus.documents, corpus.words, out)
-
-
-def proposal(frequency: Mapping[str, int], share: float = 1.0, postings: int = POSTINGS) -> tuple[list[str], bool]:
-    """The words to look rows up by, rarest first, and whether they stay within `postings` (else only the newest are read).
-
-    share: which part of all rows the scope holds. The index skips postings outside it, for about a tenth of their price.
-    """
-    price = min(1.0, share + SKIPPING)
-    chosen: list[str] = []
-    used = 0.0
-    for term, count in sorted(frequency.items(), key=lambda pair: (pair[1], pair[0])):
-        if chosen and used + price * count > postings:
-            break
-        chosen.append(term)
-        used += price * count
-    return chosen, used <= postings
-
-
-def proposed(
-    connection: apsw.Connection,
-    statistics: CorpusStatistics,
-    scope_tokens: Sequence[Sequence[str]],
-    share: float,
-    count: int,
-    head: int,
-    mask: Mask | None = None,
-) -> list[int]:
-    """`candidates` for a whole query at a price that does not grow with the memory. Where common words are all there is, rows
-    with several of them are looked for, then the newest rows with one, and older ones as long as fewer than `count` are found.
-    head: the newest row number there may be; mask: by row number, those that may be proposed."""
-    if mask is not None:
-        import numpy as np
-
-        few: list[int] = np.flatnonzero(mask).tolist()
-        if len(few) <= RANKED_WHOLE:
-            return few
-        admit(connection, mask)
-    chosen, affordable = proposal(statistics.frequency, share, POSTINGS)
-    found: list[int] = []
-    window = head
-    if not affordable:
-        window = max(POSTINGS, count)
-        rarest, part = joint_proposal(statistics, share, JOINT)
-        if len(rarest) > 1:
-            newest = None if part >= 1.0 else head - int(part * head)
-            found = candidates(
-                connection, rarest, scope_tokens, count, newest, together=True, admitted=mask is not None
-            )
-    while len(found) < count:
-        newest = None if window >= head else head - window
-        more = candidates(connection, chosen, scope_tokens, count, newest, admitted=mask is not None)
-        if len(more) >= count or newest is None:
-            return list(dict.fromkeys([*found, *more]))
-        window *= 4
-    return found
-
-
-def admit(connection: apsw.Connection, mask: Mask) -> None:
-    """Give this connection the function `admitted` of a row number."""
-    flags, room = mask.tobytes(), len(mask)
-
-    def admitted(*row: Any) -> int:
-        (number,) = row
-        return flags[number] if number < room else 0
-
-    connection.create_scalar_function("admitted", admitted, 1, deterministic=True)
-
-
-def joint_proposal(statistics: CorpusStatistics, share: float, postings: int = JOINT) -> tuple[list[str], float]:
-    """The words that rows should all hold, rarest first, and in which part of the rows, the newest, they can be looked for at
-    the price of `postings`. Words are taken to be independent of each other."""
-    rarest = sorted(statistics.frequency, key=lambda term: (statistics.frequency[term], term))[:TOGETHER]
-    expected = float(statistics.documents)
-    for term in rarest:
-        expected *= statistics.frequency[term] / max(1, statistics.documents)
-    price = RANKED * expected + PASSED * sum(statistics.frequency[term] for term in rarest)
-    return rarest, min(1.0, postings / max(1.0, min(1.0, share + SKIPPING) * price))
-
-
-def candidates(
-    connection: apsw.Connection,
-    terms: Sequence[str],
-    scope_tokens: Sequence[Sequence[str]],
-    count: int,
-    newest_only: int | None,
-    *,
-    together: bool = False,
-    admitted: bool = False,
-) -> list[int]:
-    """Row numbers of the index's own `count` best for any of `terms` (together: for all of them) in the scopes, best first.
-
-    scope_tokens: of each scope, none for everywhere. They and terms are runs of letters and digits, so quoting them is enough;
-    values never come from a name.
-    newest_only: look at rows above this number only. admitted: look at those only that `admit` was given.
-    """
-    if not terms:
-        return []
-    match = "text : (" + (" AND " if together else " OR ").join(f'"{term}"' for term in terms) + ")"
-    if scope_tokens:
-        each = ["(" + " AND ".join(f'"{token}"' for token in tokens) + ")" for tokens in scope_tokens]
-        match = "(scope : (" + " OR ".join(each) + ")) AND (" + match + ")"
-    query = "SELECT rowid FROM words WHERE words MATCH ?"
-    values: tuple[object, ...] = (match,)
-    if newest_only is not None:
-        query += " AND rowid > ?"
-        values += (newest_only,)
-    if admitted:
-        query += " AND admitted(rowid)"
-    query += " ORDER BY bm25(words, 0.0, 1.0), rowid LIMIT ?"
-    return [n for (n,) in select(connection, query, (*values, count))]
-
-
-def scores(texts: Mapping[int, str], terms: Sequence[str], statistics: CorpusStatistics) -> list[tuple[int, float]]:
-    """BM25 of each text, the same as `InvertedIndex.scores` gives it."""
-    weights, mean = statistics.weights(terms)
-    out = []
-    for n, text in texts.items():
-        listed = terms_of(text)
-        length, score = len(listed), 0.0
-        for term, count in Counter(word for word in listed if word in weights).items():
-            score += term_score(count, length, weights[term], mean)
-        out.append((n, score))
-    return out
-
 
 Result = TypeVar("Result")
 _LOG = logging.getLogger("keepworth.memory")
@@ -297,53 +107,6 @@ _STATE = (
     "SELECT e.seq, e.chain, (SELECT through FROM indexed), (SELECT made FROM vector_sets WHERE id = ?) FROM (SELECT 1) "
     "LEFT JOIN (SELECT seq, chain FROM events ORDER BY seq DESC LIMIT 1) e"
 )
-
-
-class ScopeSums:
-    """Current items of all scopes, and words in them. Thread-safe. Those of each scope are held, so that what was written since
-    costs what it changed, and not what all scopes cost."""
-
-    def __init__(self) -> None:
-        self._each: dict[int, tuple[int, int]] = {}
-        self._documents = self._words = 0
-        self._state: tuple[Any, Any] = (None, None)
-        self._lock = threading.Lock()
-
-    def at(self, connection: apsw.Connection, state: Sequence[Any]) -> tuple[int, int]:
-        """As this connection sees it. state: number and chain of the newest entry."""
-        seq, chain = state[:2]
-        with self._lock:
-            if (seq, chain) == self._state:
-                return self._documents, self._words
-            if seq is not None and self._state[0] is not None and seq < self._state[0]:
-                found = first(connection, "SELECT total(count), total(words) FROM scopes")  # it is ahead of this one
-                return int(found[0]), int(found[1])
-            changed = self._changed(connection)
-            query = "SELECT id, count, words FROM scopes"
-            if changed is None:
-                self._each, self._documents, self._words = {}, 0, 0
-                listed = select(connection, query)
-            else:
-                listed = select(
-                    connection, f"{query} WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(changed),)
-                )
-            for id, count, words in listed:
-                old = self._each.get(id, (0, 0))
-                self._each[id] = (count, words)
-                self._documents += count - old[0]
-                self._words += words - old[1]
-            self._state = (seq, chain)
-            return self._documents, self._words
-
-    def _changed(self, connection: apsw.Connection) -> list[int] | None:
-        """Ids of the scopes that changed since; None where that cannot be told."""
-        seq, chain = self._state
-        if seq is None or first(connection, "SELECT chain FROM events WHERE seq = ?", (seq,)) != (chain,):
-            return None
-        query = "SELECT DISTINCT i.scope FROM changes c LEFT JOIN items i USING(n) WHERE c.seq > ?"
-        found = [id for (id,) in select(connection, query, (seq,))]
-        # Of an item whose creation was undone nothing says whose it was.
-        return None if None in found or erased_since(connection, seq) else found
 
 
 FORESEEN = 16
@@ -437,6 +200,7 @@ class Store:
         self._inside.clear()
         self._scope_names.clear()
         self.word_counts = WordStatistics()
+        self.ranked_texts = RankedTexts()
         self._scope_sums = ScopeSums()
         self._corpus: CorpusState | None = None
 
@@ -735,7 +499,8 @@ class Store:
                 if size is None or size > LARGEST:
                     return None
                 text = "CASE WHEN key = '' THEN text ELSE key || char(10) || text END"
-                held.put(id, select(connection, f"SELECT n, {text} FROM items WHERE scope = ? AND {CURRENT}", (id,)))
+                texts = select(connection, f"SELECT n, {text} FROM items WHERE scope = ? AND {CURRENT}", (id,))
+                held.put(id, texts, only_latin(corpus.languages))
         return held
 
     def words_at_hand(self, scope: Scope, nobody: bool = False) -> bool:
@@ -1097,8 +862,7 @@ class Store:
             if closed:
                 which += f" AND {schema.CLOSED}"
             if mask is not None:
-                admit(connection, mask)
-                which += " AND admitted(n)"
+                which += f" AND {admit(connection, mask, 'n')}"
             order = "n DESC" if newest else "n"
             found = select(connection, f"{rows.SELECT} WHERE {which} ORDER BY {order} LIMIT ?", (*values, limit))
             listed = [rows.to_item(row, self.scope_named(connection, row[1])) for row in found]
@@ -1394,7 +1158,8 @@ class ScopeView:
         texts = {n: text for n, home, text in found if inside is None or home in inside}
         if mask is not None:
             texts = {n: text for n, text in texts.items() if n < len(mask) and mask[n]}
-        ranked = sorted(scores(texts, terms, known), key=lambda pair: (-pair[1], pair[0]))
+        scored = scores(texts, terms, known, store.ranked_texts, only_latin(corpus.languages))
+        ranked = sorted(scored, key=lambda pair: (-pair[1], pair[0]))
         return [(f"m{n}", score) for n, score in ranked if score > 0 and f"m{n}" not in hidden][:count]
 
     def vectors_of(self, items: Sequence[Item]) -> dict[str, Vectors]:

@@ -1,0 +1,304 @@
+"""Searches by words in a file: the full-text index proposes, and BM25 over the whole query disposes.
+
+The index has no early termination, so its cost is the number of postings read. Common words are therefore left out of the
+proposal (not of the score) when rarer ones are there, and a query of common words only looks for rows that hold several of them
+at once: those score best, and are few enough to be ranked, if need be the newest of them.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from keepworth.memory.search.index import CorpusStatistics, term_score
+from keepworth.memory.search.terms import terms as terms_of
+from keepworth.memory.store.database import first, select
+from keepworth.memory.store.transaction import erased_since
+
+if TYPE_CHECKING:
+    import apsw
+
+    from keepworth.memory.search.columns import Mask
+    from keepworth.memory.store.store import CorpusState
+
+POSTINGS = 10_000
+"""How many postings one search may read: at half a microsecond each, about 5 ms."""
+SKIPPING = 0.1
+"""What a posting outside the scope costs, next to one inside it."""
+JOINT = 15_000
+"""How many where common words are all there is, which pays in what is found."""
+RANKED = 2.5
+"""What ranking a row that holds several words costs, in postings."""
+PASSED = 0.15
+"""What a posting costs that is only looked at for whether the other words are in its row."""
+TOGETHER = 3
+"""How many common words, the rarest of those asked for, a row is looked up by at once: more rows hold two of them than can be
+ranked, and few hold all of a long query's. Chosen on queries of two to five common words."""
+LEAST = 100
+"""How many rows are proposed at least; BM25 over the whole query ranks them anew."""
+
+
+RANKED_WHOLE = 1000
+"""Up to how many rows a filter may keep that none are proposed: all are ranked, which costs no more."""
+COUNTED_TOGETHER = 16
+"""Words whose counts are looked up in one call."""
+
+
+class WordStatistics:
+    """How many current items hold a word, remembered until the memory has grown or shrunk by a tenth. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+        self._documents = 0
+        self._lock = threading.Lock()
+
+    def of(self, connection: apsw.Connection, corpus: CorpusState, terms: Sequence[str]) -> CorpusStatistics:
+        """Of all current items, whatever their scope; a term nobody uses is left out."""
+        with self._lock:
+            if abs(corpus.documents - self._documents) * 10 > self._documents or len(self._counts) > 200_000:
+                self._counts = {}
+                self._documents = corpus.documents
+            known = self._counts
+        out = {}
+        unknown = [term for term in terms if term not in known]
+        fresh: dict[str, int] = {}
+        for start in range(0, len(unknown), COUNTED_TOGETHER):
+            part = unknown[start : start + COUNTED_TOGETHER]
+            # One call, and still a look-up for each: a list of terms would read the whole vocabulary.
+            each = "(SELECT doc FROM word_counts WHERE term = ?)"
+            counts = first(connection, f"SELECT {', '.join([each] * len(part))}", part)
+            fresh.update((term, count) for term, count in zip(part, counts, strict=True) if count is not None)
+        for term in terms:
+            count = known.get(term)
+            if count is None:
+                count = fresh.get(term, 0)
+                # Only words that are worth remembering: a rare one is cheap to count and its count changes most.
+                if count > 100:
+                    known[term] = count
+            if count:
+                out[term] = count
+        for *_, words in corpus.tail.values():
+            for term in words.intersection(terms):
+                out[term] = out.get(term, 0) + 1
+        return CorpusStatistics(corpus.documents, corpus.words, out)
+
+
+def proposal(frequency: Mapping[str, int], share: float = 1.0, postings: int = POSTINGS) -> tuple[list[str], bool]:
+    """The words to look rows up by, rarest first, and whether they stay within `postings` (else only the newest are read).
+
+    share: which part of all rows the scope holds. The index skips postings outside it, for about a tenth of their price.
+    """
+    price = min(1.0, share + SKIPPING)
+    chosen: list[str] = []
+    used = 0.0
+    for term, count in sorted(frequency.items(), key=lambda pair: (pair[1], pair[0])):
+        if chosen and used + price * count > postings:
+            break
+        chosen.append(term)
+        used += price * count
+    return chosen, used <= postings
+
+
+def proposed(
+    connection: apsw.Connection,
+    statistics: CorpusStatistics,
+    scope_tokens: Sequence[Sequence[str]],
+    share: float,
+    count: int,
+    head: int,
+    mask: Mask | None = None,
+) -> list[int]:
+    """`candidates` for a whole query at a price that does not grow with the memory. Where common words are all there is, rows
+    with several of them are looked for, then the newest rows with one, and older ones as long as fewer than `count` are found.
+    head: the newest row number there may be; mask: by row number, those that may be proposed."""
+    admitted = ""
+    if mask is not None:
+        import numpy as np
+
+        few: list[int] = np.flatnonzero(mask).tolist()
+        if len(few) <= RANKED_WHOLE:
+            return few
+        admitted = admit(connection, mask, "rowid")
+    chosen, affordable = proposal(statistics.frequency, share, POSTINGS)
+    found: list[int] = []
+    window = head
+    if not affordable:
+        window = max(POSTINGS, count)
+        rarest, part = joint_proposal(statistics, share, JOINT)
+        if len(rarest) > 1:
+            newest = None if part >= 1.0 else head - int(part * head)
+            found = candidates(connection, rarest, scope_tokens, count, newest, together=True, admitted=admitted)
+    while len(found) < count:
+        newest = None if window >= head else head - window
+        more = candidates(connection, chosen, scope_tokens, count, newest, admitted=admitted)
+        if len(more) >= count or newest is None:
+            return list(dict.fromkeys([*found, *more]))
+        window *= 4
+    return found
+
+
+LEFT_OUT = 2000
+"""Rows that a filter may leave out for them to be listed; of more, a function says which are kept, which costs half a microsecond
+each time."""
+
+
+def admit(connection: apsw.Connection, mask: Mask, row: str) -> str:
+    """SQL for whether the column `row` of row numbers is in `mask`, which this connection is told."""
+    import numpy as np
+
+    kept = np.flatnonzero(mask)
+    end = int(kept[-1]) + 1 if len(kept) else 0
+    if end - len(kept) <= LEFT_OUT:
+        listed = ",".join(map(str, np.flatnonzero(~mask[:end]).tolist()))
+        return f"{row} < {end} AND {row} NOT IN ({listed})"
+    flags, room = mask.tobytes(), len(mask)
+
+    def admitted(*row: Any) -> int:
+        (number,) = row
+        return flags[number] if number < room else 0
+
+    connection.create_scalar_function("admitted", admitted, 1, deterministic=True)
+    return f"admitted({row})"
+
+
+def joint_proposal(statistics: CorpusStatistics, share: float, postings: int = JOINT) -> tuple[list[str], float]:
+    """The words that rows should all hold, rarest first, and in which part of the rows, the newest, they can be looked for at
+    the price of `postings`. Words are taken to be independent of each other."""
+    rarest = sorted(statistics.frequency, key=lambda term: (statistics.frequency[term], term))[:TOGETHER]
+    expected = float(statistics.documents)
+    for term in rarest:
+        expected *= statistics.frequency[term] / max(1, statistics.documents)
+    price = RANKED * expected + PASSED * sum(statistics.frequency[term] for term in rarest)
+    return rarest, min(1.0, postings / max(1.0, min(1.0, share + SKIPPING) * price))
+
+
+def candidates(
+    connection: apsw.Connection,
+    terms: Sequence[str],
+    scope_tokens: Sequence[Sequence[str]],
+    count: int,
+    newest_only: int | None,
+    *,
+    together: bool = False,
+    admitted: str = "",
+) -> list[int]:
+    """Row numbers of the index's own `count` best for any of `terms` (together: for all of them) in the scopes, best first.
+
+    scope_tokens: of each scope, none for everywhere. They and terms are runs of letters and digits, so quoting them is enough;
+    values never come from a name.
+    newest_only: look at rows above this number only. admitted: SQL for which ones, as of `admit`.
+    """
+    if not terms:
+        return []
+    match = "text : (" + (" AND " if together else " OR ").join(f'"{term}"' for term in terms) + ")"
+    if scope_tokens:
+        each = ["(" + " AND ".join(f'"{token}"' for token in tokens) + ")" for tokens in scope_tokens]
+        match = "(scope : (" + " OR ".join(each) + ")) AND (" + match + ")"
+    query = "SELECT rowid FROM words WHERE words MATCH ?"
+    values: tuple[object, ...] = (match,)
+    if newest_only is not None:
+        query += " AND rowid > ?"
+        values += (newest_only,)
+    if admitted:
+        query += f" AND {admitted}"
+    query += " ORDER BY bm25(words, 0.0, 1.0), rowid LIMIT ?"
+    return [n for (n,) in select(connection, query, (*values, count))]
+
+
+HELD = 8192
+"""Texts whose terms are remembered, at least; at most twice as many."""
+LONGEST_HELD = 2000
+"""Characters of such a text."""
+
+
+class RankedTexts:
+    """Terms of the texts that were ranked last: finding stems takes longer than everything else that ranking does. Thread-safe.
+
+    Two halves, of which the older one goes: what is asked for moves to the younger."""
+
+    def __init__(self) -> None:
+        self._younger: dict[str, tuple[str, ...]] = {}
+        self._older: dict[str, tuple[str, ...]] = {}
+
+    def terms(self, text: str, latin: str | None) -> tuple[str, ...]:
+        """As `search.terms.terms`."""
+        found = self._younger.get(text)
+        if found is None:
+            found = self._older.get(text) or tuple(terms_of(text, latin))
+            if len(text) <= LONGEST_HELD:
+                if len(self._younger) >= HELD:
+                    self._younger, self._older = {}, self._younger
+                self._younger[text] = found
+        return found
+
+
+def scores(
+    texts: Mapping[int, str],
+    terms: Sequence[str],
+    statistics: CorpusStatistics,
+    known: RankedTexts,
+    latin: str | None,
+) -> list[tuple[int, float]]:
+    """BM25 of each text, the same as `InvertedIndex.scores` gives it. latin: see `search.terms.terms`."""
+    weights, mean = statistics.weights(terms)
+    out = []
+    for n, text in texts.items():
+        listed = known.terms(text, latin)
+        length, score = len(listed), 0.0
+        counts: dict[str, int] = {}
+        for term in listed:
+            if term in weights:
+                counts[term] = counts.get(term, 0) + 1
+        for term, count in counts.items():
+            score += term_score(count, length, weights[term], mean)
+        out.append((n, score))
+    return out
+
+
+class ScopeSums:
+    """Current items of all scopes, and words in them. Thread-safe. Those of each scope are held, so that what was written since
+    costs what it changed, and not what all scopes cost."""
+
+    def __init__(self) -> None:
+        self._each: dict[int, tuple[int, int]] = {}
+        self._documents = self._words = 0
+        self._state: tuple[Any, Any] = (None, None)
+        self._lock = threading.Lock()
+
+    def at(self, connection: apsw.Connection, state: Sequence[Any]) -> tuple[int, int]:
+        """As this connection sees it. state: number and chain of the newest entry."""
+        seq, chain = state[:2]
+        with self._lock:
+            if (seq, chain) == self._state:
+                return self._documents, self._words
+            if seq is not None and self._state[0] is not None and seq < self._state[0]:
+                found = first(connection, "SELECT total(count), total(words) FROM scopes")  # it is ahead of this one
+                return int(found[0]), int(found[1])
+            changed = self._changed(connection)
+            query = "SELECT id, count, words FROM scopes"
+            if changed is None:
+                self._each, self._documents, self._words = {}, 0, 0
+                listed = select(connection, query)
+            else:
+                listed = select(
+                    connection, f"{query} WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(changed),)
+                )
+            for id, count, words in listed:
+                old = self._each.get(id, (0, 0))
+                self._each[id] = (count, words)
+                self._documents += count - old[0]
+                self._words += words - old[1]
+            self._state = (seq, chain)
+            return self._documents, self._words
+
+    def _changed(self, connection: apsw.Connection) -> list[int] | None:
+        """Ids of the scopes that changed since; None where that cannot be told."""
+        seq, chain = self._state
+        if seq is None or first(connection, "SELECT chain FROM events WHERE seq = ?", (seq,)) != (chain,):
+            return None
+        query = "SELECT DISTINCT i.scope FROM changes c LEFT JOIN items i USING(n) WHERE c.seq > ?"
+        found = [id for (id,) in select(connection, query, (seq,))]
+        # Of an item whose creation was undone nothing says whose it was.
+        return None if None in found or erased_since(connection, seq) else found

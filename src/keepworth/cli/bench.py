@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(help="Measure this machine.", no_args_is_help=True)
+from keepworth.cli.command import App
+
+app = App(help="Measure this machine.")
 
 
 @app.callback()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from keepworth.cli.command import App
 from keepworth.cli.output import say, say_json
 from keepworth.episodes.extras import EXTRAS, fix_for, missing
 
@@ -236,7 +237,7 @@ def _alfworld() -> Finding:
 # `keepworth models`: list, fetch and check model files.
 
 
-models_app = typer.Typer(help="List, fetch and check model files.", no_args_is_help=True)
+models_app = App(help="List, fetch and check model files.")
 Name = Annotated[str, typer.Argument(metavar="MODEL", help="A name from `keepworth models list`.")]
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from keepworth.cli.command import App
 from keepworth.cli.eval_run import board, compare, listing, run
 from keepworth.cli.eval_stream import stream
 from keepworth.cli.output import Runs
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from keepworth.recipes.memory_r1 import Config
 
 
-app = typer.Typer(help="Measure models and runs on held-out questions, and memories on streams.", no_args_is_help=True)
+app = App(help="Measure models and runs on held-out questions, and memories on streams.")
 
 
 app.command("list")(listing)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from keepworth import __version__
 from keepworth.cli import output
 from keepworth.cli.bench import app as bench_app
+from keepworth.cli.command import App
 from keepworth.cli.doctor import doctor, models_app
 from keepworth.cli.evaluate import app as evaluate_app
 from keepworth.cli.export import export
@@ -21,10 +22,9 @@ from keepworth.cli.show import checkpoint_app, report, show
 from keepworth.cli.train import demo, objectives_app, recipes, train
 from keepworth.cli.watch import watch
 
-app = typer.Typer(
+app = App(
     name="keepworth",
     help="Memory that learns from reward, for language-model agents.",
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -71,10 +71,10 @@ def options(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Let errors show their traceback.")] = False,
-) -> None:
-    if debug:
-        os.environ["KEEPWORTH_DEBUG"] = "1"
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Let errors show their traceback; before or after the command.")
+    ] = False,
+) -> None: ...
 
 
 def run() -> None:
@@ -83,7 +83,11 @@ def run() -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """One invocation; returns the exit code, and raises only with --debug."""
+    """One invocation; returns the exit code, and raises only with --debug, which may stand anywhere."""
+    own = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    if "--debug" in own:
+        os.environ["KEEPWORTH_DEBUG"] = "1"
+        arguments = [each for each in own if each != "--debug"] + arguments[len(own) :]
     # Libraries draw bars of their own while they load; ours is the only one on the screen.
     os.environ.setdefault("TQDM_DISABLE", "1")
     for name in sorted(each for each in os.environ if each.startswith("RECOLLECT_")):
@@ -100,11 +104,11 @@ def main(arguments: list[str]) -> int:
         raise
     except (KeyboardInterrupt, typer.Abort):
         return output.INTERRUPTED
+    except _USAGE as error:  # a traceback would say nothing of it
+        return output.report_usage(error)
     except Exception as error:
         if "KEEPWORTH_DEBUG" in os.environ:
             raise
-        if isinstance(error, _USAGE):
-            return output.report_usage(error)
         return output.report_mistake(error) if output.is_ours(error) else output.report_bug(error, _commands())
     return code if isinstance(code, int) else 0
 
@@ -125,4 +129,4 @@ def _commands() -> set[str]:
 
 
 # typer carries its own copy of click in late versions and imports click in earlier ones: ask it which class it raises.
-_USAGE = next(each for each in typer.BadParameter.__mro__ if each.__name__ == "ClickException")
+_USAGE: Any = next(each for each in typer.BadParameter.__mro__ if each.__name__ == "ClickException")

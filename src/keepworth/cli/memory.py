@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from keepworth.cli.command import App
 from keepworth.cli.output import say, say_json
 from keepworth.episodes.text import one_line, terminal
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from keepworth.memory.store.purge import Erased
     from keepworth.serving.access import Tokens
 
-app = typer.Typer(help="Keep, find, correct and undo what agents remember.", no_args_is_help=True)
+app = App(help="Keep, find, correct and undo what agents remember.")
 
 File = Annotated[
     Path, typer.Option("--file", "-f", envvar="KEEPWORTH_MEMORY", help="The memory file.", show_default=True)
@@ -761,7 +762,7 @@ def audit(
         say(one_line(f"{'  '.join(each for each in what if each)}  {more}  {' '.join(entry.get('ids', []))}".rstrip()))
 
 
-tokens_app = typer.Typer(help="Give and take back the tokens of `keepworth serve --memory`.", no_args_is_help=True)
+tokens_app = App(help="Give and take back the tokens of `keepworth serve --memory`.")
 app.add_typer(tokens_app, name="token")
 
 

@@ -67,8 +67,11 @@ def report_mistake(error: BaseException) -> int:
 
 
 def report_usage(error: Exception) -> int:
-    """A command line that does not parse: unknown command or option, missing argument."""
+    """A command line that does not parse: unknown command or option, missing argument. A group alone shows its help."""
     context = getattr(error, "ctx", None)
+    if type(error).__name__ == "NoArgsIsHelpError":
+        typer.echo(str(error), err=True)
+        return MISTAKE
     path = context.command_path if context is not None else "keepworth"
     message = error.format_message() if hasattr(error, "format_message") else str(error)
     _say_error(message, f"{path} --help shows what there is.")

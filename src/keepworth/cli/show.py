@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from keepworth.cli.command import App
 from keepworth.cli.output import Runs, say, say_json
 
 if TYPE_CHECKING:
@@ -345,7 +346,7 @@ def _no_pager() -> Any:
 # `keepworth checkpoint inspect`.
 
 
-checkpoint_app = typer.Typer(help="Look into what a run continues from.", no_args_is_help=True)
+checkpoint_app = App(help="Look into what a run continues from.")
 
 
 @checkpoint_app.callback()

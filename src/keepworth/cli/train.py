@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from keepworth.cli.command import App
 from keepworth.cli.export import uses_of
 from keepworth.cli.output import Runs, interruptible, say, say_json, say_row
 from keepworth.episodes.errors import KeepworthError, UnknownName
@@ -336,7 +337,7 @@ def program() -> str:
 # `keepworth objectives`: the objectives by name, and what each one is made of.
 
 
-objectives_app = typer.Typer(help="List and explain training objectives.", invoke_without_command=True)
+objectives_app = App(help="List and explain training objectives.", no_args_is_help=False, invoke_without_command=True)
 
 COLUMNS = ("objective", "advantage", "ratio", "surrogate", "correction", "aggregation", "KL")
 

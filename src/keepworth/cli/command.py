@@ -1,0 +1,156 @@
+"""What every command of the command line has in common: its help, and what it answers to options of earlier versions.
+
+Help is plain text for any width. Boxes would take eight columns of 80, and the library that draws them half of the time that
+help takes.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import textwrap
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from keepworth.episodes.errors import KeepworthError
+
+
+class Command(TyperCommand):
+    """A command. Its epilog holds examples, a command line each. moved: options of earlier versions, and what to type now."""
+
+    def __init__(self, *arguments: Any, moved: Mapping[str, str] | None = None, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.moved = moved or {}
+        _name_arguments(self)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        formatter.write(help_of(self, ctx))
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        given = args[: args.index("--")] if "--" in args else args
+        for word, following in pairwise([*given, ""]):
+            option, _, value = word.partition("=")
+            if option in self.moved:
+                raise KeepworthError(f"{option} is not an option of `{ctx.command_path}` any more.", self.moved[option])
+            file = value or following
+            if (
+                option == "--json"
+                and file.endswith((".json", ".jsonl"))
+                and any("--out" in p.opts for p in self.params)
+            ):
+                raise KeepworthError(
+                    f"--json prints to standard output and takes no file, and {file} was given.",
+                    f"Write a file with --out {file}.",
+                )
+        return super().parse_args(ctx, args)
+
+
+class Group(TyperGroup):
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        _name_arguments(self)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        formatter.write(help_of(self, ctx))
+
+
+class App(typer.Typer):
+    """A group of such commands. A group that is called alone shows its help."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"cls": Group, "no_args_is_help": True, "rich_markup_mode": None, **options})
+
+    def command(
+        self, name: str | None = None, *, examples: str = "", moved: Mapping[str, str] | None = None, **options: Any
+    ) -> Callable[[Any], Any]:
+        """examples: command lines, one a line, for the end of its help. moved: see `Command`."""
+        made = partial(Command, moved=moved) if moved else Command
+        return super().command(name, cls=made, epilog=textwrap.dedent(examples).strip() or None, **options)  # type: ignore[arg-type]
+
+
+def _name_arguments(command: Any) -> None:
+    for parameter in command.params:
+        if parameter.param_type_name == "argument" and not parameter.metavar:
+            parameter.metavar = parameter.name.upper()
+
+
+def help_of(command: Any, ctx: Any) -> str:
+    """Usage, what it does, its commands, arguments and options, and examples: at most 100 columns, and as few as there are."""
+    width = max(40, min(100, shutil.get_terminal_size().columns))
+    parameters = [each for each in command.get_params(ctx) if not getattr(each, "hidden", False)]
+    arguments = [each for each in parameters if each.param_type_name == "argument"]
+    options = [each for each in parameters if each.param_type_name != "argument"]
+    groups = hasattr(command, "commands")
+    pieces = ["[OPTIONS]", *map(_usage, arguments), *(["COMMAND ..."] if groups else [])]
+    usage = textwrap.fill(f"Usage: {ctx.command_path} {' '.join(pieces)}", width, subsequent_indent="  ")
+    out = [usage.replace("Usage:", _heading("Usage:"), 1), ""]
+    for paragraph in (command.help or "").split("\n\n"):
+        out += [*textwrap.wrap(" ".join(paragraph.split()), width), ""]
+    sections: dict[str, list[tuple[str, str]]] = {}
+    for name, each in getattr(command, "commands", {}).items():
+        if not each.hidden:
+            title = getattr(each, "rich_help_panel", None)
+            title = title if isinstance(title, str) else "Commands"
+            sections.setdefault(title, []).append((name, first_sentence(each.help or "")))
+    sections["Arguments"] = [(_usage(each), _said(each, ctx)) for each in arguments]
+    sections["Options"] = [(_spelled(each), _said(each, ctx)) for each in options]
+    for title, rows in sections.items():
+        if rows:
+            out += [_heading(title), *_rows(rows, width), ""]
+    if command.epilog:
+        out += [_heading("Examples"), *(f"  {line}" for line in command.epilog.splitlines()), ""]
+    return "\n".join(out)
+
+
+def first_sentence(text: str) -> str:
+    return re.split(r"(?<=\.)\s", " ".join(text.split("\n\n")[0].split()))[0].removesuffix(".")
+
+
+def _heading(text: str) -> str:
+    return typer.style(text, bold=True)
+
+
+def _usage(argument: Any) -> str:
+    name = str(argument.metavar).strip("[]").removesuffix("...")
+    name += "..." if argument.nargs == -1 else ""
+    return name if argument.required else f"[{name}]"
+
+
+def _spelled(option: Any) -> str:
+    """Such as `-f, --file FILE`: names with one dash first, and no value where there is none to give."""
+    names = ", ".join(sorted(option.opts, key=len)) + "".join(f" / {each}" for each in option.secondary_opts)
+    long = max(option.opts, key=len).lstrip("-").upper().replace("-", "_")
+    return names if option.is_flag or getattr(option, "count", False) else f"{names} {option.metavar or long}"
+
+
+def _said(parameter: Any, ctx: Any) -> str:
+    notes = []
+    shown = getattr(parameter, "show_default", True)
+    default = parameter.get_default(ctx, call=False)
+    if isinstance(shown, str):
+        notes.append(f"default: {shown}")
+    elif shown and default not in (None, "", False) and not callable(default) and not getattr(parameter, "is_eager", 0):
+        notes.append(f"default: {default}")
+    if parameter.envvar:
+        notes.append(f"or set {parameter.envvar}")
+    return " ".join([(parameter.help or "").strip(), *([f"[{'; '.join(notes)}]"] if notes else [])])
+
+
+def _rows(rows: Iterable[tuple[str, str]], width: int) -> list[str]:
+    """A term and what is said of it, beside it, or below where the term is long."""
+    rows = list(rows)
+    room = min(26, max(len(term) for term, _ in rows) + 2)
+    out = []
+    for term, said in rows:
+        lines = textwrap.wrap(said, width - room - 2, break_on_hyphens=False) or [""]
+        if len(term) + 2 > room:
+            out.append(f"  {term}")
+        else:
+            out.append(f"  {term:<{room}}{lines.pop(0)}".rstrip())
+        out += [f"  {'':<{room}}{line}" for line in lines]
+    return out

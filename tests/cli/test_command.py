@@ -1,0 +1,93 @@
+"""What all commands have in common: help that fits, examples that parse, options of earlier versions that name the new ones."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from keepworth.cli.command import App
+from keepworth.cli.main import app, main
+from keepworth.episodes.errors import KeepworthError
+
+
+def commands(command: Any = None, *names: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command and group of the program, with the words that lead to it."""
+    command = command or typer.main.get_command(app)
+    yield names, command
+    for name, each in getattr(command, "commands", {}).items():
+        yield from commands(each, *names, name)
+
+
+EVERY = [(words, command) for words, command in commands() if words != ("hook",)]  # which reads its words itself
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_help_fits_and_speaks_of_no_types(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    for words, command in EVERY:
+        shown = CliRunner().invoke(app, [*words, "--help"], prog_name="keepworth").stdout
+        text, _, _ = shown.partition("\nExamples\n")  # a command line is to be copied, and is not broken
+        wide = [line for line in text.splitlines() if len(line) > width and len(line.split()) > 2]
+        assert wide == [], words
+        assert "<" not in text.replace("<link", ""), words
+        assert "{" not in text, words
+        for option in command.params:
+            assert all(each in text for each in option.opts if each.startswith("--")), words
+
+
+def test_examples_of_help_parse() -> None:
+    for words, command in EVERY:
+        for line in (command.epilog or "").splitlines():
+            found = shlex.split(line.split(" | ")[-1].split(" > ")[0])
+            assert tuple(found[: len(words) + 1]) == ("keepworth", *words), line
+            command.make_context(" ".join(words), found[len(words) + 1 :])
+
+
+def test_a_group_alone_shows_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["memory"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("Usage: keepworth memory")
+    assert "error" not in said
+
+
+@pytest.mark.parametrize(
+    "words", [["--debug", "models", "check", "no such"], ["models", "check", "no such", "--debug"]]
+)
+def test_debug_stands_anywhere(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    with pytest.raises(KeepworthError):
+        main(words)
+
+
+def test_what_follows_two_dashes_is_text(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    file = str(tmp_path / "a.mem")
+    assert main(["memory", "add", "--file", file, "--encoder", "none", "--", "--debug"]) == 0
+    assert "--debug" in capsys.readouterr().out
+
+
+def test_options_of_before_name_those_of_now() -> None:
+    numbers = App()
+
+    @numbers.command(moved={"--old": "It is called --new now."})
+    def count(
+        as_json: Annotated[bool, typer.Option("--json")] = False, out: Annotated[str, typer.Option("--out")] = ""
+    ) -> None:
+        typer.echo(f"{as_json} {out}")
+
+    for words in (["--old", "3"], ["--old=3"]):
+        refused = CliRunner().invoke(numbers, words).exception
+        assert isinstance(refused, KeepworthError)
+        assert "--old" in str(refused)
+        assert refused.fix == "It is called --new now."
+    for words in (["--json", "numbers.json"], ["--json=numbers.json"]):
+        refused = CliRunner().invoke(numbers, words).exception
+        assert isinstance(refused, KeepworthError)
+        assert refused.fix == "Write a file with --out numbers.json."
+    assert CliRunner().invoke(numbers, ["--json", "--out", "a.json"]).stdout == "True a.json\n"
+    assert CliRunner().invoke(numbers, ["--out", "a.json", "--", "--old"]).exception

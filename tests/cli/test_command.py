@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
@@ -41,7 +42,10 @@ def test_help_fits_and_speaks_of_no_types(width: int, monkeypatch: pytest.Monkey
             assert all(each in text for each in option.opts if each.startswith("--")), words
 
 
-def test_examples_of_help_parse() -> None:
+def test_examples_of_help_parse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("all.jsonl", "memories.json"):  # to be read, so they have to be there
+        (tmp_path / name).touch()
     for words, command in EVERY:
         for line in (command.epilog or "").splitlines():
             found = shlex.split(line.split(" | ")[-1].split(" > ")[0])

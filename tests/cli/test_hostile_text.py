@@ -137,7 +137,8 @@ def test_a_scope_without_items_says_so(tmp_path: Path, capsys: pytest.CaptureFix
         memory.add("hello", user_id="ana")
     assert main(["memory", "list", "--user", "bob", "--file", str(path)]) == 0
     said = capsys.readouterr()
-    assert (said.out, said.err) == ("", "Nothing found.\n")
+    told = f"Nothing found, and {path} holds 1 item: leave options out, or see `keepworth memory list`.\n"
+    assert (said.out, said.err) == ("", told)
 
 
 def test_hits_are_printed_to_be_read() -> None:

@@ -10,10 +10,11 @@ from typer.testing import CliRunner
 
 from keepworth import Memory, Trial, policy
 from keepworth.cli.memory import app
+from keepworth.episodes.errors import KeepworthError
 
 
 def shown(path: Path, *words: str) -> str:
-    found = CliRunner().invoke(app, ["worth", "--file", str(path), *words])
+    found = CliRunner().invoke(app, ["ledger", "--file", str(path), *words])
     assert found.exit_code == 0, found.output
     return found.output
 
@@ -58,7 +59,11 @@ def test_a_memory_without_rewards_has_a_page_that_says_so(tmp_path: Path) -> Non
 
 
 def test_two_forms_of_the_same_are_refused(tmp_path: Path) -> None:
-    for words, said in ((["--json"], "leave one out"), (["--trial"], "leave out --item")):
-        found = CliRunner().invoke(app, ["worth", "--file", str(tmp_path / "a.mem"), "--page", "x.html", *words])
-        assert found.exit_code == 2
-        assert said in " ".join(found.output.replace("│", " ").split())
+    words = ["--file", str(tmp_path / "a.mem"), "--page", "x.html"]
+    found = CliRunner().invoke(app, ["ledger", *words, "--json"])
+    assert found.exit_code == 2
+    assert "leave one out" in " ".join(found.output.replace("│", " ").split())
+    for command, more, said in (("worth", [], "memory ledger"), ("worth", ["--trial"], "memory trials")):
+        refused = CliRunner().invoke(app, [command, *more, *words[:2]]).exception
+        assert isinstance(refused, KeepworthError)
+        assert said in refused.fix

@@ -549,13 +549,13 @@ def test_what_is_older_than_a_rule_of_retention_allows_is_erased_of_one_person(
             memory.supersede(item.id, f"{name} word of ana, changed")
             memory.add(f"{name} word of bob", user_id="bob")
     words = ["memory", "forget", "--file", str(path), "--user", "ana"]
-    assert main([*words, "--older-than", "90", "--purge"]) == 0
+    assert main([*words, "--older-than", "90", "--purge", "--yes"]) == 0
     assert capsys.readouterr().out == "Erased 2 items.\n"
     assert b"old word of ana" not in path.read_bytes()
     with Memory(path, encoder=None, policy=None) as memory:
         left = [item.text for item in memory.get_all(all_states=True)]
     assert left == ["old word of bob", "new word of ana", "new word of ana, changed", "new word of bob"]
-    assert main([*words, "--older-than", "90", "--purge"]) == 0
+    assert main([*words, "--older-than", "90", "--purge", "--yes"]) == 0
     assert capsys.readouterr().out == "Erased 0 items.\n"
     for wrong in (["m1"], [], ["m1", "--older-than", "1"]):
         assert main([*words, *wrong]) == 2

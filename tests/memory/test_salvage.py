@@ -11,6 +11,7 @@ import apsw
 import pytest
 from typer.testing import CliRunner
 
+from keepworth.episodes.errors import KeepworthError
 from keepworth.memory import errors
 from keepworth.memory.item import EVERYWHERE, Item, Status
 from keepworth.memory.memory import Memory
@@ -172,15 +173,17 @@ def test_the_command_line_says_what_could_not_be_read(whole: Path, tmp_path: Pat
 
     file, lines, again = (str(tmp_path / name) for name in ("b.mem", "b.jsonl", "c.mem"))
     damaged(whole, Path(file), leaves(whole, "items")[0])
-    said = run("export", "--salvage", lines, "--file", file)
+    said = run("salvage", lines, "--file", file)
     assert "Could not be read: " in said
     assert "import --unsound" in said
     run("import", lines, "--unsound", "--file", again, "--encoder", "hashing:16")
     assert all_items(Path(again)).keys() == all_items(whole).keys()
-    assert "Everything could be read." in run("export", "--salvage", str(tmp_path / "d.jsonl"), "--file", str(whole))
-    for wrong in (["--to", "jsonl"], ["--file", str(tmp_path / "none.mem")]):
-        result = CliRunner().invoke(app, ["export", "--salvage", str(tmp_path / "e.jsonl"), *wrong])
-        assert isinstance(result.exception, errors.MemoryProblem)
+    assert "Everything could be read." in run("salvage", str(tmp_path / "d.jsonl"), "--file", str(whole))
+    result = CliRunner().invoke(app, ["salvage", str(tmp_path / "e.jsonl"), "--file", str(tmp_path / "none.mem")])
+    assert isinstance(result.exception, errors.MemoryProblem)
+    result = CliRunner().invoke(app, ["export", "--salvage", str(tmp_path / "e.jsonl")])
+    assert isinstance(result.exception, KeepworthError)
+    assert "keepworth memory salvage" in result.exception.fix
 
 
 def test_once_damage_was_met_nothing_more_is_written(whole: Path, tmp_path: Path):

@@ -91,7 +91,7 @@ def test_the_command_line(tmp_path: Path):
     run("export", str(tmp_path / "a.jsonl"))
     run("reembed", "hashing:32")
     assert "Ana likes tofu" in run("search", "tofu", "-k", "1")
-    assert "Erased m2" in run("forget", "m2", "--purge")
+    assert "Erased m2" in run("forget", "m2", "--purge", "--yes")
     file = str(tmp_path / "c.mem")
     assert "3 items" in run("import", str(tmp_path / "a.jsonl"), "--encoder", "hashing:64")
     assert "Sound." in run("check")

@@ -50,7 +50,7 @@ class Command(TyperCommand):
         return super().parse_args(ctx, args)
 
 
-class Group(TyperGroup):
+class CommandGroup(TyperGroup):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         _name_arguments(self)
@@ -63,7 +63,7 @@ class App(typer.Typer):
     """A group of such commands. A group that is called alone shows its help."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(**{"cls": Group, "no_args_is_help": True, "rich_markup_mode": None, **options})
+        super().__init__(**{"cls": CommandGroup, "no_args_is_help": True, "rich_markup_mode": None, **options})
 
     def command(
         self, name: str | None = None, *, examples: str = "", moved: Mapping[str, str] | None = None, **options: Any

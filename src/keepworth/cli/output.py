@@ -39,6 +39,36 @@ def say_json(record: Any, **settings: Any) -> None:
     typer.echo(json_line(record, **settings))
 
 
+def confirm(question: str, yes: bool) -> None:
+    """Ask before what cannot be undone. yes: it was said already. Raises Abort where the answer is no, and KeepworthError where
+    nobody is there to answer."""
+    if yes:
+        return
+    from keepworth.episodes.errors import KeepworthError
+
+    try:
+        agreed = typer.confirm(printable(question), err=True)
+    except typer.Abort:  # Ctrl-C, or the end of what is no terminal
+        if sys.stdin.isatty():
+            raise
+        raise KeepworthError("This cannot be undone, and nobody is there to be asked.", "Add --yes.") from None
+    if not agreed:
+        say("Nothing was done.", error=True)
+        raise typer.Abort
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """A sign of life beside work whose length is not known, on a terminal."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from keepworth.episodes.text import terminal
+
+    with terminal(stderr=True).status(what):
+        yield
+
+
 # Options that several commands have.
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from keepworth.cli.command import App
+from keepworth.cli.episode_panel import episode_panel
 from keepworth.cli.output import Runs, say, say_json
 
 if TYPE_CHECKING:
@@ -71,7 +72,8 @@ def show(
             return
         with console.pager(styles=True) if console.is_terminal else _no_pager():
             for each in found:
-                console.print(_episode(each))
+                named = (f"step {each.step}", each.arm, each.episode.role, each.episode.task, each.episode.stop.value)
+                console.print(episode_panel(each.episode, named))
     else:
         run = named_or_latest(names[0] if names else "", runs)
         print_tables(run, console)
@@ -287,40 +289,6 @@ def print_panel(panel: Panel, console: Console, *, same_scale: bool) -> None:
     owner = f"{panel.role}: " if panel.role else ""
     console.print(Text.assemble("\n", (f"{owner}{panel.title}", "bold"), (f"  {panel.unit}", "dim")))
     console.print(table)
-
-
-def _episode(stored: StoredEpisode) -> RenderableType:
-    from rich.console import Group
-    from rich.panel import Panel
-    from rich.table import Table
-    from rich.text import Text
-
-    episode = stored.episode
-    parts: list[Any] = [Text.assemble(("question  ", "bold"), episode.question)] if episode.question else []
-    if episode.shown:
-        memories = Table.grid(padding=(0, 2))
-        for shown in episode.shown:
-            memories.add_row(Text(f"{shown.score:6.3f}", style="cyan"), Text(shown.item, style="dim"), Text(shown.text))
-        parts += [Text("memories", style="bold"), memories]
-    for event in episode.operations:
-        operation = event.operation
-        words = " ".join([operation.kind.value, *operation.targets, operation.text])
-        parts.append(Text.assemble(("operation ", "bold"), words, (f"  {event.status.value}: {event.outcome}", "dim")))
-    for exchange in episode.exchanges:
-        parts.append(Text.assemble(("seen      ", "bold"), exchange.seen))
-        parts.append(Text.assemble(("done      ", "bold"), exchange.done))
-    right = "green" if episode.reward >= 0.5 else "yellow" if episode.reward > 0 else "red"
-    if episode.answer or not episode.exchanges:
-        parts.append(Text.assemble(("answer    ", "bold"), (episode.answer, right)))
-    if episode.expected:
-        parts.append(Text.assemble(("expected  ", "bold"), " | ".join(episode.expected)))
-    terms = "  ".join(f"{term.name} {term.value:.3f} x {term.weight:g}" for term in episode.rewards)
-    parts.append(Text.assemble(("reward    ", "bold"), (f"{episode.reward:.3f}", right), (f"  {terms}", "dim")))
-    if episode.errors:
-        parts.append(Text.assemble(("errors    ", "bold red"), "; ".join(episode.errors)))
-    named = (f"step {stored.step}", stored.arm, episode.role, episode.task, episode.stop.value)
-    title = " · ".join(each for each in named if each)
-    return Panel(Group(*parts), title=Text(title, style="dim"), title_align="left", border_style="dim")
 
 
 def _stored(folder: Path) -> str:

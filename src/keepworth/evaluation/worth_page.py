@@ -55,7 +55,7 @@ def write_worth_page(
         body += f"<section><h2>What each item added</h2>{_accounts(statement.accounts, texts)}{lines}</section>"
     if trials:
         body += f"<section><h2>The whole memory, or a source</h2>{_trials(trials)}</section>"
-    footer = f"The same in the terminal: <code>keepworth memory worth --file {escape(name)}</code>."
+    footer = f"The same in the terminal: <code>keepworth memory ledger --file {escape(name)}</code>."
     path.write_text(page_html(name, "Is this memory worth keeping?", "memory", below, body, footer), encoding="utf-8")
     return path
 

@@ -548,10 +548,10 @@ def test_what_is_gone_is_left_out_unless_asked_for(tmp_path: Path) -> None:
         everything = memory.ledger(everything=True)
         assert everything.accounts[: len(whole.accounts)] == whole.accounts
         assert everything.gross == whole.gross
-        rows = CliRunner().invoke(app, ["worth", "--file", str(path), "--all"]).output
+        rows = CliRunner().invoke(app, ["ledger", "--file", str(path), "--all"]).output
         assert f"{tested[1]:>6} " in rows
         assert "(gone)" in rows
-        assert "(gone)" not in CliRunner().invoke(app, ["worth", "--file", str(path)]).output
+        assert "(gone)" not in CliRunner().invoke(app, ["ledger", "--file", str(path)]).output
         memory.rollback(undone.id)
         assert tested[0] in [each.item for each in memory.ledger().accounts]
         assert unseen not in [each.item for each in memory.ledger().accounts]
@@ -562,11 +562,11 @@ def test_a_source_that_nothing_has_is_named_with_the_nearest(tmp_path: Path) -> 
     path = tmp_path / "a.mem"
     with filled_memory(path) as memory:
         rewarded(memory, 5)
-    for more in ([], ["--trial"]):
-        result = CliRunner().invoke(app, ["worth", "--file", str(path), "--source", "manul", *more])
+    for command in ("ledger", "trials"):
+        result = CliRunner().invoke(app, [command, "--file", str(path), "--source", "manul"])
         assert isinstance(result.exception, UnknownName)
         assert "There is no source 'manul'. Did you mean 'manual'?" in str(result.exception)
-    assert CliRunner().invoke(app, ["worth", "--file", str(path), "--source", "manual"]).exit_code == 0
+    assert CliRunner().invoke(app, ["ledger", "--file", str(path), "--source", "manual"]).exit_code == 0
 
 
 def test_promotion_leaves_the_rows_and_the_policy_is_judged_to_earn_what_it_earned(tmp_path: Path) -> None:

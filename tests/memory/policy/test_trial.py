@@ -139,14 +139,10 @@ def test_one_source_is_switched_and_the_rest_stays(tmp_path: Path) -> None:
         last = memory.episode("help")
         with pytest.raises(InvalidFilter):
             last.search("the router", where={"a": {"$near": 3}})
-    result = CliRunner().invoke(app, ["worth", "--file", str(path), "--trial"])
+    result = CliRunner().invoke(app, ["trials", "--file", str(path)])
     assert "manual: mean reward" in result.output
     assert "12 pairs of blocks of 4 episodes" in " ".join(result.output.split())
-    assert (
-        CliRunner()
-        .invoke(app, ["worth", "--file", str(path), "--trial", "--json"])
-        .output.startswith('{"source": "manual"')
-    )
+    assert CliRunner().invoke(app, ["trials", "--file", str(path), "--json"]).output.startswith('{"source": "manual"')
     with opened(path) as memory:
         before = memory.trials()
         memory.rollback(since=snapshot)

@@ -1,0 +1,7 @@
+"""`keepworth memory`: the verbs of `keepworth.Memory`. Each file here adds some; help lists them in this order."""
+
+# ruff: noqa: F401, I001
+from keepworth.cli.memory.group import app
+from keepworth.cli.memory import finding, writing, learning, undoing, moving, keeping, guarding
+
+__all__ = ["app"]

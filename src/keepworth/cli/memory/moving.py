@@ -1,0 +1,251 @@
+"""`keepworth memory backup`, `export`, `import` and `salvage`: a memory in and out of other files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from keepworth.cli.memory.group import FILE, app
+from keepworth.cli.memory.opening import DEFAULT, Agent, Encoder, File, Session, User, check_there, opened
+from keepworth.cli.output import say, say_json, working
+
+if TYPE_CHECKING:
+    from keepworth.memory.adapters.formats import FileFormat
+    from keepworth.memory.item import Item
+    from keepworth.memory.memory import Memory
+    from keepworth.memory.scan import Scan
+
+
+@app.command(rich_help_panel=FILE, examples="keepworth memory backup copy.mem")
+def backup(target: Annotated[Path, typer.Argument(help="A new file.")], file: File = DEFAULT) -> None:
+    """Copy a memory, also while it is in use."""
+    from keepworth.memory.store.maintenance import backup as back_up
+
+    with opened(file, "none") as memory, working("copying"):
+        say(back_up(memory.store, target))
+
+
+OWN = "keepworth"
+"""The format that loses nothing."""
+
+
+@app.command(
+    "export",
+    rich_help_panel=FILE,
+    moved={"--salvage": "It is a command now: keepworth memory salvage FILE."},
+    examples="""
+    keepworth memory export all.jsonl
+    keepworth memory export notes.md --to markdown --user ana
+    """,
+)
+def export_(
+    target: Annotated[Path, typer.Argument(help="A new file; - writes to the terminal.")],
+    file: File = DEFAULT,
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to", help="keepworth, with all history; or what is true now as jsonl, mem0, letta or markdown."
+        ),
+    ] = OWN,
+    user: User = "",
+    agent: Agent = "",
+    session: Session = "",
+) -> None:
+    """Write everything, history included, as lines of JSON; or what is true now, in the format of others."""
+    from keepworth.memory.errors import MemoryProblem
+    from keepworth.memory.store.transfer import exported
+
+    foreign = _file_format(to)
+    if foreign is None and (user or agent or session):
+        raise MemoryProblem(
+            f"--to {OWN} writes the whole memory, with its journal.",
+            "Leave --user, --agent and --session out, or take --to jsonl.",
+        )
+    with opened(file, "none") as memory:
+        if foreign is not None:
+            _write_foreign(memory, target, foreign, user_id=user, agent_id=agent, session_id=session)
+            return
+        with closing(exported(memory.store)) as lines, working("writing"):
+            _write_lines(lines, target)
+
+
+@app.command(rich_help_panel=FILE, examples="keepworth memory salvage saved.jsonl --file damaged.mem")
+def salvage(
+    target: Annotated[Path, typer.Argument(help="A new file; - writes to the terminal.")], file: File = DEFAULT
+) -> None:
+    """Write what can still be read of a damaged memory, as `export` does, and say what could not be."""
+    from keepworth.memory.store.salvage import salvaged
+
+    check_there(file)
+    lost: list[str] = []
+    with closing(salvaged(file, lost)) as lines, working("reading"):
+        _write_lines(lines, target)
+    for line in lost:
+        say(f"Could not be read: {line}.", error=True)
+    say("Everything could be read." if not lost else "`keepworth memory import --unsound` takes what was.", error=True)
+
+
+def _write_lines(lines: Iterator[str], target: Path) -> None:
+    from keepworth.learning.run_folder import check_writable, disk, replacing
+    from keepworth.memory.errors import MemoryProblem
+
+    if str(target) == "-":
+        for line in lines:
+            say_json(json.loads(line), separators=(",", ":"))  # escapes what a terminal obeys: nothing is lost
+        return
+    if target.exists():
+        raise MemoryProblem(f"{target} exists and is not overwritten.", "Give another path.")
+    check_writable(target)
+    # Half an export looks like a whole one.
+    with disk(target), replacing(target) as part, open(part, "w", encoding="utf-8") as out:
+        out.writelines(line + "\n" for line in lines)
+        out.flush()
+
+
+def _file_format(name: str) -> FileFormat | None:
+    """None for our own. Raises UnknownName."""
+    from keepworth.episodes.errors import require_known
+    from keepworth.memory.adapters.formats import FORMATS
+
+    return FORMATS.get(require_known("format", name, [OWN, *FORMATS]))
+
+
+def _write_foreign(memory: Memory, target: Path, foreign: FileFormat, **bounds: Any) -> None:
+    from keepworth.learning.run_folder import check_writable, disk, replacing
+    from keepworth.memory.errors import MemoryProblem
+
+    items, after = [], ""
+    while page := memory.get_all(limit=1000, after=after, **bounds):
+        items += page
+        after = page[-1].id
+    text = foreign.writes(items)
+    if str(target) == "-":
+        say(text, end="")
+        return
+    if target.exists():
+        raise MemoryProblem(f"{target} exists and is not overwritten.", "Give another path.")
+    check_writable(target)
+    with disk(target), replacing(target) as part, open(part, "w", encoding="utf-8", newline="\n") as out:
+        out.write(text)
+    say(f"{len(items)} items.", error=True)
+
+
+@app.command(
+    "import",
+    rich_help_panel=FILE,
+    examples="""
+    keepworth memory import all.jsonl --file new.mem
+    keepworth memory import memories.json --from mem0 --user ana
+    """,
+)
+def import_(
+    source: Annotated[
+        Path, typer.Argument(exists=True, dir_okay=False, help="A file that `export` or another program wrote.")
+    ],
+    file: File = DEFAULT,
+    format: Annotated[
+        str, typer.Option("--from", help="keepworth, into a new file; or jsonl, mem0, letta or markdown, into any.")
+    ] = OWN,
+    user: Annotated[str, typer.Option("--user", "-u", help="Whose memory, where the file does not say.")] = "",
+    agent: Annotated[str, typer.Option("--agent", help="Which agent's, where the file does not say.")] = "",
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out what cannot be taken, and say it.")] = False,
+    encoder: Encoder = "default",
+    unsound: Annotated[
+        bool, typer.Option("--unsound", help="Also where the items are not what the journal leads to.")
+    ] = False,
+    secrets: Annotated[
+        str,
+        typer.Option(
+            "--secrets", help="What becomes of texts with keys or passwords: quarantine, redact, refuse, allow."
+        ),
+    ] = "quarantine",
+    personal: Annotated[
+        str, typer.Option("--personal", help="The same for mail addresses, phone and account numbers.")
+    ] = "allow",
+) -> None:
+    """Fill a new memory from an export, with the encoder it had; or add what another program kept. All of it, or nothing.
+
+    It is looked through for secrets, as what a server is given."""
+    from keepworth.memory.errors import MemoryProblem
+    from keepworth.memory.item import Status
+    from keepworth.memory.scan import HELD_FOR, scan_of
+    from keepworth.memory.store.transfer import encoder_of, imported
+
+    foreign = _file_format(format)
+    if foreign is not None:
+        if unsound:
+            raise MemoryProblem(f"--unsound is for --from {OWN}.", "Leave it out.")
+        scan = scan_of(secrets, personal)
+        _take_foreign(source, file, foreign, encoder, skip_bad, scan, user_id=user, agent_id=agent)
+        return
+    if "redact" in (secrets, personal):
+        raise MemoryProblem(
+            f"--from {OWN} takes the whole journal as it was, and takes nothing out of it.",
+            "Say --secrets quarantine, refuse or allow; or export as jsonl, which has no history.",
+        )
+    if user or agent or skip_bad:
+        raise MemoryProblem(
+            f"--from {OWN} takes a whole memory as it was.",
+            "Leave --user, --agent and --skip-bad out, or say another --from.",
+        )
+    # What is not UTF-8 is refused by `imported`, with the place.
+    with open(source, encoding="utf-8", errors="replace") as lines:
+        identity = encoder_of(lines.readline()) if encoder == "default" else None
+    with (
+        opened(file, encoder, make=True, identity=identity) as memory,
+        open(source, encoding="utf-8") as lines,
+    ):
+        memory.store.scan = scan_of(secrets, personal)
+        with working("reading"):
+            before = imported(memory.store, lines, unsound=unsound)
+        held = [
+            item for item in memory.store.with_status(memory.scope, Status.QUARANTINED) if HELD_FOR in item.metadata
+        ]
+        say(f"{before} items{_in_quarantine(held)}.")
+
+
+def _in_quarantine(held: list[Item]) -> str:
+    """How many, and for which kinds of secrets."""
+    from collections import Counter
+
+    from keepworth.memory.scan import HELD_FOR
+
+    kinds = Counter(kind for item in held for kind in str(item.metadata.get(HELD_FOR, "")).split())
+    listed = ", ".join(f"{kind} {count}" for kind, count in sorted(kinds.items()))
+    return f", {len(held)} of them in quarantine ({listed}; `keepworth memory quarantine` lists them)" if held else ""
+
+
+def _take_foreign(
+    source: Path, file: Path, foreign: FileFormat, encoder: str, skip_bad: bool, scan: Scan | None, **bounds: str
+) -> None:
+    from keepworth.memory.adapters.formats import take
+    from keepworth.memory.errors import InvalidText
+    from keepworth.memory.item import Status
+
+    try:
+        text = source.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InvalidText(
+            f"{source} is not UTF-8 text ({error}).", "Convert it first, with iconv for example; nothing was imported."
+        ) from error
+    found = list(foreign.reads(text))
+    with opened(file, encoder, make=True) as memory:
+        memory.store.scan = scan
+        head = memory.store.head()
+        with working("reading"):
+            items, bad = take(memory, found, where=str(source), skip_bad=skip_bad, **bounds)
+        for line in bad:
+            say(f"Left out: {line}", error=True)
+        new = [item for item in items if int(item.id[1:]) > head]
+        held = _in_quarantine([item for item in new if item.status is Status.QUARANTINED])
+        texts = {str(each.record.get("text")) for each in found}
+        taken = sum(item.text not in texts for item in new)
+        say(
+            f"{len(new)} items, {len(items) - len(new)} that were there already{f', {len(bad)} left out' if bad else ''}{held}"
+            f"{f', {taken} without what was taken out of them' if taken else ''}."
+        )

@@ -1,0 +1,145 @@
+"""What the commands of a memory share: their options, how they open the file, and how they print an item."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from keepworth.cli.output import say, say_json
+from keepworth.episodes.text import one_line
+
+if TYPE_CHECKING:
+    from keepworth.episodes.model import EncoderIdentity
+    from keepworth.memory.item import Item
+    from keepworth.memory.memory import Memory
+
+File = Annotated[
+    Path, typer.Option("--file", "-f", envvar="KEEPWORTH_MEMORY", help="The memory file.", show_default=True)
+]
+User = Annotated[str, typer.Option("--user", "-u", metavar="NAME", help="Whose memory.")]
+Agent = Annotated[str, typer.Option("--agent", metavar="NAME", help="Which agent's memory.")]
+Session = Annotated[str, typer.Option("--session", metavar="NAME", help="Which session's memory.")]
+Encoder = Annotated[
+    str,
+    typer.Option(
+        "--encoder",
+        metavar="NAME",
+        help="minilm, hashing, hashing:DIMENSION, a folder, URL#MODEL, or none to use words only. Default: the file's own.",
+        show_default=False,
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print a line of JSON per result.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Where = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--where", metavar="FILTER", help="Metadata, as NAME=VALUE or as JSON; several have to hold together."
+    ),
+]
+Id = Annotated[str, typer.Argument(metavar="ID", help="An item's id, such as m17.")]
+DEFAULT, FIRST_DEFAULT = Path("keepworth.mem"), Path("recollect.mem")
+
+
+@contextmanager
+def opened(
+    file: Path,
+    encoder: str,
+    *,
+    make: bool = False,
+    identity: EncoderIdentity | None = None,
+    policy: str | None = None,
+    **bounds: Any,
+) -> Iterator[Memory]:
+    """identity: the encoder to use where the file has no vectors yet and none was named; bounds: of the scope."""
+    import keepworth
+    from keepworth.memory.errors import MemoryProblem
+
+    existed = file.exists()
+    check_there(file, make)
+    chosen: Any = None if encoder == "none" else encoder
+    if identity is not None and not existed:
+        chosen = keepworth.encoder(encoder, identity)
+    memory = keepworth.Memory(file, encoder=chosen, policy=policy, **bounds)
+    try:
+        yield memory
+    except BaseException:
+        # What could not be done leaves no empty memory behind.
+        with suppress(MemoryProblem):
+            existed = existed or bool(memory.store.head())
+        memory.close()
+        if not existed:
+            file.unlink(missing_ok=True)
+        raise
+    memory.close()
+
+
+def check_there(file: Path, make: bool = False) -> None:
+    """Raise NotAMemoryFile where there is no file. make: that is right, unless it is there under its first name."""
+    from keepworth.memory.errors import NotAMemoryFile
+
+    if file.exists():
+        return
+    if file == DEFAULT and FIRST_DEFAULT.exists():
+        raise NotAMemoryFile(
+            f"There is no {file} here, but {FIRST_DEFAULT}, which is what it was called in earlier versions.",
+            f"Rename it, or say --file {FIRST_DEFAULT}.",
+        )
+    if not make:
+        raise NotAMemoryFile(
+            f"There is no memory at {file}.", "`keepworth memory add` makes one; --file names another."
+        )
+
+
+def named(file: Path) -> list[str]:
+    """The option that names the file again, in a command to copy."""
+    return ["--file", str(file)] if file != DEFAULT else []
+
+
+def lines_given() -> list[str]:
+    from keepworth.memory.errors import InvalidText
+
+    try:
+        texts = [line.rstrip("\n") for line in sys.stdin if line.strip()]
+    except UnicodeDecodeError as error:
+        raise InvalidText(
+            f"Standard input is not UTF-8 text ({error}).",
+            "Convert it first, with iconv for example; nothing was stored.",
+        ) from error
+    if not texts:
+        raise InvalidText("Standard input had no text.", "Give one text per line; nothing was stored.")
+    return texts
+
+
+def print_item(item: Item, as_json: bool, **more: Any) -> None:
+    if as_json:
+        from keepworth.memory.item import to_record
+
+        say_json({**to_record(item), **more})
+    else:
+        say(f"{item.id:>6}  {one_line(item.text)}{mark(item)}")
+
+
+def mark(item: Item) -> str:
+    if item.deleted:
+        return "  (deleted)"
+    if item.superseded_by:
+        return f"  (superseded by {item.superseded_by})"
+    return "" if item.status.value == "active" else f"  ({item.status.value})"
+
+
+def tell_nothing(memory: Memory, file: Path, *, narrowed: bool) -> None:
+    """What to do where nothing was found. narrowed: options left something out."""
+    there = len(memory)
+    if not there:
+        said = f"Nothing found: {file} is empty. `keepworth memory add TEXT` puts something in."
+    elif narrowed:
+        items = "1 item" if there == 1 else f"{there:,} items"
+        said = f"Nothing found, and {file} holds {items}: leave options out, or see `keepworth memory list`."
+    else:
+        said = "Nothing found."
+    say(said, error=True)

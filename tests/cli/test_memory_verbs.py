@@ -1,0 +1,138 @@
+"""`keepworth memory` has the verbs of `Memory`, and each does what it does there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from keepworth import Memory
+from keepworth.cli.memory import app
+from keepworth.episodes.errors import KeepworthError
+from tests.cli.test_command import commands
+
+CALLED = {  # where the words of a command line are not the name in Python
+    "get": "show", "get_all": "list", "add_many": "add", "delete": "forget", "delete_all": "erase", "release": "quarantine",
+    "quarantined": "quarantine", "reopen": "episode", "episodes": "episode", "episode_record": "episode", "unread": "read-again",
+    "merge_near_duplicates": "near-duplicates", "policy": "promote", "set_aside": "check", "path": "stats",
+}  # fmt: skip
+IN_PYTHON_ALONE = {  # handles and functions, which no command line can hand over, and several calls at once
+    "apply", "bank", "close", "commit", "consolidate", "propose", "read_only", "search_many", "within",
+}  # fmt: skip
+
+
+def test_every_verb_of_memory_has_a_command() -> None:
+    there = {words[1] for words, _ in commands() if words[:1] == ("memory",) and len(words) > 1}
+    verbs = {name for name in vars(Memory) if not name.startswith("_")} - IN_PYTHON_ALONE
+    missing = {name for name in verbs if CALLED.get(name, name.replace("_", "-")) not in there}
+    assert missing == set()
+    assert set(CALLED) <= verbs
+    assert all(hasattr(Memory, name) for name in IN_PYTHON_ALONE)
+
+
+def test_every_command_has_examples_and_says_what_it_does() -> None:
+    for words, command in commands():
+        if words[:1] == ("memory",) and not hasattr(command, "commands"):
+            assert command.epilog, words
+            assert (command.help or "").strip().endswith("."), words
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Callable[..., Any]:
+    """A command on one file; what it printed, of --json the records."""
+
+    def call(*words: str, code: int = 0, text: str = "") -> Any:
+        ran = CliRunner().invoke(app, [*words, "--file", str(tmp_path / "a.mem")], input=text)
+        assert ran.exit_code == code, ran.output + repr(ran.exception)
+        return [json.loads(line) for line in ran.stdout.splitlines()] if "--json" in words else ran.output
+
+    call("add", "Ana likes tofu", "--user", "ana", "--encoder", "hashing:64")
+    call("add", "Ana lives in Oslo", "--user", "ana", "--at", "2026-01-01")
+    return call
+
+
+def test_what_changes_is_undone(run: Callable[..., Any]) -> None:
+    (named,) = run("snapshot", "--json")
+    snapshot = named["snapshot"]
+    assert run("update", "m1", "Ana likes smoked tofu", "--json")[0]["id"] == "m1"
+    assert run("update", "m1", "--trust", "0.5", "--json")[0]["trust"] == 0.5
+    (after,) = run("supersede", "m2", "Ana lives in Bergen", "--at", "2026-06-01", "--json")
+    assert (after["text"], after["event_time"]) == ("Ana lives in Bergen", "2026-06-01T00:00:00")
+    assert [each["id"] for each in run("diff", snapshot, "--json")] == ["m1", "m2", after["id"]]
+    assert "- " in run("diff", snapshot)
+    assert "superseded by" in run("diff", snapshot)
+    assert "Ana lives in Oslo" in run("search", "Oslo", "--as-of", "2026-05-01")
+    (undone,) = run("restore", snapshot, "--json")
+    assert set(undone["changed"]) == {"m1", "m2", after["id"]}
+    assert "Nothing differs." in run("diff", snapshot)
+    run("rollback", undone["id"])
+    assert [each["text"] for each in run("list", "--json")] == ["Ana likes smoked tofu", "Ana lives in Bergen"]
+
+
+def test_a_reward_reaches_what_an_episode_showed(run: Callable[..., Any], tmp_path: Path) -> None:
+    (begun,) = run("episode", "begin", "what to cook", "--user", "ana", "--json")
+    id = begun["episode"]
+    shown = run("episode", "search", id, "tofu", "--top-k", "1", "--json")
+    assert run("pending", "--json") == []
+    run("episode", "act", id, "tofu curry")
+    assert [each["episode"] for each in run("pending", "--json")] == [id]
+    (done,) = run("reward", id, "0.5", "--json")
+    assert done == {"target": id, "value": 0.5, "applied": True, "reason": "applied"}
+    assert run("pending", "--json") == []
+    run("episode", "end", id)
+    (listed,) = run("episode", "list", "--json")
+    assert (listed["reward"], listed["shown"]) == (0.5, [each["id"] for each in shown])
+    text = run("episode", "show", id)
+    assert all(each["text"] in text for each in shown)
+    assert run("episode", "show", id, "--json")[0]["id"] == id
+    with Memory(tmp_path / "a.mem") as memory:
+        assert all(memory.get(each["id"]).values.mean == 0.5 for each in shown)
+        worth = memory.worth("m1", "tofu")
+    assert run("worth", "m1", "tofu", "--json")[0]["with_it"] == worth.with_it
+    assert run("ledger", "--json")[-1]["rewarded"] == 1
+    assert "few decisions" in str(
+        CliRunner().invoke(app, ["evaluate", "memrl", "--file", str(tmp_path / "a.mem")]).exception
+    )
+    assert "memrl chooses" in run("promote", "memrl")
+    assert "effect chooses" in run("demote")
+
+
+def test_duplicates_are_merged_and_messages_are_read(run: Callable[..., Any]) -> None:
+    assert "No two items say the same." in run("near-duplicates")
+    run("add", "Ana likes tofu.", "--user", "ana")
+    (pair,) = run("near-duplicates", "--threshold", "0.5", "--json")
+    assert (pair["older"], pair["newer"], pair["merged"]) == ("m1", "m3", False)
+    assert "1 merged" in run("near-duplicates", "--threshold", "0.5", "--merge")
+    assert [each["id"] for each in run("list", "--json")] == ["m1", "m2"]
+    kept = run("add", "I am allergic to peanuts", "--user", "ana", "--infer", "--json")
+    assert any("peanuts" in each["text"] for each in kept)
+    assert "No message waits" in run("read-again")
+
+
+@pytest.mark.parametrize(
+    "words", [("forget", "m1", "--purge"), ("erase", "--user", "ana"), ("compact", "--keep-decisions", "0")]
+)
+def test_what_cannot_be_undone_is_asked_before(words: tuple[str, ...], run: Callable[..., Any], tmp_path: Path) -> None:
+    before = run("stats", "--json")
+    refused = CliRunner().invoke(app, [*words, "--file", str(tmp_path / "a.mem")], input="")
+    assert isinstance(refused.exception, KeepworthError)
+    assert refused.exception.fix == "Add --yes."
+    assert "Nothing was done." in run(*words, code=1, text="n\n")
+    assert run("stats", "--json") == before
+    assert "for good?" in run(*words, text="y\n")
+    if words[0] != "compact":
+        assert run("stats", "--json") != before
+
+
+def test_what_is_empty_says_what_to_do(run: Callable[..., Any], tmp_path: Path) -> None:
+    assert "leave options out" in run("list", "--user", "bob")
+    assert "episode begin" in run("episode", "list")
+    assert "Memory(path, trial=" in run("trials")
+    assert "Nothing is held back." in run("quarantine")
+    run("forget", "m1", "m2", "--purge", "--yes")
+    assert "is empty. `keepworth memory add TEXT`" in run("list")
+    assert "is empty. `keepworth memory add TEXT`" in run("search", "tofu")

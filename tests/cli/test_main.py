@@ -105,8 +105,13 @@ def test_version(command: Command) -> None:
         (("train", "counting", "--name", ".", "--fresh"), "'.' cannot be the name of a run"),
         (("train", "counting", "--name", "a/b"), "'a/b' cannot be the name of a run"),
         (("demo", "--name", "/tmp"), "'/tmp' cannot be the name of a run"),
-        (("eval", "answerer", "--json", "."), "is a folder"),
-        (("bench", "memory", "--json", "."), "is a folder"),
+        (("eval", "answerer", "--out", "."), "is a folder"),
+        (("bench", "memory", "--out", "."), "is a folder"),
+        (("eval", "answerer", "--json", "numbers.json"), "Write a file with --out numbers.json"),
+        (("eval", "answerer", "--run", "demo"), "keepworth eval answerer RUN"),
+        (("bench", "memory", "--json=numbers.json"), "Write a file with --out numbers.json"),
+        (("report",), "There is no run in runs yet"),
+        (("checkpoint", "inspect"), "There is no run in runs yet"),
         (("show", "nothing"), "There is no run 'nothing'"),
         (("objectives", "explain", "grppo"), "Did you mean"),
         (("models", "check", "smollm2-135m-instuct"), "smollm2-135m-instruct"),
@@ -153,9 +158,9 @@ def test_starting_over_deletes_no_files_of_something_else(command: Command, tmp_
 
 def test_where_the_numbers_go_is_tried_before_they_are_measured(command: Command, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    code, _, err = command("eval", "answerer", "--json", "file/numbers.json", "--run", "nothing")
+    code, _, err = command("eval", "answerer", "--out", "file/numbers.json", "nothing")
     assert (code, "file stands where a folder should be" in err) == (2, True)
-    code, _, err = command("eval", "answerer", "--json", "new/numbers.json", "--run", "nothing")
+    code, _, err = command("eval", "answerer", "--out", "new/numbers.json", "nothing")
     assert (code, "There is no run 'nothing'" in err) == (2, True)
     assert (tmp_path / "new").is_dir()
 

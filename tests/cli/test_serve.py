@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from keepworth.cli.main import main
+from keepworth.cli.serve import _model_or_run
 from keepworth.learning.run_folder import RunFolder
 from keepworth.serving.memory_server import MemoryServer
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
@@ -79,23 +80,24 @@ def test_a_port_in_use_is_said_before_anything_is_loaded(
         (["--style", "vlm"], "Did you mean 'vllm'"),
         (["--precision", "fp16"], "Did you mean"),
         (["--role", "answerer"], "--role names a role of a run"),
-        (["--run", "both"], "trained answerer and manager"),
-        (["--run", "both", "--role", "manger"], "Did you mean 'manager'"),
-        (["--run", "none"], "has not finished training a role"),
-        (["--run", "bothh"], "Did you mean 'both'"),
-        (["other", "--run", "both"], "--run says which model is served"),
-        (["other", "--memory", "a.mem"], "the other options are of a model"),
+        (["both"], "trained answerer and manager"),
+        (["both", "--role", "manger"], "Did you mean 'manager'"),
+        (["none"], "has not finished training a role"),
+        (["bothh"], "Did you mean 'both'"),
+        (["bothh", "--memory", "a.mem"], "Did you mean 'both'"),
+        (["--run", "both"], "keepworth serve RUN"),
+        (["smollm2-135m-instruct", "--role", "answerer"], "--role names a role of a run"),
+        (["--memory", "a.mem", "--control"], "are of a model alone"),
         (["--host", "0.0.0.0"], "served to this machine only"),
         (["--upstream", "http://127.0.0.1:1"], "Name the memory with --memory"),
-        (["--model", "tiny"], "Name the memory with --memory"),
+        (["--model", "tiny"], "keepworth serve MODEL --memory FILE"),
         (["--train"], "Name the memory with --memory"),
         (["--memory", "a.mem", "--train"], "--train trains a model of this process"),
-        (["--memory", "a.mem", "--model", "tiny", "--upstream", "http://127.0.0.1:1"], "--model is what answers"),
-        (["--memory", "a.mem", "--run", "both"], "trained answerer and manager"),
-        (["--memory", "a.mem", "--run", "both", "--model", "tiny"], "--run says which model answers"),
-        (["--memory", "a.mem", "--run", "both", "--upstream", "http://127.0.0.1:1"], "--run is what answers"),
-        (["--memory", "a.mem", "--run", "both", "--stdio"], "--stdio serves its host alone"),
-        (["--memory", "a.mem", "--role", "answerer"], "the other options are of a model"),
+        (["owner/tiny", "--memory", "a.mem", "--upstream", "http://127.0.0.1:1"], "owner/tiny is what answers"),
+        (["both", "--memory", "a.mem"], "trained answerer and manager"),
+        (["both", "--memory", "a.mem", "--upstream", "http://127.0.0.1:1"], "both is what answers"),
+        (["both", "--memory", "a.mem", "--stdio"], "--stdio serves its host alone"),
+        (["--memory", "a.mem", "--role", "answerer"], "--role names a role of a run"),
         (["--memory", "a.mem", "--writer", "ruels"], "Did you mean 'rules'"),
         (["--stdio"], "Name it with --memory"),
         (["--memory", "a.mem", "--stdio", "--mcp"], "serves its host alone"),
@@ -128,10 +130,17 @@ def test_mistakes_are_named(
     assert says in capsys.readouterr().err
 
 
-def test_a_run_is_no_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    RunFolder.create(tmp_path / "mine", {}).close()
+def test_a_run_is_named_as_a_model_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("mine", "smollm2-135m-instruct"):
+        RunFolder.create(tmp_path / name, {}).close()
     assert main(["serve", str(tmp_path / "mine"), "--port", "0"]) == 2
-    assert f"--run {tmp_path / 'mine'}" in capsys.readouterr().err
+    assert "has not finished training a role" in capsys.readouterr().err
+    assert _model_or_run("mine", tmp_path) == ("", "mine")
+    assert _model_or_run("smollm2-135m-instruct", tmp_path) == ("smollm2-135m-instruct", "")
+    folder = str(tmp_path / "smollm2-135m-instruct")
+    assert _model_or_run(folder, tmp_path) == ("", folder)
+    assert _model_or_run("owner/name", tmp_path) == ("owner/name", "")
+    assert _model_or_run("", tmp_path) == ("", "")
 
 
 def test_what_is_served_beside_the_memory_is_said_with_its_address(

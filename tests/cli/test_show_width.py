@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from keepworth.cli.show import print_table
+from keepworth.cli.tables import print_table
 from keepworth.episodes.text import terminal
 from keepworth.evaluation.tables import ResultTable, table_of_rows
 

@@ -69,7 +69,7 @@ def test_lines_and_ratios_are_those_of_the_records():
 
 def test_the_command_line_prints_one_table_with_the_stores_that_are_there(uncounted, tmp_path: Path):
     target = tmp_path / "figures.json"
-    options = ["--size", "1000", "--encoder", "none", "--peers", "--peer-seconds", "1", "--json", str(target)]
+    options = ["--size", "1000", "--encoder", "none", "--peers", "--peer-seconds", "1", "--out", str(target)]
     done = CliRunner(env={"COLUMNS": "250"}).invoke(app, ["bench", "memory", *options])
     assert done.exit_code == 0, done.output
     whole = json.loads(target.read_text())

@@ -131,7 +131,7 @@ def test_the_model_of_a_run_is_what_chooses_and_is_loaded_once(
 def test_what_manages_no_memory_is_refused_by_name(answering: RunFolder, tmp_path: Path) -> None:
     with pytest.raises(KeepworthError, match="trained policy, which does not say what a memory keeps") as caught:
         Memory(encoder=None, writer=str(answering.path))
-    assert f"keepworth serve --run {answering.path}" in caught.value.fix
+    assert f"keepworth serve {answering.path}" in caught.value.fix
     with pytest.raises(KeepworthError, match=r"export.json cannot be read"):
         Memory(encoder=None, writer=str(tmp_path))
     with pytest.raises(UnknownName, match="no writer 'ruels'") as unknown:

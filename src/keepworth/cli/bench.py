@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from keepworth.cli.command import App
+from keepworth.cli.output import say_json
 
 app = App(help="Measure this machine.")
 
@@ -17,11 +18,19 @@ def bench() -> None:
     """Measure this machine."""
 
 
-@app.command()
+@app.command(
+    examples="""
+    keepworth bench memory
+    keepworth bench memory --size 100000 --out bench.json
+    """
+)
 def memory(
-    size: Annotated[int, typer.Option(min=1000, help="Items in the memory that is measured.")] = 10_000,
+    size: Annotated[int, typer.Option(metavar="N", min=1000, help="Items in the memory that is measured.")] = 10_000,
     index: Annotated[str, typer.Option(help="exact, int8 (needs simsimd) or pq (needs faiss).")] = "exact",
-    json: Annotated[Path | None, typer.Option(help="Write the figures there, too.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON instead.")] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Write the figures there as JSON, too.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of the texts and vectors.")] = 0,
     encoder: Annotated[
         str, typer.Option(help="Encodes the queries of one line, for the time it takes; 'none' leaves that line out.")
@@ -37,7 +46,7 @@ def memory(
     ] = None,
 ) -> None:
     """Adds, searches, forks and opening of the memory engine, next to the physical limit and to other stores."""
-    import json as encoding
+    import json
     import os
     import tempfile
     from dataclasses import asdict
@@ -45,8 +54,7 @@ def memory(
     # A scan that is limited by memory gains nothing from threads, and loses much on a busy machine.
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(name, "1")
-    from rich.table import Table
-
+    from keepworth.cli.tables import print_rows
     from keepworth.episodes.text import terminal
     from keepworth.evaluation.engine import DIMENSION, Figure, figures, machine
     from keepworth.evaluation.peers import Bounds, beside, lines, sync_here
@@ -54,8 +62,8 @@ def memory(
 
     if peer_seconds is not None and not peers:
         raise typer.BadParameter("has an effect only with --peers", param_hint="--peer-seconds")
-    if json is not None:
-        check_writable(json)
+    if out is not None:
+        check_writable(out)
     setting = machine()
     queries = None
     if encoder != "none":
@@ -67,42 +75,43 @@ def memory(
                 f"{encoder} has {queries.identity.dimension} dimensions, the measured vectors have {DIMENSION}",
                 param_hint="--encoder",
             )
-    console = terminal()
-    table = Table(title=f"memory engine, {size:,} items of 384 dimensions")
-    for name in ("", "p50", "p95", "limit", "unit", "target", "how"):
-        table.add_column(name, justify="right" if name in ("p50", "p95", "limit") else "left")
+    console = terminal(stderr=as_json)
     found: list[Figure] = []
     records = []
-
-    def keep(figure: Figure) -> None:
-        found.append(figure)
-        numbers = [_short(figure.p50), _short(figure.p95), _short(figure.limit)]
-        table.add_row(figure.name, *numbers, figure.unit, figure.target, figure.note)
-
     with tempfile.TemporaryDirectory() as folder, console.status("measuring") as status:
         for figure in figures(size, Path(folder), index=index, seed=seed, encoder=queries):
             status.update(figure.name)
-            keep(figure)
+            found.append(figure)
         if peers:
             status.update("other stores")
             sync = sync_here()
-            for record in beside(Bounds(size, seconds=peer_seconds or 600.0, seed=seed)):
-                status.update(f"other stores: {record['name']} is done")
-                records.append(record)
-            table.add_section()
-            for figure in lines(records, sync):
-                keep(figure)
-            for record in records:
-                if "did not run" in record:
-                    table.add_row(record["name"], "", "", "", "", "", f"did not run: {record['did not run']}")
-    console.print(table)
-    if json is not None:
-        with disk(json):
-            rows = [asdict(figure) for figure in found]
-            record = {"size": size, "index": index, "seed": seed, "machine": setting, "figures": rows}
-            if peers:
-                record["stores"] = records
-            json.write_text(encoding.dumps(record, indent=1) + "\n")
+            for store in beside(Bounds(size, seconds=peer_seconds or 600.0, seed=seed)):
+                status.update(f"other stores: {store['name']} is done")
+                records.append(store)
+            found += lines(records, sync)
+    record: dict[str, Any] = {
+        "size": size,
+        "index": index,
+        "seed": seed,
+        "machine": setting,
+        "figures": [asdict(figure) for figure in found],
+    }
+    if peers:
+        record["stores"] = records
+    if as_json:
+        say_json(record, indent=1)
+    else:
+        rows = [
+            (each.name, [_short(each.p50), _short(each.p95), _short(each.limit), each.unit, each.target, each.note])
+            for each in found
+        ]
+        failed = [each for each in records if "did not run" in each]
+        rows += [(each["name"], [*[""] * 5, f"did not run: {each['did not run']}"]) for each in failed]
+        headings = ["p50", "p95", "limit", "unit", "target", "how"]
+        print_rows(console, f"memory engine, {size:,} items of 384 dimensions", headings, rows)
+    if out is not None:
+        with disk(out):
+            out.write_text(json.dumps(record, indent=1) + "\n")
 
 
 def _short(number: float | None) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import shutil
 import textwrap
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from keepworth.cli.output import terms
 from keepworth.episodes.errors import KeepworthError
 
 
@@ -101,7 +102,7 @@ def help_of(command: Any, ctx: Any) -> str:
     sections["Options"] = [(_spelled(each), _said(each, ctx)) for each in options]
     for title, rows in sections.items():
         if rows:
-            out += [_heading(title), *_rows(rows, width), ""]
+            out += [_heading(title), *terms(rows, width), ""]
     if command.epilog:
         out += [_heading("Examples"), *(f"  {line}" for line in command.epilog.splitlines()), ""]
     return "\n".join(out)
@@ -139,18 +140,3 @@ def _said(parameter: Any, ctx: Any) -> str:
     if parameter.envvar:
         notes.append(f"or set {parameter.envvar}")
     return " ".join([(parameter.help or "").strip(), *([f"[{'; '.join(notes)}]"] if notes else [])])
-
-
-def _rows(rows: Iterable[tuple[str, str]], width: int) -> list[str]:
-    """A term and what is said of it, beside it, or below where the term is long."""
-    rows = list(rows)
-    room = min(26, max(len(term) for term, _ in rows) + 2)
-    out = []
-    for term, said in rows:
-        lines = textwrap.wrap(said, width - room - 2, break_on_hyphens=False) or [""]
-        if len(term) + 2 > room:
-            out.append(f"  {term}")
-        else:
-            out.append(f"  {term:<{room}}{lines.pop(0)}".rstrip())
-        out += [f"  {'':<{room}}{line}" for line in lines]
-    return out

@@ -238,19 +238,22 @@ def _alfworld() -> Finding:
 
 
 models_app = App(help="List, fetch and check model files.")
+Json = Annotated[bool, typer.Option("--json", help="Print a line of JSON per model.")]
 Name = Annotated[str, typer.Argument(metavar="MODEL", help="A name from `keepworth models list`.")]
 
 
-@models_app.command("list")
-def list_() -> None:
+@models_app.command("list", examples="keepworth models list")
+def list_(as_json: Json = False) -> None:
     """List the models that arrive through the package index, and what of them is on this machine."""
     from keepworth.models.files import list_models
 
-    _print_models(list_models())
+    _print_models(list_models(), as_json)
+    if as_json:
+        return
     say("Any local checkpoint folder or Hugging Face id (owner/name) works too, where it can be reached.")
 
 
-@models_app.command()
+@models_app.command(examples="keepworth models fetch smollm2-135m-instruct")
 def fetch(
     name: Name,
     force: Annotated[bool, typer.Option("--force", help="Fetch and convert again, even if it is there.")] = False,
@@ -261,9 +264,10 @@ def fetch(
     say(fetch_model(name, force=force, progress=say))
 
 
-@models_app.command()
+@models_app.command(examples="keepworth models check")
 def check(
     name: Annotated[str, typer.Argument(metavar="[MODEL]", help="One model; all that are here if not given.")] = "",
+    as_json: Json = False,
 ) -> None:
     """Hash every byte of a model's files and compare with what was written. Exits with 2 where one is damaged."""
     from keepworth.models.files import State, list_models
@@ -271,12 +275,17 @@ def check(
 
     names = [name] if name else [each.model.name for each in list_models() if each.state is not State.ABSENT]
     found = [check_model(each) for each in names]
-    _print_models(found)
+    _print_models(found, as_json)
     if any(each.state is not State.READY for each in found):
         raise typer.Exit(2)
 
 
-def _print_models(found: Sequence[ModelStatus]) -> None:
+def _print_models(found: Sequence[ModelStatus], as_json: bool) -> None:
+    for each in found if as_json else ():
+        record = {"model": each.model.name, "kind": each.model.kind.value, "state": each.state.value}
+        say_json({**record, "path": str(each.path), "bytes": each.size, "detail": each.detail})
+    if as_json:
+        return
     from rich.text import Text
 
     from keepworth.episodes.text import terminal

@@ -28,34 +28,49 @@ FIRST = 8
 
 def listing(
     details: Annotated[bool, typer.Option("--details", help="Also what each benchmark can be set to.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
 ) -> None:
-    """What can be measured, on what, and under which settings."""
-    from keepworth.cli.output import say
+    """Say what can be measured, on what, and under which settings."""
+    from keepworth.cli.output import say, say_json, say_terms
     from keepworth.environments.streams import NAMES
     from keepworth.evaluation.system import SETTINGS
     from keepworth.recipes.systems import NAMES as SYSTEMS
     from keepworth.recipes.systems import PATTERNS
     from keepworth.tasks.benchmark import BENCHMARKS, sizes
 
-    say("benchmarks, for `keepworth eval run BENCHMARK SYSTEM...`; questions of train, dev, test")
     known = sizes()
+    if as_json:
+        benchmarks = {
+            each.name: {
+                "about": each.about,
+                "kind": each.kind,
+                "questions": known[each.name]["questions"] if each.name in known else None,
+                "licence": each.licence,
+                "shipped": each.shipped,
+                "settings": list(each.settings()),
+            }
+            for each in BENCHMARKS
+        }
+        systems = {**SYSTEMS, **PATTERNS}
+        say_json({"benchmarks": benchmarks, "systems": systems, "settings": SETTINGS, "streams": list(NAMES)}, indent=1)
+        return
+    rows = []
     for each in BENCHMARKS:
         count = (
             " / ".join(f"{many:,}" for many in known[each.name]["questions"].values()) if each.name in known else "?"
         )
         where = "" if each.shipped else "  (--data)"
-        say(f"  {each.name:20} {each.about}; {each.kind}, {count}; {each.licence}{where}")
+        rows.append((each.name, f"{each.about}; {each.kind}, {count}; {each.licence}{where}"))
         if details:
-            say(f"  {'':20} --set {', '.join(f'{name}=' for name in each.settings())}")
-    say(f"  {'FILE.jsonl':20} questions of your own")
+            rows.append(("", f"--set {', '.join(f'{name}=' for name in each.settings())}"))
+    say("benchmarks, for `keepworth eval run BENCHMARK SYSTEM...`; questions of train, dev, test")
+    say_terms([*rows, ("FILE.jsonl", "questions of your own")])
     say("\nsystems")
-    for name, about in {**SYSTEMS, **PATTERNS}.items():
-        say(f"  {name:20} {about}")
+    say_terms([*SYSTEMS.items(), *PATTERNS.items()])
     say("\nsettings, for --setting")
-    for name, about in SETTINGS.items():
-        say(f"  {name:20} {about}")
+    say_terms(SETTINGS.items())
     say("\nstreams, for `keepworth eval stream --streams NAME`")
-    say(f"  {', '.join(NAMES)}")
+    say_terms([("", ", ".join(NAMES))])
 
 
 def run(
@@ -102,7 +117,9 @@ def run(
         ),
     ] = "",
     encoder: Annotated[str, typer.Option("--encoder", help="For every system that needs one.")] = "minilm",
-    limit: Annotated[int, typer.Option("--limit", min=0, help="Only so many questions, drawn evenly; 0 for all.")] = 0,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=0, help="Only so many questions, drawn evenly; 0 for all.")
+    ] = 0,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="How often, with other draws.")] = 1,
     patience: Annotated[
         float, typer.Option("--patience", min=0.1, help="Seconds that a system has for a call.")
@@ -482,7 +499,7 @@ def judge_of(model: str, url: str, key_variable: str) -> Judge | None:
 
 def show(console: Any, summary: dict[str, Any]) -> None:
     """The table, what memory gained, and where points went."""
-    from keepworth.cli.show import print_table
+    from keepworth.cli.tables import print_table
     from keepworth.evaluation.evaluation_page import verdict
     from keepworth.evaluation.tables import ArmRow, Cell, ResultTable
 
@@ -556,14 +573,20 @@ def compare(
             "--allow", help="What is meant to differ, such as reader, encoder or tokens; separated by commas."
         ),
     ] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON per pair.")] = False,
 ) -> None:
     """Compare systems of two evaluations, question by question. Refused where they were not asked the same under the same."""
-    from keepworth.cli.output import say
+    from dataclasses import asdict
+
+    from keepworth.cli.output import say, say_json
     from keepworth.evaluation.evaluation_page import compared_arms
     from keepworth.evaluation.statistics import ALPHA
 
     for comparison in compared_arms(one, other, [name for name in allow.split(",") if name]):
         told = comparison.adjusted < ALPHA and not comparison.low <= 0.0 <= comparison.high
+        if as_json:
+            say_json({**asdict(comparison), "told": told})
+            continue
         verdict = ("ahead" if comparison.low > 0.0 else "behind") if told else "no difference can be told"
         say(
             f"{comparison.name}: {comparison.difference:+.3f} [{comparison.low:+.3f}, {comparison.high:+.3f}], "

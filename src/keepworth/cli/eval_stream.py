@@ -360,30 +360,23 @@ def method_for(name: str, settings: dict[str, dict[str, Any]], seed: int) -> Pol
     return method(name, seed=seed, **settings.get(name, {}))
 
 
-_COLUMNS = (
-    "success: mean over the stream; held-out: frozen, on tasks after it; calls: of the model, a task; "
-    "routing loss: what was lost because right advice was kept and not shown"
+_NOTE = (
+    "success: mean over the stream, ± its standard error over seeds; held-out: on tasks after it, with the memory frozen; "
+    "calls: of the model, a task; lost: success lost because right advice was kept and not shown."
 )
 
 
 def _print(console: Any, summary: dict[str, Any]) -> None:
-    from rich.table import Table
+    from keepworth.cli.tables import print_rows
 
     for name, arms in summary["table"].items():
-        shown = Table(
-            "arm", "success", "± over seeds", "held-out", "calls", "routing loss", title=name, caption=_COLUMNS
-        )
+        rows = []
         for arm, values in arms.items():
-            error = values["auc_error"]
-            shown.add_row(
-                arm,
-                f"{values['auc']:.3f}",
-                "" if error is None else f"{error:.3f}",
-                f"{values['held_out']:.3f}",
-                f"{values['calls']:.2f}",
-                f"{values['routing_loss']:.3f}",
-            )
-        console.print(shown)
+            error = "" if values["auc_error"] is None else f" ± {values['auc_error']:.3f}"
+            numbers = [f"{values[key]:.3f}" for key in ("held_out", "calls", "routing_loss")]
+            rows.append((arm, [f"{values['auc']:.3f}{error}", *numbers]))
+        print_rows(console, name, ["success", "held-out", "calls", "lost"], rows)
+    console.print(_NOTE, style="dim")
     claimed = summary["claims"]
     for each in claimed["best_rival"]:
         counts = ", ".join(f"{count} {kind}" for kind, count in each["counts"].items())

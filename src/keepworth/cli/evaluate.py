@@ -10,7 +10,7 @@ import typer
 from keepworth.cli.command import App
 from keepworth.cli.eval_run import board, compare, listing, run
 from keepworth.cli.eval_stream import stream
-from keepworth.cli.output import Runs
+from keepworth.cli.output import Runs, say_json
 
 if TYPE_CHECKING:
     from keepworth.recipes.memory_r1 import Config
@@ -19,44 +19,74 @@ if TYPE_CHECKING:
 app = App(help="Measure models and runs on held-out questions, and memories on streams.")
 
 
-app.command("list")(listing)
-app.command()(run)
-app.command()(compare)
-app.command()(board)
-app.command()(stream)
+app.command(
+    "list",
+    examples="""
+    keepworth eval list
+    keepworth eval list --details
+    """,
+)(listing)
+app.command(
+    examples="""
+    keepworth eval run longmemeval none bm25 keepworth --setting frozen,oracle
+    keepworth eval run mine.jsonl none keepworth --reader http://localhost:8000 --model my-model
+    """
+)(run)
+app.command(examples="keepworth eval compare runs/eval/longmemeval:keepworth runs/eval/longmemeval:bm25")(compare)
+app.command(examples="keepworth eval board runs/eval/longmemeval --out board.html")(board)
+app.command(
+    examples="""
+    keepworth eval stream --streams near-miss,drift --arms none,exprag,memrl,advantage --seeds 3
+    keepworth eval stream --streams list
+    """
+)(stream)
 
 
 @app.callback()
 def options() -> None: ...
 
 
-@app.command()
+@app.command(
+    moved={"--run": "Give the run as it is: keepworth eval answerer RUN."},
+    examples="""
+    keepworth eval answerer
+    keepworth eval answerer demo --set recall=retrieved --out retrieved.json
+    """,
+)
 def answerer(
     name: Annotated[
-        str, typer.Option("--run", help="A run whose trained answerer is measured beside the untrained one.")
+        str,
+        typer.Argument(
+            metavar="[RUN]",
+            help="A run whose trained answerer is measured beside the untrained one; none if not given.",
+        ),
     ] = "",
     split: Annotated[str, typer.Option("--split", help="train, dev or test.")] = "test",
     assign: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A setting of memory_r1: memories=10, recall=retrieved, ..."),
     ] = None,
-    output: Annotated[Path | None, typer.Option("--json", help="Also write the numbers to this file.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON instead.")] = False,
+    output: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Write the numbers there as JSON, too.")
+    ] = None,
     runs: Runs = Path("runs"),
 ) -> None:
     """Answer questions with the right memory, none, another question's, and the evidence alone."""
     import json
+    import sys
 
     from keepworth.episodes.extras import require
 
     require("train", "keepworth eval answerer")
-    from keepworth.cli.show import print_table
+    from keepworth.cli.tables import print_table
     from keepworth.episodes.errors import KeepworthError, UnknownName
     from keepworth.episodes.text import terminal
     from keepworth.evaluation.manager import answers, rows
     from keepworth.evaluation.statistics import paired_gain
     from keepworth.evaluation.tables import table_of_rows
     from keepworth.learning.run_folder import check_writable, disk, find_run, versions
-    from keepworth.learning.watch.progress import progress_for
+    from keepworth.learning.watch.progress import PlainProgress, progress_for
     from keepworth.models.threads import settle_threads
     from keepworth.recipes.configuration import resolve
     from keepworth.recipes.memory_r1 import Config
@@ -77,7 +107,7 @@ def answerer(
         changed := sorted(key for key in ("model", "precision") if base and base.get(key) != getattr(config, key))
     ):
         raise KeepworthError(f"{changed[0]} is fixed by the run {name}.", "Leave it out of --set.")
-    progress = progress_for()
+    progress = PlainProgress(sys.stderr) if as_json else progress_for()
     tasks = task_sets(config)[split]
     recall = recall_for(config)
     found: list[dict[str, object]] = []
@@ -113,7 +143,10 @@ def answerer(
         gain = paired_gain(values["trained"]["f1"], values["untrained"]["f1"])
         record["gain"] = {"metric": "f1", "mean": gain.mean, "low": gain.low, "high": gain.high, "n": gain.n}
         note += f" Gain in token F1, paired: {gain.mean:+.3f} [{gain.low:+.2f}, {gain.high:+.2f}]."
-    print_table(table_of_rows("Answering from memory", found, note), terminal())
+    if as_json:
+        say_json(record, indent=2)
+    else:
+        print_table(table_of_rows("Answering from memory", found, note), terminal())
     if output is not None:
         with disk(output):
             output.write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

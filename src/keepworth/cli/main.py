@@ -29,19 +29,63 @@ app = App(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 LEARN, LOOK, SET_UP = "Learn", "Look", "Set up"
-app.command(rich_help_panel=LEARN)(demo)
-app.command(rich_help_panel=LEARN)(train)
-app.command(rich_help_panel=LEARN)(recipes)
-app.command(rich_help_panel=LEARN)(export)
+app.command(
+    rich_help_panel=LEARN,
+    examples="""
+    keepworth demo
+    keepworth demo --quick
+    """,
+)(demo)
+app.command(
+    rich_help_panel=LEARN,
+    examples="""
+    keepworth train memory_r1 --seed 1 --steps 60 --name longer
+    keepworth train --tasks problems.jsonl --reward my_reward.py:named
+    keepworth train my_recipe.py --seeds 0,1,2
+    """,
+)(train)
+app.command(rich_help_panel=LEARN, examples="keepworth recipes")(recipes)
+app.command(rich_help_panel=LEARN, examples="keepworth export demo demo-model --role answerer")(export)
 app.add_typer(objectives_app, name="objectives", rich_help_panel=LEARN)
 app.add_typer(evaluate_app, name="eval", rich_help_panel=LOOK)
-app.command(rich_help_panel=LOOK)(show)
-app.command(rich_help_panel=LOOK)(watch)
-app.command(rich_help_panel=LOOK)(report)
+app.command(
+    rich_help_panel=LOOK,
+    examples="""
+    keepworth show
+    keepworth show demo --episodes --worst --limit 10
+    keepworth show demo demo-quick
+    """,
+)(show)
+app.command(
+    rich_help_panel=LOOK,
+    examples="""
+    keepworth watch
+    keepworth watch demo --every 5
+    """,
+)(watch)
+app.command(
+    rich_help_panel=LOOK,
+    examples="""
+    keepworth report
+    keepworth report demo demo-quick --out comparison.html
+    """,
+)(report)
 app.add_typer(checkpoint_app, name="checkpoint", rich_help_panel=LOOK)
 app.add_typer(models_app, name="models", rich_help_panel=SET_UP)
-app.command(rich_help_panel=SET_UP)(doctor)
-app.command(rich_help_panel=SET_UP)(serve)
+app.command(rich_help_panel=SET_UP, examples="keepworth doctor")(doctor)
+app.command(
+    rich_help_panel=SET_UP,
+    moved={
+        "--run": "Give the run as it is: keepworth serve RUN.",
+        "--model": "Give the model as it is: keepworth serve MODEL --memory FILE.",
+    },
+    examples="""
+    keepworth serve
+    keepworth serve demo --role answerer --port 8001
+    keepworth serve --memory agent.mem
+    keepworth serve demo --memory agent.mem
+    """,
+)(serve)
 app.add_typer(memory_app, name="memory", rich_help_panel="Remember")
 
 

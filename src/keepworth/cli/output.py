@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 import signal
 import sys
+import textwrap
 import threading
 import time
 import traceback
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -32,6 +34,28 @@ def say(text: object, *, error: bool = False, end: str = "\n") -> None:
 def say_row(*cells: str) -> None:
     """A line of a table for programs: cells between tabs."""
     typer.echo("\t".join(map(one_line, cells)))
+
+
+def say_terms(rows: Iterable[tuple[str, str]]) -> None:
+    """A list of terms and what they mean, for the width there is; a line each where that is a file or a program."""
+    wide = sys.stdout.isatty() or "COLUMNS" in os.environ
+    for line in terms(rows, shutil.get_terminal_size().columns if wide else 10_000):
+        say(line)
+
+
+def terms(rows: Iterable[tuple[str, str]], width: int) -> list[str]:
+    """A term and what is said of it, beside it, or below where the term is long."""
+    rows = list(rows)
+    room = min(26, max(len(term) for term, _ in rows) + 2)
+    out = []
+    for term, said in rows:
+        lines = textwrap.wrap(said, max(20, width - room - 2), break_on_hyphens=False) or [""]
+        if len(term) + 2 > room:
+            out.append(f"  {term}")
+        else:
+            out.append(f"  {term:<{room}}{lines.pop(0)}".rstrip())
+        out += [f"  {'':<{room}}{line}" for line in lines]
+    return out
 
 
 def say_json(record: Any, **settings: Any) -> None:

@@ -24,14 +24,14 @@ UPSTREAM_KEY = "OPENAI_API_KEY"
 
 
 def serve(
-    model: Annotated[
+    what: Annotated[
         str,
         typer.Argument(
-            metavar="MODEL",
-            help=f"A model's name, a checkpoint's folder, or a Hugging Face id; {DEFAULT} if not given.",
+            metavar="[MODEL|RUN]",
+            help="A model's name, a checkpoint's folder, a Hugging Face id, or a run, for what it trained. With --memory it "
+            f"answers, in a gateway. {DEFAULT} if nothing is given.",
         ),
     ] = "",
-    run: Annotated[str, typer.Option("--run", help="Serve what this run trained; with --memory, it answers.")] = "",
     role: Annotated[str, typer.Option("--role", help="Which of the run's roles, where it trained several.")] = "",
     port: Annotated[
         int, typer.Option("--port", min=0, max=65535, help="Where to listen; 0 takes any that is free.")
@@ -78,23 +78,17 @@ def serve(
             help="With --memory: those tools alone, over standard input and output, for a host that starts this.",
         ),
     ] = False,
-    user: Annotated[str, typer.Option("--user", help="With --stdio: whose memory.")] = "",
-    inside: Annotated[
-        str,
-        typer.Option(
-            "--model",
-            help="With --memory, in place of --upstream: a model of this process, named as MODEL would be; --run works too.",
-        ),
-    ] = "",
+    user: Annotated[str, typer.Option("--user", "-u", help="With --stdio: whose memory.")] = "",
     train: Annotated[
         bool,
         typer.Option(
-            "--train", help="With --model: train an adapter beside the traffic, from the episodes with rewards."
+            "--train",
+            help="With --memory and a model: train an adapter beside the traffic, from episodes with rewards.",
         ),
     ] = False,
     memory_tokens: Annotated[
         int,
-        typer.Option("--memory-tokens", min=0, help="With --upstream or --model: of memory in one prompt, at most."),
+        typer.Option("--memory-tokens", min=0, help="With a gateway: of memory in one prompt, at most."),
     ] = 1500,
     secrets: Annotated[
         str,
@@ -138,13 +132,16 @@ def serve(
     from keepworth.episodes.errors import KeepworthError, UnknownName
     from keepworth.episodes.extras import require
 
+    model, run = _model_or_run(what, runs)
+    if role and not run:
+        raise KeepworthError("--role names a role of a run.", "Name the run, or leave --role out.")
     if memory is not None:
         from keepworth.evaluation.run_list import RunList
         from keepworth.memory.scan import scan_of
 
-        if model or control or style != "keepworth" or (role and not run):
+        if control or style != "keepworth":
             raise KeepworthError(
-                "--memory serves a memory, and the other options are of a model.",
+                "--memory serves a memory, and --control and --style are of a model alone.",
                 "Serve the model by a command of its own.",
             )
         require("server", "keepworth serve --memory")
@@ -154,8 +151,8 @@ def serve(
             raise KeepworthError("--stdio serves its host alone.", "Leave --upstream and --mcp out.")
         if mcp or stdio:
             require("mcp", "keepworth serve --mcp")
-        if stdio and (inside or run):
-            raise KeepworthError("--stdio serves its host alone.", f"Leave {'--run' if run else '--model'} out.")
+        if stdio and what:
+            raise KeepworthError("--stdio serves its host alone.", f"Leave {what} out.")
         if stdio and audit != "changes":
             raise KeepworthError("--audit notes what comes over HTTP.", "Leave it out with --stdio.")
         if stdio:
@@ -169,28 +166,21 @@ def serve(
                 scan=scan_of(secrets, personal),
             )
             return
-        if train and not (inside or run):
-            raise KeepworthError(
-                "--train trains a model of this process.", "Name it with --model, or its run with --run."
-            )
-        if inside and run:
-            raise KeepworthError("--run says which model answers, and so does --model.", f"Leave --model {inside} out.")
-        if (inside or run) and upstream:
-            named = "--model" if inside else "--run"
-            raise KeepworthError(
-                f"{named} is what answers, and so is --upstream.", f"Leave {named} {inside or run} out."
-            )
+        if train and not what:
+            raise KeepworthError("--train trains a model of this process.", "Name it, or a run.")
+        if what and upstream:
+            raise KeepworthError(f"{what} is what answers, and so is --upstream.", f"Leave {what} out.")
         if writer != "none":
             from keepworth import defaults
 
             defaults.writer(writer)  # raises, and loads what was trained, before anything is served
-        if inside or run:
-            require("gateway", "keepworth serve --memory --model")
-            require("serve", "keepworth serve --memory --model")
+        if what:
+            require("gateway", "keepworth serve MODEL --memory")
+            require("serve", "keepworth serve MODEL --memory")
             if precision not in ("bf16", "fp32"):
                 raise UnknownName("precision", precision, ("bf16", "fp32"))
             require_free(port, host)
-            say(f"Loading {inside or run} ...", error=True)
+            say(f"Loading {what} ...", error=True)
             training = None
             if train:
                 require("train", "keepworth serve --train")
@@ -199,7 +189,7 @@ def serve(
                 training = BackgroundSettings()
             gateway: dict[str, Any] = {
                 "training": training,
-                "model": _answering(run, role, runs, precision) if run else _loaded(inside, precision),
+                "model": _answering(run, role, runs, precision) if run else _loaded(model, precision),
                 "gateway": _gateway_settings(memory_items, memory_tokens, signals),
             }
         elif upstream:
@@ -228,9 +218,9 @@ def serve(
         return
     if stdio or mcp or user:
         raise KeepworthError("--mcp, --stdio and --user are of a memory.", "Name it with --memory.")
-    if inside or train:
+    if train:
         raise KeepworthError(
-            "--model and --train are of a gateway with a memory.", "Name the memory with --memory, or give MODEL alone."
+            "--train is of a gateway with a memory.", "Name the memory with --memory, or leave it out."
         )
     if (secrets, personal, audit) != ("quarantine", "allow", "changes"):
         raise KeepworthError("--secrets, --personal and --audit are of a memory.", "Name it with --memory.")
@@ -246,10 +236,6 @@ def serve(
         raise UnknownName("server style", style, ("keepworth", "vllm", "sglang"))
     if precision not in ("bf16", "fp32"):
         raise UnknownName("precision", precision, ("bf16", "fp32"))
-    if role and not run:
-        raise KeepworthError("--role names a role of a run.", "Name the run with --run, or leave --role out.")
-    if run and model:
-        raise KeepworthError("--run says which model is served.", f"Leave {model} out.")
     require_free(port)
     found = _found(run, role, runs) if run else None
     model = found.model if found is not None else model or DEFAULT
@@ -402,6 +388,20 @@ def require_free(port: int, host: str = "127.0.0.1") -> None:
             ) from error
 
 
+def _model_or_run(what: str, runs: Path) -> tuple[str, str]:
+    """(model, run): one of them is "". A catalogued model comes before a run of its name, which its folder still names. Raises
+    UnknownName for a word that is neither."""
+    from keepworth.episodes.errors import UnknownName
+    from keepworth.learning.run_folder import is_run, list_runs
+    from keepworth.models.files import KNOWN
+
+    if is_run(Path(what)) or (what not in KNOWN and what and is_run(runs / what)):
+        return "", what
+    if what and what not in KNOWN and "/" not in what and not Path(what).exists():
+        raise UnknownName("model or run", what, [*KNOWN, *(path.name for path in list_runs(runs))])
+    return what, ""
+
+
 def _found(name: str, role: str, runs: Path) -> Trained:
     """What a run trained. Raises KeepworthError where there is nothing of the kind."""
     from keepworth.learning.run_folder import find_run
@@ -420,14 +420,10 @@ def _answering(name: str, role: str, runs: Path, precision: str) -> InProcessMod
 
 
 def _loaded(model: str, precision: str) -> InProcessModel:
-    from keepworth.episodes.errors import KeepworthError
-    from keepworth.learning.run_folder import is_run
     from keepworth.models.files import ModelKind, path_of
     from keepworth.models.inprocess import InProcessModel
     from keepworth.models.threads import settle_threads
 
-    if is_run(Path(model)):
-        raise KeepworthError(f"{model} is a run, not a model.", f"Serve what it trained with --run {model}.")
     path = path_of(model, kind=ModelKind.LANGUAGE)
     loaded = InProcessModel.load(path, name=model, precision=cast(Literal["bf16", "fp32"], precision))
     settle_threads(loaded)

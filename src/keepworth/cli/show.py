@@ -14,11 +14,11 @@ import typer
 from keepworth.cli.command import App
 from keepworth.cli.episode_panel import episode_panel
 from keepworth.cli.output import Runs, say, say_json
+from keepworth.cli.tables import print_table
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import Console
 
-    from keepworth.evaluation.tables import ResultTable
     from keepworth.learning.run_folder import RunFolder, StoredEpisode
     from keepworth.page.charts import Panel
 
@@ -39,9 +39,13 @@ def show(
     export: Annotated[
         Path | None, typer.Option("--export", help="Write the episodes to this file of JSON lines instead.")
     ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print its tables as JSON; with --episodes, a line each.")
+    ] = False,
     runs: Runs = Path("runs"),
 ) -> None:
     """Show a run: its tables and curves, or its episodes. Several runs are shown side by side."""
+    from keepworth.episodes.episode import episode_to_json
     from keepworth.episodes.errors import KeepworthError
     from keepworth.episodes.text import terminal
 
@@ -60,6 +64,8 @@ def show(
     if names and len(names) > 1:
         if episodes:
             raise KeepworthError("--episodes pages through those of one run.", "Name one.")
+        if as_json:
+            raise KeepworthError("--json prints one run.", "Name one.")
         print_comparison([named_or_latest(name, runs) for name in names], console)
         return
     if episodes:
@@ -70,15 +76,39 @@ def show(
 
             say(f"{write_traces(export, (each.episode for each in found))} episodes are in {export}.")
             return
+        if as_json:
+            for each in found:
+                say_json({"step": each.step, "arm": each.arm, **episode_to_json(each.episode)})
+            return
         with console.pager(styles=True) if console.is_terminal else _no_pager():
             for each in found:
                 named = (f"step {each.step}", each.arm, each.episode.role, each.episode.task, each.episode.stop.value)
                 console.print(episode_panel(each.episode, named))
     else:
         run = named_or_latest(names[0] if names else "", runs)
+        if as_json:
+            say_json(_as_record(run), indent=1)
+            return
         print_tables(run, console)
         print_curves(run, console)
         print_anomalies(run, console)
+
+
+def _as_record(run: RunFolder) -> dict[str, Any]:
+    """What the tables hold, with the labels that they show."""
+    from dataclasses import asdict
+
+    from keepworth.evaluation.tables import tables_of
+
+    headline = (run.result() or {}).get("headline")
+    tables = [asdict(each) for each in tables_of(run)]
+    return {
+        "run": run.name,
+        "path": str(run.path),
+        "finished": run.result() is not None,
+        "headline": headline,
+        "tables": tables,
+    }
 
 
 def _with_episodes(name: str, runs: Path) -> Path:
@@ -107,8 +137,9 @@ def _fitting(
 
 def report(
     names: Annotated[
-        list[str], typer.Argument(metavar="RUN", help="Names of runs under --runs, or paths to their folders.")
-    ],
+        list[str] | None,
+        typer.Argument(metavar="[RUN]", help="Names of runs or their folders; the latest if none is given."),
+    ] = None,
     picture: Annotated[
         Path | None, typer.Option("--picture", help="Also draw the held-out curves alone, as this PNG.")
     ] = None,
@@ -122,11 +153,11 @@ def report(
     from keepworth.episodes.extras import require
     from keepworth.evaluation.curves import drawn, panels, write_picture
     from keepworth.evaluation.report import write_comparison, write_report
-    from keepworth.learning.run_folder import check_writable, disk, find_run
+    from keepworth.learning.run_folder import check_writable, disk
 
-    if len(names) == 1:
+    found = [named_or_latest(name, runs) for name in names or [""]]
+    if len(found) == 1:
         require("train", "The picture of a report", "matplotlib")
-    found = [find_run(name, runs) for name in names]
     if len(found) > 1:
         if picture is not None:
             raise KeepworthError("--picture draws the curves of one run.", "Name one, or leave --picture out.")
@@ -174,52 +205,6 @@ def print_tables(run: RunFolder, console: Console) -> None:
         console.print(f"\n{headline}\n", style="bold")
     for result in tables_of(run):
         print_table(result, console)
-
-
-def print_table(result: ResultTable, console: Console) -> None:
-    """One line per arm; means with their intervals beside them, or below where there are many columns. Where the terminal is
-    too narrow for that, one line per arm and metric: nothing is cut."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(title=result.title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
-    table.add_column("")
-    for metric in result.metrics:
-        table.add_column(metric, justify="right")
-    table.add_column("n", justify="right")
-    gap = "  " if len(result.metrics) < 3 else "\n"
-    for row in result.rows:
-        texts = [
-            Text.assemble(f"{cell.mean:.3f}{gap if cell.interval else ''}", (cell.interval, "not bold dim"))
-            if cell
-            else Text("")
-            for cell in row.cells
-        ]
-        table.add_row(row.label, *texts, row.n, style="bold" if row.emphasis else None)
-    whole = console.measure(table, options=console.options.update(width=10_000)).maximum <= console.width
-    console.print(table if whole else _long_table(result))
-    if result.note:
-        console.print(result.note, style="dim")
-
-
-def _long_table(result: ResultTable) -> RenderableType:
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
-    parts: list[RenderableType] = [Text(f"\n{result.title}", style="bold")]
-    for row in result.rows:
-        style = "bold" if row.emphasis else ""
-        parts.append(Text.assemble("\n", (row.label, style), (f"  n {row.n}" if row.n else "", "dim")))
-        lines = Table.grid(padding=(0, 2))
-        lines.add_column(min_width=max(map(len, result.metrics)) + 2)
-        lines.add_column(justify="right")
-        for metric, cell in zip(result.metrics, row.cells, strict=True):
-            if cell:
-                lines.add_row(f"  {metric}", f"{cell.mean:.3f}", Text(cell.interval, style="not bold dim"), style=style)
-        parts.append(lines)
-    return Group(*parts, Text(""))
 
 
 def print_anomalies(run: RunFolder, console: Console) -> None:
@@ -321,11 +306,20 @@ checkpoint_app = App(help="Look into what a run continues from.")
 def options() -> None: ...
 
 
-@checkpoint_app.command()
+@checkpoint_app.command(
+    examples="""
+    keepworth checkpoint inspect
+    keepworth checkpoint inspect demo --step 40 --json
+    """
+)
 def inspect(
     name: Annotated[
-        str, typer.Argument(metavar="RUN|PATH", help="A run (its latest checkpoint), or a checkpoint's own folder.")
-    ],
+        str,
+        typer.Argument(
+            metavar="[RUN|PATH]",
+            help="A run (its latest checkpoint), or a checkpoint's own folder; the latest run if not given.",
+        ),
+    ] = "",
     step: Annotated[int | None, typer.Option("--step", help="The run's checkpoint of this step.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
     runs: Runs = Path("runs"),
@@ -338,7 +332,7 @@ def inspect(
     from keepworth.learning.watch.inspection import find_checkpoint
     from keepworth.learning.watch.inspection import inspect as look
 
-    found = look(find_checkpoint(name, runs, step))
+    found = look(find_checkpoint(name or str(named_or_latest("", runs).path), runs, step))
     if as_json:
         sections = {heading: {k: _jsonable(v) for k, v in lines.items()} for heading, lines in found.sections.items()}
         record = {"step": found.step, "path": str(found.path), "files": found.files, "sections": sections}

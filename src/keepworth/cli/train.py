@@ -11,7 +11,7 @@ import typer
 
 from keepworth.cli.command import App
 from keepworth.cli.export import uses_of
-from keepworth.cli.output import Runs, interruptible, say, say_json, say_row
+from keepworth.cli.output import Runs, interruptible, say, say_json, say_row, say_terms
 from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.recipes import RECIPES
 from keepworth.recipes.front_door import (
@@ -187,9 +187,9 @@ def _sweep(name: str, seeds: list[int], runs: Path, carry_out_one: Callable[[int
     """A run for each seed, then their means and what training gained, with intervals over seeds."""
     import json
 
-    from rich.table import Table
-
+    from keepworth.cli.tables import print_table
     from keepworth.episodes.text import terminal
+    from keepworth.evaluation.tables import table_of_rows
     from keepworth.learning.run_folder import RunFolder
     from keepworth.recipes.sweep import sweep
 
@@ -200,12 +200,9 @@ def _sweep(name: str, seeds: list[int], runs: Path, carry_out_one: Callable[[int
     path = sweep(name, seeds, runs, trained)
     result, console = json.loads(path.read_text(encoding="utf-8")), terminal()
     for each in result["tables"]:
-        table = Table("arm", "metric", "mean", "95 % over seeds", title=each["title"], caption=each["note"])
         gains = [{**gain, "arm": "trained less untrained"} for gain in each["gains"]]
-        for row in (*each["rows"], *gains):
-            interval = f"[{row['low']:.3f}, {row['high']:.3f}]"
-            table.add_row(row["arm"].replace("_", " "), row["metric"], f"{row['mean']:.3f}", interval)
-        console.print(table)
+        note = " ".join([*([each["note"]] if each["note"] else []), "95 % intervals over seeds; n counts seeds."])
+        print_table(table_of_rows(each["title"], [*each["rows"], *gains], note), console)
     console.print(f"{result['headline']}\nAll of it: {path}", soft_wrap=True)
 
 
@@ -259,20 +256,14 @@ def _asked_for(
     return own_recipe(tasks, source=source, kinds=kinds, **own)
 
 
-def recipes() -> None:
-    """List the recipes, one line each."""
-    from rich.table import Table
-    from rich.text import Text
-
-    from keepworth.episodes.text import terminal
-
-    table = Table.grid(padding=(0, 3))
-    for name in (*RECIPES, *sorted(others())):
-        table.add_row(Text(name, style="bold"), find_recipe(name).SUMMARY)
-    table.add_row(
-        Text("--tasks FILE", style="bold"), "Your own tasks, reward and model; a file of Python is a recipe, too."
-    )
-    terminal().print(table)
+def recipes(as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON per recipe.")] = False) -> None:
+    """List the recipes."""
+    rows = [(name, find_recipe(name).SUMMARY) for name in (*RECIPES, *sorted(others()))]
+    if as_json:
+        for name, summary in rows:
+            say_json({"recipe": name, "summary": summary})
+        return
+    say_terms([*rows, ("--tasks FILE", "Your own tasks, reward and model; a file of Python is a recipe, too.")])
 
 
 def _carry_out(
@@ -348,8 +339,8 @@ def objectives(context: typer.Context) -> None:
         list_()
 
 
-@objectives_app.command("list")
-def list_() -> None:
+@objectives_app.command("list", examples="keepworth objectives list --json")
+def list_(as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON per objective.")] = False) -> None:
     """List the objectives, a line each: tab-separated where there is no terminal."""
     from rich import box
     from rich.padding import Padding
@@ -361,6 +352,10 @@ def list_() -> None:
 
     console = terminal()
     lines = listing()
+    if as_json:
+        for line in lines:
+            say_json(dict(zip(COLUMNS, line, strict=True)))
+        return
     if not console.is_terminal:
         for line in (COLUMNS, *lines):
             say_row(*line)
@@ -378,7 +373,7 @@ def list_() -> None:
     console.print("keepworth objectives explain NAME prints the formula and where it was published.", style="dim")
 
 
-@objectives_app.command()
+@objectives_app.command(examples="keepworth objectives explain grpo")
 def explain(name: Annotated[str, typer.Argument(metavar="OBJECTIVE", help="A name from the list.")]) -> None:
     """Say what an objective is made of, and where it was published."""
     from keepworth.learning.objective import explain as explaining

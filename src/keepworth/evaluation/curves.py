@@ -8,7 +8,7 @@ from typing import Any
 
 from keepworth.episodes.extras import require
 from keepworth.episodes.text import one_line
-from keepworth.page.charts import PALETTE, Panel, Series, colour_indices
+from keepworth.page.charts import PALETTE, Panel, Series
 
 Row = Mapping[str, Any]
 
@@ -34,9 +34,15 @@ CURVE_NAMES = {
     "no_memory": "no memory",
     "wrong_memory": "another question's memory",
     "oracle": "oracle evidence",
+    "another_memory": "another memory",
+    "oracle_evidence": "oracle evidence",
+    "no_tool": "no tool",
 }
+QUESTIONS = (None, "train", "dev", "test")
+"""Splits whose name does not say what it is of."""
 METRIC_NAMES = {
     "f1": "Token F1",
+    "token_f1": "Token F1",
     "em": "Exact match",
     "exact": "Exact match",
     "bleu1": "BLEU-1",
@@ -60,10 +66,18 @@ def drawn(panels: Iterable[Panel]) -> list[Panel]:
 
 
 def arm_name(arm: str, beside: Iterable[str] = ()) -> str:
-    """What an arm is called. "with memory" goes without saying where no arm `beside` it has another memory or none."""
+    """What an arm is called: the model, then what it is shown. "with memory" goes without saying where no arm `beside` it has
+    another memory or none."""
+    beside = tuple(beside)
     if arm in ("trained", "untrained") and not any("memory" in other or "oracle" in other for other in beside):
         return arm
-    return ARM_NAMES.get(arm, arm.replace("_", " "))
+    if arm in ARM_NAMES:
+        return ARM_NAMES[arm]
+    shown = trained_twin(arm)
+    words = shown.replace("_", " ")
+    if shown != arm:
+        return f"untrained, {words}"
+    return f"trained, {words}" if f"{arm}_untrained" in beside else words
 
 
 def metric_name(metric: str) -> str:
@@ -86,7 +100,7 @@ def _held_out(evals: Sequence[Row]) -> list[Panel]:
         found.append(
             Panel(
                 key=".".join(str(each) for each in ("held_out", role, split, metric) if each),
-                title=f"{metric_name(metric)}, {split or 'held-out'}{' questions' if wide else ''}",
+                title=f"{metric_name(metric)}, {split or 'held-out'}{' questions' if wide and split in QUESTIONS else ''}",
                 unit=f"{'mean, 95 % interval, ' if wide else ''}n = {questions:,}",
                 series=series,
                 role=str(role or ""),
@@ -249,7 +263,7 @@ def write_picture(panels: Sequence[Panel], path: Path, title: str, columns: int 
                 steps, heights, labels=[_as_text(s.label) for s in panel.series], colors=PALETTE, alpha=0.85, lw=0
             )
         else:
-            for series, index in zip(panel.series, colour_indices([each.key for each in panel.series]), strict=True):
+            for series, index in zip(panel.series, panel.colours(), strict=True):
                 colour = PALETTE[index]
                 marker = "o" if len(series.steps) <= 12 else None
                 axes.plot(

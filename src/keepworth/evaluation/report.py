@@ -136,6 +136,7 @@ def table_html(table: ResultTable) -> str:
     # Before and after training share a colour: a ring, then a disc.
     twins = [trained_twin(row.arm) for row in table.rows]
     palette = dict(zip(dict.fromkeys(twins), colour_indices(list(dict.fromkeys(twins))), strict=True))
+    runs = colour_indices(table.metrics)
     heads, scales = [], []
     # Intervals are drawn while there is room: for one metric wide, for two narrow, beyond that numbers alone.
     width = {1: 220, 2: 110}.get(len(table.metrics), 0)
@@ -153,16 +154,13 @@ def table_html(table: ResultTable) -> str:
         )
     lines = []
     for row, twin in zip(table.rows, twins, strict=True):
-        cells = []
-        for cell, (low, high) in zip(row.cells, scales, strict=True):
+        cells, ring = [], twin != row.arm
+        for cell, (low, high), run in zip(row.cells, scales, runs, strict=True):
+            colour = run if table.of_runs else palette[twin]
             mean, interval = (f"{cell.mean:.3f}", cell.interval) if cell else ("", "")
             cells.append(
                 f'<td class="number">{mean}</td><td class="interval">{interval}</td>'
-                + (
-                    f'<td class="plot">{whisker(cell, low, high, palette[twin], width, ring=twin != row.arm)}</td>'
-                    if width
-                    else ""
-                )
+                + (f'<td class="plot">{whisker(cell, low, high, colour, width, ring=ring)}</td>' if width else "")
             )
         kind = ' class="emphasis"' if row.emphasis else ""
         lines.append(
@@ -343,13 +341,16 @@ def _told_apart(runs: Sequence[RunFolder]) -> tuple[str, ...]:
 def _table(evals: Mapping[str, Sequence[Row]]) -> ResultTable | None:
     """The latest value of every arm's leading metric that at least two runs measured: a line each, a column per run."""
     latest: dict[str, dict[str, Row]] = {}
+    arms: dict[tuple[Any, Any], dict[str, None]] = {}
+    for row in (row for rows in evals.values() for row in rows):
+        arms.setdefault((row.get("role"), row.get("split")), {})[str(row["arm"])] = None
     for name, rows in evals.items():
         leading: dict[tuple[Any, Any], str] = {}
         for row in rows:
             where = (row.get("role"), row.get("split"))
             if leading.setdefault(where, str(row["metric"])) == row["metric"]:
                 split = f", {row['split']}" if row.get("split") else ""
-                label = f"{metric_name(str(row['metric']))}{split}: {arm_name(str(row['arm']))}"
+                label = f"{metric_name(str(row['metric']))}{split}: {arm_name(str(row['arm']), arms[where])}"
                 latest.setdefault(label, {})[name] = row
     lines = tuple(
         ArmRow(
@@ -364,7 +365,7 @@ def _table(evals: Mapping[str, Sequence[Row]]) -> ResultTable | None:
     note = (
         "The latest measurement of each run. The intervals are each run's own over its questions, not of a difference."
     )
-    return ResultTable("Held-out", tuple(evals), lines, note) if lines else None
+    return ResultTable("Held-out", tuple(evals), lines, note, of_runs=True) if lines else None
 
 
 def _cell(row: Row | None) -> Cell | None:
@@ -383,7 +384,8 @@ def _panels(by_run: Mapping[str, Sequence[Panel]]) -> list[Panel]:
             continue
         series = tuple(_led(name, each) for name, each in having.items())
         title = "Reward" if kind == "reward" else panel.title
-        merged.append(replace(panel, title=title, series=series, unit=panel.unit.split(", n =")[0]))
+        unit = panel.unit.split(", n =")[0]
+        merged.append(replace(panel, title=title, series=series, unit=unit, among=tuple(by_run)))
     return merged
 
 

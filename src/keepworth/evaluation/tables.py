@@ -53,10 +53,13 @@ class ArmRow:
 
 @dataclass(frozen=True, slots=True)
 class ResultTable:
+    """of_runs: the columns are runs that are compared, not metrics of one."""
+
     title: str
     metrics: tuple[str, ...]
     rows: tuple[ArmRow, ...]
     note: str = ""
+    of_runs: bool = False
 
 
 def tables_of(run: RunFolder) -> list[ResultTable]:

@@ -27,7 +27,8 @@ class Series:
 @dataclass(frozen=True, slots=True)
 class Panel:
     """One picture. `role`: whose it is ("" where a run has no roles). `stacked`: the series add up (seconds by phase).
-    `held_out`: measured on questions that were not trained on. `wide`: the metric that the run is about."""
+    `held_out`: measured on questions that were not trained on. `wide`: the metric that the run is about. `among`: keys that share
+    the palette, where other panels hold more of them than this one."""
 
     key: str
     title: str
@@ -37,6 +38,14 @@ class Panel:
     stacked: bool = False
     held_out: bool = False
     wide: bool = False
+    among: tuple[str, ...] = ()
+
+    def colours(self) -> list[int]:
+        """Of each series, a place in the palette: one key has one colour in all panels."""
+        keys = [series.key for series in self.series]
+        every = self.among or keys
+        palette = dict(zip(every, colour_indices(every), strict=True))
+        return [palette[key] for key in keys]
 
 
 # Light and dark variants of the same eight hues, in an order that stays apart for colour-blind readers.
@@ -49,6 +58,9 @@ ARM_COLOURS = {
     "wrong_memory": 4,
     "supervised": 2,
     "oracle": 3,
+    "another_memory": 4,
+    "oracle_evidence": 3,
+    "no_tool": 1,
     "reinforced": 0,
     "warm_start": 2,
 }
@@ -125,7 +137,7 @@ def _elements(node: ElementTree.Element) -> list[Any]:
 def drawing(panel: Panel) -> tuple[str, dict[str, Any]]:
     """The curves as SVG without a name, and what the pointer shows: x, [left, right, first step, last step]; y, [top, bottom];
     and the series."""
-    colours = colour_indices([series.key for series in panel.series])
+    colours = panel.colours()
     lines = _stacked(panel.series) if panel.stacked else [(s.steps, s.values, s.low, s.high) for s in panel.series]
     steps = sorted({step for line in lines for step in line[0]})
     bounds = [value for line in lines for value in (*line[1], *line[2], *line[3]) if math.isfinite(value)]

@@ -135,7 +135,7 @@ def _no_manager(folder: Path, roles: Sequence[str]) -> KeepworthError:
     return KeepworthError(
         f"{folder} trained {' and '.join(roles)}, which does not say what a memory keeps.",
         "Name a run that trained a manager (keepworth train memory_r1 --role manager). To let this one answer: "
-        f"keepworth serve --run {folder}.",
+        f"keepworth serve {folder}.",
     )
 
 

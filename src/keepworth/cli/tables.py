@@ -1,0 +1,85 @@
+"""Tables for any width: a line per row where the terminal is wide enough, else a block per row. Nothing is cut."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.text import Text
+
+    from keepworth.evaluation.tables import ResultTable
+
+
+def print_table(result: ResultTable, console: Console) -> None:
+    """One line per arm; means with their intervals beside them, or below where there are many columns."""
+    from rich.text import Text
+
+    gap = "  " if len(result.metrics) < 3 else "\n"
+    cells = [
+        [
+            Text.assemble(f"{cell.mean:.3f}{gap if cell.interval else ''}", (cell.interval, "not bold dim"))
+            if cell
+            else Text("")
+            for cell in row.cells
+        ]
+        for row in result.rows
+    ]
+    print_rows(
+        console,
+        result.title,
+        [*result.metrics, "n"],
+        [(row.label, [*shown, row.n]) for row, shown in zip(result.rows, cells, strict=True)],
+        result.note,
+        emphasis=[row.emphasis for row in result.rows],
+    )
+
+
+def print_rows(
+    console: Console,
+    title: str,
+    headings: Sequence[str],
+    rows: Sequence[tuple[str, Sequence[Text | str]]],
+    note: str = "",
+    *,
+    emphasis: Sequence[bool] = (),
+) -> None:
+    """rows: a label, and a cell for each heading."""
+    from rich import box
+    from rich.table import Table
+
+    styles = ["bold" if bold else "" for bold in emphasis] or [""] * len(rows)
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    table.add_column("")
+    for place, heading in enumerate(headings):
+        numbers = all(str(cells[place])[:1] in " +-0123456789" for _, cells in rows)
+        table.add_column(heading, justify="right" if numbers else "left")
+    for (label, cells), style in zip(rows, styles, strict=True):
+        table.add_row(label, *cells, style=style)
+    console.print()
+    whole = console.measure(table, options=console.options.update(width=10_000)).maximum <= console.width
+    console.print(table if whole else _blocks(title, headings, rows, styles))
+    if note:
+        console.print(note, style="dim")
+
+
+def _blocks(
+    title: str, headings: Sequence[str], rows: Sequence[tuple[str, Sequence[Text | str]]], styles: Sequence[str]
+) -> RenderableType:
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    parts: list[RenderableType] = [Text(title, style="bold")]
+    for (label, cells), style in zip(rows, styles, strict=True):
+        parts.append(Text(f"\n{label}", style=style))
+        lines = Table.grid(padding=(0, 2))
+        lines.add_column(min_width=max(map(len, headings)) + 2)
+        for heading, cell in zip(headings, cells, strict=True):
+            value = cell if isinstance(cell, Text) else Text(cell)
+            if value.plain:
+                # What stands below each other in a narrow column stands beside each other here.
+                lines.add_row(f"  {heading}", Text("  ").join(value.split("\n")), style=style)
+        parts.append(lines)
+    return Group(*parts, Text(""))

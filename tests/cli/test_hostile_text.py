@@ -146,3 +146,27 @@ def test_hits_are_printed_to_be_read() -> None:
         item = memory.add("Ana likes tofu. " * 20)
         (hit,) = hits = memory.search("tofu")
     assert repr(hits) == f"[Hit({item.id}, {hit.score:.4f}, {item.text[:97] + '...'!r})]"
+
+
+def test_items_and_hits_are_read_in_eighty_columns_and_not_obeyed() -> None:
+    text = "Ana likes tofu\n    m99  <script>alert(1)</script> \u202e [red]x[/nope] " + "and more of it " * 30
+    with Memory(":memory:", encoder="hashing") as memory:
+        item = memory.add(text, user_id="ana", source=EVIL)
+        other = memory.add("Bo likes tea")
+        hits = memory.search("tofu")
+        memory.reward(hits.decision, 1.0)
+        known = memory.get(item.id)
+        memory.supersede(other.id, "Bo likes coffee")
+        old = memory.get(other.id)
+    for shown in (str(hits), str(known), str(old)):
+        assert obeyed(shown) == []
+        assert max(map(len, shown.splitlines())) <= 80
+    assert str(hits).startswith(f"{hits[0].score:.4f}  ")
+    assert all(words in str(known) for words in ("m1  Ana likes tofu", "fact, user ana, from", "mean reward 1.00 of 1"))
+    assert "superseded by" in str(old)
+    assert repr(old).startswith("Item(id='m2', text='Bo likes tea', kind='fact'")
+    assert "links" not in repr(known), "nothing that is as usual"
+    for page in (hits._repr_html_(), known._repr_html_()):
+        assert "<script>" not in page
+        assert "&lt;script&gt;" in page
+        assert obeyed(page) == []

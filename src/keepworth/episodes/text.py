@@ -80,6 +80,27 @@ def one_line(text: str) -> str:
     return printable(text).replace("\n", " ")
 
 
+def entry(head: str, text: str, width: int = 80, lines: int = 3) -> str:
+    """A line of a list for people: `head`, and `text` beside it, over a few lines at most."""
+    import textwrap
+
+    indent = " " * (len(one_line(head)) + 2)
+    wrapped = textwrap.wrap(
+        one_line(text), width, initial_indent=indent, subsequent_indent=indent, max_lines=lines, placeholder=" ..."
+    )
+    return f"{one_line(head)}  {chr(10).join(wrapped).lstrip()}".rstrip()
+
+
+def html_rows(headings: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    """A table for a page or a notebook. Every cell is text, whatever it holds."""
+    from html import escape
+
+    def line(tag: str, cells: Iterable[object]) -> str:
+        return f"<tr>{''.join(f'<{tag}>{escape(one_line(str(cell)))}</{tag}>' for cell in cells)}</tr>"
+
+    return f"<table>{line('th', headings)}{''.join(line('td', row) for row in rows)}</table>"
+
+
 def json_line(record: Any, **settings: Any) -> str:
     """JSON that says exactly what `record` does, and nothing that a terminal obeys: such characters are escaped in it."""
     text = json.dumps(record, ensure_ascii=False, **settings)

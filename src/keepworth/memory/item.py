@@ -12,6 +12,7 @@ from enum import Enum
 from functools import lru_cache
 from typing import Any, TypeVar
 
+from keepworth.episodes.text import entry, html_rows
 from keepworth.memory.errors import InvalidFilter, InvalidPolicy, InvalidScope, InvalidText, InvalidTime
 
 LONGEST_NAME = 512
@@ -323,6 +324,35 @@ class Item:
     def searched_text(self) -> str:
         """What the encoder reads: the key where there is one, else the text."""
         return self.key or self.text
+
+    @property
+    def standing(self) -> str:
+        """In words, "" for an item that is as usual: "deleted", "superseded by m18", or the status."""
+        if self.deleted:
+            return "deleted"
+        if self.superseded_by:
+            return f"superseded by {self.superseded_by}"
+        return "" if self.status is Status.ACTIVE else self.status.value
+
+    def __repr__(self) -> str:
+        """Without what is as usual."""
+        fields = ", ".join(f"{name}={value!r}" for name, value in to_record(self).items())
+        return f"Item({fields})"
+
+    def __str__(self) -> str:
+        return f"{entry(self.id, self.text)}\n{entry(' ' * len(self.id), ', '.join(self._facts()))}"
+
+    def _repr_html_(self) -> str:
+        return html_rows(("id", "text", "about"), [(self.id, self.text, ", ".join(self._facts()))])
+
+    def _facts(self) -> list[str]:
+        """What a person wants to know of it, in words."""
+        whose = [f"{part} {name}" for part, name in zip(PARTS, self.scope.parts(), strict=True) if name]
+        origin = [f"from {self.provenance.source}"] if self.provenance.source else []
+        credited = self.values.credited
+        worth = [f"mean reward {self.values.mean:.2f} of {credited}"] if credited else []
+        known = [self.kind.value, *whose, *origin, f"at {self.event_time or self.written_at}", *worth, self.standing]
+        return [each for each in known if each and each != "at "]
 
     @property
     def open(self) -> bool:

@@ -109,7 +109,7 @@ def reembed(
 @app.command("read-again", rich_help_panel=FILE, examples="keepworth memory read-again")
 def read_again(file: File = DEFAULT, encoder: Encoder = "default", as_json: Json = False) -> None:
     """Ask the writer now about the messages that it failed at before."""
-    with opened(file, encoder) as memory:
+    with opened(file, encoder, writer=True) as memory:
         waiting = memory.unread["waiting"]
         with working("reading"):
             read = memory.read_again() if waiting else 0

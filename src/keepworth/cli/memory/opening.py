@@ -53,9 +53,11 @@ def opened(
     make: bool = False,
     identity: EncoderIdentity | None = None,
     policy: str | None = None,
+    writer: bool = False,
     **bounds: Any,
 ) -> Iterator[Memory]:
-    """identity: the encoder to use where the file has no vectors yet and none was named; bounds: of the scope."""
+    """identity: the encoder to use where the file has no vectors yet and none was named; bounds: of the scope.
+    writer: whether one is needed that reads messages: it takes time to load, and may be a model that costs money."""
     import keepworth
     from keepworth.memory.errors import MemoryProblem
 
@@ -64,7 +66,7 @@ def opened(
     chosen: Any = None if encoder == "none" else encoder
     if identity is not None and not existed:
         chosen = keepworth.encoder(encoder, identity)
-    memory = keepworth.Memory(file, encoder=chosen, policy=policy, **bounds)
+    memory = keepworth.Memory(file, encoder=chosen, policy=policy, writer="default" if writer else None, **bounds)
     try:
         yield memory
     except BaseException:
@@ -125,11 +127,7 @@ def print_item(item: Item, as_json: bool, **more: Any) -> None:
 
 
 def mark(item: Item) -> str:
-    if item.deleted:
-        return "  (deleted)"
-    if item.superseded_by:
-        return f"  (superseded by {item.superseded_by})"
-    return "" if item.status.value == "active" else f"  ({item.status.value})"
+    return f"  ({item.standing})" if item.standing else ""
 
 
 def tell_nothing(memory: Memory, file: Path, *, narrowed: bool) -> None:

@@ -60,7 +60,7 @@ def add(
 ) -> None:
     """Remember a text as it stands, or what it says."""
     texts = lines_given() if text == "-" else [text]
-    with opened(file, encoder, make=True) as memory:
+    with opened(file, encoder, make=True, writer=infer) as memory:
         options: dict[str, Any] = {
             "user_id": user,
             "agent_id": agent,

@@ -12,7 +12,7 @@ from functools import partial
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Protocol
 
-from keepworth.episodes.text import as_line
+from keepworth.episodes.text import as_line, entry, html_rows
 from keepworth.memory.errors import InvalidFilter, InvalidText, NoEncoder, UnknownOption
 from keepworth.memory.item import Item, ItemKind, Status, checked_label, member, timestamp
 from keepworth.memory.search.chunks import spans
@@ -195,6 +195,12 @@ class Hits(list[Hit]):
         self.decision = decision
         self.advice, self.propensity, self.policy = advice, propensity, policy
         self._text = text
+
+    def __str__(self) -> str:
+        return "\n".join(entry(f"{hit.score:.4f}  {hit.id:>5}", hit.passage) for hit in self) or "(no hits)"
+
+    def _repr_html_(self) -> str:
+        return html_rows(("score", "id", "text"), [(f"{hit.score:.4f}", hit.id, hit.passage) for hit in self])
 
     @property
     def text(self) -> str:

@@ -388,6 +388,56 @@ def test_a_put_through_a_server_is_tried_again_where_the_item_went_away_meanwhil
         fill(store, {"k": {"a": 3}})
 
 
+def test_first_puts_through_a_server_at_once_leave_one_item():
+    """Both look before either writes; the writes, and what follows them, come in any order."""
+    memory = Memory(":memory:", encoder=WordEncoder(64))
+    meeting = threading.Barrier(4)
+
+    class Slow(_ServedEntries):
+        def get(self, namespace: tuple[str, ...], key: str, *, refresh: bool = False) -> Item | None:
+            found = super().get(namespace, key, refresh=refresh)
+            meeting.wait(30)
+            return found
+
+    stores = [Slow(memory, texts_at) for _ in range(4)]
+    writers = [
+        threading.Thread(target=fill, args=(store, {"k": {"by": number}})) for number, store in enumerate(stores)
+    ]
+    for each in writers:
+        each.start()
+    for each in writers:
+        each.join(30)
+    (item,) = memory.get_all(agent_id=AGENT)
+    assert int(item.id[1:]) >= 4, "the one that was written last"
+    reader = _ServedEntries(memory, texts_at)
+    assert _value(reader.get(SPACE, "k")) == _value(item)
+
+
+def test_of_two_items_of_one_key_the_later_is_read_everywhere():
+    memory = Memory(":memory:", encoder=WordEncoder(64))
+    for number in range(2):  # as where a process is killed between its write and its look
+        told = {"namespace": list(SPACE), "key": "k", "value": {"n": number}}
+        memory.add(f"tea {number}", agent_id=AGENT, session_id=json.dumps(SPACE), metadata=told)
+    store = _ServedEntries(memory, texts_at)
+    assert _value(store.get(SPACE, "k")) == {"n": 1}
+    for query in (None, "tea"):
+        assert [_value(item) for item, _ in store.search((), query, {}, 10, 0)] == [{"n": 1}]
+        assert store.search((), query, {"n": 0}, 10, 0) == []
+
+
+def test_a_filtered_list_reads_what_it_gives(monkeypatch: Any):
+    store = entries()
+    fill(store, {f"k{n}": {"topic": f"t{n % 50}"} for n in range(200)})
+    keys(store)
+    read: list[str] = []
+    fetch = store._memory.store.fetch
+    monkeypatch.setattr(store._memory.store, "fetch", lambda scope, ids: (read.extend(ids), fetch(scope, ids))[1])
+    assert keys(store, filter={"topic": "t7"}, limit=3) == ["k157", "k107", "k57"]
+    assert len(read) == 3
+    assert keys(store, filter={"topic": "t99"}) == []
+    assert len(read) == 3
+
+
 def test_langgraph_store():
     base = pytest.importorskip("langgraph.store.base")
     from keepworth.memory.adapters.langgraph import as_langgraph_store

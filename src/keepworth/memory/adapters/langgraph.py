@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 AGENT = "langgraph"
 WIDE = 100
 """Candidates at least, where items with several texts are ranked by the best of them."""
-PAGE = 256
-"""Items read at once while a filter looks for those it lets through."""
 LONGEST_INDEXED = 100_000
 """Characters of a text that searches read."""
 TRIES = 5
@@ -50,8 +48,8 @@ def as_langgraph_store(
 ) -> Any:
     """A store whose items live in `memory` under agent_id "langgraph", one session per namespace.
 
-    memory: a `Memory`, or a `Client` of one that is served: then a namespace is read whole to find a key, and of two processes
-    that put one key at the same moment each leaves an item, of which the later is read.
+    memory: a `Memory`, or a `Client` of one that is served: then a namespace is read whole to find a key. Of two processes that
+    put one key for the first time at the same moment the later one's item stays, and is the only one that is read.
     fields: paths of what searches read where a put names none, as in LangGraph's index configuration; None: the whole value.
     ttl: LangGraph's `TTLConfig`: "default_ttl" in minutes, "refresh_on_read"."""
     try:
@@ -232,31 +230,34 @@ class _Entries:
         store = self._memory.store
         time, wanted, wide = store.clock(), _wanted(prefix, filter), offset + limit
         found: Found = []
-        with self._lock, store.database.reading():
+        with self._lock, store.database.reading() as connection:
             spaces = self._known()
             inside = [space for space in spaces if space[: len(prefix)] == prefix]
             there = [known for space in inside for known in spaces[space].values() if known.there(time)]
             if query:
                 there = [known for known in there if known.id in self._unread]
-            else:
-                found = self._newest(there, wide, wanted, bool(filter), time)
+            mask = store.mask(connection, wanted)
+            if mask is not None:  # which items meet the filter is known without reading them
+                there = [known for known in there if known.number < len(mask) and mask[known.number]]
+            if not query:
+                found = self._newest(there, wide, wanted, time)
         if limit <= 0 or not inside:
             return []
         if query:
             # A namespace with nothing below it is one scope; only a true prefix has to look through all of them.
             found = self._ranked(query, wanted, wide, _session(inside[0]) if len(inside) == 1 else "")
             # What searches do not read comes last, without a score.
-            found += self._newest(there, wide - len(found), wanted, bool(filter), time)
+            found += self._newest(there, wide - len(found), wanted, time)
         found = found[offset:]
         if refresh:
             self._refresh([item for item, _ in found])
         return found
 
-    def _newest(self, listed: Sequence[_Known], count: int, wanted: Filter, choosy: bool, time: str) -> Found:
-        """Up to `count` of those listed, the last put first. choosy: whether `wanted` may refuse some."""
+    def _newest(self, listed: Sequence[_Known], count: int, wanted: Filter, time: str) -> Found:
+        """Up to `count` of those listed, the last put first. `wanted` may refuse some still."""
         ids = [known.id for known in sorted(listed, key=lambda known: known.number, reverse=True)]
         found: Found = []
-        page = PAGE if choosy else max(1, count)
+        page = max(1, count)
         for start in range(0, len(ids), page):
             if len(found) >= count:
                 break
@@ -371,10 +372,10 @@ class _ServedEntries:
         self._memory, self._texts_at, self._fields = memory, texts_at, fields
 
     def get(self, namespace: Namespace, key: str, *, refresh: bool = False) -> Item | None:
-        found = [item for item in self._items(_space(namespace)) if _entry(item) == (namespace, key)]
-        if refresh:
-            self._refresh(found[-1:])
-        return found[-1] if found else None
+        found = self._latest(_space(namespace)).get((namespace, key))
+        if refresh and found is not None:
+            self._refresh([found])
+        return found
 
     def put(self, puts: Sequence[Put]) -> None:
         for put in puts:
@@ -397,6 +398,7 @@ class _ServedEntries:
         if old is None:
             told: dict[str, Any] = {"key": new.key, "metadata": new.metadata, "expires_at": end}
             self._memory.add(new.text, repeat=True, **told, **_space(put.namespace))
+            self._tidy(put)
             return
         same = (old.text, old.key) == (new.text, new.key)
         metadata = {**new.metadata, **_created(old, same)}
@@ -404,6 +406,14 @@ class _ServedEntries:
             self._memory.update(old.id, expires_at=end, metadata=metadata)
         else:
             self._memory.supersede(old.id, new.text, key=new.key, metadata=metadata, expires_at=end)
+
+    def _tidy(self, put: Put) -> None:
+        """Another process may have put the same key for the first time meanwhile: the item that was written last stays. Whoever
+        looks after the later of two writes sees both."""
+        same = [item for item in self._items(_space(put.namespace)) if _entry(item) == (put.namespace, put.key)]
+        for item in same[:-1]:
+            with contextlib.suppress(UnknownItem):  # the other process does the same
+                self._memory.delete(item.id)
 
     def search(
         self,
@@ -417,12 +427,14 @@ class _ServedEntries:
     ) -> Found:
         wanted = _wanted(prefix, filter)
         found: Found = []
-        listed = [item for item in reversed(self._items({"agent_id": AGENT})) if wanted(item)]
+        latest = self._latest({"agent_id": AGENT})
+        listed = [item for item in reversed(latest.values()) if wanted(item)]
         if query:
             inside = {entry[0] for item in listed if (entry := _entry(item)) is not None}
             scope = _space(inside.pop()) if len(inside) == 1 else {"agent_id": AGENT}
             hits = self._memory.search(checked_query(_readable(query)), top_k=1000, **scope)
-            found = [(hit.item, _similarity(hit)) for hit in hits if wanted(hit.item) and _texts(hit.item) != []]
+            ids = {item.id for item in listed}
+            found = [(hit.item, _similarity(hit)) for hit in hits if hit.item.id in ids and _texts(hit.item) != []]
             found.sort(key=lambda pair: -(pair[1] or 0.0))
             listed = [item for item in listed if _texts(item) == []]
         found = [*found, *((item, None) for item in listed)][offset : offset + max(0, limit)]
@@ -431,13 +443,23 @@ class _ServedEntries:
         return found
 
     def namespaces(self, conditions: Iterable[Any], depth: int | None, limit: int, offset: int) -> list[Namespace]:
-        spaces = {entry[0] for item in self._items({"agent_id": AGENT}) if (entry := _entry(item)) is not None}
+        spaces = {space for space, _ in self._latest({"agent_id": AGENT})}
         return _matching(spaces, conditions, depth)[offset : offset + limit]
 
     def _refresh(self, items: Sequence[Item]) -> None:
         for id, end in _prolonged(items, now()).items():
             with contextlib.suppress(UnknownItem):
                 self._memory.update(id, expires_at=end)
+
+    def _latest(self, scope: Mapping[str, str]) -> dict[tuple[Namespace, str], Item]:
+        """By namespace and key, in order of writing: the item that was written last counts."""
+        latest: dict[tuple[Namespace, str], Item] = {}
+        for item in self._items(scope):
+            entry = _entry(item)
+            if entry is not None:
+                latest.pop(entry, None)
+                latest[entry] = item
+        return latest
 
     def _items(self, scope: Mapping[str, str]) -> list[Item]:
         clock = now()

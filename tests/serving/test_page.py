@@ -219,7 +219,7 @@ def test_the_overview_counts_what_the_token_sees(server: MemoryServer, tenant: s
 
 def test_the_overview_has_what_trials_came_to(tmp_path: Path) -> None:
     file = tmp_path / "a.mem"
-    with Memory(file, encoder="hashing", seed=1, trial=Trial(block=2, seed=3)) as memory:
+    with Memory(file, encoder="hashing", policy=None, trial=Trial(block=2, seed=3)) as memory:
         memory.add("reset the router: pull the plug")
         for _ in range(40):
             with memory.episode("help") as episode:

@@ -150,25 +150,27 @@ def table_html(table: ResultTable) -> str:
         ]
         scales.append((min(0.0, *values), max(values)) if values else (0.0, 1.0))
         heads.append(
-            f'<th class="number">{escape(metric)}</th><th class="interval">95 %</th>{"<th></th>" if width else ""}'
+            f'<th class="number">{escape(metric)}</th><th class="interval">95 %</th>{"<td></td>" if width else ""}'
         )
     lines = []
     for row, twin in zip(table.rows, twins, strict=True):
         cells, ring = [], twin != row.arm
-        for cell, (low, high), run in zip(row.cells, scales, runs, strict=True):
+        for name, cell, (low, high), run in zip(table.metrics, row.cells, scales, runs, strict=True):
             colour = run if table.of_runs else palette[twin]
             mean, interval = (f"{cell.mean:.3f}", cell.interval) if cell else ("", "")
             cells.append(
-                f'<td class="number">{mean}</td><td class="interval">{interval}</td>'
+                f'<td class="number" data-label="{escape(name)}">{mean}</td><td class="interval">{interval}</td>'
                 + (f'<td class="plot">{whisker(cell, low, high, colour, width, ring=ring)}</td>' if width else "")
             )
         kind = ' class="emphasis"' if row.emphasis else ""
         lines.append(
-            f'<tr{kind}><td>{escape(row.label)}</td>{"".join(cells)}<td class="number">{escape(row.n)}</td></tr>'
+            f"<tr{kind}><td>{escape(row.label)}</td>{''.join(cells)}"
+            f'<td class="number" data-label="questions">{escape(row.n)}</td></tr>'
         )
     note = f'<p class="note">{escape(table.note)}</p>' if table.note else ""
     return (
-        f'<h3>{escape(table.title)}</h3><div class="card scroll"><table class="arms"><thead><tr><th></th>{"".join(heads)}'
+        f'<h3>{escape(table.title)}</h3><div class="card scroll" tabindex="0" role="region" aria-label="{escape(table.title)}">'
+        f'<table class="arms"><thead><tr><td></td>{"".join(heads)}'
         f'<th class="number">questions</th></tr></thead><tbody>{"".join(lines)}</tbody></table></div>{note}'
     )
 

@@ -65,16 +65,16 @@ if (browser) {
     const terms = element("div", "terms");
     terms.append(element("span", `reward ${colour(each.reward)}`, `total ${fixed(each.reward, 3)}`));
     for (const [name, value, weight] of each.terms) terms.append(element("span", "", `${name} ${fixed(value, 3)}${weight === 1 ? "" : ` × ${weight}`}`));
-    detail.append(element("h4", "", "Reward"), terms);
+    detail.append(element("h3", "", "Reward"), terms);
     if (each.operations.length) {
-      detail.append(element("h4", "", "Operations"));
+      detail.append(element("h3", "", "Operations"));
       for (const [kind, targets, text, status, outcome] of each.operations) {
         const line = element("div", "operation");
         line.append(element("b", "", kind), ` ${targets.join(", ")} ${text} `, element("em", "", `${status}: ${outcome}`));
         detail.append(line);
       }
     }
-    detail.append(element("h4", "", each.shown.length ? "Memories shown" : "No memories were shown"));
+    detail.append(element("h3", "", each.shown.length ? "Memories shown" : "No memories were shown"));
     for (const [id, score, text] of each.shown) {
       const line = element("div", "memory"), body = element("div");
       body.append(marked(texts[text], each.expected), element("div", "id", id));

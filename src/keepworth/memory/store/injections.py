@@ -145,6 +145,15 @@ def receipt(store: Store, episode: str) -> Json | None:
     return None if row is None else json.loads(row[0])
 
 
+def with_receipt(connection: apsw.Connection, episodes: Sequence[str]) -> set[str]:
+    """Those of the episodes that have one."""
+    names = json.dumps([_RECEIPT + each for each in episodes])
+    found = select(
+        connection, "SELECT name FROM facts_of_file WHERE name IN (SELECT value FROM json_each(?))", (names,)
+    )
+    return {name.removeprefix(_RECEIPT) for (name,) in found}
+
+
 def waiting_turn(store: Store, episode: str) -> Json | None:
     """What is to be written of an episode; None where nothing is any more."""
     with store.database.reading() as connection:

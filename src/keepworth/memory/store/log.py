@@ -775,7 +775,8 @@ LAST = 2**62
 @dataclass(frozen=True, slots=True)
 class EpisodeSummary:
     """An episode in one line. searches: choices that were logged in it; shown: items in them; reward: the latest for the whole of
-    it that counts, None where there is none."""
+    it that counts, None where there is none; receipt: whether it was a call through the gateway, of which it is known what was
+    sent."""
 
     id: str
     task: str
@@ -787,6 +788,7 @@ class EpisodeSummary:
     searches: int
     shown: int
     reward: float | None
+    receipt: bool
 
 
 def summaries(
@@ -808,6 +810,7 @@ def summaries(
         (ids,),
     )
     counts = {episode: (searches, shown or 0) for episode, searches, shown in counted}
+    receipts = injections.with_receipt(connection, [row[0] for row in listed])
     gone, rewards = cancelled(connection), dict[str, float]()
     for seq, episode, payload in select(
         connection, f"SELECT seq, episode, payload FROM events {of} AND kind = '{REWARD}' ORDER BY seq", (ids,)
@@ -817,7 +820,16 @@ def summaries(
             rewards[episode] = float(body["value"])
     return [
         EpisodeSummary(
-            id, task, scope_of(home), person, began, ended, outcome, *counts.get(id, (0, 0)), rewards.get(id)
+            id,
+            task,
+            scope_of(home),
+            person,
+            began,
+            ended,
+            outcome,
+            *counts.get(id, (0, 0)),
+            rewards.get(id),
+            id in receipts,
         )
         for id, task, home, person, began, ended, outcome in listed
     ]

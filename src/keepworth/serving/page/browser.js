@@ -52,17 +52,15 @@ export class Browser {
     this.element.classList.toggle("open", Boolean(id));
     this.mark();
     if (!id) {
+      this.side.removeAttribute("aria-busy");
       this.side.replaceChildren(empty(this.list.children.length ? "Choose a row to see all of it." : ""));
       return;
     }
     const back = make("a", { class: "back", href: this.link("") }, "Back to the list");
-    let found;
-    try {
-      found = await this.detail(id);
-    } catch (error) {
-      found = problem(error);
-    }
+    this.side.setAttribute("aria-busy", "true");
+    const found = await this.detail(id).catch(problem);
     if (this.opened !== id) return;
+    this.side.removeAttribute("aria-busy");
     this.side.replaceChildren(back, found);
     this.side.scrollTop = 0;
     if (focus) this.side.focus({ preventScroll: true });

@@ -87,7 +87,7 @@ export const signed = (value, digits = 2) => finite(value) ? `${value < 0 ? "−
 export const decimal = (value, digits = 3) => finite(value) ? value.toFixed(digits) : "none";
 
 export const pill = (text, kind = "") => make("span", { class: `pill ${kind}` }, text);
-export const card = (title, ...children) => make("section", { class: "card part" }, make("h3", {}, title), ...children);
+export const card = (title, ...children) => make("section", { class: "card part" }, make("h2", {}, title), ...children);
 export const empty = (...children) => make("div", { class: "empty" }, ...children);
 export const code = text => make("code", {}, text);
 

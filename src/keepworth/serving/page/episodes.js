@@ -55,8 +55,8 @@ function line(each) {
 }
 
 async function detail(id, summary, session, again) {
-  const [record, receipt] = await Promise.all([
-    get(`/episodes/${encodeURIComponent(id)}`), get(`/episodes/${encodeURIComponent(id)}/receipt`).catch(() => null)]);
+  const path = `/episodes/${encodeURIComponent(id)}`;
+  const [record, receipt] = await Promise.all([get(path), summary?.receipt ? get(`${path}/receipt`) : null]);
   const texts = new Map((record.shown ?? []).map(each => [each.item, each.text]));
   return make("article", {},
     make("p", { class: "meta" }, make("b", {}, id), " ", pill(record.stop ?? "", record.stop === "completed" ? "good" : "")),
@@ -68,7 +68,7 @@ async function detail(id, summary, session, again) {
       : make("p", { class: "note" }, "None yet. ", code(`reward("${id}", 1.0)`), " says what came of it, at once or days later.")),
     ...(record.decisions ?? []).map((each, place) => choice(each, place, texts)),
     (record.decisions ?? []).length ? null : card("Searches", make("p", { class: "note" }, "Nothing was searched for.")),
-    receipt ? receiptOf(receipt) : null,
+    receipt ? receiptOf(receipt) : summary ? null : lookedFor(path),
     answer(record),
     operations(record),
     (record.errors ?? []).length ? card("Errors", make("ul", {}, record.errors.map(each => make("li", {}, said(each))))) : null,
@@ -93,6 +93,13 @@ function receiptOf(receipt) {
   return card("Receipt of the gateway", facts([
     ["recalled", ids(receipt.recalled)], ["in the prompt", ids(receipt.injected)], ["missing from it", ids(receipt.missing)], ["in it before", ids(receipt.held)],
     ["tokens of memory", receipt.tokens ?? ""], ["model", receipt.model ?? ""], ["SHA-256 of the bytes", receipt.sha256 ? code(receipt.sha256) : ""]]));
+}
+
+// Of an episode that is not in the list it is not known whether it has one.
+function lookedFor(path) {
+  const button = make("button", { type: "button", click: () => get(`${path}/receipt`).then(found => button.replaceWith(receiptOf(found)),
+    error => button.replaceWith(make("p", { class: "note" }, said(error.message)))) }, "Look for a receipt of the gateway");
+  return button;
 }
 
 function answer(record) {

@@ -2,23 +2,27 @@
 import { get } from "./api.js";
 import { Browser } from "./browser.js";
 import { chart } from "./chart.js";
-import { card, code, decimal, empty, facts, finite, make, number, pill, said, table, when } from "./dom.js";
+import { card, code, decimal, empty, facts, finite, make, number, pill, problem, said, table, when } from "./dom.js";
 
 const PAGE = 50, SECONDS = 3;
 const STATES = { finished: "good", running: "middling", unreadable: "bad" };
 
 export function open() {
   let folder = "runs", timer = null, turns = 0;
+  const lines = new Map();
   const browser = new Browser({
     label: "Runs",
     link: id => `#/runs${id ? `/${encodeURIComponent(id)}` : ""}`,
     page: async after => {
       const found = await get("/runs", { limit: PAGE, after });
       folder = found.folder;
+      for (const each of found.runs) lines.set(each.name, each);
       return { rows: found.runs.map(each => ({ ...each, id: each.name })), next: found.next };
     },
     row: line,
     detail: async id => {
+      const known = lines.get(id);
+      if (known?.problem) return problem({ message: known.problem, fix: known.fix });
       const run = await get(`/runs/${encodeURIComponent(id)}`);
       clearTimeout(timer);
       if (run.state === "running") timer = setTimeout(() => { if (browser.opened === id && document.contains(browser.element)) refresh(id); }, 1000 * SECONDS);
@@ -65,10 +69,10 @@ function whole(run) {
     run.anomalies.filter(each => each.now).map(each => card(each.name, make("p", {}, said(each.message)),
       make("ul", {}, each.tries.map(what => make("li", {}, said(what)))))),
     run.tables.map(results),
-    roles.map(role => make("section", {}, make("h3", {}, role || "Curves"), make("div", { class: "charts" }, run.curves.filter(each => each.role === role).map(chart)))),
+    roles.map(role => make("section", {}, make("h2", {}, role || "Curves"), make("div", { class: "charts" }, run.curves.filter(each => each.role === role).map(chart)))),
     run.curves.length ? null : card("Curves", make("p", { class: "note" }, "There are none before the second step.")),
     run.every > 1 ? make("p", { class: "note" }, `Every ${run.every}th step is drawn. All are in metrics.jsonl, and in `, code(`keepworth report ${run.name}`), ".") : null,
-    make("details", {}, make("summary", {}, "Configuration"), settings(run.config), make("h3", {}, "Where it ran"), settings(run.environment)));
+    make("details", {}, make("summary", {}, "Configuration"), settings(run.config), make("h2", {}, "Where it ran"), settings(run.environment)));
 }
 
 export const settings = values => make("div", { class: "settings" }, Object.entries(values).map(([name, value]) =>
@@ -77,6 +81,6 @@ export const settings = values => make("div", { class: "settings" }, Object.entr
 function results({ title, note, metrics, rows }) {
   const columns = [["", false], ...metrics.map(each => [each, true]), ["questions", true]];
   const cell = each => each && finite(each[0]) ? `${decimal(each[0])}${finite(each[1]) ? ` [${each[1].toFixed(2)}, ${each[2].toFixed(2)}]` : ""}` : "";
-  return make("section", {}, make("h3", {}, title), table(title, columns, rows.map(({ label, cells, n, emphasis }) =>
+  return make("section", {}, make("h2", {}, title), table(title, columns, rows.map(({ label, cells, n, emphasis }) =>
     [emphasis ? make("b", {}, label) : label, ...cells.map(cell), n])), note ? make("p", { class: "note" }, said(note)) : null);
 }

@@ -1,0 +1,61 @@
+"""Pictures of the page, for docs/page.md.
+
+    python -m benchmarks.page.screens
+
+It needs the extra `browser` and a Chromium. The memory in them is made (`world.py`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from benchmarks.page.world import HELPS, fill
+from keepworth import Trial, policy
+from keepworth.serving.access import Access
+from keepworth.serving.memory_server import MemoryServer
+from tests.serving.chromium import browser, missing
+
+IMAGES = Path(__file__).parents[2] / "docs" / "images"
+EPISODES = 900
+SHOTS = (
+    ("page_overview", "overview", 1280, 860, "light"),
+    ("page_memory", "memory/{item}?q=the+router+is+stuck", 1280, 800, "light"),
+    ("page_memory_narrow", "memory/{item}?q=the+router+is+stuck", 390, 800, "dark"),
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--to", type=Path, default=IMAGES, help="the folder to write to")
+    arguments = parser.parse_args()
+    if missing():
+        parser.error(missing())
+    options: dict[str, Any] = {
+        "policy": policy("effect", withhold=0.3, budget=1.0),
+        "trial": Trial(block=10, seed=1),
+        "reward_range": (0.0, 1.0),
+    }
+    with tempfile.TemporaryDirectory() as folder, browser() as chromium:
+        with MemoryServer(Path(folder) / "a.mem", encoder="hashing", token="kw_shown", seed=1, **options) as server:
+            memory = server.memories.of(Access("fill")).memory
+            fill(memory, EPISODES)
+            item = next(each.id for each in memory.get_all() if each.text == HELPS)
+            for name, view, width, height, scheme in SHOTS:
+                size = {"width": width, "height": height}
+                context = chromium.new_context(viewport=size, color_scheme=scheme, reduced_motion="reduce")
+                page = context.new_page()
+                page.goto(f"{server.url}/#token=kw_shown")
+                page.wait_for_selector("#views a")
+                page.goto(f"{server.url}/#/{view.format(item=item)}")
+                page.wait_for_selector(".tile, .detail article")
+                page.wait_for_load_state("networkidle")
+                page.screenshot(path=arguments.to / f"{name}.png")
+                context.close()
+                print(arguments.to / f"{name}.png")
+
+
+if __name__ == "__main__":
+    main()

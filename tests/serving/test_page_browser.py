@@ -1,0 +1,367 @@
+"""The page over a memory in a browser: every view at every width, light and dark, by mouse and by keys, and hostile texts."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.page.world import fill
+from keepworth import Trial, policy
+from keepworth.evaluation.run_list import RunList
+from keepworth.learning.run_folder import RunFolder
+from keepworth.serving.access import Access, new_access
+from keepworth.serving.memory_server import MemoryServer
+from tests.evaluation.sample_run import sample_run
+from tests.serving.chromium import browser, missing
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(missing()), reason=missing())]
+
+WIDTHS = (390, 830, 1280, 1920)
+SCRIPT = (
+    "<script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'> \u202egnp.exe\u202c \u2066x\u2069 \u200b"
+)
+LONG = "w" * 1_000_000
+VIEWS = ("overview", "memory", "memory/{m1}", "memory?q=router", "episodes", "episodes/{episode}", "runs", "runs/demo",
+         "runs/broken", "policies", "settings")  # fmt: skip
+
+
+class Served:
+    """server; ids of what is in it."""
+
+    def __init__(self, server: MemoryServer, runs: Path) -> None:
+        self.server, self.runs = server, runs
+        memory = server.memories.of(Access("test")).memory
+        self.memory = memory
+        memory.add(SCRIPT, user_id="eve\u202e", source="<b>bold</b>", metadata={"<i>": ["</script>"]})
+        memory.add(LONG, user_id="eve\u202e")
+        memory.add("line\n" * 400 + "ש\u05dc\u05d5\u05dd مرحبا", user_id="eve\u202e")
+        fill(memory, episodes=160)
+        self.ids = {"m1": "m1", "episode": memory.episodes()[-1]}
+        with memory.episode(SCRIPT, user_id="eve\u202e") as episode:
+            episode.search(SCRIPT)
+            episode.reward(0.5, by="<b>")
+        server.tokens.add(new_access(name="<b>agent</b>", user_id="ana", roles=("read",)))
+
+    def token(self, *roles: str, **bounds: str) -> str:
+        return self.server.tokens.add(new_access(roles=roles or ("read",), **bounds))
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("page")
+    sample_run(folder / "runs" / "demo", steps=8)
+    (folder / "runs" / "broken").mkdir()
+    (folder / "runs" / "broken" / "config.json").write_text("<script>")
+    options: dict[str, Any] = {"policy": policy("effect", withhold=0.3, budget=1.0), "trial": Trial(block=2, seed=1)}
+    runs = RunList(folder / "runs")
+    with MemoryServer(folder / "a.mem", encoder="hashing", runs=runs, seed=1, scan=None, **options) as server:
+        yield Served(server, folder / "runs")
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    with browser() as opened:
+        yield opened
+
+
+class Visit:
+    """A tab of somebody who signed in. Whatever the console says is a failure."""
+
+    def __init__(self, chromium: Any, served: Served, token: str = "", **options: Any) -> None:
+        self.context = chromium.new_context(viewport={"width": options.pop("width", 1280), "height": 900}, **options)
+        self.page, self.served = self.context.new_page(), served
+        self.said: list[str] = []
+        self.asked: list[str] = []
+        self.page.on("console", lambda message: self.said.append(f"{message.type}: {message.text}"))
+        self.page.on("pageerror", lambda error: self.said.append(str(error)))
+        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.set_default_timeout(15_000)
+        self.page.goto(f"{served.server.url}/#token={token or served.server.token}")
+        self.page.wait_for_selector("#views a")
+
+    def go(self, view: str) -> None:
+        self.page.goto(f"{self.served.server.url}/#/{view.format(**self.served.ids)}")
+        self.settle()
+
+    def settle(self) -> None:
+        self.page.wait_for_load_state("networkidle")
+        self.until("!document.querySelector('[aria-busy=true]') && document.querySelector('main').children.length > 0")
+
+    def until(self, expression: str) -> None:
+        """The page's policy forbids what `wait_for_function` does."""
+        end = time.monotonic() + 15
+        while not self.page.evaluate(expression):
+            assert time.monotonic() < end, expression
+            self.page.wait_for_timeout(20)
+
+    def close(self) -> None:
+        self.context.close()
+        assert self.said == []
+        assert [each for each in self.asked if not each.startswith(self.served.server.url)] == []
+
+
+@pytest.fixture
+def visit(chromium: Any, served: Served) -> Iterator[Visit]:
+    made = Visit(chromium, served)
+    yield made
+    made.close()
+
+
+def violations(page: Any) -> list[str]:
+    from axe_playwright_python.sync_playwright import Axe
+
+    found = Axe().run(page).response["violations"]
+    return [f"{each['id']}: {node['target']} {node['failureSummary']}" for each in found for node in each["nodes"]]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_every_view_fits_and_has_no_barrier(chromium: Any, served: Served, width: int, scheme: str) -> None:
+    visit = Visit(chromium, served, width=width, color_scheme=scheme, reduced_motion="reduce")
+    for view in VIEWS:
+        visit.go(view)
+        wide = visit.page.evaluate("document.documentElement.scrollWidth")
+        assert wide <= width, f"{view} is {wide} wide"
+        inside = visit.page.evaluate(
+            "[...document.querySelectorAll('.rows, .detail')].filter(e => e.scrollWidth > e.clientWidth + 1).length"
+        )
+        assert inside == 0, f"{view} scrolls sideways inside"
+        assert violations(visit.page) == [], view
+    visit.close()
+
+
+def test_the_token_leaves_the_address_and_stays_in_the_tab(chromium: Any, served: Served) -> None:
+    visit = Visit(chromium, served)
+    page = visit.page
+    assert "kw_" not in page.url
+    assert page.evaluate("Object.values(sessionStorage)") == [served.server.token]
+    assert page.evaluate("Object.keys(localStorage).length + document.cookie.length") == 0
+    page.reload()
+    page.wait_for_selector("#views a")
+    page.click("text=Sign out")
+    assert page.inner_text("h1") == "Sign in"
+    assert page.evaluate("Object.values(sessionStorage)") == []
+    visit.said.clear()
+    page.fill("#token", "kw_wrong")
+    page.press("#token", "Enter")
+    page.wait_for_selector(".problem")
+    assert "missing, wrong or expired" in page.inner_text(".problem")
+    assert all("401" in each for each in visit.said), "the browser says itself that it was refused"
+    visit.said.clear()
+    page.fill("#token", served.server.token)
+    page.press("#token", "Enter")
+    page.wait_for_selector("#views a")
+    visit.close()
+
+
+def test_what_a_token_may_not_do_is_not_offered(chromium: Any, served: Served) -> None:
+    cases = {
+        ("read", "write", "reward"): ["Overview", "Memory", "Episodes"],
+        ("read", "write", "reward", "admin"): ["Overview", "Memory", "Episodes", "Runs", "Policies", "Settings"],
+    }
+    for roles, views in cases.items():
+        visit = Visit(chromium, served, served.token(*roles))
+        assert visit.page.locator("#views a").all_inner_texts() == views
+        visit.go("memory/m4" if "admin" in roles else "memory")
+        assert bool(visit.page.locator("button:has-text('Undo')").count()) == ("admin" in roles)
+        visit.close()
+    visit = Visit(chromium, served, served.token("read", "admin", user_id="ana"))
+    assert visit.page.locator("#views a").all_inner_texts() == ["Overview", "Memory", "Episodes", "Settings"]
+    visit.go("memory")
+    assert "ana" in visit.page.inner_text("#who")
+    assert visit.page.locator("input[name=user_id]").count() == 0
+    visit.close()
+
+
+def test_a_token_that_may_not_read_is_told(chromium: Any, served: Served) -> None:
+    page = chromium.new_page()
+    page.goto(f"{served.server.url}/#token={served.token('write')}")
+    page.wait_for_selector(".problem")
+    assert "role read" in page.inner_text(".problem")
+    page.close()
+
+
+def test_hostile_texts_are_shown_as_data(visit: Visit) -> None:
+    page = visit.page
+    for view in ("memory", "memory/m1", "memory?q=script+alert", "episodes", "memory/m3"):
+        visit.go(view)
+        assert page.evaluate("window.hacked") is None
+        assert page.locator("main script, main img, main b:has-text('bold')").count() == 0
+    visit.go("memory/m1")
+    text = page.inner_text(".detail .text")
+    assert "<script>window.hacked = 1</script>" in text
+    assert [page.locator(".detail .text .unseen").nth(place).inner_text() for place in range(5)] == [
+        "U+202E",
+        "U+202C",
+        "U+2066",
+        "U+2069",
+        "U+200B",
+    ]
+    assert "<b>bold</b>" in page.inner_text(".detail article")
+    visit.go("memory/m2")
+    assert len(page.inner_text(".detail .text")) < 5_000
+    page.click("text=Show all 1,000,000 characters")
+    visit.until("document.querySelector('.detail .text').textContent.length >= 1000000")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1280
+
+
+def test_the_keys_lead_everywhere(visit: Visit) -> None:
+    page = visit.page
+    visit.go("memory")
+    page.keyboard.press("/")
+    assert page.evaluate("document.activeElement.name") == "q"
+    page.keyboard.type("router")
+    page.keyboard.press("Enter")
+    visit.until("location.hash.includes('q=router')")
+    visit.settle()
+    page.keyboard.press("Escape")
+    assert page.evaluate("document.activeElement.tagName") == "BODY"
+    focused = "document.activeElement.dataset.id"
+    page.keyboard.press("j")
+    first = page.evaluate(focused)
+    page.keyboard.press("j")
+    second = page.evaluate(focused)
+    page.keyboard.press("k")
+    assert page.evaluate(focused) == first != second
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".detail article")
+    assert page.inner_text(".detail p.meta b") == first
+    assert "Why it was found" in page.inner_text(".detail")
+    page.keyboard.press("Escape")
+    visit.until("!document.querySelector('.detail article')")
+    assert page.evaluate(focused) == first
+    page.keyboard.press("?")
+    assert page.inner_text("dialog h2") == "Keys"
+    page.keyboard.press("Escape")
+    assert page.locator("dialog").count() == 0
+    page.evaluate("document.body.focus()")
+    page.keyboard.press("Tab")
+
+
+def test_rows_beyond_the_first_page_are_a_key_away(chromium: Any, served: Served) -> None:
+    visit = Visit(chromium, served)
+    visit.go("episodes")
+    assert visit.page.locator(".rows-list a").count() == 50
+    for _ in range(51):
+        visit.page.keyboard.press("j")
+        visit.page.wait_for_timeout(5)
+    visit.until("document.querySelectorAll('.rows-list a').length > 50")
+    visit.close()
+
+
+def test_a_change_is_undone_after_a_question_and_brought_back(visit: Visit) -> None:
+    page, memory = visit.page, visit.served.memory
+    note = memory.add("Bo drinks tea", user_id="bo")
+    memory.update(note.id, "Bo drinks coffee")
+    visit.go(f"memory/{note.id}")
+    undo = page.locator(".history button").first
+    undo.click()
+    assert "Bo drinks coffee" in page.inner_text("dialog")
+    page.click("dialog >> text=Keep it")
+    assert memory.get(note.id).text == "Bo drinks coffee"
+    undo.click()
+    page.click("dialog >> text=Undo the change")
+    page.wait_for_selector("#news >> text=Undone")
+    assert memory.get(note.id).text == "Bo drinks tea"
+    visit.until("document.querySelector('.detail .text')?.textContent === 'Bo drinks tea'")
+    page.click("#news >> text=Undo the undo")
+    visit.until("document.querySelector('.detail .text')?.textContent === 'Bo drinks coffee'")
+    assert memory.get(note.id).text == "Bo drinks coffee"
+
+
+def test_a_token_is_made_shown_once_and_removed(visit: Visit) -> None:
+    page = visit.page
+    visit.go("settings")
+    page.fill("input[name=name]", "for the test")
+    page.click("text=Make a token")
+    page.wait_for_selector("#news >> text=shown once")
+    token = page.locator("#news code").first.inner_text()
+    assert visit.served.server.tokens.check("/", f"Bearer {token}").name == "for the test"
+    page.locator("tr", has_text="for the test").locator("text=Remove").click()
+    page.click("dialog >> text=Remove it")
+    page.wait_for_selector("#news >> text=is removed")
+    assert "for the test" not in {each.name for each in visit.served.server.tokens.all()}
+
+
+def test_a_policy_is_estimated_promoted_and_taken_back(visit: Visit) -> None:
+    page, other = visit.page, "effect-with-cases"
+    visit.go("policies")
+    page.select_option("select[name=policy]", other)
+    page.click("text=Estimate")
+    page.wait_for_selector(f"button:has-text('Promote {other}')")
+    estimate = visit.served.memory.evaluate(other)
+    assert f"mean reward {estimate.value:.3f}" in page.inner_text("form + [role=status]")
+    page.click(f"text=Promote {other}")
+    page.click("dialog >> text=Promote it")
+    page.wait_for_selector("text=Go back to the one before")
+    assert visit.served.memory.policy == other
+    page.click("text=Go back to the one before")
+    page.click("dialog button:has-text('Go back')")
+    page.wait_for_selector("text=as the server was started")
+    assert visit.served.memory.policy == "effect"
+
+
+def test_curves_grow_while_a_run_trains(visit: Visit) -> None:
+    with RunFolder.create(visit.served.runs / "live", {}) as run:
+        for step in range(1, 4):
+            run.append_metrics(step, {"reward": step / 10})
+        visit.go("runs/live")
+        visit.page.wait_for_selector(".detail >> text=running")
+        before = visit.page.locator(".detail polyline").first.get_attribute("points")
+        run.append_metrics(4, {"reward": 0.9})
+        now = "document.querySelector('.detail polyline')?.getAttribute('points')"
+        visit.until(f"{now} && {now} !== {json.dumps(before)}")
+
+
+def test_without_javascript_the_page_says_what_to_type(chromium: Any, served: Served) -> None:
+    context = chromium.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(served.server.url)
+    assert "keepworth memory search" in page.inner_text("main")
+    context.close()
+
+
+# -- the reports of runs, which have the same style ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_report_scrolls_one_way_and_its_captions_stay_in_their_cards(
+    chromium: Any, tmp_path_factory: pytest.TempPathFactory, width: int, scheme: str
+) -> None:
+    from keepworth.evaluation.report import write_comparison, write_report
+
+    folder = tmp_path_factory.mktemp("reports")
+    runs = [sample_run(folder / name, steps=6) for name in ("one", "another-with-a-long-name-of-one-word")]
+    pages = [write_report(runs[0]), write_comparison(runs, folder / "both.html")]
+    context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    for path in pages:
+        page, said = context.new_page(), list[str]()
+        page.on("console", lambda message, said=said: said.append(message.text))
+        page.on("pageerror", lambda error, said=said: said.append(str(error)))
+        page.goto(path.as_uri())
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, path.name
+        out = page.evaluate(
+            """[...document.querySelectorAll('figure.chart')].flatMap(figure => {
+                 const card = figure.getBoundingClientRect();
+                 return [...figure.querySelectorAll('figcaption *, .legend *')].filter(each => {
+                   const box = each.getBoundingClientRect();
+                   return box.left < card.left - 1 || box.right > card.right + 1 || each.scrollWidth > each.clientWidth + 1
+                     && getComputedStyle(each).display !== 'inline';
+                 }).map(each => each.textContent);
+               })"""
+        )
+        assert out == [], path.name
+        sideways = (
+            "[...document.querySelectorAll('.scroll')].filter(each => each.scrollWidth > each.clientWidth + 1).length"
+        )
+        assert page.evaluate(sideways) == 0, f"{path.name} has a table that scrolls sideways"
+        assert violations(page) == [], path.name
+        assert said == []
+        page.close()
+    context.close()

@@ -23,11 +23,14 @@ def main() -> None:
         for name, text in SHOWN.items()
     ]
     about = found["machine"]
+    load = about["load_average_at_start"]
+    at_work = f"on the machine of the server ({about['cores']} cores; others used it, too: load {load:.1f})"
+    command = f"python -m benchmarks.page.paint --items {found['items']}"
     note = (
         f"{found['items']:,} items of 100 people. Medians of {len(found['rounds'])} rounds, each in a browser with an empty "
-        f"cache, on the machine of the server ({about['cores']} cores). A round does {found['searches']} searches. Vectors "
-        f"are of hashed words, so encoding the query is not in it. `python -m benchmarks.page.paint --items {found['items']}`, "
-        f"{about['measured_at'][:10]}, keepworth {about['versions']['keepworth']}."
+        f"cache, {at_work}. A round does {found['searches']} searches. Vectors are of hashed words, so encoding the query is not "
+        f"in it. "
+        f"`{command}`, {about['measured_at'][:10]}, keepworth {about['versions']['keepworth']}."
     )
     filled(PAGE, "paint", f"{markdown(('what', 'ms', 'each round'), rows)}\n\n{note}")
 

@@ -20,7 +20,6 @@ from typing import Any
 from keepworth.evaluation.engine import machine
 from keepworth.serving.access import Access
 from keepworth.serving.memory_server import MemoryServer
-from tests.serving.chromium import browser, missing
 
 WORDS = 2_000
 PEOPLE = 100
@@ -35,6 +34,8 @@ SHOWN = {
 
 
 def main() -> None:
+    from tests.serving.chromium import browser, missing
+
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--items", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=3)

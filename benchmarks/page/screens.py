@@ -16,7 +16,6 @@ from benchmarks.page.world import HELPS, fill
 from keepworth import Trial, policy
 from keepworth.serving.access import Access
 from keepworth.serving.memory_server import MemoryServer
-from tests.serving.chromium import browser, missing
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 EPISODES = 900
@@ -28,6 +27,8 @@ SHOTS = (
 
 
 def main() -> None:
+    from tests.serving.chromium import browser, missing
+
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--to", type=Path, default=IMAGES, help="the folder to write to")
     arguments = parser.parse_args()
@@ -38,23 +39,26 @@ def main() -> None:
         "trial": Trial(block=10, seed=1),
         "reward_range": (0.0, 1.0),
     }
-    with tempfile.TemporaryDirectory() as folder, browser() as chromium:
-        with MemoryServer(Path(folder) / "a.mem", encoder="hashing", token="kw_shown", seed=1, **options) as server:
-            memory = server.memories.of(Access("fill")).memory
-            fill(memory, EPISODES)
-            item = next(each.id for each in memory.get_all() if each.text == HELPS)
-            for name, view, width, height, scheme in SHOTS:
-                size = {"width": width, "height": height}
-                context = chromium.new_context(viewport=size, color_scheme=scheme, reduced_motion="reduce")
-                page = context.new_page()
-                page.goto(f"{server.url}/#token=kw_shown")
-                page.wait_for_selector("#views a")
-                page.goto(f"{server.url}/#/{view.format(item=item)}")
-                page.wait_for_selector(".tile, .detail article")
-                page.wait_for_load_state("networkidle")
-                page.screenshot(path=arguments.to / f"{name}.png")
-                context.close()
-                print(arguments.to / f"{name}.png")
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        browser() as chromium,
+        MemoryServer(Path(folder) / "a.mem", encoder="hashing", token="kw_shown", seed=1, **options) as server,
+    ):
+        memory = server.memories.of(Access("fill")).memory
+        fill(memory, EPISODES)
+        item = next(each.id for each in memory.get_all() if each.text == HELPS)
+        for name, view, width, height, scheme in SHOTS:
+            size = {"width": width, "height": height}
+            context = chromium.new_context(viewport=size, color_scheme=scheme, reduced_motion="reduce")
+            page = context.new_page()
+            page.goto(f"{server.url}/#token=kw_shown")
+            page.wait_for_selector("#views a")
+            page.goto(f"{server.url}/#/{view.format(item=item)}")
+            page.wait_for_selector(".tile, .detail article")
+            page.wait_for_load_state("networkidle")
+            page.screenshot(path=arguments.to / f"{name}.png")
+            context.close()
+            print(arguments.to / f"{name}.png")
 
 
 if __name__ == "__main__":

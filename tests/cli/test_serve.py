@@ -158,6 +158,14 @@ def test_what_is_served_beside_the_memory_is_said_with_its_address(
             _say_memory(server, file, "127.0.0.1")
             said = capsys.readouterr().out
             assert f"token: {server.token}" in said
+            assert f"page:  {server.url}/#token={server.token}" in said
             assert (f"MCP (streamable HTTP): {server.url}/mcp" in said) == mcp
             assert (f"base_url={server.url}/v1" in said) == bool(upstream)
             assert ("No key is sent upstream, as OPENAI_API_KEY is not set." in said) == bool(upstream)
+
+
+def test_a_folder_of_runs_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    missing = tmp_path / "nothing"
+    assert main(["serve", "--memory", str(tmp_path / "a.mem"), "--runs", str(missing), "--port", "0"]) == 2
+    assert "is no folder of runs" in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "a.mem").exists()

@@ -145,6 +145,8 @@ def serve(
                 "Serve the model by a command of its own.",
             )
         require("server", "keepworth serve --memory")
+        if runs != Path("runs") and not runs.is_dir():
+            raise KeepworthError(f"{runs} is no folder of runs.", "Name a folder that is there, or leave --runs out.")
         if user and not stdio:
             raise KeepworthError("--user is for --stdio.", "Over HTTP, a token says whose memory it is.")
         if stdio and (upstream or mcp):

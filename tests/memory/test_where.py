@@ -251,6 +251,84 @@ def test_memory_and_bank_find_what_a_plain_reading_finds(behind, whole, rows, be
                 filled(memory, rows[:1], after)
 
 
+TIMES = ["", "2020-05-01T00:00:00", "2021-05-01T00:00:00", "2023-01-01T00:00:00"]
+KINDS = ["fact", "lesson", "case"]
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(st.tuples(st.sampled_from(KINDS), st.sampled_from(TIMES), st.integers(0, 2)), min_size=1, max_size=12),
+    st.lists(st.integers(0, 40), max_size=4),
+    st.sets(st.sampled_from(KINDS)),
+    st.sampled_from(["", "2020-05-01", "2021-01-01", "2030-01-01"]),
+    st.sampled_from(["", "2021-05-01", "2024-01-01"]),
+    st.sampled_from([None, {"n": 1}, {"n": {"$gte": 1}}]),
+)
+def test_kinds_and_times_go_by_what_a_plain_reading_says(
+    behind, whole, rows, changed, kinds, since, until, where
+) -> None:
+    memory = Memory(":memory:", encoder=WordEncoder(8))
+
+    def write() -> None:
+        for number, (kind, when, n) in enumerate(rows):
+            text = f"{WORDS[number % len(WORDS)]} {len(memory)} {number}"
+            memory.add(text, kind=kind, event_time=when, metadata={"n": n})
+
+    def expected(items) -> set[str]:
+        return {
+            item.id
+            for item in items
+            if (not kinds or item.kind.value in kinds)
+            and (item.event_time or item.written_at) >= since
+            and (not until or (item.event_time or item.written_at) < until)
+            and (where is None or meets(where, dict(item.metadata)))
+        }
+
+    write()
+    bank = memory.bank()
+    frozen = list(bank.items())
+    options = {"where": where, "kinds": sorted(kinds), "since": since, "until": until}
+    options = {name: value for name, value in options.items() if value}
+    for round_ in range(2):
+        for mode in ("dense", "hybrid"):
+            hits = memory.search("red hat", top_k=100, mode=mode, **options)
+            assert {hit.id for hit in hits} == expected(memory.get_all(limit=1000))
+            assert {hit.id for hit in bank.search("red hat", 100, mode=mode, **options)} == expected(frozen)
+        if not round_:
+            for number in changed:
+                id = f"m{1 + number % len(rows)}"
+                if memory.get(id).open:
+                    memory.update(id, metadata={"n": number % 3}) if number % 2 else memory.delete(id)
+            write()
+
+
+@pytest.mark.parametrize("mode", ["dense", "lexical", "hybrid"])
+def test_a_function_is_asked_once_about_an_item_and_finds_what_the_same_filter_finds(mode, monkeypatch) -> None:
+    monkeypatch.setattr("keepworth.memory.search.search.FIRST_LOOK", 2)
+    monkeypatch.setattr("keepworth.memory.search.search.TOGETHER", 7)
+    memory = Memory(":memory:", encoder=WordEncoder(8), policy=None)
+    memory.add_many([f"red hat {n} {'tea ' * (n % 7)}" for n in range(900)])
+    kept = {f"m{n}" for n in range(0, 900, 90)}
+    for id in kept & {item.id for item in memory.get_all(limit=1000)}:
+        memory.update(id, metadata={"kept": True})
+    asked: list[str] = []
+
+    def function(item) -> bool:
+        asked.append(item.id)
+        return bool(item.metadata)
+
+    for top_k in (1, 3, 8):
+        asked.clear()
+        found = memory.search("red tea", top_k=top_k, mode=mode, where=function)
+        assert len(asked) == len(set(asked))
+        same = memory.search("red tea", top_k=top_k, mode=mode, where={"kept": True})
+        assert len(found) == top_k
+        if mode == "dense":
+            assert [(hit.id, hit.score) for hit in found] == [(hit.id, hit.score) for hit in same]
+        else:
+            assert {hit.id for hit in found} <= kept
+
+
 def test_what_a_bank_changed_goes_by_what_the_bank_says() -> None:
     memory = Memory(":memory:", encoder=WordEncoder(8))
     for number in range(6):

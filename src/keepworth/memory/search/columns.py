@@ -1,17 +1,19 @@
 """Metadata by name, in memory: a filter is answered for all items at once, before anything is ranked.
 
-A column holds what the current items have under one name, as numbers of distinct values. An operator looks at each distinct value
-once. It is a cache: its truth is the file, and it follows the journal.
+A column holds what the current items have under one name, as numbers of distinct values; kind and time are columns like others.
+An operator looks at each distinct value once, or at a few where it asks for an order. It is a cache: its truth is the file, and
+it follows the journal.
 """
 
 from __future__ import annotations
 
 import threading
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from keepworth.memory.search.where import MISSING, Condition, Field, Tree, holds, value_key
+from keepworth.memory.search.where import MISSING, RANGES, Condition, Field, Tree, holds, value_key
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,7 +36,7 @@ Row = tuple[int, Mapping[str, Any] | None]
 class _Column:
     """codes: by item number, the place of its value in `values`; -1 where the item is not current. The first value is MISSING."""
 
-    __slots__ = ("_known", "_tables", "codes", "field", "values")
+    __slots__ = ("_known", "_sorted", "_tables", "codes", "field", "values")
 
     def __init__(self, field: Field, rows: Iterable[Row]) -> None:
         import numpy as np
@@ -44,6 +46,7 @@ class _Column:
         self.values: list[Any] = [MISSING]
         self._known: dict[object, int] = {MISSING: 0}
         self._tables: OrderedDict[object, Mask] = OrderedDict()
+        self._sorted: dict[bool, tuple[int, Codes]] = {}
         self.put(rows)
 
     def put(self, rows: Iterable[Row]) -> None:
@@ -84,6 +87,8 @@ class _Column:
             table = np.zeros(len(self.values), bool)
             table[[code for key in condition.operand if (code := self._known.get(key)) is not None]] = True
             return table if condition.operator in ("$eq", "$in") else ~table
+        if condition.operator in RANGES:
+            return self._between(condition.operator, condition.operand)
         name = (condition.operator, value_key(condition.operand))
         known = self._tables.pop(name, None)
         start = 0 if known is None else len(known)
@@ -91,6 +96,23 @@ class _Column:
         table = self._tables[name] = fresh if known is None else np.concatenate([known, fresh])
         if len(self._tables) > TABLES:
             self._tables.popitem(last=False)
+        return table
+
+    def _between(self, operator: str, bound: Any) -> Mask:
+        """By place in `values`: one look at the order of all values of the bound's type, however many there are."""
+        import numpy as np
+
+        text, values = isinstance(bound, str), self.values
+        seen, order = self._sorted.get(text, (0, np.zeros(0, np.int32)))
+        if seen < len(values):
+            of = (str,) if text else (int, float)
+            more = [place for place in range(seen, len(values)) if type(values[place]) in of]
+            order = np.array(sorted([*order.tolist(), *more], key=values.__getitem__), np.int32)
+            self._sorted[text] = (len(values), order)
+        cut = bisect_left if operator in ("$gte", "$lt") else bisect_right
+        place = cut(order, bound, key=values.__getitem__)
+        table = np.zeros(len(values), bool)
+        table[order[place:] if operator in ("$gt", "$gte") else order[:place]] = True
         return table
 
 

@@ -20,7 +20,7 @@ from keepworth.memory.search.index import K1, CorpusStatistics, Embedder, term_s
 from keepworth.memory.search.newer import newer_first
 from keepworth.memory.search.terms import QueryTerms, asked_terms, only_latin
 from keepworth.memory.search.terms import terms as terms_of
-from keepworth.memory.search.where import Filter, parsed
+from keepworth.memory.search.where import Filter, narrowed, parsed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -450,16 +450,17 @@ class Request:
 
     @property
     def usual(self) -> bool:
-        """Whether it admits whatever is current and in force, and of that what a `Corpus` finds for the declared filter."""
-        return not (
-            self.kinds
-            or self.statuses != CURRENT
-            or (self.where is not None and self.where.function is not None)
-            or self.nobody
-            or self.since
-            or self.until
-            or self.as_of
-        )
+        """Whether it admits whatever is current and in force, and of that what a `Corpus` finds for `declared`."""
+        return not (self.statuses != CURRENT or self.by_function or self.nobody or self.as_of)
+
+    @property
+    def by_function(self) -> bool:
+        return self.where is not None and self.where.function is not None
+
+    @property
+    def declared(self) -> Filter | None:
+        """What can be told of items before they are ranked."""
+        return narrowed(self.where, [kind.value for kind in self.kinds], self.since, self.until)
 
     def admits(self, item: Item, time: str) -> bool:
         """Whether the filters let an item through, `time` being now."""
@@ -610,17 +611,19 @@ def retrieve(
     # Over a store, words are looked up while the encoder is at work: on a laptop each takes some milliseconds.
     beside = embedder is not None and request.mode == "hybrid" and corpus.on_file
     vectors = embedder.begin(queries) if embedder is not None and beside else None
+    where, known = request.declared, _Known(corpus, request, time)
     if request.mode != "dense":
         for place, listed in enumerate(terms):
             if listed:
-                lexical[place] = _admitted(corpus, request, time, partial(ranked.by_words, listed, where=request.where))
+                lexical[place] = _admitted(known, partial(ranked.by_words, listed, where=where), request.pool)
     encoded = None
     if embedder is not None and request.mode != "lexical":
         encoded = vectors() if vectors is not None else embedder(queries)
         # All queries in one product; one that filters thin out looks deeper by itself.
-        for place, first in enumerate(ranked.by_meaning(encoded, request.pool, where=request.where)):
-            deeper = partial(ranked.by_meaning, encoded[place : place + 1], where=request.where)
-            dense[place] = _admitted(corpus, request, time, lambda reach, deeper=deeper: deeper(reach)[0], first)  # type: ignore[misc]
+        reach = request.pool * (FIRST_LOOK if request.by_function else 1)
+        for place, first in enumerate(ranked.by_meaning(encoded, reach, where=where)):
+            deeper = partial(ranked.by_meaning, encoded[place : place + 1], where=where)
+            dense[place] = _admitted(known, lambda reach, deeper=deeper: deeper(reach)[0], reach, first)  # type: ignore[misc]
     out: list[list[Hit]] = []
     ages: list[Mapping[str, float]] = []
     fused = request.mode == "hybrid"
@@ -660,20 +663,49 @@ def retrieve(
     ]
 
 
-def _admitted(
-    corpus: Corpus, request: Request, time: str, rank: Callable[[int], Ranked], first: Ranked | None = None
-) -> Ranked:
-    """As many of the best as the request pools. Looks deeper while filters thin them out. first: what is known
-    of it already."""
-    reach = request.pool
+FIRST_LOOK = 64
+"""How many times as many as are asked for a search by meaning lists at once where a function filters: looking deeper reads all
+vectors again, and listing more costs next to nothing."""
+TOGETHER = 256
+"""Items that are read at once, to be looked at one by one until there are enough."""
+
+
+class _Known:
+    """Which items one search admits. Each is looked at once."""
+
+    def __init__(self, corpus: Corpus, request: Request, time: str) -> None:
+        self.corpus, self.request, self.time = corpus, request, time
+        self._told: dict[str, bool] = {}
+
+    def look(self, ids: Sequence[str]) -> None:
+        """So that `admits` can say of these."""
+        unknown = [id for id in ids if id not in self._told]
+        doubtful = set(self.corpus.doubtful(unknown)) if self.request.usual else set(unknown)
+        items = self.corpus.fetch([id for id in unknown if id in doubtful])
+        for id in unknown:
+            item = items.get(id)
+            self._told[id] = id not in doubtful or (item is not None and self.request.admits(item, self.time))
+
+    def admits(self, id: str) -> bool:
+        return self._told[id]
+
+
+def _admitted(known: _Known, rank: Callable[[int], Ranked], reach: int, first: Ranked | None = None) -> Ranked:
+    """As many of the best as the request pools. Looks deeper while filters thin them out. reach: how many to rank at first;
+    first: these, where they are ranked already."""
+    pool = known.request.pool
     while True:
         ranked, first = rank(reach) if first is None else first, None
-        ids = [id for id, _ in ranked]
-        items = corpus.fetch(corpus.doubtful(ids) if request.usual else ids)
-        out = {id for id, item in items.items() if item is None or not request.admits(item, time)}
-        kept = [pair for pair in ranked if pair[0] not in out]
-        if len(kept) >= request.pool or len(ranked) < reach:
-            return kept[: request.pool]
+        kept: Ranked = []
+        step = TOGETHER if known.request.by_function else max(1, len(ranked))
+        for start in range(0, len(ranked), step):
+            part = ranked[start : start + step]
+            known.look([id for id, _ in part])
+            kept += [pair for pair in part if known.admits(pair[0])]
+            if len(kept) >= pool:
+                return kept[:pool]
+        if len(ranked) < reach:
+            return kept
         reach *= 4
 
 

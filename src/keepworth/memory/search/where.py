@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from keepworth.memory.errors import InvalidFilter
@@ -22,6 +22,8 @@ from keepworth.memory.errors import InvalidFilter
 if TYPE_CHECKING:
     from keepworth.memory.item import Item
 
+ITEM = object()
+"""The name, which no metadata have, of a dictionary of what else is asked of an item: "kind", and "when" it was."""
 Where = Mapping[str, Any] | Callable[["Item"], bool] | None
 """A filter as people write it: a dictionary of the grammar, or a function of the item."""
 Test = Callable[[object], bool]
@@ -60,7 +62,7 @@ class Field:
     """Where a value lies. inside: the dictionaries it is in, from the outside; name: as people write it, dots and all."""
 
     name: str
-    inside: tuple[str, ...] = ()
+    inside: tuple[Any, ...] = ()
 
     def of(self, metadata: Mapping[str, Any]) -> Any:
         """MISSING where it is not there."""
@@ -111,6 +113,11 @@ def holds(tree: Tree, metadata: Mapping[str, Any]) -> bool:
         return not holds(tree.parts[0], metadata)
     each = (holds(part, metadata) for part in tree.parts)
     return all(each) if tree.joint == "$and" else any(each)
+
+
+def with_facts(metadata: Mapping[str, Any], kind: str, when: str) -> dict[Any, Any]:
+    """Metadata, and beside them what `narrowed` asks for."""
+    return {**metadata, ITEM: {"kind": kind, "when": when}}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -185,6 +192,20 @@ def from_texts(texts: Sequence[str], *, place: str = "where") -> dict[str, Any] 
     for each in found:
         parsed(each, place=place)
     return {"$and": found} if len(found) > 1 else found[0] if found else None
+
+
+def narrowed(where: Filter | None, kinds: Sequence[str], since: str, until: str) -> Filter | None:
+    """`where`, and of these kinds (all where there are none), and not before `since` nor at `until` or after. Only what is made
+    by `with_facts` can be held against it."""
+    parts: list[Tree] = [] if where is None or where.tree is None else [where.tree]
+    if kinds:
+        parts.append(_condition(Field("kind", (ITEM,)), "$in", list(kinds), "kinds"))
+    when = Field("when", (ITEM,))
+    parts += [_condition(when, how, bound, "time") for how, bound in (("$gte", since), ("$lt", until)) if bound]
+    if len(parts) == (where is not None and where.tree is not None):
+        return where
+    tree = parts[0] if len(parts) == 1 else Joined("$and", tuple(parts))
+    return Filter(tree) if where is None else replace(where, tree=tree)
 
 
 def without(where: Where | Filter, source: str) -> Filter:

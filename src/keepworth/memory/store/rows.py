@@ -203,7 +203,7 @@ def to_item(row: Sequence[Any], scope: Scope) -> Item:
             deleted=bool(row[20]),
             revision=row[21],
             values=ValueStatistics(*values) if values[0] else UNTRIED,
-            metadata=json.loads(row[27]) if row[27] else {},
+            metadata=from_json(row[27]) if row[27] else {},
         )
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise Unreadable(f"item m{row[0]} cannot be read: {error!r:.80}") from error

@@ -47,7 +47,7 @@ from keepworth.memory.search.scan import best
 from keepworth.memory.search.scope_words import LARGEST, ScopeWords
 from keepworth.memory.search.search import Ranked
 from keepworth.memory.search.terms import only_latin, terms_and_languages
-from keepworth.memory.search.where import Filter
+from keepworth.memory.search.where import Filter, with_facts
 from keepworth.memory.store import forking, requests, rows, schema, undo
 from keepworth.memory.store.database import Database, first, scalar, select
 from keepworth.memory.store.full_text import CURRENT
@@ -582,13 +582,14 @@ class Store:
             return
         changes = select(
             connection,
-            f"SELECT max(c.seq), c.n, CASE WHEN {CURRENT} THEN i.metadata END FROM changes c LEFT JOIN items i USING(n) "
+            f"SELECT max(c.seq), c.n, CASE WHEN {CURRENT} THEN i.metadata END, i.kind, {WHEN} "
+            "FROM changes c LEFT JOIN items i USING(n) "
             "WHERE c.seq > ? AND c.changed GROUP BY c.n ORDER BY 1",
             (head,),
         )
         known: dict[str, Any] = {}
         with rows.readable("metadata"):
-            columns.follow([(at, n, _metadata(text, known)) for at, n, text in changes], seq, name)
+            columns.follow([(at, n, _facts(known, *said)) for at, n, *said in changes], seq, name)
         names = f"SELECT seq, {NAMED} FROM events WHERE seq > ? ORDER BY seq"
         columns.passed.update(select(connection, names, (max(head, seq - PASSED_STATES),)))
         while len(columns.passed) > PASSED_STATES:
@@ -1030,19 +1031,23 @@ def _metadata_in(
     """Number and metadata of the items that SQL names. numbers: its parameter, as JSON."""
     known: dict[str, Any] = {}
     values = (json.dumps(numbers),) if numbers else ()
-    found = select(connection, f"SELECT n, metadata FROM items WHERE {which}", values)
+    found = select(connection, f"SELECT n, metadata, kind, {WHEN} FROM items WHERE {which}", values)
     with rows.readable("metadata"):
-        return [(n, _metadata(text, known)) for n, text in found]
+        return [(n, _facts(known, *said)) for n, *said in found]
 
 
-def _metadata(text: str | None, known: dict[str, Any]) -> Mapping[str, Any] | None:
-    """As the file holds it; None for none. known: what was read before, as many items have the same."""
+WHEN = "CASE WHEN event_time = '' THEN written_at ELSE event_time END"
+
+
+def _facts(known: dict[str, Any], text: str | None, kind: str, when: str) -> Mapping[str, Any] | None:
+    """What filters ask of an item, of metadata as the file holds them; None for none. known: what was read before, as many items
+    have the same."""
     if text is None:
         return None
     found: Mapping[str, Any] | None = known.get(text)
     if found is None:
         found = known[text] = rows.from_json(text) if text else {}
-    return found
+    return with_facts(found, kind, when)
 
 
 def _inside(connection: apsw.Connection, scope: Scope, nobody: bool) -> list[int]:

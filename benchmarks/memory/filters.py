@@ -131,7 +131,9 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder, filled(Path(folder) / "a.mem", size) as memory:
             results += [measured(memory, size, given.rounds, mode) for mode in given.modes.split(",")]
     for found in results:
-        print(f"{found['size']:,} items, {found['mode']}; milliseconds, and the ratio with its least and most of the rounds")
+        print(
+            f"{found['size']:,} items, {found['mode']}; milliseconds, and the ratio with its least and most of the rounds"
+        )
         for row in found["rows"]:
             spread = f"{row['ratio']:.2f} ({row['ratios'][0]:.2f} to {row['ratios'][-1]:.2f})"
             print(

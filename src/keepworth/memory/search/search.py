@@ -675,19 +675,19 @@ class _Known:
 
     def __init__(self, corpus: Corpus, request: Request, time: str) -> None:
         self.corpus, self.request, self.time = corpus, request, time
-        self._told: dict[str, bool] = {}
+        self._verdicts: dict[str, bool] = {}
 
     def look(self, ids: Sequence[str]) -> None:
         """So that `admits` can say of these."""
-        unknown = [id for id in ids if id not in self._told]
+        unknown = [id for id in ids if id not in self._verdicts]
         doubtful = set(self.corpus.doubtful(unknown)) if self.request.usual else set(unknown)
         items = self.corpus.fetch([id for id in unknown if id in doubtful])
         for id in unknown:
             item = items.get(id)
-            self._told[id] = id not in doubtful or (item is not None and self.request.admits(item, self.time))
+            self._verdicts[id] = id not in doubtful or (item is not None and self.request.admits(item, self.time))
 
     def admits(self, id: str) -> bool:
-        return self._told[id]
+        return self._verdicts[id]
 
 
 def _admitted(known: _Known, rank: Callable[[int], Ranked], reach: int, first: Ranked | None = None) -> Ranked:

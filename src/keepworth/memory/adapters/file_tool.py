@@ -77,7 +77,7 @@ class FileTool:
 
     def view(self, path: str, view_range: list[int] | None = None) -> str:
         name = normal_path(path)
-        files = self._files()
+        files = self._files(name)
         if name in files:
             lines = _content(files[name]).split("\n")
             if len(lines) > MOST_LINES:
@@ -96,7 +96,7 @@ class FileTool:
 
     def create(self, path: str, file_text: str) -> str:
         name = self._file_path(path)
-        files = self._files()
+        files = self._files(name)
         if name in files:
             raise FileToolError(f"File {name} already exists")
         _check_place(name, files)
@@ -141,7 +141,7 @@ class FileTool:
 
     def delete(self, path: str) -> str:
         name = normal_path(path)
-        files = self._files()
+        files = self._files(name)
         doomed = [file for file in files if file == name or file.startswith(name + "/")]
         if name == ROOT:
             raise FileToolError(f"Cannot delete the {ROOT} directory itself")
@@ -153,7 +153,7 @@ class FileTool:
 
     def rename(self, old_path: str, new_path: str) -> str:
         old, new = normal_path(old_path), self._file_path(new_path)
-        files = self._files()
+        files = self._files(old, new)
         moved = [file for file in files if file == old or file.startswith(old + "/")]
         if not moved:
             raise FileToolError(f"The path {old} does not exist")
@@ -172,14 +172,20 @@ class FileTool:
             self._memory.delete(item.id)
         return "All memory cleared"
 
-    def _files(self) -> dict[str, Item]:
-        found = self._memory.get_all(limit=100_000, **self._bounds)
+    def _files(self, *names: str) -> dict[str, Item]:
+        """By path: all, or what has one of these names, lies in it, or is what it lies in."""
+        asked: list[dict[str, Any]] = []
+        for name in names if ROOT not in names else ():
+            parts = name.split("/")
+            above = ["/".join(parts[:end]) for end in range(3, len(parts) + 1)]
+            asked += [{"path": {"$in": above}}, {"path": {"$contains": f"{name}/"}}]
+        found = self._memory.get_all(limit=100_000, where={"$or": asked} if asked else None, **self._bounds)
         # Others may write under the tool's agent, too: what has no path of ours is no file.
         return {path: item for item in found if isinstance(path := item.metadata.get("path"), str) and _is_file(path)}
 
     def _existing(self, path: str) -> tuple[str, Item]:
         name = normal_path(path)
-        item = self._files().get(name)
+        item = self._files(name).get(name)
         if item is None:
             raise FileToolError(f"The path {name} does not exist. Please provide a valid path.")
         return name, item

@@ -313,6 +313,8 @@ class Memory:
 
     def close(self) -> None:
         self.memory.close()
+        if self._setup is not None:
+            self._setup.close()
 
     def chat(self, query: str) -> Any:
         """Not there, in mem0 neither."""

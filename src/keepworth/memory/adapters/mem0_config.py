@@ -82,6 +82,12 @@ class Setup:
     rules: bool = False
     instructions: str = ""
 
+    def close(self) -> None:
+        """Let go of the servers that were asked."""
+        for each in (self.encoder, self.chat):
+            if hasattr(each, "close"):
+                each.close()
+
 
 def setup(config: Any) -> Setup:
     """What a configuration asks for: None, a dictionary as `from_config` takes it, or mem0's own `MemoryConfig`, of which counts

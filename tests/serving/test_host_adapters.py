@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -47,6 +49,23 @@ def test_a_conversation_comes_back_as_it_was_given(memory: Any) -> None:
         await one.clear_session()
         assert await one.get_items() == []
         assert await other.get_items() == items[:1]
+
+    asyncio.run(story())
+
+
+def test_a_session_tells_what_others_of_the_same_user_said(memory: Any) -> None:
+    @dataclass
+    class Input:
+        input: list[Any]
+        instructions: str | None = None
+
+    async def story() -> None:
+        earlier, now = (MemorySession(name, memory, user_id="cy") for name in ("earlier", "now"))
+        await earlier.add_items([{"role": "user", "content": "my soup needs tofu"}])
+        await MemorySession("his", memory, user_id="bo").add_items([{"role": "user", "content": "tofu for me"}])
+        await now.add_items([{"role": "user", "content": "tofu soup please"}])
+        told = await now.recalling()(SimpleNamespace(model_data=Input(await now.get_items())))
+        assert told.instructions == "What is remembered of this user from before:\n- my soup needs tofu"
 
     asyncio.run(story())
 

@@ -148,8 +148,9 @@ def test_what_has_expired_is_listed_where_mem0_asks_for_it():
     for filters in (None, {"a": 1}):
         found = m.get_all(user_id="ana", filters=filters, show_expired=True)["results"]
         assert [each["memory"] for each in found] == ["an offer"]
-    with pytest.raises(InvalidFilter, match="show_expired"):
-        m.search("offer", user_id="ana", show_expired=True)
+        shown = m.search("an offer", user_id="ana", filters=filters, show_expired=True)["results"]
+        assert [each["memory"] for each in shown] == ["an offer"]
+    assert m.search("an offer", user_id="ana")["results"] == []
 
 
 def test_a_threshold_of_mem0_is_a_cosine_and_an_update_merges_metadata():

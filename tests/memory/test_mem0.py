@@ -291,8 +291,8 @@ def test_our_side_of_the_story_holds_without_mem0() -> None:
     assert ours["infer: who"] == sorted([who, text] for text, who in mem0_story.FACTS.items())
     assert ours["infer: nothing"] == {"results": []}
     assert ours["procedural"] == [["ADD", "The agent opened the page and read the price."]]
-    assert ours["expired"] == []
-    assert ours["expired: shown"] == ["An offer."]
+    assert ours["expired"] == ours["expired: not found"] == []
+    assert ours["expired: shown"] == ours["expired: found"] == ["An offer."]
     assert all(outcome["raises"] for name, outcome in ours.items() if name.startswith("refused"))
     assert ours["reset: after"] == ours["delete_all: after"] == []
 

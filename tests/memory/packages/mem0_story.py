@@ -189,6 +189,8 @@ def told(memory: Any) -> dict[str, Any]:
     offer = memory.add("An offer.", user_id="cy", expiration_date="2020-02-01", infer=False)["results"][0]["id"]
     see("expired", lambda: memory.get_all(filters={"user_id": "cy"}), texts)
     see("expired: shown", lambda: memory.get_all(filters={"user_id": "cy"}, show_expired=True), texts)
+    see("expired: not found", lambda: memory.search("An offer.", filters={"user_id": "cy"}), texts)
+    see("expired: found", lambda: memory.search("An offer.", filters={"user_id": "cy"}, show_expired=True), texts)
     see("expired: its day", lambda: memory.get(offer)["expiration_date"])
     see("expired: never", lambda: memory.update(offer, expiration_date=None))
     see("expired: found again", lambda: memory.get_all(filters={"user_id": "cy"}), texts)

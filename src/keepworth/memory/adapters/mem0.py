@@ -15,6 +15,7 @@ import functools
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from datetime import date, datetime, time, timedelta
 from types import TracebackType
@@ -196,9 +197,10 @@ class Memory:
 
         threshold: the least cosine of a hit, 0.1 where it is None; the score is from 0 to 1 and made of words and meaning.
         filters: mem0's, over metadata and what a record says beside (see `translated`). explain: "score_details" with each
-        result. Raises InvalidFilter for one that says nothing, and for options that would have no effect. No policy takes part:
+        result. show_expired: also what is past its `expiration_date`. Raises InvalidFilter for one that says nothing, and
+        for options that would have no effect. No policy takes part:
         mem0 has no rewards."""
-        for name, value in (("rerank", rerank), ("reference_date", reference_date), ("show_expired", show_expired)):
+        for name, value in (("rerank", rerank), ("reference_date", reference_date)):
             if value not in (False, None):
                 raise InvalidFilter(f"option {name}={value!r:.40} has no effect in this adapter: {_NOT_DONE[name]}")
         scope, where = self._split(filters, options)
@@ -222,7 +224,8 @@ class Memory:
             return kept[:count]
 
         wide = max(4 * count, _WIDE)
-        (hits,) = self.memory._answer([ask], top_k=wide, where=where, fits=near, explain=explain, **scope)
+        memory = _before_all_ends(self.memory) if show_expired else self.memory
+        (hits,) = memory._answer([ask], top_k=wide, where=where, fits=near, explain=explain, **scope)
         records = self._records([hit.item for hit in hits])
         for record, hit in zip(records, hits, strict=True):
             record["score"] = hit.score
@@ -424,8 +427,14 @@ _CONFIGURE = (
 _NOT_DONE = {
     "rerank": "search `.memory` with reranker=<function>",
     "reference_date": "give times in filters, or search `.memory` with since= and until=",
-    "show_expired": "`get_all(show_expired=True)` lists them",
 }
+
+
+def _before_all_ends(memory: engine.Memory) -> engine.Memory:
+    """The same memory as of a time at which nothing had expired. Its searches are not logged."""
+    early = copy(memory)
+    early._clock, early._log_share = (lambda: "0001-01-01T00:00:00"), 0.0
+    return early
 
 
 def _told(messages: object) -> list[Mapping[str, Any]]:

@@ -51,20 +51,19 @@ def doctor(
 
     from keepworth.episodes.text import terminal
 
-    found = [
-        finding
-        for examine in (_python, _torch, _bfloat16, _machine, _packages, _models, _extras)
-        for finding in examine()
-    ]
-    if as_json:
-        say_json([asdict(each) for each in found], indent=2)
-    else:
-        marks = {Verdict.GOOD: ("✓", "green"), Verdict.MISSING: ("○", "yellow"), Verdict.BAD: ("✗", "red")}
-        console = terminal(soft_wrap=True)
-        for each in found:
+    found = []
+    marks = {Verdict.GOOD: ("✓", "green"), Verdict.MISSING: ("○", "yellow"), Verdict.BAD: ("✗", "red")}
+    console = terminal(soft_wrap=True)
+    for examine in (_python, _torch, _bfloat16, _machine, _packages, _models, _extras):
+        for each in examine():  # said as it is found, as some take seconds
+            found.append(each)
+            if as_json:
+                continue
             console.print(Text.assemble(" ", marks[each.verdict], (f" {each.subject:<13} ", "bold"), each.message))
             if each.fix:
                 console.print(Text.assemble(f"   {'':<13} ", (each.fix, "cyan")))
+    if as_json:
+        say_json([asdict(each) for each in found], indent=2)
     if any(each.verdict is Verdict.BAD for each in found):
         raise typer.Exit(1)
 

@@ -31,7 +31,7 @@ def listing(
     as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
 ) -> None:
     """Say what can be measured, on what, and under which settings."""
-    from keepworth.cli.output import say, say_json, say_terms
+    from keepworth.cli.output import say, say_json, say_terms, say_text
     from keepworth.environments.streams import NAMES
     from keepworth.evaluation.system import SETTINGS
     from keepworth.recipes.systems import NAMES as SYSTEMS
@@ -63,13 +63,14 @@ def listing(
         rows.append((each.name, f"{each.about}; {each.kind}, {count}; {each.licence}{where}"))
         if details:
             rows.append(("", f"--set {', '.join(f'{name}=' for name in each.settings())}"))
-    say("benchmarks, for `keepworth eval run BENCHMARK SYSTEM...`; questions of train, dev, test")
+    say_text("benchmarks, for `keepworth eval run BENCHMARK SYSTEM...`; questions of train, dev, test")
     say_terms([*rows, ("FILE.jsonl", "questions of your own")])
     say("\nsystems")
     say_terms([*SYSTEMS.items(), *PATTERNS.items()])
     say("\nsettings, for --setting")
     say_terms(SETTINGS.items())
-    say("\nstreams, for `keepworth eval stream --streams NAME`")
+    say("")
+    say_text("streams, for `keepworth eval stream --streams NAME`")
     say_terms([("", ", ".join(NAMES))])
 
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from keepworth.cli.output import say, stopping
+
 if TYPE_CHECKING:
     from keepworth.agents.simulated import ScoringAgent
     from keepworth.episodes.episode import Episode
@@ -203,7 +205,16 @@ def stream(
             )
     note.write_text(json.dumps(plan, indent=1) + "\n")
     jobs: list[Job] = [(name, order, seed) for seed in range(seeds) for name in names for order in plan["orders"]]
-    with Progress(console=console, disable=not console.is_terminal) as progress:
+
+    def advance(done: int, total: int) -> None:
+        progress.update(bar, completed=done)
+        if not console.is_terminal:
+            say(f"{done} of {total} streams are done.", error=True)
+
+    with (
+        Progress(console=console, disable=not console.is_terminal) as progress,
+        stopping("The same command goes on with what is missing."),
+    ):
         bar = progress.add_task("streams", total=len(jobs))
         rows = run_matrix(
             jobs,
@@ -220,7 +231,7 @@ def stream(
             ),
             out / "rows.jsonl",
             workers=workers,
-            progress=lambda done, total: progress.update(bar, completed=done),
+            progress=advance,
         )
     results = Results(rows)
     summary = {"plan": plan, "seeds": seeds, "table": table(results), "claims": claims(results, method, aim)}

@@ -36,10 +36,20 @@ def say_row(*cells: str) -> None:
     typer.echo("\t".join(map(one_line, cells)))
 
 
+def width() -> int:
+    """Columns to write for; where nobody looks, lines are not broken."""
+    wide = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return shutil.get_terminal_size().columns if wide else 10_000
+
+
+def say_text(text: str) -> None:
+    """A sentence or several, for the width there is."""
+    say(textwrap.fill(one_line(text), width(), break_on_hyphens=False))
+
+
 def say_terms(rows: Iterable[tuple[str, str]]) -> None:
     """A list of terms and what they mean, for the width there is; a line each where that is a file or a program."""
-    wide = sys.stdout.isatty() or "COLUMNS" in os.environ
-    for line in terms(rows, shutil.get_terminal_size().columns if wide else 10_000):
+    for line in terms(rows, width()):
         say(line)
 
 
@@ -79,6 +89,16 @@ def confirm(question: str, yes: bool) -> None:
     if not agreed:
         say("Nothing was done.", error=True)
         raise typer.Abort
+
+
+@contextmanager
+def stopping(said: str) -> Iterator[None]:
+    """Inside, Ctrl-C and SIGTERM end the command with a line that says what is kept."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        say(f"\nStopped. {said}", error=True)
+        raise typer.Exit(INTERRUPTED) from None
 
 
 @contextmanager

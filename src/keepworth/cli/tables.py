@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 
     from keepworth.evaluation.tables import ResultTable
 
+SENTENCE = 24
+"""Columns that a cell with words has at least."""
+
 
 def print_table(result: ResultTable, console: Console) -> None:
     """One line per arm; means with their intervals beside them, or below where there are many columns."""
@@ -51,14 +54,18 @@ def print_rows(
 
     styles = ["bold" if bold else "" for bold in emphasis] or [""] * len(rows)
     table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
-    table.add_column("")
+    table.add_column("", no_wrap=True, min_width=max((len(label) for label, _ in rows), default=0))
     for place, heading in enumerate(headings):
-        numbers = all(str(cells[place])[:1] in " +-0123456789" for _, cells in rows)
-        table.add_column(heading, justify="right" if numbers else "left")
+        lines = [heading, *(line for _, cells in rows for line in str(cells[place]).split("\n"))]
+        longest = max(map(len, lines))
+        if all(line[:1] in " +-[0123456789" for line in lines[1:]):
+            table.add_column(heading, justify="right", no_wrap=True, min_width=longest)
+        else:  # sentences may be broken between words
+            table.add_column(heading, min_width=max(len(heading), min(SENTENCE, longest)))
     for (label, cells), style in zip(rows, styles, strict=True):
         table.add_row(label, *cells, style=style)
     console.print()
-    whole = console.measure(table, options=console.options.update(width=10_000)).maximum <= console.width
+    whole = console.measure(table, options=console.options.update(width=10_000)).minimum <= console.width
     console.print(table if whole else _blocks(title, headings, rows, styles))
     if note:
         console.print(note, style="dim")

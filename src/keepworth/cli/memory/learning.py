@@ -18,8 +18,8 @@ from keepworth.cli.command import App
 from keepworth.cli.memory.finding import print_hit
 from keepworth.cli.memory.group import LEARN, app
 from keepworth.cli.memory.opening import DEFAULT, Agent, Encoder, File, Json, Session, User, named, opened
-from keepworth.cli.output import say, say_json
-from keepworth.episodes.text import one_line
+from keepworth.cli.output import say, say_json, say_text, width
+from keepworth.episodes.text import entry, one_line
 
 if TYPE_CHECKING:
     from keepworth.memory.memory import Memory
@@ -340,7 +340,7 @@ def _tell_trials(found: list[Contrast], as_json: bool) -> None:
             say_json(_plain(each))
             continue
         interval = f"95 % {each.low:+.2f} to {each.high:+.2f}, p = {each.p:.2g}" if math.isfinite(each.high) else ""
-        say(
+        say_text(
             f"{each.source or 'The whole memory'}: mean reward {each.on:.2f} on, {each.off:.2f} off, effect {each.effect:+.2f}"
             f"{f' ({interval})' if interval else ''}: {each.verdict}. {each.pairs} pairs of blocks of {each.block} episodes, "
             f"{each.episodes:,} episodes with a reward."
@@ -363,8 +363,9 @@ def _plain(record: Account | Balance | Contrast) -> dict[str, Any]:
 
 
 def _tell_worth(statement: Balance, texts: dict[str, str]) -> None:
+    wide = width() >= 100
     if statement.accounts:
-        say("  item  shown  withheld  success  effect  95 % interval     verdict")
+        say(f"  item  shown  withheld  success  effect  95 % interval{'     verdict' if wide else ''}")
     for each in statement.accounts:
         success = "      -" if math.isnan(each.success) else f"{each.success:7.2f}"
         effect = f"{each.effect:+6.2f}" if each.rows else "     -"
@@ -372,8 +373,10 @@ def _tell_worth(statement: Balance, texts: dict[str, str]) -> None:
         more = f", about {each.needed:,} more episodes" if 0 < each.needed < 100_000 else ""
         more = ", more than 100,000 more episodes" if each.needed >= 100_000 else more
         counts = f"{each.shown:>5}  {each.withheld:>8}"
-        say(f"{each.item:>6}  {counts}  {success}  {effect}  {interval:<16}  {each.verdict}{more}")
-        say(f"        {texts[each.item]:.100}")
+        numbers = f"{each.item:>6}  {counts}  {success}  {effect}  {interval:<16}"
+        verdict = f"{each.verdict}{more}"
+        say(f"{numbers}  {verdict}" if wide else f"{numbers.rstrip()}\n        {verdict}")
+        say(entry("      ", f"{texts[each.item]:.100}", min(width(), 110)))
     if not statement.accounts:
         say(
             "No item was shown with a reward yet: reward(decision, value) and episode.reward(value) give one.",
@@ -381,15 +384,16 @@ def _tell_worth(statement: Balance, texts: dict[str, str]) -> None:
         )
         return
     for note in _worth_notes(statement):
-        say(note)
+        say_text(note)
 
 
 def _worth_notes(statement: Balance) -> list[str]:
     usual = next((each.usual for each in statement.accounts if not math.isnan(each.usual)), math.nan)
     points = statement.points(statement.net)
+    overall = "" if math.isnan(usual) else f" ({usual:.2f} over all choices)"
     notes = [
-        "shown, withheld: episodes in which chance decided. success: mean reward of all the times it was shown "
-        f"({usual:.2f} over all choices), which says nothing of what the item did. effect: with it less without it.",
+        "shown, withheld: episodes in which chance decided. success: mean reward of all the times it was shown"
+        f"{overall}, which says nothing of what the item did. effect: with it less without it.",
         f"Withholding has cost {statement.gross:.1f} in rewards and brought {statement.gain:.1f}: net {statement.net:.1f}, or "
         f"{points:.2f} points of 100 per rewarded episode ({statement.rewarded:,} of them).",
     ]

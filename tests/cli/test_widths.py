@@ -1,0 +1,92 @@
+"""Whatever is printed as a table fits the terminal: nothing is cut, and no number is broken in two."""
+
+from __future__ import annotations
+
+import io
+import re
+from typing import Any
+
+import pytest
+
+from keepworth.cli import eval_stream
+from keepworth.cli.main import main
+from keepworth.cli.show import print_comparison, print_curves, print_tables
+from keepworth.cli.tables import print_rows
+from keepworth.episodes.text import terminal
+from keepworth.evaluation.curves import arm_name
+from keepworth.learning.run_folder import RunFolder
+from tests.evaluation.sample_run import sample_run
+
+WIDTHS = [60, 80, 100, 120]
+INTERVAL = re.compile(r"\[-?\d+\.\d+, -?\d+\.\d+\]")
+
+
+def printed(width: int, work: Any) -> str:
+    out = io.StringIO()
+    work(terminal(file=out, width=width, force_terminal=True, color_system=None))
+    text = out.getvalue()
+    assert max(map(len, text.splitlines())) <= width
+    assert "…" not in text
+    assert "[" not in INTERVAL.sub("", text), "an interval is whole"
+    return text
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[RunFolder]:
+    folder = tmp_path_factory.mktemp("runs")
+    return [sample_run(folder / name, steps=steps) for name, steps in (("demo", 6), ("another-with-a-longer-name", 4))]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_run_and_a_comparison_fit(width: int, runs: list[RunFolder]) -> None:
+    text = printed(width, lambda console: print_tables(runs[0], console))
+    assert text.count("trained, another question's memory") == 2, "of the trained and of the untrained model"
+    printed(width, lambda console: print_curves(runs[0], console))
+    both = printed(width, lambda console: print_comparison(runs, console))
+    assert "another-with-a-longer-name" in both
+    assert len(INTERVAL.findall(both)) >= 16
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_streams_fit(width: int) -> None:
+    arms = ["none", "advantage-without-attribution", "advantage-without-gate+rollback"]
+    values = {"auc": 0.5, "auc_error": 0.0123, "held_out": 0.75, "calls": 1.25, "routing_loss": 0.125}
+    claims = {"best_rival": [], "against_each": [], "against_rivals": []}
+    more = {"not_worse": [], "gain_left_when_permuted": [], "gain_left_when_masked": [], "no_lower_than_none": []}
+    summary = {"table": {"near-miss, easy-to-hard": dict.fromkeys(arms, values)}, "claims": {**claims, **more}}
+    text = printed(width, lambda console: eval_stream._print(console, summary))
+    assert text.count("0.500 ± 0.012") == text.count("0.750") == len(arms)
+    assert all(arm in text for arm in arms)
+    heads = ("success", "held-out", "calls", "lost")
+    assert all(re.search(rf"(^|\s){head}\s", text) for head in heads)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_sentences_are_broken_between_words_and_numbers_are_not(width: int) -> None:
+    how = "of it 28 MB mapped file pages the system may take back; 41 MB before opening"
+    rows = [("resident memory after ten searches", ["56.7", "1,024.25", "MB", how]), ("add one", ["0.2", "", "ms", ""])]
+    text = printed(width, lambda console: print_rows(console, "engine", ["p50", "p95", "unit", "how"], rows))
+    assert "1,024.25" in text
+    assert all(word in text.split() for word in how.split())
+    assert bool(re.search(r"^  p50  ", text, re.M)) == (width < 100), "a block per row where a line has no room"
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_lists_fit(width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    for words in (["eval", "list"], ["recipes"]):
+        assert main(words) == 0
+        wide = [line for line in capsys.readouterr().out.splitlines() if len(line) > width]
+        assert wide == [], words
+
+
+def test_arms_have_one_word_order() -> None:
+    """The model, then what it is shown."""
+    known = ["no_memory", "wrong_memory", "oracle", "no_tool", "another_memory", "oracle_evidence", "mine"]
+    beside = [*known, *(f"{arm}_untrained" for arm in known), "trained", "untrained"]
+    for arm in beside:
+        model, comma, shown = arm_name(arm, beside).partition(", ")
+        assert comma, arm
+        assert shown, arm
+        assert model == ("untrained" if arm.endswith("untrained") else "trained"), arm
+    assert arm_name("mine", ["mine"]) == "mine", "nothing was trained"

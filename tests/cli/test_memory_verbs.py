@@ -101,6 +101,14 @@ def test_a_reward_reaches_what_an_episode_showed(run: Callable[..., Any], tmp_pa
     assert "effect chooses" in run("demote")
 
 
+def test_a_negative_reward_is_no_option(run: Callable[..., Any]) -> None:
+    (begun,) = run("episode", "begin", "what to cook", "--json")
+    run("episode", "search", begun["episode"], "tofu")
+    (done,) = run("reward", begun["episode"], "-0.5", "--json")
+    assert (done["value"], done["applied"]) == (-0.5, True)
+    run("reward", begun["episode"], "1", "--nonsense", code=2)
+
+
 def test_duplicates_are_merged_and_messages_are_read(run: Callable[..., Any]) -> None:
     assert "No two items say the same." in run("near-duplicates")
     run("add", "Ana likes tofu.", "--user", "ana")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from typer.testing import CliRunner
 from keepworth.cli import eval_stream as command
 from keepworth.cli.eval_stream import method_for, run_job
 from keepworth.cli.evaluate import app
+from keepworth.cli.main import app as program
 from keepworth.environments.streams import FAMILIES
 from keepworth.episodes.episode import DecisionKind
 from keepworth.episodes.errors import KeepworthError, UnknownName
@@ -37,6 +39,11 @@ def test_one_command_runs_a_recipe_on_a_stream_and_says_what_holds(tmp_path: Pat
     assert "3 seeds: expect +-14.9 points. Of 2 comparisons corrected together" in " ".join(done.output.split())
     assert "No verdict is possible: 2 comparisons corrected together need at least 7 seeds." in done.output
     assert json.loads((out / "plan.json").read_text())["power"]["need"] == 7
+    shown = CliRunner().invoke(program, ["show", str(out)]).stdout
+    tables = [line for line in shown.splitlines() if re.search(r"\d ± \d", line)]
+    assert len(tables) == 4
+    assert all(line in done.output for line in tables)
+    assert json.loads(CliRunner().invoke(program, ["show", str(out), "--json"]).stdout) == summary
     rows = (out / "rows.jsonl").read_text()
     again = CliRunner().invoke(app, ["stream", *SMALL, "--seeds", "3", "--out", str(out)], catch_exceptions=False)
     assert again.exit_code == 0

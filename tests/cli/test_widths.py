@@ -54,7 +54,7 @@ def test_streams_fit(width: int) -> None:
     claims = {"best_rival": [], "against_each": [], "against_rivals": []}
     more = {"not_worse": [], "gain_left_when_permuted": [], "gain_left_when_masked": [], "no_lower_than_none": []}
     summary = {"table": {"near-miss, easy-to-hard": dict.fromkeys(arms, values)}, "claims": {**claims, **more}}
-    text = printed(width, lambda console: eval_stream._print(console, summary))
+    text = printed(width, lambda console: eval_stream.print_summary(console, summary))
     assert text.count("0.500 ± 0.012") == text.count("0.750") == len(arms)
     assert all(arm in text for arm in arms)
     heads = ("success", "held-out", "calls", "lost")

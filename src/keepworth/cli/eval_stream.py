@@ -237,7 +237,7 @@ def stream(
     summary = {"plan": plan, "seeds": seeds, "table": table(results), "claims": claims(results, method, aim)}
     (out / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
     draw(results, summary["table"], out / "report.png")  # type: ignore[arg-type]
-    _print(console, summary)
+    print_summary(console, summary)
     console.print(f"{out}/summary.json, {out}/rows.jsonl, {out}/report.png")
     if episodes:
         console.print(f"keepworth show {out} --episodes pages through the episodes")
@@ -377,7 +377,7 @@ _NOTE = (
 )
 
 
-def _print(console: Any, summary: dict[str, Any]) -> None:
+def print_summary(console: Any, summary: dict[str, Any]) -> None:
     from keepworth.cli.tables import print_rows
 
     for name, arms in summary["table"].items():

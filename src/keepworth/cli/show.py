@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 def show(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="RUN", help="Names of runs or their folders; the latest if none is given."),
+        typer.Argument(
+            metavar="RUN",
+            help="Names of runs or their folders, or one of an evaluation; the latest run if none is given.",
+        ),
     ] = None,
     episodes: Annotated[bool, typer.Option("--episodes", help="Page through the episodes instead.")] = False,
     step: Annotated[int | None, typer.Option("--step", help="Episodes of this step only.")] = None,
@@ -84,6 +87,8 @@ def show(
             for each in found:
                 named = (f"step {each.step}", each.arm, each.episode.role, each.episode.task, each.episode.stop.value)
                 console.print(episode_panel(each.episode, named))
+    elif names and (summary := _evaluation(names[0], runs)) is not None:
+        _print_evaluation(summary, console, as_json)
     else:
         run = named_or_latest(names[0] if names else "", runs)
         if as_json:
@@ -92,6 +97,30 @@ def show(
         print_tables(run, console)
         print_curves(run, console)
         print_anomalies(run, console)
+
+
+def _evaluation(name: str, runs: Path) -> dict[str, Any] | None:
+    """The summary in the folder that `keepworth eval run` or `keepworth eval stream` left; None where it is no such folder."""
+    import json
+
+    for path in (Path(name), runs / name):
+        if (path / "rows.jsonl").is_file() and (path / "summary.json").is_file():
+            summary: dict[str, Any] = json.loads((path / "summary.json").read_text(encoding="utf-8"))
+            return summary
+    return None
+
+
+def _print_evaluation(summary: dict[str, Any], console: Console, as_json: bool) -> None:
+    if as_json:
+        say_json(summary, indent=1)
+    elif "claims" in summary:
+        from keepworth.cli.eval_stream import print_summary
+
+        print_summary(console, summary)
+    else:
+        from keepworth.cli.eval_run import show as show_evaluation
+
+        show_evaluation(console, summary)
 
 
 def _as_record(run: RunFolder) -> dict[str, Any]:

@@ -161,15 +161,16 @@ def show_episode(episode: EpisodeId, file: File = DEFAULT, as_json: Json = False
     rich_help_panel=LEARN,
     examples="""
     keepworth memory reward e4f0c1 1
-    keepworth memory reward e4f0c1 -- -0.5
+    keepworth memory reward e4f0c1 -0.5
     keepworth memory reward d12 0 --by ana
     """,
+    context_settings={"ignore_unknown_options": True},  # a negative number looks like one
 )
 def reward(
     target: Annotated[
         str, typer.Argument(metavar="EPISODE|DECISION", help="The id of an episode, or of one search in it.")
     ],
-    value: Annotated[float, typer.Argument(help="How good it was; of a negative one, put -- before.")],
+    value: Annotated[float, typer.Argument(help="How good it was, as a number.")],
     file: File = DEFAULT,
     by: Annotated[
         str | None,

@@ -92,12 +92,12 @@ def confirm(question: str, yes: bool) -> None:
 
 
 @contextmanager
-def stopping(said: str) -> Iterator[None]:
+def stopping(message: str) -> Iterator[None]:
     """Inside, Ctrl-C and SIGTERM end the command with a line that says what is kept."""
     try:
         yield
     except KeyboardInterrupt:
-        say(f"\nStopped. {said}", error=True)
+        say(f"\nStopped. {message}", error=True)
         raise typer.Exit(INTERRUPTED) from None
 
 

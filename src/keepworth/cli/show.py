@@ -184,9 +184,10 @@ def report(
     from keepworth.evaluation.report import write_comparison, write_report
     from keepworth.learning.run_folder import check_writable, disk
 
-    found = [named_or_latest(name, runs) for name in names or [""]]
-    if len(found) == 1:
+    named = names or [""]
+    if len(named) == 1:
         require("train", "The picture of a report", "matplotlib")
+    found = [named_or_latest(name, runs) for name in named]
     if len(found) > 1:
         if picture is not None:
             raise KeepworthError("--picture draws the curves of one run.", "Name one, or leave --picture out.")

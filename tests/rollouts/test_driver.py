@@ -16,10 +16,10 @@ from keepworth.agents.tool_caller import ToolCaller
 from keepworth.environments.environment import Blocking, Step
 from keepworth.environments.question import Document, Question
 from keepworth.environments.tool_use import ToolUse, tool
-from keepworth.episodes import FinishReason, RewardTerm, Sample, StopReason, Task, VersionSpan
+from keepworth.episodes import FinishReason, RewardTerm, Sample, SamplingParams, StopReason, Task, VersionSpan
 from keepworth.episodes.episode import UNSOUND, Observation
 from keepworth.memory.overlay import Bank
-from keepworth.rollouts.driver import Limits, Play, play, playing
+from keepworth.rollouts.driver import Limits, Lockstep, Play, WaitingCall, play, playing
 from tests.rollouts.scripted_model import ScriptedModel
 
 ASK = Task("t/1", "test", "2+2?", ("4",), "numeric")
@@ -414,3 +414,35 @@ def test_a_memory_that_grows_and_one_for_each_task_exclude_each_other() -> None:
     how = Play(lambda task: Question(), lambda task, memory: completer(), memory=lambda task: Bank.empty(None))
     with pytest.raises(ValueError, match="leave one out"):
         playing(ScriptedModel(lambda prompt, j: ""), how, root=lambda group: Bank.empty(None))
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_call_that_is_cancelled_while_the_model_draws_is_let_go(fails: bool) -> None:
+    """As by a signal that ends the run: the others get samples, or the model's error, and the loop has nothing to report."""
+    reported: list[dict[str, Any]] = []
+
+    async def drawn() -> list[Any]:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: reported.append(context))
+
+        def answer(prompt: str, number: int) -> str:
+            tasks[0].cancel()
+            waiting[0].cancel()
+            if fails:
+                raise ValueError("no answer")
+            return "yes"
+
+        lockstep = Lockstep(ScriptedModel(answer), seed=0)
+        tasks = []
+        for episode in range(2):
+            lockstep.enter()
+            call = WaitingCall(episode, 0, (65, episode), SamplingParams(max_tokens=4))
+            tasks.append(asyncio.ensure_future(lockstep.sample(call)))
+        await asyncio.sleep(0)
+        waiting = [future for _, future in lockstep._waiting]
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    left, got = asyncio.run(drawn())
+    assert isinstance(left, asyncio.CancelledError)
+    assert isinstance(got, ValueError if fails else Sample)
+    assert reported == []

@@ -251,11 +251,13 @@ class Lockstep:
             samples = _sampled(self._model, [call for call, _ in asked], f"{self._seed}/{self._round}")
         except Exception as error:  # a model that fails ends the run: it is nobody's episode
             for _, future in asked:
-                future.set_exception(error)
+                if not future.done():
+                    future.set_exception(error)
             return
         self._round += 1
         for (_, future), sample in zip(asked, samples, strict=True):
-            future.set_result(sample)
+            if not future.done():  # cancelled while the model drew, by a signal that ends the run
+                future.set_result(sample)
 
 
 def _sampled(model: Model, calls: Sequence[WaitingCall], seed: str) -> list[Sample]:

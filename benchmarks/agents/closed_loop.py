@@ -217,6 +217,7 @@ class Loop:
             "chosen": chosen,
             "withheld": withheld,
             "shown": shown,
+            "right": "".join("1" if value else "0" for value in success),
         }
 
     def _noted(self, memory: Any, text: str) -> None:

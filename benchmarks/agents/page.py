@@ -1,4 +1,4 @@
-"""Put the tables of the benchmarks of agents into docs/server.md and docs/quickstarts.md.
+"""Put the tables of the benchmarks of agents into docs/server.md and docs/quickstarts.md, and a picture into the README.
 
 python -m benchmarks.agents.page
 """
@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.tables import filled, markdown, takes_nothing
+from keepworth.evaluation.statistics import estimate
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent.parent / "docs" / "server.md"
 QUICKSTARTS = PAGE.with_name("quickstarts.md")
+README, IMAGES = HERE.parent.parent / "README.md", PAGE.parent / "images"
 
 
 def share(row: dict[str, Any]) -> str:
@@ -267,6 +269,68 @@ def closed_loop(result: dict[str, Any]) -> str:
     return f"{markdown(('', *scores), rows)}\n\n{measured(result)}"
 
 
+SHOWN = {
+    "on": ("memory and rewards", "#117733"),
+    "off": ("memory, no rewards", "#4477aa"),
+    "none": ("no memory", "#888888"),
+}
+"""The arms of the picture, from the top, and their colours."""
+WINDOW = 40
+
+
+def picture(result: dict[str, Any], path: Path, wide: bool) -> None:
+    """Success over the tasks of the closed loop: the mean over seeds in a moving window, and two standard errors beside it."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import numpy as np
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(8.3, 3.0) if wide else (3.9, 3.1), dpi=200, layout="constrained")
+    for arm, (label, colour) in SHOWN.items():
+        right = np.array([[float(digit) for digit in row["right"]] for row in result["rows"][arm]])
+        window = np.ones(WINDOW) / WINDOW
+        smooth = 100 * np.array([np.convolve(row, window, mode="valid") for row in right])
+        mean, error = smooth.mean(axis=0), smooth.std(axis=0, ddof=1) / len(smooth) ** 0.5
+        tasks = np.arange(WINDOW, WINDOW + len(mean))
+        axes.plot(tasks, mean, color=colour, linewidth=2, label=label)
+        axes.fill_between(
+            tasks, mean - 2 * error, np.minimum(mean + 2 * error, 100), color=colour, alpha=0.15, linewidth=0
+        )
+    axes.axvline(result["episodes"] / 2, color="#bbbbbb", linewidth=1, linestyle=":")
+    axes.annotate(
+        "the user changes\nfavourites",
+        (result["episodes"] / 2, 2),
+        (4, 0),
+        textcoords="offset points",
+        fontsize=8,
+        color="#555555",
+    )
+    axes.set(xlim=(0, result["episodes"]), ylim=(0, 109), yticks=range(0, 101, 25))
+    axes.set_xlabel("tasks done", fontsize=9, color="#555555")
+    axes.set_ylabel(f"right, of the last {WINDOW} (%)", fontsize=9, color="#555555")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(labelsize=8, color="#bbbbbb", labelcolor="#555555")
+    axes.grid(axis="y", color="#eeeeee")
+    axes.set_axisbelow(True)
+    figure.legend(loc="outside upper left", ncols=3 if wide else 1, fontsize=9, frameon=False, labelcolor="linecolor")
+    figure.savefig(path, facecolor="white")
+    pyplot.close(figure)
+
+
+def loop_in_short(result: dict[str, Any]) -> str:
+    """The sentence of the README."""
+    end = {arm: estimate([row["second half"] for row in rows]) for arm, rows in result["rows"].items()}
+    said = {
+        arm: f"{100 * each.mean:.0f} % ({100 * each.low:.0f} to {100 * each.high:.0f})" for arm, each in end.items()
+    }
+    return (
+        f"An agent on OpenAI's SDK, {result['episodes']} tasks, {result['seeds']} runs. Right in the second half: "
+        f"{said['on']} with memory and rewards, {said['off']} with memory alone, {said['none']} without. Two standard errors "
+        "are shaded. The user and the model are scripts ([how](docs/appendix/server.md#a-closed-loop))."
+    )
+
+
 def main() -> None:
     takes_nothing(__doc__)
     named = {"kills": kills, "scan": scan, "fuzz": fuzz, "latency": latency, "flat": flat, "background": background}
@@ -281,7 +345,11 @@ def main() -> None:
     filled(QUICKSTARTS, "quickstarts", quickstarts(json.loads((HERE / "quickstarts.json").read_text())))
     filled(QUICKSTARTS, "hosts", hosts(json.loads((HERE / "hosts.json").read_text())))
     filled(PAGE, "signals", signals(json.loads((HERE / "signals.json").read_text())))
-    filled(PAGE, "closed-loop", closed_loop(json.loads((HERE / "closed_loop.json").read_text())))
+    loop = json.loads((HERE / "closed_loop.json").read_text())
+    filled(PAGE, "closed-loop", closed_loop(loop))
+    filled(README, "learning", loop_in_short(loop))
+    picture(loop, IMAGES / "learning.png", True)
+    picture(loop, IMAGES / "learning_narrow.png", False)
 
 
 if __name__ == "__main__":

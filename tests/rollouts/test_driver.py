@@ -440,7 +440,7 @@ def test_a_call_that_is_cancelled_while_the_model_draws_is_let_go(fails: bool) -
             tasks.append(asyncio.ensure_future(lockstep.sample(call)))
         await asyncio.sleep(0)
         waiting = [future for _, future in lockstep._waiting]
-        return await asyncio.gather(*tasks, return_exceptions=True)
+        return await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 20)
 
     left, got = asyncio.run(drawn())
     assert isinstance(left, asyncio.CancelledError)

@@ -168,11 +168,18 @@ QUICK = sorted({line for place, line in unmarked_lines() if (place, line) not in
 
 @pytest.mark.parametrize("line", QUICK)
 def test_lines_that_need_nothing_run(line: str, elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """In a folder with a memory of one item."""
+    """In a folder with a memory of one item, with snapshots, and an episode under way."""
     with keepworth.Memory("agent.mem", encoder="hashing") as memory:
         memory.add("Ana likes tofu", user_id="ana")
-    shutil.copy("agent.mem", "keepworth.mem")
-    name, *words = shlex.split(line)
+        while memory.snapshot() != "s2":
+            memory.add("Bo likes rice")
+        episode = memory.episode("plan dinner")
+        episode.search("what does Ana like", top_k=1)
+        episode.act("tofu curry")
+        episode.search("what else does Ana like", top_k=1)
+    for copy in ("keepworth.mem", "damaged.mem"):
+        shutil.copy("agent.mem", copy)
+    name, *words = shlex.split(line.replace("EPISODE", episode.id))
     assert name == "keepworth", f"{line}: why is it not run? LINES has reasons"
     assert main(words) == 0, capsys.readouterr()
 

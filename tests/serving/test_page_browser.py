@@ -361,6 +361,10 @@ def test_a_report_scrolls_one_way_and_its_captions_stay_in_their_cards(
             "[...document.querySelectorAll('.scroll')].filter(each => each.scrollWidth > each.clientWidth + 1).length"
         )
         assert page.evaluate(sideways) == 0, f"{path.name} has a table that scrolls sideways"
+        widths = page.evaluate(
+            "[...document.querySelectorAll('.whisker')].map(each => each.clientWidth).filter(Boolean)"
+        )
+        assert all(each > 60 for each in widths), "intervals can be seen where they are drawn"
         assert violations(page) == [], path.name
         assert said == []
         page.close()

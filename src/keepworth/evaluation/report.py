@@ -159,13 +159,13 @@ def table_html(table: ResultTable) -> str:
             colour = run if table.of_runs else palette[twin]
             mean, interval = (f"{cell.mean:.3f}", cell.interval) if cell else ("", "")
             cells.append(
-                f'<td class="number" data-label="{escape(name)}">{mean}</td><td class="interval">{interval}</td>'
+                f'<td class="label">{escape(name)}</td><td class="number">{mean}</td><td class="interval">{interval}</td>'
                 + (f'<td class="plot">{whisker(cell, low, high, colour, width, ring=ring)}</td>' if width else "")
             )
         kind = ' class="emphasis"' if row.emphasis else ""
         lines.append(
             f"<tr{kind}><td>{escape(row.label)}</td>{''.join(cells)}"
-            f'<td class="number" data-label="questions">{escape(row.n)}</td></tr>'
+            f'<td class="label">questions</td><td class="number">{escape(row.n)}</td></tr>'
         )
     note = f'<p class="note">{escape(table.note)}</p>' if table.note else ""
     return (

@@ -1,6 +1,6 @@
 """What a filter costs: searches with one beside the same searches without, in one process, turn by turn.
 
-    python -m benchmarks.memory.filters --sizes 2000,100000 --rounds 5 --json benchmarks/memory/filters.json
+    python -m benchmarks.memory.filters --sizes 100000 --rounds 5 --queries 8 --json benchmarks/memory/filters.json
 
 Items are sentences of words drawn as in natural text, with random unit vectors, so that nothing waits for a model. One item in
 so many has the value that is asked for, under a name that few values share and under one that every item has another value of.
@@ -91,9 +91,9 @@ def milliseconds(ask: Callable[[], Any]) -> float:
     return 1e3 * (time.process_time() - begun)
 
 
-def measured(memory: Memory, size: int, rounds: int, mode: str) -> dict[str, Any]:
+def measured(memory: Memory, size: int, rounds: int, mode: str, count: int = QUERIES) -> dict[str, Any]:
     """Milliseconds, medians over queries, and their ratio in each round."""
-    queries = sentences(np.random.default_rng(1), QUERIES, 5)
+    queries = sentences(np.random.default_rng(1), count, 5)
 
     def asked(options: Mapping[str, Any]) -> float:
         return statistics.median(
@@ -116,20 +116,21 @@ def measured(memory: Memory, size: int, rounds: int, mode: str) -> dict[str, Any
                 "ratios": ratios,
             }
         )
-    return {"size": size, "mode": mode, "rounds": rounds, "queries": QUERIES, "rows": rows, "machine": machine()}
+    return {"size": size, "mode": mode, "rounds": rounds, "queries": count, "rows": rows, "machine": machine()}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", default="2000")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--queries", type=int, default=QUERIES)
     parser.add_argument("--modes", default="hybrid,lexical,dense")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     results = []
     for size in map(int, given.sizes.split(",")):
         with tempfile.TemporaryDirectory() as folder, filled(Path(folder) / "a.mem", size) as memory:
-            results += [measured(memory, size, given.rounds, mode) for mode in given.modes.split(",")]
+            results += [measured(memory, size, given.rounds, mode, given.queries) for mode in given.modes.split(",")]
     for found in results:
         print(
             f"{found['size']:,} items, {found['mode']}; milliseconds, and the ratio with its least and most of the rounds"

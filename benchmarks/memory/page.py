@@ -6,6 +6,7 @@ python -m benchmarks.memory.page
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -279,6 +280,27 @@ def scan(result: Result) -> str:
     return f"{text}\n\n{markdown(head, rows)}\n\n" + _setting(result["machine"])
 
 
+def filters(result: Result) -> str:
+    """A search with a filter against the same search without."""
+    modes = {each["mode"]: each for each in result}
+    names = {"hybrid": "both", "lexical": "words", "dense": "meaning"}
+    rows = []
+    for number, row in enumerate(result[0]["rows"]):
+        each = [modes[mode]["rows"][number] for mode in modes]
+        cells = [
+            f"{one['with']:.1f}: {one['ratio']:.2f} ({one['ratios'][0]:.2f} to {one['ratios'][-1]:.2f})" for one in each
+        ]
+        rows.append((row["filter"], *cells, f"{max(one['first'] for one in each):,.0f}"))
+    plain = ", ".join(
+        f"{statistics.median(row['without'] for row in each['rows']):.1f} ms by {names[mode]}"
+        for mode, each in modes.items()
+    )
+    head = ("filter", *(f"by {names[mode]}, ms: times without" for mode in modes), "first search, ms")
+    first = result[0]
+    text = f"{first['size']:,} items, {first['queries']} queries, {first['rounds']} rounds. Without a filter: {plain}."
+    return f"{text}\n\n{markdown(head, rows)}\n\n" + _setting(first["machine"])
+
+
 def planted(result: Result) -> str:
     lines = [
         (name, f"{each['mean']:.2f} [{each['low']:.2f}, {each['high']:.2f}]", each["n"])
@@ -301,6 +323,7 @@ TABLES: dict[str, tuple[str, Callable[[Result], str]]] = {
     "real sentences by words": ("real_sentences_words", real_words),
     "encoder_paths": ("encoder_paths", encoder_paths),
     "scan": ("scan", scan),
+    "filters": ("filters", filters),
     "finding": ("finding", finding),
     "planted": ("planted", planted),
 }

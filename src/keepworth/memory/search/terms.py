@@ -130,9 +130,9 @@ def _terms(text: str, latin: str | None = None) -> tuple[list[str], tuple[str, .
         except KeyError:
             if len(known) > MOST_KNOWN:
                 known.clear()
-            fresh = {word: _stemmed(language, word)[0] for word in words}
-            known.update(fresh)
-            return [fresh[word] for word in words], (language,)
+            listed = [known.get(word) or _stemmed(language, word)[0] for word in words]
+            known.update(zip(words, listed, strict=True))
+            return listed, (language,)
     runs, scripts = list(_runs(text)), _languages().scripts
     language = latin or _language([_without_accents(run) for run, script in runs if script == "LATIN"], text)
     out: list[str] = []
@@ -282,7 +282,9 @@ def _stemmed(language: str, word: str) -> tuple[str, ...]:
     stemmer = _stemmer(language)
     if language == _PLAIN:
         word = _languages().first.get(word, word)
-    stems = dict.fromkeys((_without_accents(stemmer.stemWord(word)), stemmer.stemWord(_without_accents(word))))
+    stem = stemmer.stemWord(word)
+    plain = word.isascii() and stem.isascii()  # the usual case: without accents it is the same
+    stems = dict.fromkeys((stem,) if plain else (_without_accents(stem), stemmer.stemWord(_without_accents(word))))
     return tuple(
         map(_closer, stems) if language == _PLAIN else (f"{stem}·{_languages().tags[language]}" for stem in stems)
     )

@@ -292,17 +292,27 @@ def table(result: dict[str, Any]) -> str:
     )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def arguments(description: str | None) -> argparse.ArgumentParser:
+    """What every measurement of searches with real data is told."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--half", choices=("dev", "test"), default="dev")
-    parser.add_argument("--only", default="", help="pools whose name holds this")
     parser.add_argument("--vectors", type=Path, default=None, help="a folder to keep vectors in, for the next run")
     parser.add_argument("--json", type=Path, default=None)
+    return parser
+
+
+def default_encoder(vectors: Path | None) -> Any:
+    """The one that comes along, with what it made before in this folder."""
+    made = encoder("default")
+    return made if vectors is None else KeptVectors(made, vectors)
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("--half", choices=("dev", "test"), default="dev")
+    parser.add_argument("--only", default="", help="pools whose name holds this")
     options = parser.parse_args()
-    made: Any = encoder("default")
-    if options.vectors is not None:
-        made = KeptVectors(made, options.vectors)
+    made = default_encoder(options.vectors)
     result: dict[str, Any] = {"half": options.half, "machine": machine(), "pools": {}}
     for name, pools in POOLS.items():
         if options.only in name:

@@ -12,19 +12,16 @@ of LongMemEval's conversations, asked for in other words, among short notes and 
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.memory.finding import read
-from keepworth.defaults import encoder
+from benchmarks.memory.finding import arguments, default_encoder, read
 from keepworth.evaluation.engine import machine
 from keepworth.evaluation.statistics import rate
 from keepworth.memory.memory import Memory
-from keepworth.models.kept_vectors import KeptVectors
 
 PAIRS = 200
 FACTS = json.loads(Path(__file__).with_name("planted_facts.json").read_text(encoding="utf-8"))
@@ -116,14 +113,8 @@ def long_notes(data: Path, made: Any, words: int, short: int, draw: random.Rando
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--vectors", type=Path, default=None, help="a folder to keep vectors in, for the next run")
-    parser.add_argument("--json", type=Path, default=None)
-    options = parser.parse_args()
-    made: Any = encoder("default")
-    if options.vectors is not None:
-        made = KeptVectors(made, options.vectors)
+    options = arguments(__doc__).parse_args()
+    made = default_encoder(options.vectors)
     by_language = languages()
     rows = {
         "of two facts the newer, the older written first": replaced(made, 1, False, random.Random(1)),

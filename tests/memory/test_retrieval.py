@@ -246,6 +246,20 @@ def test_of_facts_that_contradict_each_other_the_newer_has_the_better_place_and_
         assert not first.instead_of
 
 
+def test_facts_that_share_one_word_alone_do_not_contradict_each_other():
+    m = Memory(":memory:", encoder=None, policy=None)
+    m.add_many(["red car", "blue car", "I live in Oslo", "I live in Bergen"])
+    assert not any(hit.conflicts for hit in m.search("car"))
+    assert all(hit.conflicts for hit in m.search("Where do I live?"))
+
+
+def test_where_a_ranking_has_no_weight_what_it_alone_found_is_no_hit():
+    for fusion, found in ((Fusion(), ["red cat", "blue dog"]), (Fusion(dense=0), ["red cat"])):
+        m = Memory(":memory:", encoder=WordEncoder(), policy=None, fusion=fusion)
+        m.add_many(["red cat", "blue dog"])
+        assert [hit.item.text for hit in m.search("cat")] == found
+
+
 def test_the_best_are_the_same_whatever_is_asked_for_beyond_them():
     m = Memory(":memory:", encoder=None, policy=None)
     m.add_many([f"cat number {n}" for n in range(40)])

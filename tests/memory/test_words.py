@@ -89,7 +89,7 @@ def test_the_top_ten_are_those_of_bm25_over_everything():
     names = [f"w{n}" for n in range(400)]
     weights = [1 / (n + 1) for n in range(400)]
     texts = [f"{' '.join(draw.choices(names, weights, k=12))} n{n}" for n in range(800)]
-    memory = Memory(":memory:", encoder=None, policy=None)
+    memory = Memory(":memory:", encoder=None)
     memory.add_many(texts)
     queries = [" ".join(draw.choices(names, weights, k=4)) for _ in range(40)]
     assert lexical_overlap(memory, texts, queries) > 0.99  # of equals, either may come tenth

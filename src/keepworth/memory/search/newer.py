@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 NEAR = 0.75
 """What part of the better one's score makes another one a near tie."""
 ALIKE = 0.5
-"""What part of the words of the longer text both must have."""
+"""What part of the words of the longer text both must have, function words not counted."""
+SAME = 2
+"""How many words both must have, function words counted: "I live in Oslo" is about what "I live in Bergen" is about, and
+"red car" is not about what "blue car" is about."""
 PAST = frozenset(
     {"first", "old", "older", "oldest", "earlier", "earliest", "previous", "previously", "before", "former", "formerly"}
     | {"original", "originally", "initial", "initially", "ago", "past", "once", "used"}
@@ -31,8 +34,7 @@ def newer_first(hits: Sequence[Hit], asked: Sequence[str], question: str, latin:
     asked: terms of the question; latin: see `terms`."""
     wanted = frozenset(asked)
     # What was told of a text with its key says nothing of the text alone.
-    listed = [terms(hit.item.text, None if hit.item.key else latin) for hit in hits]
-    said = [frozenset(term for term in each if weight(term) == 1.0) for each in listed]
+    said = [frozenset(terms(hit.item.text, None if hit.item.key else latin)) for hit in hits]
     groups: list[list[int]] = []
     for place, hit in enumerate(hits):
         for group in groups:
@@ -59,8 +61,16 @@ def newer_first(hits: Sequence[Hit], asked: Sequence[str], question: str, latin:
 
 
 def _alike(one: frozenset[str], other: frozenset[str], asked: frozenset[str]) -> bool:
-    same = one & other
-    return one & asked == other & asked != frozenset() and len(same) >= ALIKE * max(len(one), len(other))
+    if len(one & other) < SAME:
+        return False
+    first, second = _telling(one), _telling(other)
+    return first & asked == second & asked != frozenset() and len(first & second) >= ALIKE * max(
+        len(first), len(second)
+    )
+
+
+def _telling(said: frozenset[str]) -> frozenset[str]:
+    return frozenset(term for term in said if weight(term) == 1.0)
 
 
 def _time(hit: Hit) -> tuple[str, int]:

@@ -320,12 +320,12 @@ def fuse(lexical: Ranked, dense: Ranked, fusion: Fusion, scale: Scale) -> Ranked
 
 
 def evidence(lexical: Ranked, dense: Ranked, fusion: Fusion, scale: Scale) -> tuple[dict[str, float], float]:
-    """The sum of each candidate, and how likely it is that the memory knows."""
+    """The sum of each candidate, and how likely it is that the memory knows. What only a ranking of weight 0 lists is none."""
     words, meaning = dict(lexical), dict(dense)
     fewest, farthest = _fewest(lexical, scale), _last(dense)
     unit = WORD * fusion.lexical / math.log1p(max(1, scale.items))
     sums, nearest = {}, 0.0
-    for id in dict.fromkeys([*meaning, *words]):
+    for id in dict.fromkeys([*(meaning if fusion.dense else ()), *(words if fusion.lexical else ())]):
         cosine, found = meaning.get(id, farthest), words.get(id, fewest)
         sums[id] = fusion.dense * cosine + unit * found
         nearest = max(nearest, cosine + 0.5 * (found / scale.most if scale.most > 0 else 0.0))
@@ -362,8 +362,8 @@ def evidence_formula(id: str, lexical: Ranked, dense: Ranked, fusion: Fusion, sc
     if best <= 0:
         return "0"
     cosine, found = dict(dense).get(id, _last(dense)), dict(lexical).get(id, _fewest(lexical, scale))
-    words = f"{WORD * fusion.lexical:.10g}*{found:.10g}/{math.log1p(max(1, scale.items)):.10g}"
-    return f"{known:.10g}*max(0, {fusion.dense:.10g}*{cosine:.10g} + {words})/{best:.10g}"
+    words = f"{WORD * fusion.lexical:.10g}*{float(found)!r}/{math.log1p(max(1, scale.items))!r}"
+    return f"{float(known)!r}*max(0, {fusion.dense:.10g}*{float(cosine)!r} + {words})/{float(best)!r}"
 
 
 def _last(dense: Ranked) -> float:

@@ -12,6 +12,7 @@ of LongMemEval's conversations, asked for in other words, among short notes and 
 
 from __future__ import annotations
 
+import argparse
 import json
 import random
 from collections.abc import Sequence
@@ -113,7 +114,10 @@ def long_notes(data: Path, made: Any, words: int, short: int, draw: random.Rando
 
 
 def main() -> None:
-    options = arguments(__doc__).parse_args()
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, parents=[arguments()]
+    )
+    options = parser.parse_args()
     made = default_encoder(options.vectors)
     by_language = languages()
     rows = {

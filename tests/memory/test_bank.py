@@ -42,7 +42,7 @@ def brute_bm25(documents: dict[str, str], query: str) -> dict[str, float]:
             n = sum(term in other for other in split.values())
             idf = math.log(1 + (len(split) - n + 0.5) / (n + 0.5)) * (0.2 if term == "the" else 1.0)
             f = counts[term]
-            score += idf * f * 2.2 / (f + 1.2 * (0.25 + 0.75 * len(words) / mean)) if f else 0.0
+            score += idf * f * 2.5 / (f + 1.5 * (0.1 + 0.9 * len(words) / mean)) if f else 0.0
         if score > 0:
             out[id] = score
     return out
@@ -111,12 +111,20 @@ def test_fuse_by_hand():
     weighted = dict(fuse(lexical, dense, Fusion("weighted", 0.5, 2.0), scale))
     assert weighted == pytest.approx({"a": 0.5, "b": 0.5 / 3 + 1.8, "c": 1.0})
     # Both lists are full: what one of them leaves out has what its last has.
-    sums = {"a": 0.5 + 0.2 * 3.0 / math.log(10), "b": 0.9 + 0.2 / math.log(10), "c": 0.5 + 0.2 / math.log(10)}
+    # Words weigh a half, 0.1, where a text is as near as 0.9.
+    sums = {"a": 0.5 + 0.1 * 3.0 / math.log(10), "b": 0.9 + 0.1 / math.log(10), "c": 0.5 + 0.1 / math.log(10)}
     known = 1 / (1 + math.exp((0.5 - (0.9 + 0.5 / 6)) / 0.056))
     added = dict(fuse(lexical, dense, Fusion(), scale))
     assert added == pytest.approx({id: known * each / sums["b"] for id, each in sums.items()})
     short = dict(fuse(lexical, dense, Fusion(), Scale(items=9, most=6.0, pool=3)))
     assert short["c"] == pytest.approx(known * 0.5 / sums["b"])
+    # At 0.7 they weigh what they weigh, and in a question of four times sixteen words twice as much.
+    for words, each in ((0, 0.2), (16, 0.2), (64, 0.4)):
+        found = dict(fuse(lexical, [("b", 0.7), ("c", 0.5)], Fusion(), Scale(9, 6.0, 3, words)))
+        best = max(0.5 + each * 3.0 / math.log(10), 0.7 + each / math.log(10))
+        assert found["c"] / found["b"] == pytest.approx(0.5 / (0.7 + each / math.log(10)))
+        assert max(found.values()) == pytest.approx(1 / (1 + math.exp((0.5 - (0.7 + 0.5 / 6)) / 0.056)))
+        assert found["b"] == pytest.approx(max(found.values()) * (0.7 + each / math.log(10)) / best)
 
 
 @given(st.lists(st.integers(0, 5), max_size=40), st.integers(1, 10))

@@ -18,7 +18,7 @@ from keepworth.memory.item import Item, ItemKind, Status, checked_label, member,
 from keepworth.memory.search.chunks import spans
 from keepworth.memory.search.index import K1, CorpusStatistics, Embedder, term_score
 from keepworth.memory.search.newer import newer_first
-from keepworth.memory.search.terms import QueryTerms, asked_terms, only_latin
+from keepworth.memory.search.terms import QueryTerms, asked_terms, only_latin, weight
 from keepworth.memory.search.terms import terms as terms_of
 from keepworth.memory.search.where import Filter, narrowed, parsed
 
@@ -36,6 +36,11 @@ Reranker = Callable[[str, Sequence[str]], Sequence[float]]
 
 WORD = 0.2
 """How much nearer, in cosine, a text is that has a word which no other has."""
+MANY = 16
+"""Words of a question, function words not counted, from which on words weigh more, with the root of their number: the one
+vector of a long question says less and less of it."""
+SURE, HALF = 0.7, 0.85
+"""Cosines of the nearest text between which the weight of words falls to a half: who says nearly the same means the same."""
 KNOWN, SPREAD = 0.5, 0.056
 """At which nearness of the best text it is as likely as not that the memory knows, and over which distance this changes."""
 
@@ -285,16 +290,18 @@ Ranked = list[tuple[str, float]]
 @dataclass(frozen=True, slots=True)
 class Scale:
     """What BM25 is measured against, for one question. items: in the memory; most: the sum that a text would have that says
-    nothing but its words, often; pool: how many each ranking may list."""
+    nothing but its words, often; pool: how many each ranking may list; words: of the question, without function words."""
 
     items: int
     most: float
     pool: int
+    words: int = 0
 
     @classmethod
     def of(cls, statistics: CorpusStatistics, terms: QueryTerms, pool: int) -> Scale:
         weights, _ = statistics.weights(terms)
-        return cls(statistics.documents, (K1 + 1.0) * sum(weights[group[0]] for group in terms.groups), pool)
+        most = (K1 + 1.0) * sum(weights[group[0]] for group in terms.groups)
+        return cls(statistics.documents, most, pool, sum(weight(group[0]) == 1.0 for group in terms.groups))
 
 
 def fuse(lexical: Ranked, dense: Ranked, fusion: Fusion, scale: Scale) -> Ranked:
@@ -323,7 +330,7 @@ def evidence(lexical: Ranked, dense: Ranked, fusion: Fusion, scale: Scale) -> tu
     """The sum of each candidate, and how likely it is that the memory knows. What only a ranking of weight 0 lists is none."""
     words, meaning = dict(lexical), dict(dense)
     fewest, farthest = _fewest(lexical, scale), _last(dense)
-    unit = WORD * fusion.lexical / math.log1p(max(1, scale.items))
+    unit = _word(dense, fusion, scale) / math.log1p(max(1, scale.items))
     sums, nearest = {}, 0.0
     for id in dict.fromkeys([*(meaning if fusion.dense else ()), *(words if fusion.lexical else ())]):
         cosine, found = meaning.get(id, farthest), words.get(id, fewest)
@@ -362,8 +369,15 @@ def evidence_formula(id: str, lexical: Ranked, dense: Ranked, fusion: Fusion, sc
     if best <= 0:
         return "0"
     cosine, found = dict(dense).get(id, _last(dense)), dict(lexical).get(id, _fewest(lexical, scale))
-    words = f"{WORD * fusion.lexical:.10g}*{float(found)!r}/{math.log1p(max(1, scale.items))!r}"
+    words = f"{_word(dense, fusion, scale)!r}*{float(found)!r}/{math.log1p(max(1, scale.items))!r}"
     return f"{float(known)!r}*max(0, {fusion.dense:.10g}*{float(cosine)!r} + {words})/{float(best)!r}"
+
+
+def _word(dense: Ranked, fusion: Fusion, scale: Scale) -> float:
+    """`WORD`, for this question."""
+    nearest = min(max(dense[0][1] if dense else 0.0, SURE), HALF)
+    falling = 1.0 - 0.5 * (nearest - SURE) / (HALF - SURE)
+    return fusion.lexical * WORD * falling * math.sqrt(max(1.0, scale.words / MANY))
 
 
 def _last(dense: Ranked) -> float:

@@ -50,6 +50,14 @@ def test_a_text_is_cut_where_sentences_end_and_a_long_sentence_between_words():
     assert max(len(text) for text in parts("x" * 5000)[1:]) == CHUNK
 
 
+def test_a_line_after_enough_others_is_a_part_of_its_own():
+    lines = ["x" * 200, *["short line"] * 40, "y" * 700, "The key lies under the pot."]
+    found = parts("\n".join(lines))[1:]
+    assert found[0] == "x" * 200 + "\n"
+    assert {text.count("short line") for text in found[1:3]} == {14}  # the first from which on 150 letters are reached
+    assert found[-1] == lines[-1]
+
+
 def test_the_end_of_a_long_note_is_found_and_its_place_is_told():
     m = memory()
     for n in range(30):

@@ -1,7 +1,7 @@
 """Where a long text is cut, so that each part has a vector of its own.
 
 An encoder reads the first few hundred pieces of a text and no more, so the one vector of a long note says nothing of its end. A
-long text is cut where sentences, lines or, at the worst, words end; a search by meaning counts the best of its parts.
+long text is cut where lines, sentences or, at the worst, words end; a search by meaning counts the best of its parts.
 
 The best of many cosines is high by chance alone, so a long text would stand before a short one that says as much. A part
 therefore counts less than a whole text: its vector is shorter.
@@ -16,6 +16,8 @@ LONG = 900
 """Letters from which on a text is cut: about 200 word pieces, of which the default encoder reads 256."""
 CHUNK = 450
 """Letters of a part, at most."""
+LINE = 150
+"""Letters from which on a part ends with its line: what stands on a line of its own is rarely about what goes before."""
 WIDE = 4
 """Letters that count as one of a script in which a letter is a word or a syllable: encoders have a piece for each."""
 
@@ -26,6 +28,7 @@ among longer ones as if there were no parts."""
 _WIDE = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\ud7ff\uf900-\ufaff\uff66-\uff9d\U00020000-\U0003ffff]"
 )
+_LINES = re.compile(r"\n+")
 _ENDS = re.compile(r"\n+|(?<=[.!?…])[\"'”’)\]]*\s+|[。！？｡]+[」』”’]*\s*")
 _GAPS = re.compile(r"\s+")
 
@@ -41,12 +44,16 @@ def spans(text: str) -> tuple[tuple[int, int], ...]:
     weighed = _weighed(text)
     if weighed[-1] <= LONG:
         return ()
-    sentences = _cuts(text, _ENDS)
+    sentences, lines = _cuts(text, _ENDS), _cuts(text, _LINES)
     out: list[tuple[int, int]] = []
     start = 0
     while start < len(text):
         most = bisect_left(weighed, weighed[start] + CHUNK + 1) - 1
-        end = len(text) if most >= len(text) else _last(sentences, start, most)
+        line = bisect_left(lines, bisect_left(weighed, weighed[start] + LINE))
+        if line < len(lines) and lines[line] <= most:
+            end = lines[line]
+        else:
+            end = len(text) if most >= len(text) else _last(sentences, start, most)
         if end <= start:
             gaps = [gap.end() for gap in _GAPS.finditer(text, start + 1, most)]
             end = gaps[-1] if gaps else max(most, start + 1)

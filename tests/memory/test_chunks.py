@@ -51,10 +51,10 @@ def test_a_text_is_cut_where_sentences_end_and_a_long_sentence_between_words():
 
 
 def test_a_line_after_enough_others_is_a_part_of_its_own():
-    lines = ["x" * 200, *["short line"] * 40, "y" * 700, "The key lies under the pot."]
+    lines = ["x" * 300, *["short line"] * 60, "y" * 800, "The key lies under the pot."]
     found = parts("\n".join(lines))[1:]
-    assert found[0] == "x" * 200 + "\n"
-    assert {text.count("short line") for text in found[1:3]} == {14}  # the first from which on 150 letters are reached
+    assert found[0] == "x" * 300 + "\n"
+    assert {text.count("short line") for text in found[1:3]} == {23}  # the first from which on 250 letters are reached
     assert found[-1] == lines[-1]
 
 

@@ -16,7 +16,7 @@ LONG = 900
 """Letters from which on a text is cut: about 200 word pieces, of which the default encoder reads 256."""
 CHUNK = 450
 """Letters of a part, at most."""
-LINE = 150
+LINE = 250
 """Letters from which on a part ends with its line: what stands on a line of its own is rarely about what goes before."""
 WIDE = 4
 """Letters that count as one of a script in which a letter is a word or a syllable: encoders have a piece for each."""

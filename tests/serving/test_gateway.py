@@ -63,6 +63,31 @@ def test_what_was_said_in_one_conversation_is_in_the_bytes_of_the_next(gate: Gat
     assert gate.memory.receipt(bob.headers["x-keepworth-episode"])["recalled"] == []
 
 
+def test_a_call_knows_what_the_same_person_said_just_before_and_waits_for_nobody_else(
+    tmp_path: Path, script: Script, upstream_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded, go_on = module.Gateway._recorded, threading.Event()
+
+    def late(self: Any, turn: Any, *rest: Any) -> None:
+        if turn.person == "bob":
+            go_on.wait(20)
+        else:
+            time.sleep(0.2)
+        recorded(self, turn, *rest)
+
+    monkeypatch.setattr(module, "_threads", lambda memory: 4)
+    monkeypatch.setattr(module.Gateway, "_recorded", late)
+    gate = Gate(tmp_path / "agent.mem", script, upstream_url)
+    try:
+        gate.ask(user("I am allergic to peanuts."), user="bob")
+        gate.ask(user("I am allergic to peanuts."), user="ana")
+        gate.ask(user("What may I not eat, peanuts?"), user="ana")
+        assert "- I am allergic to peanuts." in str(script.sent[-1].messages)
+    finally:
+        go_on.set()
+        gate.close()
+
+
 def test_what_a_user_states_is_kept_and_takes_the_place_of_what_it_contradicts(gate: Gate) -> None:
     gate.ask(user("Hi! I live in Bergen. What's on there?"), user="ana")
     assert gate.noted() == ["I live in Bergen."]

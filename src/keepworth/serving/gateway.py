@@ -54,6 +54,8 @@ from keepworth.serving.upstream import AnyUpstream, Unreachable, UpstreamAnswer
 
 _LOG = logging.getLogger("keepworth.serving")
 MODES = ("on", "read", "off")
+SOON = 1.0
+"""Seconds that a call waits, at most, until what the same person's last turn said is noted."""
 _LONGEST_QUERY = 4000
 _LONGEST_REPLY = 2**20
 _LONGEST_NOTE = 4000
@@ -117,7 +119,7 @@ class GatewayTurn:
     """What goes upstream, and what is to be noted of it afterwards. episode: "" where memory takes no part. conversation: what
     the upstream keeps from now on, under the name that its answer says. drawn, model: what the in-process model drew, and the
     name of the adapter that did. asked: the model that the caller names; counts: of items and tokens, for a span. head: the
-    newest entry of the journal when memory was asked."""
+    newest entry of the journal when memory was asked. person: whom the token or the call names."""
 
     content: bytes
     mode: str
@@ -137,6 +139,7 @@ class GatewayTurn:
     tools: str = ""
     signals: bool = False
     head: int = 0
+    person: str = ""
 
 
 def tokens_of(text: str) -> int:
@@ -167,6 +170,8 @@ class Gateway:
         for name, help in HELP.items():
             metrics.describe(name, help)
         self._finishing: set[asyncio.Future[None]] = set()
+        self._noting: dict[tuple[str, str], set[asyncio.Future[None]]] = {}
+        """Of (tenant, person) what is being noted by rules: the person's next call waits for it, so as to know it."""
         self._lane = ThreadPoolExecutor(_threads(memory), "gateway-memory")
 
     def streamed(self) -> dict[tuple[str, str], Streamed]:
@@ -183,8 +188,11 @@ class Gateway:
 
     async def asked(self, format: CallFormat, call: ServedCall, request: Request) -> Response:
         keeps = await self._keeps(call, request)
+        person = call.access.user_id or call.headers.get("x-keepworth-user", "")
+        if before := self._noting.get((call.access.tenant, person)):
+            await asyncio.wait(before, timeout=SOON)
         turn = await self._in_thread(self.prepared, format, call)
-        turn.tenant, turn.keeps = call.access.tenant, keeps
+        turn.tenant, turn.keeps, turn.person = call.access.tenant, keeps, person
         return await self._forwarded(turn, request)
 
     async def _keeps(self, call: ServedCall, request: Request) -> KeptUpstream | None:
@@ -481,12 +489,22 @@ class Gateway:
             return
         assert turn.open is not None
         # Who asks a model waits for it, and shall keep nobody else waiting.
-        lane = self.workers if self._asks_a_model(turn) else self._lane
+        slow = self._asks_a_model(turn)
         done = asyncio.get_running_loop().run_in_executor(
-            lane, copy_context().run, self._recorded, turn, status, copy, kind, outcome
+            self.workers if slow else self._lane, copy_context().run, self._recorded, turn, status, copy, kind, outcome
         )
         self._finishing.add(done)
         done.add_done_callback(self._finishing.discard)
+        if turn.person and not slow:
+            whose = turn.tenant, turn.person
+            self._noting.setdefault(whose, set()).add(done)
+            done.add_done_callback(partial(self._noted, whose))
+
+    def _noted(self, whose: tuple[str, str], done: asyncio.Future[None]) -> None:
+        still = self._noting[whose]
+        still.discard(done)
+        if not still:
+            del self._noting[whose]
 
     def _asks_a_model(self, turn: GatewayTurn) -> bool:
         """Whether a writer or a judge that may be a model is asked after the turn."""

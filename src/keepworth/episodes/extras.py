@@ -45,6 +45,9 @@ EXTRAS: Mapping[str, Extra] = MappingProxyType(
         "rivals": Extra("mem0, LangGraph and bm25s as systems", ("mem0", "langgraph", "sqlite_vec", "bm25s")),
         "trl": Extra("TRL's trainer, beside ours and on our environments", ("trl",)),
         "verifiers": Extra("environments of verifiers", ("verifiers",)),
+        "examples": Extra("the example programs, each with the library it is for", ("openai", "anthropic", "agents")),
+        "browser": Extra("tests of the pages in a browser", ("playwright", "axe_playwright_python")),
+        "docs": Extra("the site of the documentation", ("mkdocs", "mkdocstrings")),
         "dev": Extra("tests, linters and type checks", ("pytest",)),
     }
 )

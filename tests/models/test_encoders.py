@@ -190,6 +190,16 @@ def _reference(folder: Path, texts: Sequence[str]) -> Vectors:
     return np.stack(rows)
 
 
+def test_the_library_that_runs_it_reports_to_nobody(published: Path, tmp_path: Path) -> None:
+    program = (
+        "from pathlib import Path; from keepworth.models.encoders import open_sentence_encoder\n"
+        f"open_sentence_encoder(Path({str(published)!r}), 'tiny').encode(['a cat'])"
+    )
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
+    subprocess.run([sys.executable, "-c", program], env=env, check=True, capture_output=True)
+    assert [path for path in tmp_path.rglob("*") if "onnxruntime" in path.name or path.name == "deviceid"] == []
+
+
 def test_long_texts_are_cut_at_256_pieces_however_long_they_are(published: Path, tiny: SentenceEncoder) -> None:
     letters = "the quick brown fox jumps over it. " * 30
     cut = tiny.encode([letters])

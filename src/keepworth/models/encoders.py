@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import re
 import unicodedata
 from collections import Counter
@@ -279,6 +280,8 @@ def _mark(tokenizer: Tokenizer, mark: str, path: Path) -> int:
 
 
 def _open_session(graph: Path | bytes, threads: int) -> onnxruntime.InferenceSession:
+    # From 1.29 on the library reports to its maker when it is imported; only this, set before, keeps it from it whole.
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

@@ -51,7 +51,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, dic
     wheels = list(folder.glob("keepworth-*.whl"))
     if not wheels:
         pytest.skip(f"no wheel can be built here: {built.stderr[-200:]}")
-    venv.create(folder / "venv", with_pip=True)
+    # With links, as `python -m venv` makes it: copies of the interpreter are no part of what is installed, and some have 20 MB.
+    venv.create(folder / "venv", with_pip=True, symlinks=True)
     programs = folder / "venv" / "bin"
     got = run([programs / "pip", "install", "-q", "--no-cache-dir", wheels[0]], folder, variables)
     if got.returncode and "connect" in got.stderr.lower():

@@ -10,4 +10,5 @@ memory.add_many(["To reset the router hold the button.", "To reset the router pu
 for _ in range(100):
     hits = memory.search("how do I reset the router", top_k=1)
     memory.reward(hits.decision, 1.0 if "plug" in hits.text else 0.0)  # here: only the plug works
-print("shown first:", memory.search("how do I reset the router", top_k=1)[0].text)
+with memory.episode("look", explore=False) as look:  # this once, nothing is left out by chance
+    print("shown first:", look.search("how do I reset the router", top_k=1)[0].text)

@@ -323,6 +323,7 @@ TABLES: dict[str, tuple[str, Callable[[Result], str]]] = {
     "real sentences by words": ("real_sentences_words", real_words),
     "encoder_paths": ("encoder_paths", encoder_paths),
     "scan": ("scan", scan),
+    "scan_one_thread": ("scan_one_thread", scan),
     "filters": ("filters", filters),
     "finding": ("finding", finding),
     "planted": ("planted", planted),

@@ -20,8 +20,8 @@ def cosines(queries: Vectors, matrix: Vectors) -> Vectors:
     """Of each query with each row. Shape (queries, rows).
 
     A few queries go row by row: that reads the matrix at the speed of memory, where the matrix product of some libraries
-    takes twice as long with one thread, and gives equal rows equal scores wherever they stand. Several go over a part of the rows at a time, which
-    stays in the processor's cache. From MANY on a matrix product is faster."""
+    takes twice as long with one thread, and gives equal rows equal scores wherever they stand. Several go over a part of the
+    rows at a time, which stays in the processor's cache. From MANY on a matrix product is faster."""
     import numpy as np
 
     if len(queries) >= MANY:

@@ -6,12 +6,14 @@ import itertools
 import json
 import os
 import re
+import shlex
 from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
 
 import httpx
 import pytest
+from typer.testing import CliRunner
 
 from keepworth import Memory, Trial
 from keepworth.evaluation.run_list import RunList
@@ -122,16 +124,25 @@ def test_every_module_that_is_named_is_there() -> None:
     assert {f"{each}.js" for each in views} <= set(SCRIPTS)
 
 
-def test_without_javascript_the_page_says_what_the_terminal_does() -> None:
+def test_the_commands_that_the_page_names_do_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from keepworth.cli.main import app
 
+    monkeypatch.chdir(tmp_path)
+    with Memory("agent.mem", encoder="hashing") as memory:
+        memory.add_many([f"Ana cannot eat number {number}." for number in range(16)])
+        memory.update(memory.add("Ana eats tofu.").id, text="Ana eats smoked tofu.")
     index = (files("keepworth.serving") / "page" / "index.html").read_text(encoding="utf-8")
-    told = re.search(r"<noscript>(.*?)</noscript>", index, re.S)
+    told = re.search(r"<noscript>.*?<pre>(.*?)</pre>", index, re.S)
     assert told
-    verbs = re.findall(r"^(?:<pre>)?keepworth (\w+)", told[1], re.M)
-    known = {each.name or each.callback.__name__ for each in app.registered_commands if each.callback}
-    assert set(verbs) - {"memory"} <= known | {"show"}
-    assert "memory" in verbs
+    lines = [*told[1].splitlines(), *re.findall(r'"(keepworth memory .*?)"', "".join(SCRIPTS.values()))]
+    assert any("ledger" in line for line in lines)
+    assert any("token add" in line for line in lines)
+    for line in lines:
+        program, *words = shlex.split(line)
+        assert program == "keepworth"
+        # `show` wants a run.
+        done = CliRunner().invoke(app, ["show", "--help"] if words == ["show"] else words)
+        assert done.exit_code == 0, (line, done.output)
 
 
 # -- what the page needs of the memory ---------------------------------------------------------------------------------

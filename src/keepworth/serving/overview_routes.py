@@ -60,7 +60,12 @@ def reward_curve(rewards: Sequence[float]) -> Panel:
     ends = [*range(size, len(rewards), size), len(rewards)]
     blocks = [rewards[max(0, end - size) : end] for end in ends]
     sums = list(accumulate(rewards))
-    means = Series("trained", f"mean of {size:,}", tuple(ends), tuple(sum(each) / len(each) for each in blocks))
+    means = Series(
+        "trained",
+        f"mean of {size:,}" if size > 1 else "each reward",
+        tuple(ends),
+        tuple(sum(each) / len(each) for each in blocks),
+    )
     until = Series("untrained", "mean until then", tuple(ends), tuple(sums[end - 1] / end for end in ends))
     return Panel("reward", "Reward", "by the number of rewards", (until, means), wide=True)
 

@@ -19,6 +19,7 @@ export class Browser {
   async load(after = "") {
     const turn = ++this.asked;
     this.element.setAttribute("aria-busy", "true");
+    if (!this.list.children.length && !this.rows.querySelector(".empty")) this.rows.append(empty("Loading …"));
     try {
       const { rows, next } = await this.page(after);
       if (turn !== this.asked) return;
@@ -36,6 +37,7 @@ export class Browser {
       this.mark();
     } catch (error) {
       if (turn !== this.asked) return;
+      this.rows.querySelector(".empty")?.remove();
       this.list.replaceChildren(make("li", {}, problem(error)));
       this.more.hidden = true;
     } finally {

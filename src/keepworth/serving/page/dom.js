@@ -3,6 +3,12 @@ import { element } from "./parts.js";
 
 export { element };
 
+// What is left out of children: the browser would write "null".
+const there = children => children.flat(Infinity).filter(each => each !== null && each !== undefined && each !== false && each !== "");
+
+// Puts children, as `make` takes them, in the place of those that an element has.
+export const refill = (holder, ...children) => holder.replaceChildren(...there(children));
+
 // An element with attributes, listeners (functions, by the name of the event) and children: texts, elements, lists of them, nothing.
 export function make(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
@@ -10,7 +16,7 @@ export function make(tag, attributes = {}, ...children) {
     if (typeof value === "function") made.addEventListener(name, value);
     else if (value !== undefined && value !== false && value !== null) made.setAttribute(name, value === true ? "" : value);
   }
-  made.append(...children.flat(Infinity).filter(each => each !== null && each !== undefined && each !== false && each !== ""));
+  made.append(...there(children));
   return made;
 }
 

@@ -133,6 +133,10 @@ function asJson(text) {
 function nothing(values) {
   if (values.q) return empty(make("p", {}, "Nothing is found."), make("p", {}, "Ask in other words, or take filters away."));
   if (FIELDS.some(name => values[name])) return empty(make("p", {}, "No item is like that."), make("p", {}, "Take filters away."));
+  return howToBegin();
+}
+
+export function howToBegin() {
   return empty(make("p", {}, "This memory is empty."), make("p", {}, "Put something in: "),
     make("pre", {}, `curl ${location.origin}/v1/memory/items \\\n  -H "Authorization: Bearer $TOKEN" \\\n  -H 'Content-Type: application/json' \\\n  -d '{"content": "Ana is allergic to peanuts", "user_id": "ana"}'`));
 }

@@ -1,8 +1,8 @@
 // What is there, what rewards say of it, and what the server counted.
 import { get } from "./api.js";
 import { chart } from "./chart.js";
-import { code, decimal, empty, finite, interval, make, number, pill, said, signed, table } from "./dom.js";
-import { verdictOf, VERDICTS } from "./memory.js";
+import { code, decimal, empty, finite, interval, make, number, pill, refill, said, signed, table } from "./dom.js";
+import { howToBegin, verdictOf, VERDICTS } from "./memory.js";
 
 const MOST = 12;
 
@@ -15,7 +15,8 @@ export function open(session) {
         get("/overview"), get("/ledger").catch(error => error),
         session.operates ? get("/metrics", {}, { base: "", text: true }).catch(() => "") : "",
       ]);
-      element.replaceChildren(make("h1", {}, "Overview"), tiles(all), rewards(all), trials(all), await worth(ledger), server(counted));
+      refill(element, make("h1", {}, "Overview"), tiles(all), all.items || all.episodes ? null : make("div", { class: "card" }, howToBegin()),
+        rewards(all), trials(all), await worth(ledger), server(counted));
     },
   };
 }
@@ -32,12 +33,16 @@ function tiles(all) {
 }
 
 function rewards(all) {
+  const head = make("h2", {}, "Rewards");
+  if (all.rewards && !all.curve) {
+    return make("section", {}, head, make("p", { class: "note" }, `One reward so far: ${decimal(all.mean)}. With the next one a curve begins.`));
+  }
   if (!all.curve) {
-    return make("section", {}, make("h2", {}, "Rewards"), make("div", { class: "card" }, empty(make("p", {}, "No rewards yet."),
+    return make("section", {}, head, make("div", { class: "card" }, empty(make("p", {}, "No rewards yet."),
       make("p", {}, "Search inside an episode, and say what came of it:"),
       make("pre", {}, 'with memory.episode("plan dinner", user_id="ana") as episode:\n    hits = episode.search("what she must not eat")\n    episode.reward(1.0)'))));
   }
-  return make("section", {}, make("h2", {}, "Rewards"), make("div", { class: "charts one" }, chart(all.curve)));
+  return make("section", {}, head, make("div", { class: "charts one" }, chart(all.curve)));
 }
 
 // Whole blocks of episodes with the memory and without: the causal comparison.
@@ -56,7 +61,8 @@ function trials({ trials: listed }) {
 async function worth(ledger) {
   const head = make("h2", {}, "What single items add");
   if (ledger instanceof Error) return make("section", {}, head, make("p", { class: "note" }, said(ledger.message)));
-  const known = ledger.accounts.map(each => ({ ...each, verdict: verdictOf(each) }));
+  // Of a token that is bound, the items that were never shown with a reward come, too.
+  const known = ledger.accounts.filter(each => finite(each.success)).map(each => ({ ...each, verdict: verdictOf(each) }));
   if (!known.length) {
     return make("section", {}, head, make("p", { class: "note" },
       "Nothing yet. In a few searches of episodes one item is withheld by chance. The rewards with it and without it say what it adds."));
@@ -66,16 +72,19 @@ async function worth(ledger) {
   const texts = await Promise.all(listed.map(each => get(`/items/${encodeURIComponent(each.item)}`).then(item => item.text, () => "")));
   const ends = listed.filter(each => finite(each.low));
   const from = Math.min(0, ...ends.map(each => each.low)), to = Math.max(0, ...ends.map(each => each.high));
+  const tested = known.some(each => each.shown + each.withheld > 0);
   const count = verdict => known.filter(each => each.verdict === verdict).length;
   const cost = known.reduce((sum, each) => sum + each.cost, 0);
   const points = ledger.rewarded && ledger.span ? 100 * cost / (ledger.rewarded * ledger.span) : 0;
   return make("section", {}, head,
-    make("p", { class: "note" }, `Of ${number(known.length)} items that were shown with a reward ${number(count("helps"))} surely help and ${number(count("harms"))} surely harm. Effects come from ${number(ledger.rewarded)} rewarded episodes in which chance decided. Withholding has ${points < 0 ? "gained" : "cost"} ${Math.abs(points).toFixed(2)} points of 100 an episode.`),
+    make("p", { class: "note" }, `${number(known.length)} ${known.length === 1 ? "item was" : "items were"} shown with a reward. ${tested
+      ? `${number(count("helps"))} surely ${count("helps") === 1 ? "helps" : "help"}, ${number(count("harms"))} surely ${count("harms") === 1 ? "harms" : "harm"}. Withholding has ${points < 0 ? "gained" : "cost"} ${Math.abs(points).toFixed(2)} points of 100 an episode.`
+      : "None was withheld or kept by chance yet, so what they add is not known. In a few searches of episodes one item is withheld: that takes more episodes."}`),
     table("What single items add", [["item", false], ["effect", true], ["", false], ["95 % interval", false], ["verdict", false], ["shown", true], ["withheld", true]],
       listed.map((each, place) => [[make("a", { href: `#/memory/${encodeURIComponent(each.item)}` }, each.item), " ", said(texts[place], 120)], each.shown + each.withheld ? signed(each.effect) : "none yet",
         finite(each.low) ? interval(each.mean, each.low, each.high, from, to, VERDICTS[each.verdict]) : "",
         finite(each.low) ? `${signed(each.low)} to ${signed(each.high)}` : "none yet", pill(each.verdict, VERDICTS[each.verdict] ?? ""), number(each.shown), number(each.withheld)])),
-    known.length > MOST ? make("p", { class: "note" }, `The ${MOST} that are known best of ${number(known.length)}. All of them: `, code("keepworth memory worth"), ".") : null);
+    known.length > MOST ? make("p", { class: "note" }, `The ${MOST} that are known best of ${number(known.length)}. All of them: `, code("keepworth memory ledger --file agent.mem"), ".") : null);
 }
 
 // Prometheus' text, as rows of {name, labels, value}.

@@ -1,6 +1,6 @@
 // The policy that chooses what is shown, what others would have earned, and the change from one to another.
 import { get, post } from "./api.js";
-import { asked, card, code, decimal, make, news, number, pill, problem } from "./dom.js";
+import { asked, card, code, decimal, make, news, number, pill, problem, refill } from "./dom.js";
 
 const METHODS = [["snips", "by whole choices, self-normalised"], ["ips", "by whole choices"], ["dr", "doubly robust"], ["items", "by single items"]];
 
@@ -8,7 +8,7 @@ export function open() {
   const element = make("div", {}, make("h1", {}, "Policies"));
   const show = async () => {
     const found = await get("/policy");
-    element.replaceChildren(make("h1", {}, "Policies"), force(found, show), found.policy ? compare(found, show) : null);
+    refill(element, make("h1", {}, "Policies"), force(found, show), found.policy ? compare(found, show) : null);
   };
   return { element, show };
 }
@@ -29,12 +29,12 @@ function compare({ policy, known }, again) {
   const choice = make("select", { name: "policy" }, known.map(each => make("option", { value: each, selected: each === policy }, each)));
   const method = make("select", { name: "method" }, METHODS.map(([value, text]) => make("option", { value }, `${value}: ${text}`)));
   const answer = make("div", { role: "status" });
-  const form = make("form", { class: "filters", submit: async event => {
+  const form = make("form", { class: "estimator", submit: async event => {
     event.preventDefault();
     answer.replaceChildren(make("p", { class: "note" }, "Reading the log ..."));
     try {
       const found = await get("/policy/estimate", { policy: choice.value, method: method.value });
-      answer.replaceChildren(estimate(choice.value, found), choice.value === policy ? "" : promote(choice.value, policy, again));
+      refill(answer, estimate(choice.value, found), choice.value === policy ? null : promote(choice.value, policy, again));
     } catch (error) {
       answer.replaceChildren(problem(error));
     }

@@ -35,7 +35,16 @@ def test_one_command_runs_a_recipe_on_a_stream_and_says_what_holds(tmp_path: Pat
     summary = json.loads((out / "summary.json").read_text())
     assert set(summary["table"]["near-miss"]) == {"none", "exprag", "advantage", "advantage+shuffled"}
     assert all(values["n"] == 3 for values in summary["table"]["near-miss"].values())
-    assert (out / "report.png").stat().st_size > 5_000
+    assert not (out / "report.png").exists()  # 30 tasks are less than the window of a curve
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert "No verdict: 2 comparisons need 7 seeds. There are 3." in page
+    assert "too short for a curve" in page
+    (out / "report.html").unlink()
+    anew = CliRunner().invoke(program, ["report", str(out)])
+    assert anew.stdout.strip() == str(out / "report.html")
+    assert (out / "report.html").read_text(encoding="utf-8") == page
+    refused = CliRunner().invoke(program, ["report", str(out), "--picture", str(tmp_path / "x.png")])
+    assert isinstance(refused.exception, KeepworthError)
     assert "3 seeds: expect +-14.9 points. Of 2 comparisons corrected together" in " ".join(done.output.split())
     assert "No verdict is possible: 2 comparisons corrected together need at least 7 seeds." in done.output
     assert json.loads((out / "plan.json").read_text())["power"]["need"] == 7

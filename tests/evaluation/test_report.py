@@ -109,6 +109,25 @@ def test_numbers_that_are_none_leave_the_page_readable(tmp_path: Path) -> None:
     assert "Diverged" in page
 
 
+def test_what_has_one_point_is_a_number_and_no_chart(tmp_path: Path) -> None:
+    with RunFolder.create(tmp_path / "r", {}) as run:
+        run.append_metrics(1, {"loss": 0.25, "reward": 0.5})
+        page = write_report(run).read_text(encoding="utf-8")
+        assert "<figure" not in page
+        assert "<span>Loss</span><code>0.250 at step 1</code>" in page
+        assert "second step" in page
+        run.append_metrics(2, {"loss": 0.5, "reward": 0.5})
+        page = write_report(run).read_text(encoding="utf-8")
+    assert page.count("<figure") == 2
+    assert "Measured once" not in page
+
+
+def test_the_result_comes_first(page: str) -> None:
+    headings = re.findall(r"<h2>(.*?)</h2>", page)
+    assert headings == ["What it can answer", "How it learned", "Every episode", "Configuration"]
+    assert page.index("These numbers are invented") < page.index("What it can answer")
+
+
 def test_a_run_with_nothing_in_it_has_a_page(tmp_path: Path) -> None:
     with RunFolder.create(tmp_path / "r", {"seed": 1}) as run:
         assert "Configuration" in write_report(run).read_text(encoding="utf-8")

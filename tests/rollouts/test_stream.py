@@ -8,8 +8,10 @@ import pytest
 from keepworth.agents.simulated import LinearAgent, ScoringAgent, SimulatedAgent, TabularAgent
 from keepworth.cli.eval_stream import run_job
 from keepworth.environments.streams import generated
-from keepworth.evaluation.stream import Results, StreamRow, curves, draw, load, run_matrix, table
+from keepworth.evaluation.curves import write_picture
+from keepworth.evaluation.stream import Results, StreamRow, curves, load, run_matrix, table
 from keepworth.evaluation.stream_claims import claims
+from keepworth.evaluation.stream_page import curve_panels
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.slots import Presented
@@ -89,7 +91,13 @@ def test_the_matrix_continues_where_it_was_stopped_and_draws_its_picture(tmp_pat
     assert {each["stream"] for each in said["best_rival"]} == {"near-miss", "benign"}
     assert {each["rival"] for each in said["best_rival"]} <= set(ARMS)
     assert len(curves(results, "benign")["advantage"]) == 11
-    draw(results, summary, tmp_path / "report.png")
+    panels = curve_panels(results, {"plan": {}, "table": summary})
+    assert [panel.title for panel in panels] == ["near-miss", "benign"]
+    for panel in panels:
+        (drawn,) = (each for each in panel.series if each.label == "advantage")
+        assert list(drawn.values) == curves(results, panel.title)["advantage"]
+        assert drawn.steps[-1] == 60
+    write_picture(panels, tmp_path / "report.png", "streams")
     assert (tmp_path / "report.png").stat().st_size > 10_000
 
 

@@ -87,7 +87,9 @@ def stream(
     data: Annotated[
         Path | None, typer.Option("--data", help="The folder of a published set, or one that holds such folders.")
     ] = None,
-    out: Annotated[Path, typer.Option("--out", help="A folder: rows, summary and picture.")] = Path("runs/streams"),
+    out: Annotated[Path, typer.Option("--out", help="A folder: rows, summary, page and picture.")] = Path(
+        "runs/streams"
+    ),
     method: Annotated[
         str, typer.Option("--method", help="The arm that claims are made of; every other that learns is its rival.")
     ] = "advantage",
@@ -124,9 +126,11 @@ def stream(
     from keepworth.episodes.errors import KeepworthError, UnknownName
     from keepworth.episodes.extras import require
     from keepworth.episodes.text import terminal
+    from keepworth.evaluation.curves import write_picture
     from keepworth.evaluation.power import require_enough
-    from keepworth.evaluation.stream import Results, draw, load, run_matrix, table
+    from keepworth.evaluation.stream import Results, load, run_matrix, table
     from keepworth.evaluation.stream_claims import CONTROLS, METHOD, claims, planned
+    from keepworth.evaluation.stream_page import curve_panels, write_stream_page
     from keepworth.recipes.experience_methods import METHODS
 
     console = terminal()
@@ -236,9 +240,14 @@ def stream(
     results = Results(rows)
     summary = {"plan": plan, "seeds": seeds, "table": table(results), "claims": claims(results, method, aim)}
     (out / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
-    draw(results, summary["table"], out / "report.png")  # type: ignore[arg-type]
+    page = write_stream_page(out, summary, results)
+    panels = curve_panels(results, summary)
+    if panels:
+        write_picture(panels, out / "report.png", "Success over the stream")
     print_summary(console, summary)
-    console.print(f"{out}/summary.json, {out}/rows.jsonl, {out}/report.png")
+    console.print(f"The page: {page}", highlight=False)
+    beside = ["summary.json", "rows.jsonl", *["report.png"] * bool(panels)]
+    console.print(f"Beside it: {', '.join(beside)}", highlight=False)
     if episodes:
         console.print(f"keepworth show {out} --episodes pages through the episodes")
 
@@ -379,7 +388,9 @@ _NOTE = (
 
 def print_summary(console: Any, summary: dict[str, Any]) -> None:
     from keepworth.cli.tables import print_rows
+    from keepworth.evaluation.stream_page import verdict
 
+    console.print(verdict(summary), style="bold", highlight=False)
     for name, arms in summary["table"].items():
         rows = []
         for arm, values in arms.items():

@@ -87,8 +87,8 @@ def show(
             for each in found:
                 named = (f"step {each.step}", each.arm, each.episode.role, each.episode.task, each.episode.stop.value)
                 console.print(episode_panel(each.episode, named))
-    elif names and (summary := _evaluation(names[0], runs)) is not None:
-        _print_evaluation(summary, console, as_json)
+    elif names and (evaluated := _evaluated(names[0], runs)) is not None:
+        _print_evaluation(_summary(evaluated), console, as_json)
     else:
         run = named_or_latest(names[0] if names else "", runs)
         if as_json:
@@ -99,15 +99,36 @@ def show(
         print_anomalies(run, console)
 
 
-def _evaluation(name: str, runs: Path) -> dict[str, Any] | None:
-    """The summary in the folder that `keepworth eval run` or `keepworth eval stream` left; None where it is no such folder."""
+def _evaluated(name: str, runs: Path) -> Path | None:
+    """The folder that `keepworth eval run` or `keepworth eval stream` left; None where it is no such folder."""
+    for path in (Path(name), runs / name) if name else ():
+        if (path / "rows.jsonl").is_file() and (path / "summary.json").is_file():
+            return path
+    return None
+
+
+def _summary(folder: Path) -> dict[str, Any]:
     import json
 
-    for path in (Path(name), runs / name):
-        if (path / "rows.jsonl").is_file() and (path / "summary.json").is_file():
-            summary: dict[str, Any] = json.loads((path / "summary.json").read_text(encoding="utf-8"))
-            return summary
-    return None
+    found: dict[str, Any] = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    return found
+
+
+def _evaluation_page(folder: Path) -> Path:
+    """Written anew where the folder holds all that is on it: the texts of questions are not there."""
+    from keepworth.episodes.errors import KeepworthError
+    from keepworth.evaluation.stream import Results, load
+    from keepworth.evaluation.stream_page import write_stream_page
+
+    summary = _summary(folder)
+    if "claims" in summary:
+        return write_stream_page(folder, summary, Results(load(folder / "rows.jsonl")))
+    page = folder / "report.html"
+    if not page.is_file():
+        raise KeepworthError(
+            f"{page} is not there.", "Give the command of `keepworth eval run` again: it writes the page."
+        )
+    return page
 
 
 def _print_evaluation(summary: dict[str, Any], console: Console, as_json: bool) -> None:
@@ -177,7 +198,7 @@ def report(
     ] = None,
     runs: Runs = Path("runs"),
 ) -> None:
-    """Make a run's report.html and curves.png anew. Several runs become one page that compares them."""
+    """Make a run's report.html and curves.png anew, or a stream's page. Several runs become one page that compares them."""
     from keepworth.episodes.errors import KeepworthError
     from keepworth.episodes.extras import require
     from keepworth.evaluation.curves import drawn, panels, write_picture
@@ -185,6 +206,12 @@ def report(
     from keepworth.learning.run_folder import check_writable, disk
 
     named = names or [""]
+    if len(named) == 1 and (folder := _evaluated(named[0], runs)) is not None:
+        if picture is not None or out is not None:
+            option = "--out" if picture is None else "--picture"
+            raise KeepworthError(f"{option} is about runs, and {folder} holds an evaluation.", "Leave it out.")
+        say(_evaluation_page(folder))
+        return
     if len(named) == 1:
         require("train", "The picture of a report", "matplotlib")
     found = [named_or_latest(name, runs) for name in named]

@@ -248,7 +248,7 @@ def write_picture(panels: Sequence[Panel], path: Path, title: str, columns: int 
         name = f"{panel.role}: {panel.title}" if panel.role and several else panel.title
         axes.set_title(_as_text(name), loc="left", fontsize=10, fontweight="bold")
         axes.set_ylabel(_as_text(panel.unit), fontsize=9, color="#555555")
-        axes.set_xlabel("step", fontsize=9, color="#555555")
+        axes.set_xlabel(panel.along, fontsize=9, color="#555555")
         axes.spines[["top", "right"]].set_visible(False)
         axes.spines[["left", "bottom"]].set_color("#bbbbbb")
         axes.tick_params(labelsize=9, color="#bbbbbb", labelcolor="#555555")
@@ -278,7 +278,7 @@ def write_picture(panels: Sequence[Panel], path: Path, title: str, columns: int 
                 if series.low:
                     axes.fill_between(series.steps, series.low, series.high, color=colour, alpha=0.13, lw=0)
         if panel.held_out:
-            axes.set_ylim(bottom=min(0.0, *(bound for series in panel.series for bound in series.low)))
+            axes.set_ylim(bottom=min((0.0, *(bound for series in panel.series for bound in series.low))))
         if len(panel.series) > 1:
             axes.legend(fontsize=9, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.17), ncol=2)
     figure.savefig(path, facecolor="white")

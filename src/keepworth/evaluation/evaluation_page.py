@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from keepworth.evaluation.summary import BASELINE, arm_of, per_question
 from keepworth.evaluation.system import as_remembered
 from keepworth.evaluation.tables import Cell
 from keepworth.page.charts import embedded, whisker
+from keepworth.page.tables import TableColumn, cards_table
 from keepworth.tasks.benchmark import haystack, place
 
 MEASURED = ("benchmark", "split", "dials", "questions", "of", "tokens", "words", "reader", "encoder", "judge")
@@ -39,11 +39,11 @@ def write_page(folder: Path, summary: Mapping[str, Any], rows: Sequence[Row], ta
     body = "".join(
         (
             f"<section><h2>What was answered</h2>{_scores(summary)}</section>",
-            _section("By type of question", _types(summary["arms"])),
-            _section("Where points went", _points(summary["arms"])),
-            _section("Evidence found", _evidence(summary["arms"])),
+            section("By type of question", _types(summary["arms"])),
+            section("Where points went", _points(summary["arms"])),
+            section("Evidence found", _evidence(summary["arms"])),
             f"<section><h2>What it cost</h2>{_costs(summary['arms'])}</section>",
-            _section("Every answer", _browser(rows, tasks)),
+            section("Every answer", _browser(rows, tasks)),
             f"<section><h2>What was measured</h2>{settings_html(_settings(summary))}</section>",
         )
     )
@@ -89,40 +89,6 @@ def verdict(summary: Mapping[str, Any]) -> str:
 
 
 # Parts of a page.
-
-
-@dataclass(frozen=True, slots=True)
-class TableColumn:
-    """Of a table that becomes a list of cards where there is no room. numeric: sorted by number, and set to the right."""
-
-    name: str
-    numeric: bool = True
-
-
-def cards_table(
-    columns: Sequence[TableColumn], rows: Sequence[Sequence[tuple[str, object]]], *, sortable: bool = False
-) -> str:
-    """rows: of each cell its HTML and what it is sorted by."""
-    heads = "".join(
-        f"<th{' class=number' if each.numeric else ''}>"
-        + (f'<button type="button" data-sort="{place}">{escape(each.name)}</button>' if sortable else escape(each.name))
-        + "</th>"
-        for place, each in enumerate(columns)
-    )
-    lines = []
-    for row in rows:
-        cells = "".join(
-            f'<td{" class=number" if column.numeric else ""} data-label="{escape(column.name)}"'
-            f' data-value="{escape(_sorted(value))}">{html}</td>'
-            for column, (html, value) in zip(columns, row, strict=True)
-        )
-        lines.append(f"<tr>{cells}</tr>")
-    kind = "cards sortable" if sortable else "cards"
-    return f'<div class="card"><table class="{kind}"><thead><tr>{heads}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
-
-
-def _sorted(value: object) -> str:
-    return "" if value is None else str(value)
 
 
 def _scores(summary: Mapping[str, Any]) -> str:
@@ -323,7 +289,7 @@ def _choice(name: str, label: str, options: Sequence[tuple[str, str]]) -> str:
     return f'<label>{label}<select data-filter="{name}">{listed}</select></label>'
 
 
-def _section(title: str, html: str) -> str:
+def section(title: str, html: str) -> str:
     return f"<section><h2>{escape(title)}</h2>{html}</section>" if html else ""
 
 

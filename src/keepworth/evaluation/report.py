@@ -31,12 +31,13 @@ def write_report(run: RunFolder, *, episode_limit: int = EPISODE_LIMIT) -> Path:
     """Make both files anew from what the run folder holds; returns the path of the page.
 
     Of more than `episode_limit` episodes the page holds the latest, and says so."""
-    found = drawn(panels(run.metrics(), run.evals()))
+    measured = panels(run.metrics(), run.evals())
+    found = drawn(measured)
     page = run.path / "report.html"
     with disk(run.path):
         if found:
             write_picture(found, run.path / "curves.png", run.name)
-        page.write_text(_page(run, charts_html(found), episode_limit), encoding="utf-8")
+        page.write_text(_page(run, charts_html(found) + _once(measured), episode_limit), encoding="utf-8")
     return page
 
 
@@ -97,6 +98,23 @@ def charts_html(panels: Sequence[Panel]) -> str:
         drawn = "".join(chart(panel) for panel in panels if panel.role == role)
         grids.append(f'{f"<h3>{escape(role.capitalize())}</h3>" if role else ""}<div class="charts">{drawn}</div>')
     return "".join(grids)
+
+
+def _once(measured: Sequence[Panel]) -> str:
+    """What has no curve yet, as numbers. Held-out arms that were measured once stand in the tables."""
+    left = {
+        ", ".join(filter(None, (panel.role, panel.title, series.label * (len(panel.series) > 1)))): series
+        for panel in measured
+        if not panel.held_out and not drawn([panel])
+        for series in panel.series
+    }
+    if not left:
+        return ""
+    said = {name: f"{series.values[0]:.3f} at step {series.steps[0]:,}" for name, series in left.items()}
+    return (
+        f"<h3>Measured once</h3>{settings_html(said)}"
+        '<p class="note">A curve begins with the second step that is measured.</p>'
+    )
 
 
 def _anomalies(run: RunFolder) -> str:
@@ -255,6 +273,8 @@ def settings_html(values: Mapping[str, Any]) -> str:
 
 
 def _plain(value: object) -> str:
+    if isinstance(value, list | tuple) and value:
+        return ", ".join(map(str, value))
     return "not set" if value is None else str(value)
 
 

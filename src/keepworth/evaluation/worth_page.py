@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 
-from keepworth.evaluation.evaluation_page import TableColumn, cards_table
 from keepworth.evaluation.report import page_html
 from keepworth.evaluation.tables import Cell
 from keepworth.memory.policy.ledger import Account, Balance
 from keepworth.memory.policy.trial import Contrast
 from keepworth.page.charts import whisker
+from keepworth.page.tables import TableColumn, cards_table
 
 COLUMNS = (
     TableColumn("item", False),

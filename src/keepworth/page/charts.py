@@ -13,8 +13,8 @@ from xml.etree import ElementTree
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One line: `values[i]` at optimiser step `steps[i]`; `low` and `high` bound it where it was measured with an interval.
-    `key` is the arm or the metric: the same key has the same colour everywhere."""
+    """One line: `values[i]` at `steps[i]`, steps of the optimiser or what else its panel counts; `low` and `high` bound it where
+    it was measured with an interval. `key` is the arm or the metric: the same key has the same colour everywhere."""
 
     key: str
     label: str
@@ -28,7 +28,7 @@ class Series:
 class Panel:
     """One picture. `role`: whose it is ("" where a run has no roles). `stacked`: the series add up (seconds by phase).
     `held_out`: measured on questions that were not trained on. `wide`: the metric that the run is about. `among`: keys that share
-    the palette, where other panels hold more of them than this one."""
+    the palette, where other panels hold more of them than this one. `along`: what is counted from left to right."""
 
     key: str
     title: str
@@ -39,6 +39,7 @@ class Panel:
     held_out: bool = False
     wide: bool = False
     among: tuple[str, ...] = ()
+    along: str = "step"
 
     def colours(self) -> list[int]:
         """Of each series, a place in the palette: one key has one colour in all panels."""
@@ -136,7 +137,7 @@ def _elements(node: ElementTree.Element) -> list[Any]:
 
 def drawing(panel: Panel) -> tuple[str, dict[str, Any]]:
     """The curves as SVG without a name, and what the pointer shows: x, [left, right, first step, last step]; y, [top, bottom];
-    and the series."""
+    what a step is called; and the series."""
     colours = panel.colours()
     lines = _stacked(panel.series) if panel.stacked else [(s.steps, s.values, s.low, s.high) for s in panel.series]
     steps = sorted({step for line in lines for step in line[0]})
@@ -159,10 +160,9 @@ def drawing(panel: Panel) -> tuple[str, dict[str, Any]]:
         parts.append(
             f'<text class="tick" x="{LEFT - 7}" y="{y(tick) + 3.5:.1f}" text-anchor="end">{tick_text(tick)}</text>'
         )
-    parts += [
-        f'<text class="tick" x="{x(step):.1f}" y="{height - 8}" text-anchor="middle">{step}</text>'
-        for step in _step_ticks(first, last)
-    ]
+    for place, step in enumerate(_step_ticks(first, last)):
+        said = f"{panel.along} {step}" if place == 0 else step
+        parts.append(f'<text class="tick" x="{x(step):.1f}" y="{height - 8}" text-anchor="middle">{said}</text>')
     if panel.stacked:
         below = dict.fromkeys(steps, 0.0)
         for (at, tops, _, _), colour in zip(lines, colours, strict=True):
@@ -191,6 +191,7 @@ def drawing(panel: Panel) -> tuple[str, dict[str, Any]]:
     data = {
         "x": [LEFT, width - RIGHT, first, last],
         "y": [TOP, height - BOTTOM],
+        "along": panel.along,
         "series": [
             {"label": s.label, "colour": c, "steps": s.steps, "values": s.values, "low": s.low, "high": s.high}
             for s, c in zip(panel.series, colours, strict=True)

@@ -29,7 +29,7 @@ export function pointed(figure, data) {
     for (const [name, value] of [["x1", x], ["x2", x], ["y1", data.y[0]], ["y2", data.y[1]]]) cursor.setAttribute(name, value);
     cursor.style.visibility = "visible";
     if (!tip) figure.append(tip = element("div", "tip"));
-    tip.replaceChildren(element("b", "", `step ${step}`));
+    tip.replaceChildren(element("b", "", `${data.along} ${step}`));
     for (const series of data.series) {
       const index = series.steps.indexOf(step);
       if (index < 0) continue;

@@ -1,0 +1,311 @@
+"""The page over streams: which memory learned best, and what the comparisons say. One file that needs nothing else."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from keepworth.evaluation.evaluation_page import section
+from keepworth.evaluation.report import charts_html, page_html, settings_html
+from keepworth.evaluation.statistics import LEAST
+from keepworth.evaluation.stream import WINDOW, Results, curves
+from keepworth.evaluation.stream_claims import CONTROLS, METHOD, rivals
+from keepworth.evaluation.tables import Cell
+from keepworth.learning.run_folder import disk
+from keepworth.page.charts import Panel, Series, whisker
+from keepworth.page.tables import TableColumn, cards_table
+
+CURVED_RIVALS = 3
+"""More lines than seven cannot be told apart in one chart."""
+POINTS = 150
+"""Of a curve, at most; a chart has no more pixels."""
+OPEN = 2
+"""With more streams than that, their tables are folded."""
+CHECKS = {
+    "no_lower_than_none": "no lower than without memory",
+    "not_worse": "not worse where nothing is hard",
+    "gain_left_when_permuted": "learns nothing from the rewards of other tasks",
+    "gain_left_when_masked": "gains nothing without the values that it learns",
+}
+WHEN = {"stream": "while learning", "frozen": "held-out, frozen"}
+
+
+def write_stream_page(folder: Path, summary: Mapping[str, Any], results: Results) -> Path:
+    """`report.html` in the folder of `keepworth eval stream`. summary: what its summary.json holds; results: of its rows."""
+    plan, method = summary["plan"], method_of(summary)
+    streams = list(summary["table"])
+    title = "Which memory learns best?"
+    tasks = sorted({len(each.bits) for each in results.rows})
+    facts = {
+        "streams": ", ".join(streams) if len(streams) <= 6 else str(len(streams)),
+        "methods and controls": str(len(results.arms)),
+        "seeds": str(len(results.seeds)),
+        "orders": ", ".join(results.orders),
+        "tasks a stream": f"{tasks[0]}" if len(tasks) == 1 else f"{tasks[0]} to {tasks[-1]}",
+        "agent": str(plan["agent"]),
+        "rules": str(plan["split"]),
+    }
+    listed = "".join(f"<span>{escape(name)} <b>{escape(value)}</b></span>" for name, value in facts.items())
+    claimed = summary["claims"]
+    body = "".join(
+        (
+            section(f"The best rivals of {method}", _best(claimed["best_rival"], summary["table"], method)),
+            section("How they learned", _curves(results, summary)),
+            section("Every method", _every(summary["table"], method)),
+            section("Checks", _checks(claimed)),
+            section("What each part adds", _differences(claimed["parts"])),
+            section("Against every rival", _folded("comparisons", claimed["against_rivals"])),
+            section("What was run", settings_html({**plan, "seeds": summary["seeds"]})),
+        )
+    )
+    said = f'<p class="headline">{escape(verdict(summary))}</p><div class="facts">{listed}</div>'
+    footer = (
+        f"The same in the terminal: <code>keepworth show {escape(str(folder))}</code>. The numbers: <code>summary.json</code>, "
+        "<code>rows.jsonl</code> and <code>plan.json</code> beside this page."
+    )
+    page = folder / "report.html"
+    with disk(page):
+        page.write_text(page_html(folder.name, title, "streams", said, body, footer), encoding="utf-8")
+    return page
+
+
+def method_of(summary: Mapping[str, Any]) -> str:
+    return str(summary["plan"].get("method", METHOD))
+
+
+def verdict(summary: Mapping[str, Any]) -> str:
+    """One sentence: how the method stands to its rivals, or why nothing can be said."""
+    method, seeds = method_of(summary), summary["seeds"]
+    best = [each for each in summary["claims"]["best_rival"] if each["measure"] == "stream"]
+    arms = list(dict.fromkeys(arm for values in summary["table"].values() for arm in values))
+    if not best and (method not in arms or not rivals(arms, method)):
+        return f"No verdict: {method} was not run beside another method that learns."
+    if not best:
+        return f"No verdict: a comparison needs at least {LEAST} seeds. There {'is' if seeds == 1 else 'are'} {seeds}."
+    few = next((each for each in best if each["verdict"] == "too few seeds"), None)
+    if few is not None:
+        count = len(summary["claims"]["against_rivals"])
+        return f"No verdict: {count} comparisons need {few['seeds_needed']} seeds. There are {few['clusters']}."
+    ahead = [each["stream"] for each in best if each["leads"]]
+    behind = [each["stream"] for each in best if each["counts"].get("behind")]
+    level = [each["stream"] for each in best if each["stream"] not in (*ahead, *behind)]
+    parts = [
+        f"{said} on {_listed(names)}"
+        for said, names in (
+            ("ahead of every rival", ahead),
+            ("behind at least one rival", behind),
+            ("not told apart from the best rival", level),
+        )
+        if names
+    ]
+    return f"While learning, {method} is {'; '.join(parts)}."
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+
+
+def curve_panels(results: Results, summary: Mapping[str, Any]) -> list[Panel]:
+    """Success in a window of tasks, a panel for each stream: the method, its controls, and the rivals with the highest means.
+
+    A stream that is no longer than the window has one point and no panel."""
+    method = method_of(summary)
+    shown = _curved(summary["table"], results.arms, method)
+    # The method is to this page what the trained model is to the report of a run: the same colour, and drawn on top.
+    known = {method: "trained", f"{method}+shuffled": "untrained", "none": "no_memory"}
+    keys = tuple(known.get(arm, arm) for arm in shown)
+    found = []
+    for name in results.families:
+        met = curves(results, name)
+        lines = []
+        for arm, key in zip(shown, keys, strict=True):
+            values = met.get(arm, ())
+            every = max(1, -(-len(values) // POINTS))
+            tasks = len(results.of(name, arm)[0].bits) if values else 0
+            at = tuple(range(tasks - len(values) + 1, tasks + 1, every))
+            lines.append(Series(key, arm, at, tuple(values[::every])))
+        lines = [line for line in lines if len(line.steps) > 1]
+        if lines:
+            unit = f"success, last {min(WINDOW, tasks_of(results, name))} tasks"
+            wide = len(results.families) <= OPEN
+            found.append(Panel(name, name, unit, tuple(lines), held_out=True, wide=wide, among=keys, along="task"))
+    return found
+
+
+def tasks_of(results: Results, name: str) -> int:
+    return len(next(each.bits for each in results.rows if each.family == name))
+
+
+def _curved(table: Mapping[str, Mapping[str, Any]], arms: Sequence[str], method: str) -> list[str]:
+    """Arms that have a curve."""
+
+    def mean(arm: str) -> float:
+        values = [own[arm]["auc"] for own in table.values() if arm in own]
+        return float(sum(values) / len(values))
+
+    best = sorted(rivals(arms, method), key=mean, reverse=True)[:CURVED_RIVALS]
+    return [arm for arm in (method, *best, f"{method}+shuffled", "none", "oracle") if arm in arms]
+
+
+def _curves(results: Results, summary: Mapping[str, Any]) -> str:
+    panels = curve_panels(results, summary)
+    if not panels:
+        return f'<p class="note">These streams are too short for a curve: it takes more than {WINDOW} tasks.</p>'
+    method = method_of(summary)
+    left = len(results.arms) - len(_curved(summary["table"], results.arms, method))
+    over = (
+        f"mean over {len(results.seeds)} seeds, in {results.orders[0]} order" if len(results.seeds) > 1 else "one seed"
+    )
+    note = (
+        f"Each point is the share of successes in the last {WINDOW} tasks, {over}. A slope can come "
+        f"from the tasks, too: compare the lines, not their ends. {f'{left} more arms are in the tables.' if left else ''}"
+    )
+    return f'{charts_html(panels)}<p class="note">{escape(note.strip())}</p>'
+
+
+def _best(best: Sequence[Mapping[str, Any]], table: Mapping[str, Mapping[str, Any]], method: str) -> str:
+    if not best:
+        return ""
+    columns = [
+        TableColumn("stream", False),
+        TableColumn("measured", False),
+        TableColumn(method),
+        TableColumn("no memory"),
+        TableColumn("best rival", False),
+        TableColumn("its success"),
+        TableColumn("difference"),
+        TableColumn("interval"),
+        TableColumn("verdict", False),
+        TableColumn("ahead of"),
+        TableColumn("behind"),
+    ]
+    rows = []
+    for each in best:
+        none = table[each["stream"]].get("none", {}).get("auc" if each["measure"] == "stream" else "held_out")
+        rows.append(
+            [
+                (escape(each["stream"]), each["stream"]),
+                (WHEN[each["measure"]], each["measure"]),
+                _number(each["mean"]),
+                _number(none),
+                (escape(each["rival"]), each["rival"]),
+                _number(each["rival_mean"]),
+                _number(each["difference"], "+"),
+                (f"[{each['low']:+.3f}, {each['high']:+.3f}]", each["low"]),
+                (escape(each["verdict"]), each["verdict"]),
+                *(
+                    (f"{count} of {each['rivals']}", count)
+                    for count in (each["counts"].get(k, 0) for k in ("ahead", "behind"))
+                ),
+            ]
+        )
+    note = (
+        "The best rival is the one with the highest mean on these very tasks, which is in its favour. Intervals and "
+        "verdicts are corrected for the number of comparisons, and resample seeds."
+    )
+    return cards_table(columns, rows) + f'<p class="note">{escape(note)}</p>'
+
+
+OPTIONAL = {
+    "held_out": ("held-out", "success on tasks after the stream, with the memory frozen"),
+    "attack": ("attacker", "how often the agent did what an attacker wanted"),
+    "routing_loss": ("lost", "success lost because right advice was kept and not shown"),
+}
+"""Columns that a stream may lack, and what they say."""
+
+
+def _every(table: Mapping[str, Mapping[str, Any]], method: str) -> str:
+    parts, said = [], {}
+    for name, arms in table.items():
+        kept = {
+            key: heading
+            for key, (heading, _) in OPTIONAL.items()
+            if any(_finite(values[key]) is not None for values in arms.values())
+        }
+        said.update({heading: OPTIONAL[key][1] for key, heading in kept.items()})
+        columns = [TableColumn("method", False), TableColumn("success"), TableColumn("±"), TableColumn("", False)]
+        columns += [*map(TableColumn, kept.values()), TableColumn("calls")]
+        rows = []
+        ordered = sorted(arms, key=lambda arm: -arms[arm]["auc"])
+        for arm in ordered:
+            values, error = arms[arm], arms[arm]["auc_error"]
+            mean = values["auc"]
+            cell = Cell(mean, None if error is None else mean - error, None if error is None else mean + error)
+            colour = 0 if arm == method else 5 if arm in CONTROLS else 6
+            rows.append(
+                [
+                    (f"<b>{escape(arm)}</b>" if arm == method else escape(arm), arm),
+                    _number(mean),
+                    ("" if error is None else f"{error:.3f}", error),
+                    (whisker(cell, 0.0, 1.0, colour, 160), mean),
+                    *(_number(values[key]) for key in kept),
+                    (f"{values['calls']:.2f}", values["calls"]),
+                ]
+            )
+        first = next((arm for arm in ordered if arm not in CONTROLS), ordered[0])
+        summary = f"{name}: {len(arms)} arms; the best method is {first}, {arms[first]['auc']:.3f}"
+        shown = " open" if len(table) <= OPEN else ""
+        parts.append(
+            f"<details{shown}><summary>{escape(summary)}</summary>{cards_table(columns, rows, sortable=True)}</details>"
+        )
+    terms = {
+        "success": "the mean over the stream",
+        "±": "its standard error over seeds",
+        **said,
+        "calls": "of the model, a task",
+    }
+    note = "; ".join(f"{term}: {meaning}" for term, meaning in terms.items())
+    return "".join(parts) + f'<p class="note">{escape(note)}.</p>'
+
+
+def _checks(claimed: Mapping[str, Any]) -> str:
+    columns = [TableColumn("what should hold", False), TableColumn("measured", False), TableColumn("difference")]
+    columns += [TableColumn("95 %"), TableColumn("holds", False)]
+    rows = [
+        [
+            (escape(asked), asked),
+            (escape(each["name"]), each["name"]),
+            _number(each["difference"], "+"),
+            (f"[{each['low']:+.3f}, {each['high']:+.3f}]", each["low"]),
+            ("yes" if each["holds"] else "<b>no</b>", each["holds"]),
+        ]
+        for kind, asked in CHECKS.items()
+        for each in claimed[kind]
+    ]
+    return cards_table(columns, rows) if rows else ""
+
+
+def _folded(what: str, compared: Sequence[Mapping[str, Any]]) -> str:
+    if not compared:
+        return ""
+    return f"<details><summary>{len(compared)} {what}</summary>{_differences(compared)}</details>"
+
+
+def _differences(compared: Sequence[Mapping[str, Any]]) -> str:
+    if not compared:
+        return ""
+    columns = [TableColumn("compared", False), TableColumn("difference"), TableColumn("interval")]
+    columns += [TableColumn("corrected p"), TableColumn("verdict", False)]
+    rows = [
+        [
+            (escape(each["name"]), each["name"]),
+            _number(each["difference"], "+"),
+            (f"[{each['low']:+.3f}, {each['high']:+.3f}]", each["low"]),
+            (f"{each['adjusted']:.3g}", each["adjusted"]),
+            (escape(each["verdict"]), each["verdict"]),
+        ]
+        for each in compared
+    ]
+    return cards_table(columns, rows, sortable=True)
+
+
+def _finite(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+
+
+def _number(value: Any, sign: str = "") -> tuple[str, float | None]:
+    found = _finite(value)
+    return ("", None) if found is None else (f"{found:{sign}.3f}", found)

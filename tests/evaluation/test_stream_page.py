@@ -1,0 +1,78 @@
+"""The page over streams says what holds, and no more; it needs nothing but itself."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from keepworth.evaluation.stream_page import POINTS, curve_panels, verdict
+from tests.evaluation.sample_streams import ARMS, sample_page, sample_rows, sample_summary
+from tests.evaluation.test_report import Balance
+
+WORSE = {**ARMS, "memrl": 0.95}
+ALIKE = {**ARMS, "exprag": 0.8, "memrl": 0.8}
+
+
+def test_the_first_sentence_is_what_the_comparisons_say() -> None:
+    results = sample_rows({"near-miss": ARMS, "drift": WORSE, "benign": ALIKE})
+    assert verdict(sample_summary(results)) == (
+        "While learning, advantage is ahead of every rival on near-miss; behind at least one rival on drift; "
+        "not told apart from the best rival on benign."
+    )
+    assert "memrl is ahead of every rival on drift" in verdict(sample_summary(results, method="memrl"))
+
+
+@pytest.mark.parametrize(
+    ("arms", "seeds", "said"),
+    [
+        (ARMS, 1, "No verdict: a comparison needs at least 3 seeds. There is 1."),
+        (ARMS, 4, "No verdict: 4 comparisons need 8 seeds. There are 4."),
+        ({"none": 0.3, "advantage": 0.8}, 12, "No verdict: advantage was not run beside another method that learns."),
+        ({"none": 0.3, "exprag": 0.8}, 12, "No verdict: advantage was not run beside another method that learns."),
+    ],
+)
+def test_where_nothing_can_be_said_the_reason_is(arms: dict[str, float], seeds: int, said: str, tmp_path: Path) -> None:
+    results = sample_rows({"near-miss": arms}, seeds=seeds)
+    assert verdict(sample_summary(results)) == said
+    assert said in sample_page(tmp_path, results).read_text(encoding="utf-8")
+
+
+def test_the_page_holds_every_arm_and_needs_nothing_else(tmp_path: Path) -> None:
+    page = sample_page(tmp_path, sample_rows({"near-miss": ARMS, "<b>drift</b>": WORSE}, attacked=True)).read_text()
+    balance = Balance()
+    balance.feed(page)
+    assert balance.open == []
+    assert "<b>drift" not in page
+    assert re.findall(r"(?:src|href)\s*=|url\(|@import|https?://|fetch\(", page) == []
+    tables = re.findall(r"<details[^>]*><summary>.*?</details>", page, re.DOTALL)
+    for arm in ARMS:
+        assert sum(f">{arm}<" in each for each in tables) == 2, arm
+    assert ">attacker<" in page
+    data = [json.loads(each) for each in re.findall(r'<script type="application/json">(.*?)</script>', page, re.DOTALL)]
+    assert [each["along"] for each in data] == ["task", "task"]
+
+
+def test_a_column_without_numbers_is_left_out(tmp_path: Path) -> None:
+    page = sample_page(tmp_path, sample_rows({"near-miss": ARMS})).read_text(encoding="utf-8")
+    assert ">held-out<" in page
+    assert ">attacker<" not in page
+
+
+def test_long_curves_are_thinned_and_short_streams_have_none() -> None:
+    long = sample_rows({"near-miss": ARMS}, seeds=3, length=1_000)
+    (panel,) = curve_panels(long, sample_summary(long))
+    assert all(len(each.steps) <= POINTS and len(each.steps) == len(each.values) for each in panel.series)
+    assert [each.label for each in panel.series] == [
+        "advantage",
+        "memrl",
+        "exprag",
+        "advantage+shuffled",
+        "none",
+        "oracle",
+    ]
+    assert panel.series[0].steps[0] == 50
+    short = sample_rows({"near-miss": ARMS}, seeds=3, length=40)
+    assert curve_panels(short, sample_summary(short)) == []

@@ -271,6 +271,7 @@ TAMPERED = {
     "UPDATE decisions SET chosen = '[\"m5\"]' WHERE episode = ''": "decisions: not what was rewarded",
     "UPDATE decisions SET propensity = 7 WHERE episode = ''": "decisions: not what a search leaves",
     "UPDATE decisions SET candidates = '{' WHERE episode = ''": "decisions: not what a search leaves",
+    "UPDATE decisions SET candidates = substr(candidates, 2) WHERE episode = ''": "decisions: not what a search leaves",
     "UPDATE decisions SET scope = 77": "decisions: 2 rows are of a scope that does not exist",
     "INSERT INTO tombstones VALUES(1, 1, 1)": "tombstones: erased, and still there: m1",
     "DELETE FROM tombstones": "tombstones: erased, and not in it: m9",

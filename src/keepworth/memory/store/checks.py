@@ -16,6 +16,7 @@ from keepworth.memory.search.chunks import PART
 from keepworth.memory.search.quantised import INDEXES
 from keepworth.memory.search.terms import term_count, terms
 from keepworth.memory.store import rows, schema, undo
+from keepworth.memory.store.candidates import unpacked
 from keepworth.memory.store.database import first, scalar, select
 from keepworth.memory.store.full_text import CURRENT, FULL_TEXT
 from keepworth.memory.store.learned_file import learned_problems
@@ -313,7 +314,7 @@ def _decision_problems(connection: apsw.Connection) -> Iterator[str]:
     episodes = {id for (id,) in select(connection, "SELECT id FROM episodes")}
     for id, candidates, chosen, propensity, episode in connection.execute(query):
         try:
-            listed, taken = [one for one, _ in json.loads(candidates)], json.loads(chosen)
+            listed, taken = [one for one, _ in unpacked(candidates)], json.loads(chosen)
             sound = 0.0 < propensity <= 1.0 and (not listed or set(taken) <= set(listed))
         except (ValueError, TypeError):
             sound, taken = False, []

@@ -39,6 +39,7 @@ from keepworth.memory.errors import MemoryProblem, UnknownEpisode
 from keepworth.memory.item import Scope, whose
 from keepworth.memory.operations import Credit
 from keepworth.memory.store import forking, injections, undo
+from keepworth.memory.store.candidates import packed, unpacked
 from keepworth.memory.store.database import first, scalar, select
 from keepworth.memory.store.learned_file import shorten
 from keepworth.memory.store.rows import PARAMETERS, REWARD, from_json, readable
@@ -292,8 +293,7 @@ def decision(row: tuple[Any, ...]) -> Decision:
 
 def _decision(row: tuple[Any, ...]) -> Decision:
     id, kind, query, candidates, chosen, propensity, policy, step, *_ = row
-    listed = tuple([(item, score) for item, score in from_json(candidates)])
-    return Decision(id, KINDS[kind], query, listed, tuple(from_json(chosen)), propensity, policy, step)
+    return Decision(id, KINDS[kind], query, unpacked(candidates), tuple(from_json(chosen)), propensity, policy, step)
 
 
 def _row(transaction: Transaction, entry: Logged) -> tuple[Any, ...]:
@@ -306,7 +306,7 @@ def _row(transaction: Transaction, entry: Logged) -> tuple[Any, ...]:
         decision.step,
         decision.kind.value,
         decision.query,
-        json.dumps([[id, round(score, 6)] for id, score in decision.candidates]),
+        packed(decision.candidates),
         json.dumps(decision.chosen),
         decision.propensity,
         decision.policy,

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -24,6 +23,7 @@ from keepworth.memory.item import Scope, drop_memos, folded, indents
 from keepworth.memory.search.beside import remove_sidecar
 from keepworth.memory.search.terms import asked_terms, terms
 from keepworth.memory.store import near_duplicates, rows, undo
+from keepworth.memory.store.candidates import named
 from keepworth.memory.store.database import first, scalar, select
 from keepworth.memory.store.injections import forget_blocks
 from keepworth.memory.store.learned_file import remove_learned
@@ -43,7 +43,6 @@ UNFINISHED = "erasing"
 BESIDE = "beside"
 _SHAPE = ("kind", "event_time", "valid_from", "valid_to", "expires_at", "status", "trust", "deduplicate", "compared")
 """What of a wording is kept where an item that stays was made from the erased one."""
-_MENTIONED = re.compile(r'"m(\d+)"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,9 +333,9 @@ def _forget_queries(connection: apsw.Connection, gone: _Gone, homes: set[Scope])
     asked = select(connection, "SELECT n, scope, query, candidates, chosen FROM decisions WHERE query <> ''")
     blank = [
         (n,)
-        for n, home, query, *shown in asked
+        for n, home, query, candidates, chosen in asked
         if (home in near and not theirs.isdisjoint(asked_terms(query)))
-        or any(int(number) in gone.numbers for part in shown for number in _MENTIONED.findall(part))
+        or not gone.numbers.isdisjoint(named(candidates) | named(chosen))
     ]
     connection.executemany("UPDATE decisions SET query = '', details = '', vector = NULL WHERE n = ?", blank)
     gone.queries += len(blank)

@@ -26,7 +26,7 @@ from keepworth.memory.item import Item, Scope, Status, timestamp, to_record
 from keepworth.memory.store import rows, schema, undo
 from keepworth.memory.store.database import check_version, first, refuse_strangers, scalar, select
 from keepworth.memory.store.rows import Entry
-from keepworth.memory.store.transfer import FORMAT, TABLES, VERSION, checked, line, plain
+from keepworth.memory.store.transfer import FORMAT, TABLES, VERSION, checked, line, plain, plain_row
 
 CHUNK = 512
 """Keys looked up at once."""
@@ -236,11 +236,12 @@ class _Reader:
                     raise rows.Unreadable
                 if sound is not None:
                     sound(tuple(values.values()))
+                said = plain_row(name, values.values())
             except rows.Unreadable:
                 gone.append(number if isinstance(number, int) else 0)
                 continue
             seen.update(keys)
-            yield line({name: [plain(value) for value in values.values()]})
+            yield line({name: said})
         self.say(f"places in the table {table}", gone)
         if name == "change" and self.unread.intersection(gone):
             self.doubted = None

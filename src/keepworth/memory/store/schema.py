@@ -37,7 +37,7 @@ _LOG = logging.getLogger("keepworth.memory")
 PARTS_SINCE = 6
 """The format from which on long texts have vectors of their parts."""
 APPLICATION_ID = 0x7265636C  # "recl"
-VERSION = 6
+VERSION = 7
 
 PAGE = 8192
 """Bytes of a page: five vectors of 384 numbers fit in one, where two fit in the usual 4096 with a quarter left over."""
@@ -116,6 +116,7 @@ MIGRATIONS: dict[int, str | Callable[[apsw.Connection], None]] = {
     f"UPDATE events SET chain = randomblob({DIGEST}) WHERE seq = (SELECT max(seq) FROM events)",
     4: learning_in_columns,
     5: stemmed,
+    6: "",  # decisions are written packed from here on; those of before are read as they are
 }
 """Statements, or functions, that turn version v into v + 1, by v. A published version is never edited, only followed."""
 

@@ -20,6 +20,7 @@ from keepworth.memory.item import Item, Scope, Status, checked_text, from_record
 from keepworth.memory.operations import Assignment, Draft
 from keepworth.memory.scan import HELD_FOR, Scan
 from keepworth.memory.store import rows
+from keepworth.memory.store.candidates import as_json, packed, unpacked
 from keepworth.memory.store.database import first, scalar, select
 from keepworth.memory.store.migration import fill_from_notes, number_by_scope
 from keepworth.memory.store.transaction import Transaction
@@ -42,6 +43,8 @@ TABLES = {
         "n, id, at, scope, episode, step, kind, query, candidates, chosen, propensity, policy, details",
     ),
 }
+CANDIDATES = TABLES["decision"][1].split(", ").index("candidates")
+"""Their place in a decision; an export says them in JSON."""
 _SAID = {"events": "(SELECT *, min(applied, 1) AS done FROM events)", "touches": "changes"}
 """Where more is said than a table holds: an export names every item that an event touched, the one it created too."""
 
@@ -58,7 +61,7 @@ def exported(store: Store) -> Generator[str, None, None]:
         for name, (table, columns) in TABLES.items():
             said, place = columns.replace("applied", "done"), _SAID.get(table, table)
             for row in connection.execute(f"SELECT {said} FROM {place} ORDER BY 1, 2"):
-                yield line({name: [plain(value) for value in row]})
+                yield line({name: plain_row(name, row)})
         for row in connection.execute(f"{rows.SELECT} ORDER BY n"):
             yield line({"item": to_record(rows.to_item(row, store.scope_named(connection, row[1])))})
 
@@ -105,6 +108,8 @@ def imported(store: Store, lines: Iterable[str], *, unsound: bool = False) -> in
                     table, columns = TABLES[name]
                     values = [_decoded(cell) for cell in value]
                     named = columns.split(", ")
+                    if name == "decision":
+                        values[CANDIDATES] = packed(unpacked(values[CANDIDATES]))
                     if header.get("version", 0) < VERSION and table in ("episodes", "decisions"):
                         named = named[: len(values)]  # the last columns came later
                     if "scope" in named:
@@ -228,6 +233,15 @@ def _check_header(record: dict[str, Any]) -> None:
 def plain(value: object) -> object:
     """A value of a row as JSON can say it."""
     return {"base64": base64.b64encode(value).decode()} if isinstance(value, bytes) else value
+
+
+def plain_row(name: str, row: Iterable[Any]) -> list[object]:
+    """A row of what an export calls `name`. Raises rows.Unreadable where the candidates of a decision are none."""
+    values = list(row)
+    if name == "decision":
+        with rows.readable(f"the candidates of decision {values[1]!r:.40}"):
+            values[CANDIDATES] = as_json(unpacked(values[CANDIDATES]))
+    return [plain(value) for value in values]
 
 
 def _decoded(value: Any) -> Any:

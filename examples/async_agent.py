@@ -17,7 +17,7 @@ async def main() -> None:
         await memory.add("Ana likes a quiet room", user_id="ana")
         print(*await asyncio.gather(*(booked(memory, city) for city in ("Oslo", "Rome", "Lima"))), sep="\n")
         item = (await memory.get_all(user_id="ana"))[0]
-        print("rewards noted:", item.values.credited)
+        print("mean reward with it:", item.values.mean)
 
 
 asyncio.run(main())

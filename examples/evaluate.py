@@ -1,6 +1,7 @@
 """Does memory help? A file of your own questions, asked without memory, with a search by words, and with this memory.
 
-`--reader none` looks at what is found, and takes seconds. Leave it out to have a model answer (`pip install ".[train]"`).
+`--reader none` looks at what is found, and takes seconds (`pip install ".[eval]"`). Leave it out to have a model answer
+(`pip install ".[train]"`).
 """
 
 import json
@@ -16,6 +17,8 @@ with Path("mine.jsonl").open("w") as file:
         file.write(json.dumps({"id": name, "writes": writes, "questions": asked}) + "\n")
 
 command = ["keepworth", "eval", "run", "mine.jsonl", "none", "bm25", "keepworth", "--encoder", "hashing"]
-subprocess.run([*command, "--reader", "none", "--split", "test"], check=True)
+done = subprocess.run([*command, "--reader", "none", "--split", "test"], check=False)
+if done.returncode:  # it has said why
+    raise SystemExit(done.returncode)
 summary = json.loads(Path("runs/eval/mine/summary.json").read_text())
 print("measured:", ", ".join(summary["arms"]))

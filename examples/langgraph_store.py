@@ -30,7 +30,8 @@ with endpoint() as (url, key, model), Memory("graph.mem", encoder="hashing") as 
         space = ("notes", state["user"])
         known = store.search(space, query=state["said"], limit=3)
         reply = ask(url, key, model, [each.value["text"] for each in known], state["said"])
-        store.put(space, f"note {len(store.search(space))}", {"text": state["said"]})
+        if not state["said"].endswith("?"):  # what is asked is no note
+            store.put(space, state["said"], {"text": state["said"]})
         return {"answer": reply.choices[0].message.content}
 
     graph = StateGraph(State).add_node(helper).add_edge(START, "helper").add_edge("helper", END)

@@ -34,18 +34,33 @@ def missing(file: Path) -> str:
     return ", ".join(name for name in named if name != "stand_in" and importlib.util.find_spec(name) is None)
 
 
+COUNTS = {"server_curl.sh"}
+"""Their last line counts what was done so far."""
+
+
 @pytest.mark.parametrize(
     ("name", "last"),
     [pytest.param(name, last, marks=[pytest.mark.slow] * (name in HEAVY), id=name) for name, _, last in ROWS],
 )
 def test_it_ends_as_its_row_says(name: str, last: str, tmp_path: Path) -> None:
+    assert_ends(name, last, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "last"), [(name, last) for name, _, last in ROWS if name not in COUNTS])
+def test_a_second_run_in_the_same_folder_ends_the_same(name: str, last: str, tmp_path: Path) -> None:
+    for _ in range(2):
+        assert_ends(name, last, tmp_path)
+
+
+def assert_ends(name: str, last: str, folder: Path) -> None:
     if lacking := missing(EXAMPLES / name):
         pytest.skip(f"needs {lacking}: pip install '.[examples]'")
     keys = ("OPENAI_", "ANTHROPIC_", "KEEPWORTH_")
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
     environment = {key: value for key, value in os.environ.items() if not key.startswith(keys)} | {"PATH": path}
     command = [sys.executable if name.endswith(".py") else "sh", str(EXAMPLES / name)]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     expected = ".*".join(map(re.escape, last.split("...")))
     assert re.fullmatch(expected, done.stdout.strip().splitlines()[-1]), done.stdout

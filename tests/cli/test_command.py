@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,6 +41,15 @@ def test_help_fits_and_speaks_of_no_types(width: int, monkeypatch: pytest.Monkey
         assert "{" not in text, words
         for option in command.params:
             assert all(each in text for each in option.opts if each.startswith("--")), words
+
+
+def test_help_begins_with_what_most_come_for() -> None:
+    shown = CliRunner().invoke(app, ["--help"], prog_name="keepworth").stdout
+    titles = [line for line in shown.splitlines() if line and not line.startswith(" ")]
+    assert titles[titles.index("Remember") :] == ["Remember", "Learn", "Look", "Set up", "Options"]
+    first = shown.partition("\nRemember\n")[2].split("\nLearn\n")[0]
+    assert [line.split()[0] for line in first.splitlines() if re.match(r"  \w", line)] == ["serve", "hook", "memory"]
+    assert "a memory to agents" in " ".join(first.split())
 
 
 def test_examples_of_help_parse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

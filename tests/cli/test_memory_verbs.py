@@ -136,6 +136,30 @@ def test_what_cannot_be_undone_is_asked_before(words: tuple[str, ...], run: Call
         assert run("stats", "--json") != before
 
 
+@pytest.mark.parametrize("verb", [["audit"], ["token", "list"]])
+def test_what_was_never_done_is_said(verb: list[str], run: Callable[..., Any]) -> None:
+    assert "keepworth" in run(*verb)
+    assert run(*verb, "--json") == []
+
+
+def test_a_memory_that_lies_beside_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def refused() -> str:
+        with pytest.raises(KeepworthError, match="There is no memory at keepworth.mem") as found:
+            CliRunner().invoke(app, ["search", "router"], catch_exceptions=False)
+        return found.value.fix
+
+    assert "memory add" in refused()
+    Memory("agent.mem", encoder="hashing").close()
+    assert "--file agent.mem" in refused()
+    assert "export KEEPWORTH_MEMORY=agent.mem" in refused()
+    for number in range(6):
+        Memory(f"other {number}.mem", encoder="hashing").close()
+    assert "agent.mem, other 0.mem" in refused()
+    assert "2 more" in refused()
+
+
 def test_what_is_empty_says_what_to_do(run: Callable[..., Any], tmp_path: Path) -> None:
     assert "leave options out" in run("list", "--user", "bob")
     assert "episode begin" in run("episode", "list")

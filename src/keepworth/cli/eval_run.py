@@ -150,7 +150,7 @@ def run(
     from keepworth.models.kept_vectors import KeptVectors
     from keepworth.recipes.systems import Elsewhere, chosen, maker
 
-    require("train", "keepworth eval run", "scipy")
+    require("eval", "keepworth eval run")
     if is_stream(benchmark):
         _refuse_given(context, benchmark)
         given = settings.split(",") if _given(context, "settings") else ["live"]

@@ -28,7 +28,35 @@ app = App(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-LEARN, LOOK, SET_UP = "Learn", "Look", "Set up"
+REMEMBER, LEARN, LOOK, SET_UP = "Remember", "Learn", "Look", "Set up"
+app.add_typer(memory_app, name="memory", rich_help_panel=REMEMBER)
+app.command(
+    rich_help_panel=REMEMBER,
+    moved={
+        "--run": "Give the run as it is: keepworth serve RUN.",
+        "--model": "Give the model as it is: keepworth serve MODEL --memory FILE.",
+    },
+    examples="""
+    keepworth serve --memory agent.mem
+    keepworth serve --memory agent.mem --upstream https://api.openai.com/v1
+    keepworth serve demo --memory agent.mem
+    keepworth serve demo --role answerer --port 8001
+    """,
+)(serve)
+
+
+@app.command(
+    rich_help_panel=REMEMBER,
+    add_help_option=False,
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+)
+def hook(context: typer.Context) -> None:
+    """Recall and record at the events of a host's life cycle, such as a coding assistant's."""
+    from keepworth.serving import hook
+
+    raise typer.Exit(hook.run(context.args))
+
+
 app.command(
     rich_help_panel=LEARN,
     examples="""
@@ -73,32 +101,6 @@ app.command(
 app.add_typer(checkpoint_app, name="checkpoint", rich_help_panel=LOOK)
 app.add_typer(models_app, name="models", rich_help_panel=SET_UP)
 app.command(rich_help_panel=SET_UP, examples="keepworth doctor")(doctor)
-app.command(
-    rich_help_panel=SET_UP,
-    moved={
-        "--run": "Give the run as it is: keepworth serve RUN.",
-        "--model": "Give the model as it is: keepworth serve MODEL --memory FILE.",
-    },
-    examples="""
-    keepworth serve
-    keepworth serve demo --role answerer --port 8001
-    keepworth serve --memory agent.mem
-    keepworth serve demo --memory agent.mem
-    """,
-)(serve)
-app.add_typer(memory_app, name="memory", rich_help_panel="Remember")
-
-
-@app.command(
-    rich_help_panel="Remember",
-    add_help_option=False,
-    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
-)
-def hook(context: typer.Context) -> None:
-    """Recall and record at the events of a host's life cycle, such as a coding assistant's."""
-    from keepworth.serving import hook
-
-    raise typer.Exit(hook.run(context.args))
 
 
 app.add_typer(bench_app, name="bench", rich_help_panel=LOOK)

@@ -125,10 +125,11 @@ def serve(
         ),
     ] = "default",
 ) -> None:
-    """Serve a model to programs on this machine: /v1/chat/completions, /v1/completions, token ids, log-probabilities.
+    """Serve a memory to agents, with a page to look at it; or a model to programs.
 
-    With --memory, serve a memory: every verb, over HTTP, for whoever has a token. Callers must send what KEEPWORTH_API_KEY holds
-    as a bearer token, if it is set. Ctrl-C stops."""
+    With --memory FILE: every verb of the memory over HTTP and the page, for whoever has a token; with --upstream, a gateway that
+    remembers for any program that speaks to OpenAI. Without --memory: a model, at /v1/chat/completions and /v1/completions, with
+    token ids and log-probabilities. Callers must send what KEEPWORTH_API_KEY holds as a bearer token, if it is set. Ctrl-C stops."""
     from keepworth.episodes.errors import KeepworthError, UnknownName
     from keepworth.episodes.extras import require
 

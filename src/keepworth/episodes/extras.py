@@ -23,10 +23,12 @@ class Extra:
 
 
 _LLM = ("torch", "transformers", "gguf", "peft")
+_STATISTICS = ("scipy", "statsmodels")
 EXTRAS: Mapping[str, Extra] = MappingProxyType(
     {
         "llm": Extra("a language model in this process", _LLM),
-        "train": Extra("training, evaluation and reports", (*_LLM, "scipy", "statsmodels", "matplotlib")),
+        "eval": Extra("evaluation, where the model that reads is elsewhere or none", _STATISTICS),
+        "train": Extra("training, evaluation and reports", (*_LLM, *_STATISTICS, "matplotlib")),
         "server": Extra("serving a memory", ("starlette", "uvicorn")),
         "gateway": Extra("memory in front of a model", ("starlette", "uvicorn", "aiohttp")),
         "tracing": Extra("spans of OpenTelemetry", ("opentelemetry",)),

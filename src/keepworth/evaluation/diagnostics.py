@@ -364,7 +364,7 @@ def recognition(stored: Sequence[float], lures: Sequence[float]) -> float:
     """The chance that a stored item scores higher than a lure, ties as half (the area under the ROC curve; Mann and Whitney)."""
     if not stored or not lures:
         raise ValueError(f"recognition: {len(stored)} stored items against {len(lures)} lures")
-    require("train", "Recognition", "scipy")
+    require("eval", "Recognition", "scipy")
     from scipy.stats import mannwhitneyu
 
     return float(mannwhitneyu(stored, lures, method="asymptotic").statistic) / (len(stored) * len(lures))

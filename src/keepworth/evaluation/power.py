@@ -87,7 +87,7 @@ def fewest(comparisons: int) -> int:
 
 def half_width(sd: float, n: int, level: float = 1.0 - ALPHA) -> float:
     """Of the t interval of a mean over `n` seeds, where their spread is `sd`."""
-    require("train", "A plan of seeds", "scipy")
+    require("eval", "A plan of seeds", "scipy")
     from scipy.stats import t
 
     return float(t.ppf(0.5 + level / 2.0, n - 1)) * sd / math.sqrt(n)
@@ -95,7 +95,7 @@ def half_width(sd: float, n: int, level: float = 1.0 - ALPHA) -> float:
 
 def detectable(sd: float, n: int, comparisons: int = 1, power: float = POWER) -> float:
     """The minimum detectable effect: the difference that a two-sided t test over `n` seeds finds with the chance `power`."""
-    require("train", "A plan of seeds", "statsmodels")
+    require("eval", "A plan of seeds", "statsmodels")
     from statsmodels.stats.power import TTestPower
 
     test, alpha = TTestPower(), ALPHA / comparisons
@@ -122,7 +122,7 @@ def seeds_for_half_width(sd: float, wanted: float, assurance: float = POWER) -> 
 
 def seeds_for_effect(sd: float, effect: float, comparisons: int = 1, power: float = POWER) -> int:
     """So many seeds that a two-sided t test finds a difference of `effect` with the chance `power`."""
-    require("train", "A plan of seeds", "statsmodels")
+    require("eval", "A plan of seeds", "statsmodels")
     from statsmodels.stats.power import TTestPower
 
     test, alpha = TTestPower(), ALPHA / comparisons
@@ -243,7 +243,7 @@ def _points(value: float) -> str:
 
 
 def _chi2(level: float, degrees: int) -> float:
-    require("train", "A plan of seeds", "scipy")
+    require("eval", "A plan of seeds", "scipy")
     from scipy.stats import chi2
 
     return float(chi2.ppf(level, degrees))

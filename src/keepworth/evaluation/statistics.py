@@ -38,7 +38,7 @@ def bootstrapped(
     batch: int | None = None,
 ) -> tuple[float, float]:
     """The percentile interval of a statistic over samples that are resampled together. batch: resamples computed at once."""
-    require("train", "An interval", "scipy")
+    require("eval", "An interval", "scipy")
     from scipy.stats import bootstrap
 
     interval = bootstrap(
@@ -116,7 +116,7 @@ def interval(
 def student(sums: Floats, sizes: Floats, level: float = 0.95) -> tuple[float, float]:
     """The t interval of sums over sizes, with one degree of freedom less than clusters. Sizes of 1 give the textbook's interval
     of a mean; for others the spread of the ratio is linearised (Cochran, "Sampling Techniques", 1977, equation 6.13)."""
-    require("train", "An interval", "scipy")
+    require("eval", "An interval", "scipy")
     from scipy.stats import t
 
     many, mean = len(sums), float(sums.sum() / sizes.sum())
@@ -169,7 +169,7 @@ def rate(hits: int, of: int) -> MeanEstimate:
     ValueError where there are no cases."""
     if not 0 <= hits <= of or of < 1:
         raise ValueError(f"rate: {hits} of {of} is no share")
-    require("train", "An interval", "statsmodels")
+    require("eval", "An interval", "statsmodels")
     from statsmodels.stats.proportion import proportion_confint
 
     low, high = proportion_confint(hits, of, method="beta")
@@ -245,7 +245,7 @@ def paired_difference(
     mean over all questions. within: as of `interval`. TooFewSeeds for fewer than 3 clusters: no interval is honest.
 
     The test flips the signs of whole clusters: under no difference either arm could have had either result."""
-    require("train", "A test of signs", "scipy")
+    require("eval", "A test of signs", "scipy")
     from scipy.stats import permutation_test
 
     if not np.isfinite(np.asarray(differences, dtype=np.float64)).all():
@@ -281,7 +281,7 @@ def family(
 ) -> list[Comparison]:
     """Comparisons corrected together by Holm: adjusted p, and intervals at each one's own Holm level. clusters: of the values of
     each comparison; None where there is one value per cluster. within: as of `interval`."""
-    require("train", "Holm's correction", "statsmodels")
+    require("eval", "Holm's correction", "statsmodels")
     from statsmodels.stats.multitest import multipletests
 
     if not named:

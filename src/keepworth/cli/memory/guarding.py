@@ -58,7 +58,10 @@ def audit(
     from keepworth.serving.audit import audit_of, entries
 
     _tokens(file)  # raises where there is no such memory
-    for entry in deque(entries(audit_of(file)), last):
+    found = deque(entries(audit_of(file)), last)
+    if not found and not as_json:
+        say("Nothing is noted: `keepworth serve --memory` notes who changes what, and with --audit all who reads what.")
+    for entry in found:
         if as_json:
             say_json(entry)
             continue
@@ -113,7 +116,10 @@ def list_tokens(file: File = DEFAULT, as_json: Json = False) -> None:
     """List tokens by their names, without the tokens."""
     from dataclasses import asdict
 
-    for each in _tokens(file).all():
+    found = _tokens(file).all()
+    if not found and not as_json:
+        say("There are no tokens but the one that a server prints: `keepworth memory token add` makes one.")
+    for each in found:
         if as_json:
             say_json(asdict(each))
             continue

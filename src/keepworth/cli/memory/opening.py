@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -92,9 +93,20 @@ def check_there(file: Path, make: bool = False) -> None:
             f"Rename it, or say --file {FIRST_DEFAULT}.",
         )
     if not make:
-        raise NotAMemoryFile(
-            f"There is no memory at {file}.", "`keepworth memory add` makes one; --file names another."
-        )
+        raise NotAMemoryFile(f"There is no memory at {file}.", _instead_of(file))
+
+
+def _instead_of(file: Path) -> str:
+    """What to type where a file is not there: whoever has one beside it most likely means that one."""
+    beside = sorted(each for each in file.parent.glob("*.mem") if each.is_file())
+    if not beside:
+        return "`keepworth memory add` makes one; --file names another."
+    if len(beside) == 1:
+        (found,) = beside
+        name = shlex.quote(str(found))
+        return f"Say --file {name}, or once for this terminal: export KEEPWORTH_MEMORY={name}"
+    more = f" and {len(beside) - 5} more" if len(beside) > 5 else ""
+    return f"Name one with --file: {', '.join(map(str, beside[:5]))}{more} are there."
 
 
 def named(file: Path) -> list[str]:

@@ -146,7 +146,7 @@ def test_a_memory_that_lies_beside_is_named(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.chdir(tmp_path)
 
     def refused() -> str:
-        with pytest.raises(KeepworthError, match="There is no memory at keepworth.mem") as found:
+        with pytest.raises(KeepworthError, match=r"There is no memory at keepworth\.mem") as found:
             CliRunner().invoke(app, ["search", "router"], catch_exceptions=False)
         return found.value.fix
 

@@ -129,7 +129,8 @@ def serve(
 
     With --memory FILE: every verb of the memory over HTTP, and the page, for whoever has a token; with --upstream, a gateway that
     remembers for any program that speaks to OpenAI. Without --memory: a model, at /v1/chat/completions and /v1/completions,
-    with token ids and log-probabilities. Callers must send what KEEPWORTH_API_KEY holds as a bearer token, if it is set. Ctrl-C stops."""
+    with token ids and log-probabilities. Callers must send what KEEPWORTH_API_KEY holds as a bearer token, if it is set.
+    Ctrl-C stops."""
     from keepworth.episodes.errors import KeepworthError, UnknownName
     from keepworth.episodes.extras import require
 

@@ -44,6 +44,24 @@ def test_options_that_commands_share_mean_the_same_everywhere() -> None:
     assert "--run" not in {name for _, command in commands() for option in command.params for name in option.opts}
 
 
+NO_JSON = {
+    "demo": "it trains, and leaves a run: show --json",
+    "serve": "it answers until it is stopped",
+    "hook": "its host says the format",
+    "objectives explain": "it is a text to read",
+    "models fetch": "it downloads, and models list --json says what is there",
+}
+
+
+def test_every_command_with_a_result_prints_it_as_json() -> None:
+    without = {
+        " ".join(words)
+        for words, command in commands()
+        if not hasattr(command, "commands") and not any("--json" in option.opts for option in command.params)
+    }
+    assert without == set(NO_JSON)
+
+
 if __name__ == "__main__":
     text = PAGE.read_text(encoding="utf-8")
     new = f"<!-- commands -->\n{table()}\n<!-- /commands -->"

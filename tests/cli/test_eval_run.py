@@ -64,6 +64,13 @@ def test_questions_of_ones_own_are_measured_by_one_command_and_go_on_where_they_
     ran(path, out, "none", "bm25", "search", "keepworth", "random")
     assert (out / "rows.jsonl").read_text() == rows  # nothing was asked again
     assert "board" in called("board", out, "--out", tmp_path / "board.html")
+    words = ["eval", "run", path, "none", "bm25", "search", "keepworth", "random"]
+    words += ["--reader", "none", "--encoder", "hashing:256", "--out", out, "--json"]
+    assert json.loads(CliRunner().invoke(app, [*map(str, words)]).stdout) == summary
+    board = CliRunner().invoke(app, ["eval", "board", str(out), "--out", str(tmp_path / "board.html"), "--json"])
+    systems = [json.loads(line) for line in board.stdout.splitlines()]
+    assert [each["system"] for each in systems] == list(summary["arms"])
+    assert {each["benchmark"] for each in systems} == {"mine"}
     page = (tmp_path / "board.html").read_text()
     assert page.count("<tr>") == 1 + 5
 
@@ -274,6 +281,7 @@ def test_a_stream_is_measured_by_the_same_command(tmp_path: Path, monkeypatch: p
             "encoder": "words",
             "data": None,
             "out": out,
+            "as_json": False,
             "seeds": 3,
         }
     ]

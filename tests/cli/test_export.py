@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,9 @@ def test_the_commands_for_what_a_run_trained_work(
     assert "a run-model  merged, policy at step 0, float32" in said
     assert "2 of 2 greedy answers are the run's" in said
     assert (tmp_path / "a run-model" / "README.md").is_file()
+    assert main([*export[:2], "as json", "--json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert (made["folder"], made["kind"], made["agreement"]["identical"]) == ("as json", "merged", 2)
 
     def stopped(server: Any) -> None:
         assert "policy" in server.model.adapters()

@@ -160,6 +160,34 @@ def test_a_memory_that_lies_beside_is_named(tmp_path: Path, monkeypatch: pytest.
     assert "2 more" in refused()
 
 
+def test_what_has_a_result_prints_it_as_json(run: Callable[..., Any], tmp_path: Path) -> None:
+    (begun,) = run("episode", "begin", "what to cook", "--user", "ana", "--json")
+    named = begun["episode"]
+    assert run("episode", "search", named, "tofu", "--json")
+    assert run("episode", "act", named, "cooked", "--json") == [{"episode": named, "action": "cooked"}]
+    assert run("episode", "end", named, "--json") == [{"episode": named, "outcome": "completed"}]
+    (promoted,) = run("promote", "exprag", "--json")
+    assert promoted["policy"] == "exprag"
+    assert run("demote", "--json") == [{"policy": promoted["before"], "before": "exprag"}]
+    assert run("reembed", "hashing:32", "--json")[0]["encoder"] == "hashing:32"
+    (copied,) = run("backup", str(tmp_path / "b.mem"), "--json")
+    assert Path(copied["file"]).is_file()
+    all_of_it, now = tmp_path / "all.jsonl", tmp_path / "now.jsonl"
+    (whole,) = run("export", str(all_of_it), "--json")
+    assert whole["lines"] == len(all_of_it.read_text().splitlines())
+    (items,) = run("export", str(now), "--to", "jsonl", "--json")
+    assert items["items"] == 2
+    (saved,) = run("salvage", str(tmp_path / "saved.jsonl"), "--json")
+    assert saved["lost"] == []
+    assert run("import", str(now), "--from", "jsonl", "--json")[0]["known"] == 2
+    (token,) = run("token", "add", "--user", "ana", "--json")
+    assert token["token"].startswith("kw_")
+    assert run("token", "remove", token["id"], "--json") == [{"removed": token["id"]}]
+    for verb in ("export", "salvage"):
+        with pytest.raises(KeepworthError, match="standard output"):
+            CliRunner().invoke(app, [verb, "-", "--json", "--file", str(tmp_path / "a.mem")], catch_exceptions=False)
+
+
 def test_what_is_empty_says_what_to_do(run: Callable[..., Any], tmp_path: Path) -> None:
     assert "leave options out" in run("list", "--user", "bob")
     assert "episode begin" in run("episode", "list")

@@ -12,12 +12,13 @@ from keepworth.cli import eval_stream as command
 from keepworth.cli.eval_stream import method_for, run_job
 from keepworth.cli.evaluate import app
 from keepworth.cli.main import app as program
-from keepworth.environments.streams import FAMILIES
+from keepworth.environments.streams import ABOUT, FAMILIES, KIND_NAMES, KINDS, NAMES
 from keepworth.episodes.episode import DecisionKind
 from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.evaluation.statistics import TooFewSeeds
 from keepworth.learning.run_folder import stored_episodes
 from keepworth.memory.policy.slots import Presented
+from keepworth.recipes.experience_methods import METHODS
 
 KINDS_OF_STEP = ("near-miss", "near-miss-mixed", "injection", "tool-graph", "events")
 """A question, answers in free words, foreign records, several steps, what was seen before: other families have other numbers."""
@@ -108,9 +109,30 @@ def test_unknown_names_are_refused_with_the_nearest(option: str, value: str, nea
 
 
 def test_names_can_be_listed() -> None:
-    for option, name in (("--streams", "near-miss"), ("--arms", "exprag")):
+    for option, known in (("--streams", NAMES), ("--arms", METHODS)):
         done = CliRunner().invoke(app, ["stream", option, "list"], catch_exceptions=False)
-        assert name in done.output.splitlines()
+        assert set(known) <= {line.split()[0] for line in done.output.splitlines() if line}
+        as_json = CliRunner().invoke(app, ["stream", option, "list", "--json"], catch_exceptions=False)
+        assert set(known) <= {json.loads(line)["name"] for line in as_json.stdout.splitlines()}
+
+
+def test_the_list_of_streams_says_what_each_is_and_what_it_needs() -> None:
+    assert set(ABOUT) == set(NAMES) == {name for names in KINDS.values() for name in names}
+    assert set(KIND_NAMES) == set(KINDS)
+    done = CliRunner().invoke(app, ["stream", "--streams", "list"], env={"COLUMNS": "80"}, catch_exceptions=False)
+    assert max(map(len, done.output.splitlines())) <= 80
+    listed = " ".join(done.output.split())
+    assert "near-miss tasks that look alike need different answers near-miss-numbered" in listed
+    assert "what a customer of a bank wants (BANKING77). Give banking77, or what holds it, as --data." in listed
+
+
+def test_the_summary_as_json_is_all_of_standard_output(tmp_path: Path) -> None:
+    small = ["stream", "--streams", "benign", "--arms", "none,exprag", "--length", "10", "--seeds", "1"]
+    out = tmp_path / "x"
+    done = CliRunner().invoke(app, [*small, "--out", str(out), "--json"], catch_exceptions=False)
+    assert json.loads(done.stdout) == json.loads((out / "summary.json").read_text())
+    report = CliRunner().invoke(program, ["report", str(out), "--json"], catch_exceptions=False)
+    assert json.loads(report.stdout) == {"page": str(out / "report.html"), "picture": None}
 
 
 def test_banking_without_its_data_is_refused(tmp_path: Path) -> None:

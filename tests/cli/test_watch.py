@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import signal
 import subprocess
@@ -114,6 +115,17 @@ def test_a_finished_run_is_shown_once(tmp_path: Path, capsys: pytest.CaptureFixt
     out = capsys.readouterr().out
     assert out.splitlines()[0] == "== done  finished"
     assert "step 16" in out
+    assert main(["watch", "done", "--runs", str(tmp_path), "--json"]) == 0
+    first, *between, last = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert first == {"run": "done", "title": "", "state": "finished"}
+    assert [each["step"] for each in between if "reward" in each] == list(range(7, 17))
+    assert (last["state"], last["step"]) == ("finished", 16)
+    with RunFolder.create(tmp_path / "held", {}) as run:
+        run.append_eval(0, arm="trained", metric="f1", mean=0.5, low=0.4, high=0.6, n=9)
+        run.append_metrics(1, {"reward": 0.5})
+    assert main(["watch", "held", "--runs", str(tmp_path), "--json", "--once"]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [each["value"] for each in lines if "held_out" in each] == [0.5]
 
 
 def test_there_is_nothing_to_watch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -54,6 +54,7 @@ def test_mem0_calls_and_results():
 
 UNUSABLE: dict[str, tuple[dict[str, Any], str]] = {
     "rerank": ({"rerank": True}, "option rerank=True has no effect"),
+    "reference_date": ({"reference_date": "2026-01-01"}, "option reference_date='2026-01-01' has no effect"),
     "misspelt": ({"user": "ana"}, "option user='ana' has no effect"),
     "operator": ({"filters": {"topic": {"near": ["food"]}}}, r"filters\['topic'\]: there is no operator 'near'"),
     "our operator": ({"filters": {"topic": {"$in": ["food"]}}}, r"there is no operator '\$in': use eq, ne"),
@@ -65,6 +66,19 @@ UNUSABLE: dict[str, tuple[dict[str, Any], str]] = {
     "two at once": ({"filters": {"AND": [{"run_id": "a"}, {"run_id": "b"}]}}, "run_id is said twice"),
     "no dictionary": ({"filters": ["topic"]}, "filters must be a dictionary"),
 }
+
+
+def test_what_a_search_cannot_do_names_what_does_it():
+    m = Mem0(memory())
+    m.add("likes tofu", user_id="ana", infer=False)
+    with pytest.raises(InvalidFilter, match=r"\.memory\.search\(query, user_id=\.\.\., reranker=FUNCTION\)"):
+        m.search("tofu", user_id="ana", rerank=True)
+    assert m.memory.search("tofu", user_id="ana", reranker=lambda query, texts: [7.0] * len(texts))[0].score == 7.0
+    with pytest.raises(InvalidFilter, match=r"filters=\{'created_at'.*search\(query, user_id=\.\.\., as_of="):
+        m.search("tofu", user_id="ana", reference_date="2026-01-31")
+    assert m.memory.search("tofu", user_id="ana", as_of="2126-01-31")[0].text == "likes tofu"
+    for times, count in (({"gte": "2026-01-01", "lt": "2126-01-01"}, 1), ({"lt": "2026-01-01"}, 0)):
+        assert len(m.search("tofu", filters={"user_id": "ana", "created_at": times})["results"]) == count
 
 
 @pytest.mark.parametrize("name", UNUSABLE)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from keepworth.cli.output import Runs
+from keepworth.cli.output import Runs, say_json
 
 if TYPE_CHECKING:
     from keepworth.evaluation.harness import BenchmarkReader
@@ -31,7 +31,7 @@ def listing(
     as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
 ) -> None:
     """Say what can be measured, on what, and under which settings."""
-    from keepworth.cli.output import say, say_json, say_terms, say_text
+    from keepworth.cli.output import say, say_terms, say_text
     from keepworth.environments.streams import NAMES
     from keepworth.evaluation.system import SETTINGS
     from keepworth.recipes.systems import NAMES as SYSTEMS
@@ -128,6 +128,7 @@ def run(
     out: Annotated[
         Path | None, typer.Option("--out", help="A folder: rows, summary, page. runs/eval/BENCHMARK if not given.")
     ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON instead.")] = False,
     runs: Runs = Path("runs"),
 ) -> None:
     """Measure memory systems on a benchmark or on questions of your own: does memory help, and where do points go?
@@ -155,7 +156,8 @@ def run(
         _refuse_given(context, benchmark)
         given = settings.split(",") if _given(context, "settings") else ["live"]
         compared = encoder if _given(context, "encoder") else "words"
-        as_stream(benchmark, systems or [], given, split, seeds if _given(context, "seeds") else 0, compared, data, out)
+        repeats = seeds if _given(context, "seeds") else 0
+        as_stream(benchmark, systems or [], given, split, repeats, compared, data, out, as_json)
         return
     names = chosen(systems or list(USUAL))
     wanted = settings.split(",")
@@ -200,7 +202,7 @@ def run(
         at_once = 1 if isinstance(answering, ChatReader) else AT_ONCE
         answering = KeptAnswers(answering, folder.parent / "answers", at_once)
     record = EvaluationFolder(folder, {**identity, "versions": versions()})
-    console = terminal()
+    console = terminal(stderr=as_json)  # standard output has the result and nothing else
     console.print(planned, highlight=False)
     jobs = [
         (name, Conditions(setting, seed, tokens, words, patience)) for seed in range(seeds) for name, setting in arms
@@ -247,7 +249,10 @@ def run(
     rows = [row for row in record.read() if (row.system, row.setting, row.seed) in shown]
     summary = {**identity, "versions": versions(), "planned": planned, **summed(rows, record.costs())}
     (folder / "summary.json").write_text(json.dumps(summary, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    show(console, summary)
+    if as_json:
+        say_json(summary, indent=1)
+    else:
+        show(console, summary)
     if isinstance(asked, ChatReader) and asked.unnamed:
         console.print(f"{asked.unnamed} answers named no option, and count as wrong.", highlight=False)
     page = write_page(folder, summary, rows, tasks)
@@ -282,7 +287,7 @@ class Pace:
 
 # Streams: tasks that reward what was done. They have a command of their own, which this one calls.
 
-OF_STREAMS = ("benchmark", "systems", "settings", "split", "data", "seeds", "encoder", "out")
+OF_STREAMS = ("benchmark", "systems", "settings", "split", "data", "seeds", "encoder", "out", "as_json")
 SIDES = {"dev": "dev", "test": "held-out"}
 ON_STREAMS = {"live": "", "shuffled": "+shuffled", "masked": "+masked"}
 
@@ -319,6 +324,7 @@ def as_stream(
     encoder: str,
     data: Path | None,
     out: Path | None,
+    as_json: bool,
 ) -> None:
     """`keepworth eval stream` with these arms. Raises KeepworthError where one or a setting is not of streams."""
     from keepworth.cli.eval_stream import stream
@@ -348,6 +354,7 @@ def as_stream(
         encoder=encoder,
         data=data,
         out=folder,
+        as_json=as_json,
         **options,
     )
 
@@ -557,12 +564,21 @@ def show(console: Any, summary: dict[str, Any]) -> None:
 def board(
     folders: Annotated[list[Path], typer.Argument(help="Folders of `keepworth eval run`, or their summary.json.")],
     out: Annotated[Path, typer.Option("--out", help="The page that is written.")] = Path("board.html"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON per system.")] = False,
 ) -> None:
     """Put several evaluations on one page: every system a row, sorted by what you click."""
     from keepworth.cli.output import say
-    from keepworth.evaluation.evaluation_page import write_board
+    from keepworth.evaluation.evaluation_page import read_summary, write_board
 
-    say(write_board(folders, out))
+    page = write_board(folders, out)
+    if not as_json:
+        say(page)
+        return
+    for folder in folders:
+        summary = read_summary(folder)
+        named = {key: summary[key] for key in ("benchmark", "split", "reader", "tokens")}
+        for arm, values in summary["arms"].items():
+            say_json({**named, "system": arm, **values, "gain": summary["gains"].get(arm)})
 
 
 def compare(
@@ -579,7 +595,7 @@ def compare(
     """Compare systems of two evaluations, question by question. Refused where they were not asked the same under the same."""
     from dataclasses import asdict
 
-    from keepworth.cli.output import say, say_json
+    from keepworth.cli.output import say
     from keepworth.evaluation.evaluation_page import compared_arms
     from keepworth.evaluation.statistics import ALPHA
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from keepworth.cli.output import say, stopping
+from keepworth.cli.output import say, say_json, say_terms, say_text, stopping
 
 if TYPE_CHECKING:
     from keepworth.agents.simulated import ScoringAgent
@@ -111,6 +111,7 @@ def stream(
             "--episodes", help="Keep the episodes of the streams there too, for `keepworth show OUT --episodes`."
         ),
     ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON instead.")] = False,
 ) -> None:
     """Compare memories that learn from reward, on streams of tasks.
 
@@ -122,7 +123,7 @@ def stream(
     from rich.progress import Progress
 
     from keepworth.environments.generated import ORDERS, SPLITS
-    from keepworth.environments.streams import NAMES, missing
+    from keepworth.environments.streams import missing
     from keepworth.episodes.errors import KeepworthError, UnknownName
     from keepworth.episodes.extras import require
     from keepworth.episodes.text import terminal
@@ -133,14 +134,17 @@ def stream(
     from keepworth.evaluation.stream_page import curve_panels, write_stream_page
     from keepworth.recipes.experience_methods import METHODS
 
-    console = terminal()
+    # With --json, standard output has the result and nothing else.
+    console = terminal(stderr=as_json)
     if streams == "list":
-        for name in NAMES:
-            console.print(name)
+        _list_streams(as_json)
         return
     if arms == "list":
         for name in (*METHODS, *CONTROLS):
-            console.print(name)
+            if as_json:
+                say_json({"name": name, "control": name in CONTROLS})
+            else:
+                say(name)
         return
     require("train", "keepworth eval stream", "scipy", "statsmodels", "matplotlib")
     names = {"all": STREAMS, "attacks": ATTACKS}.get(streams, streams).split(",")
@@ -244,12 +248,33 @@ def stream(
     panels = curve_panels(results, summary)
     if panels:
         write_picture(panels, out / "report.png", "Success over the stream")
+    if as_json:
+        say_json(summary, indent=1)
+        return
     print_summary(console, summary)
     console.print(f"The page: {page}", highlight=False)
     beside = ["summary.json", "rows.jsonl", *["report.png"] * bool(panels)]
     console.print(f"Beside it: {', '.join(beside)}", highlight=False)
     if episodes:
         console.print(f"keepworth show {out} --episodes pages through the episodes")
+
+
+def _list_streams(as_json: bool) -> None:
+    """Every stream with what it is, by kind; a line each."""
+    from keepworth.environments.streams import ABOUT, KIND_NAMES, KINDS, missing
+
+    kept = [(kind, [(name, missing(name)) for name in names]) for kind, names in KINDS.items()]
+    if as_json:
+        for kind, streams in kept:
+            for name, lacks in streams:
+                needs = None if lacks is None else lacks.fix
+                say_json({"name": name, "kind": kind, "about": ABOUT[name], "needs": needs})
+        return
+    for kind, streams in kept:
+        say(f"{KIND_NAMES[kind]}")
+        say_terms((name, f"{ABOUT[name]}{'' if lacks is None else f'. {lacks.fix}'}") for name, lacks in streams)
+        say("")
+    say_text("NAME~swap, NAME~event, NAME~drift or NAME~hidden=0.5 is that stream with chance in it.")
 
 
 Settings = dict[str, dict[str, dict[str, Any]]]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from keepworth.cli.output import Runs, say
+from keepworth.cli.output import Runs, say, say_json
 
 if TYPE_CHECKING:
     from keepworth.learning.run_folder import RunFolder
@@ -37,6 +38,9 @@ def export(
     probe: Annotated[
         bool, typer.Option("--probe", help="Also write the prompts that were compared: texts of the run's data.")
     ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print what was made, and how it compares with the run, as JSON.")
+    ] = False,
     runs: Runs = Path("runs"),
 ) -> None:
     """Write what a run trained into a folder that transformers, PEFT and vLLM load."""
@@ -58,6 +62,9 @@ def export(
         dtype=dtype,
         probe=probe,
     )
+    if as_json:
+        say_json(asdict(done), indent=1, default=str)
+        return
     same, size = done.agreement, sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     say(f"{folder}  {done.kind}, {done.role} at step {done.step}, {done.dtype}, {size / 1e6:.0f} MB")
     say(

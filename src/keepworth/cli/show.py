@@ -196,6 +196,7 @@ def report(
     out: Annotated[
         Path | None, typer.Option("--out", help="Where the page of several runs goes; comparison.html if not given.")
     ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the paths of what was written as JSON.")] = False,
     runs: Runs = Path("runs"),
 ) -> None:
     """Make a run's report.html and curves.png anew, or a stream's page. Several runs become one page that compares them."""
@@ -205,12 +206,19 @@ def report(
     from keepworth.evaluation.report import write_comparison, write_report
     from keepworth.learning.run_folder import check_writable, disk
 
+    def tell(page: Path, picture: Path | None = None) -> None:
+        if as_json:
+            say_json({"page": str(page), "picture": None if picture is None else str(picture)})
+            return
+        for written in filter(None, (page, picture)):
+            say(written)
+
     named = names or [""]
     if len(named) == 1 and (folder := _evaluated(named[0], runs)) is not None:
         if picture is not None or out is not None:
             option = "--out" if picture is None else "--picture"
             raise KeepworthError(f"{option} is about runs, and {folder} holds an evaluation.", "Leave it out.")
-        say(_evaluation_page(folder))
+        tell(_evaluation_page(folder))
         return
     if len(named) == 1:
         require("train", "The picture of a report", "matplotlib")
@@ -220,14 +228,14 @@ def report(
             raise KeepworthError("--picture draws the curves of one run.", "Name one, or leave --picture out.")
         page = out or Path("comparison.html")
         check_writable(page)
-        say(write_comparison(found, page))
+        tell(write_comparison(found, page))
         return
     if out is not None:
         raise KeepworthError("--out is for the page that compares several runs.", "Name more runs, or leave --out out.")
     run = found[0]
     if picture is not None:
         check_writable(picture)
-    say(write_report(run))
+    page = write_report(run)
     if picture is not None:
         held_out = [panel for panel in drawn(panels([], run.evals())) if panel.wide]
         if not held_out:
@@ -237,7 +245,7 @@ def report(
             )
         with disk(picture):
             write_picture(held_out, picture, "")
-        say(picture)
+    tell(page, picture)
 
 
 def named_or_latest(name: str, runs: Path) -> RunFolder:

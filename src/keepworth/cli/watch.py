@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from keepworth.cli.output import Runs
+from keepworth.cli.output import Runs, say_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,6 +29,9 @@ def watch(
     ] = "",
     every: Annotated[float, typer.Option("--every", min=0.1, help="Seconds between two looks.")] = 1.0,
     once: Annotated[bool, typer.Option("--once", help="Look once and leave.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print a line of JSON per step, measurement and anomaly.")
+    ] = False,
     runs: Runs = Path("runs"),
 ) -> None:
     """Watch a run: reward, held-out curves, what training costs, and what looks wrong. Ctrl-C leaves; the run goes on.
@@ -39,7 +42,9 @@ def watch(
 
     run = named_or_latest(name, runs)
     console = terminal()
-    if console.is_terminal:
+    if as_json:
+        _lines(run, console, every, once, as_json=True)
+    elif console.is_terminal:
         _live(run, console, every, once)
     else:
         _lines(run, console, every, once)
@@ -121,13 +126,16 @@ def _live(run: RunFolder, console: Console, every: float, once: bool) -> None:
         console.print("\nIt is not finished: the command that began it continues it.", style="dim")
 
 
-def _lines(run: RunFolder, console: Console, every: float, once: bool) -> None:
-    """A line per step and per measurement, and one per anomaly that is new."""
+def _lines(run: RunFolder, console: Console, every: float, once: bool, *, as_json: bool = False) -> None:
+    """A line per step and per measurement, and one per anomaly that is new; the state first and last."""
     from keepworth.episodes.text import one_line
     from keepworth.learning.watch.dashboard import duration, short
     from keepworth.learning.watch.progress import headline
 
-    def say(*words: str) -> None:
+    def say(record: dict[str, Any], *words: str) -> None:
+        if as_json:
+            say_json(record)
+            return
         console.file.write(one_line("  ".join(word for word in words if word)) + "\n")
         console.file.flush()
 
@@ -135,27 +143,36 @@ def _lines(run: RunFolder, console: Console, every: float, once: bool) -> None:
     measured: dict[str, int] = {}
     named: set[str] = set()
     view = view_of(run)
-    say(f"== {run.name}", view.title, view.state)
+    say({"run": run.name, "title": view.title, "state": view.state}, f"== {run.name}", view.title, view.state)
     while True:
         rows = [row for row in run.metrics() if int(row["step"]) > step]
         for row in rows[-LATEST:] if step < 0 else rows:
             numbers = {key: value for key, value in row.items() if isinstance(value, float)}
-            say(f"step {row['step']}", *(f"{name} {short(value)}" for name, value in headline(numbers).items()))
+            say(
+                dict(row),
+                f"step {row['step']}",
+                *(f"{name} {short(value)}" for name, value in headline(numbers).items()),
+            )
         step = int(rows[-1]["step"]) if rows else step
         for curve in view.held_out:
             if measured.get(curve.label) != len(curve.values):
-                say("held-out", f"{curve.label} {short(curve.values[-1])}", curve.suffix)
+                value = curve.values[-1]
+                say(
+                    {"held_out": curve.label, "value": value}, "held-out", f"{curve.label} {short(value)}", curve.suffix
+                )
                 measured[curve.label] = len(curve.values)
         for each in view.anomalies:
             if each.name not in named:
-                say(f"!! {each.name}: {each.message}. Try: {'; or '.join(each.tries)}.")
+                record = {"anomaly": each.name, "message": each.message, "tries": list(each.tries)}
+                say(record, f"!! {each.name}: {each.message}. Try: {'; or '.join(each.tries)}.")
         named = {each.name for each in view.anomalies}
         if once or not _goes_on(view):
             break
         time.sleep(every)
         view = view_of(run)
     left = "" if view.left is None else f"{duration(view.left)} left"
-    say(f"== {view.state}", f"step {view.done}" + (f"/{view.total}" if view.total else ""), left)
+    ended = {"state": view.state, "step": view.done, "total": view.total or None, "seconds_left": view.left}
+    say(ended, f"== {view.state}", f"step {view.done}" + (f"/{view.total}" if view.total else ""), left)
 
 
 def _goes_on(view: RunView) -> bool:

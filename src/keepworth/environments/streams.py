@@ -42,6 +42,62 @@ KINDS: dict[str, tuple[str, ...]] = {
 """What a memory has to do: answer one question, act several times, or remember what was seen earlier. Settings that are right for
 one kind are wrong for another, so they are tuned for each."""
 
+KIND_NAMES = {
+    "one-step": "one decision a task",
+    "several-steps": "several decisions a task",
+    "seen-before": "something seen earlier has to be remembered",
+}
+_ABOUT = {
+    "benign": "rules over words; tasks of one rule look alike, and nothing else is hard",
+    "similarity-mid": "as benign, but tasks of one rule look half as alike",
+    "similarity-low": "as benign, but tasks of one rule hardly look alike",
+    "near-miss": "tasks that look alike need different answers",
+    "near-miss-numbered": "near-miss; every answer ends with a running number",
+    "near-miss-framed": "near-miss; every answer is inside another sentence",
+    "near-miss-explained": "near-miss; every answer comes with a reason",
+    "near-miss-mixed": "near-miss; answers numbered, framed or explained at random",
+    "noisy-reward": "a quarter of the rewards are wrong",
+    "drift": "half of the rules change on the way",
+    "tampered-1": "benign; 1 % of the rewards are wrong",
+    "tampered-5": "benign; 5 % of the rewards are wrong",
+    "tampered-10": "benign; 10 % of the rewards are wrong",
+    "partners": "right records come from other agents, none of them hostile",
+    "injection": "as partners, with hostile records among them",
+    "partners-late": "as partners; the trigger of an attack comes in the second half",
+    "delayed-trigger": "as partners-late, with hostile records that are right until the trigger comes",
+    "t-maze": "a sign at the start names the way out; the choice comes at the end",
+    "repeat-previous": "say which card was turned some steps ago",
+    "key-door": "notes on the way say which key opens which door",
+    "events": "reports of who went where, then a question about one of them",
+    "tool-graph": "find the chain of tools that gets a job done",
+    "updates": "facts that a person corrects later; the question wants the later one (LongMemEval)",
+    "household": "put things where they belong, in one room (TextWorld Commonsense)",
+    "house": "the same in a house of several rooms",
+    "science": "which things conduct, which animals live longest (ScienceWorld)",
+    "alfworld": "find a thing in a kitchen, heat, cool or clean it, put it in its place (ALFWorld)",
+}
+_LABELS = {
+    "banking77": "what a customer of a bank wants (BANKING77)",
+    "tools": "which function a request needs first (BFCL)",
+    "operations": "which operation solves a problem in words (SVAMP)",
+    "subjects": "which subject a problem is of (MATH-500)",
+    "question-types": "which type a question is of (LongMemEval)",
+    "relations": "by which relation the answer is found (2WikiMultiHopQA)",
+    "topics": "which topic a question is of (PrefEval)",
+    "kinds": "which kind a question about time is of (TimeBench)",
+}
+_VARIANTS = {
+    "clean": "",
+    "near-miss": "; labels with texts that are alike",
+    "drift": "; half of the labels change half way",
+    "noise": "; a tenth of the rewards are wrong",
+}
+ABOUT: Mapping[str, str] = {
+    **_ABOUT,
+    **{name: f"{_LABELS[of]}{_VARIANTS[variant]}" for name, (of, variant) in data_sets.LABELLED.items()},
+}
+"""What each stream is, in one line."""
+
 
 def kind_of(name: str) -> str:
     """The kind of the stream `name`, which its dials leave as it is."""

@@ -96,17 +96,24 @@ def add_token(
             help="What lies under a name that stands for a team is seen, too; with write it may be changed. May be repeated.",
         ),
     ] = None,
+    as_json: Json = False,
 ) -> None:
     """Make a token, and show it: the only time, as the file beside the memory holds its hash alone.
 
     Without --role it may read, write and reward. A server that runs knows it at once."""
+    from dataclasses import asdict
+
     from keepworth.serving.access import new_access, shared_of
 
     roles = role or ["read", "write", "reward"]
     access = new_access(
         tenant=tenant, user_id=user, agent_id=agent, roles=roles, name=name, days=days, shared=shared_of(shared or ())
     )
-    say(_tokens(file).add(access))
+    token = _tokens(file).add(access)
+    if as_json:
+        say_json({"token": token, **asdict(access)})
+        return
+    say(token)
     remove = ["keepworth", "memory", "token", "remove", access.id, *named(file)]
     say(f"{access.id}: {', '.join(access.roles)}. `{shlex.join(remove)}` takes it back.", error=True)
 
@@ -137,10 +144,15 @@ def list_tokens(file: File = DEFAULT, as_json: Json = False) -> None:
 
 @tokens_app.command("remove", examples="keepworth memory token remove t3f2a")
 def remove_token(
-    id: Annotated[str, typer.Argument(metavar="ID", help="Of a token, as `list` gives it.")], file: File = DEFAULT
+    id: Annotated[str, typer.Argument(metavar="ID", help="Of a token, as `list` gives it.")],
+    file: File = DEFAULT,
+    as_json: Json = False,
 ) -> None:
     """Take a token back. A server that runs refuses it at once."""
     _tokens(file).remove(id)
+    if as_json:
+        say_json({"removed": id})
+        return
     say(f"{id} opens nothing any more.")
 
 

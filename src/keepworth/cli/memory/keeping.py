@@ -90,6 +90,7 @@ def compact(
 def reembed(
     encoder: Annotated[str, typer.Argument(help="minilm, hashing, hashing:DIMENSION, a folder, or URL#MODEL.")],
     file: File = DEFAULT,
+    as_json: Json = False,
 ) -> None:
     """Make every vector anew with another encoder; with the same one, those that are missing.
 
@@ -99,10 +100,13 @@ def reembed(
     from keepworth.memory.store.maintenance import reembed as make_again
     from keepworth.models.encoders import encoder as named
 
-    with opened(file, "none") as memory, Progress(console=terminal(), transient=True) as bar:
+    with opened(file, "none") as memory, Progress(console=terminal(stderr=True), transient=True) as bar:
         job = bar.add_task("vectors", total=None)
         for done, everything in make_again(memory.store, named(encoder)):
             bar.update(job, completed=done, total=everything)
+    if as_json:
+        say_json({"file": str(file), "encoder": encoder})
+        return
     say(f"{file} now has vectors of {encoder}.")
 
 

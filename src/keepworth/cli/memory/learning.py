@@ -93,10 +93,14 @@ def act(
     episode: EpisodeId,
     action: Annotated[str, typer.Argument(help="What was done.")],
     file: File = DEFAULT,
+    as_json: Json = False,
 ) -> None:
     """Note what was done after the last searches."""
     with learning(file) as memory:
         memory.reopen(episode).act(action)
+    if as_json:
+        say_json({"episode": episode, "action": action})
+        return
     say(f"{episode}: noted.")
 
 
@@ -105,10 +109,15 @@ def end(
     episode: EpisodeId,
     outcome: Annotated[str, typer.Option("--outcome", metavar="TEXT", help="How it ended, where not as usual.")] = "",
     file: File = DEFAULT,
+    as_json: Json = False,
 ) -> None:
     """Note that an episode is over. Rewards may still come."""
+    outcome = outcome or "completed"
     with learning(file) as memory:
-        memory.reopen(episode).end(outcome or "completed")
+        memory.reopen(episode).end(outcome)
+    if as_json:
+        say_json({"episode": episode, "outcome": outcome})
+        return
     say(f"{episode}: over.")
 
 
@@ -478,19 +487,28 @@ def promote(
     policy: Annotated[str, typer.Argument(help="A policy by name, such as effect or memrl.")],
     file: File = DEFAULT,
     encoder: Encoder = "default",
+    as_json: Json = False,
 ) -> None:
     """Let another policy choose from now on, with what it learns from the whole log. `demote` takes it back."""
     with learning(file, encoder) as memory:
         before = memory.policy
         memory.promote(policy)
+        if as_json:
+            say_json({"policy": policy, "before": before})
+            return
         say(f"{policy} chooses from now on, in the place of {before}. Undo this with: {_again('demote', file)}")
 
 
 @app.command(rich_help_panel=LEARN, examples="keepworth memory demote")
-def demote(file: File = DEFAULT, encoder: Encoder = "default") -> None:
+def demote(file: File = DEFAULT, encoder: Encoder = "default", as_json: Json = False) -> None:
     """Go back to the policy before the last promotion."""
     with learning(file, encoder) as memory:
-        say(f"{memory.demote()} chooses from now on.")
+        before = memory.policy
+        policy = memory.demote()
+        if as_json:
+            say_json({"policy": policy, "before": before})
+            return
+        say(f"{policy} chooses from now on.")
 
 
 def _again(verb: str, file: Path) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from keepworth.cli.memory.group import FILE, app
-from keepworth.cli.memory.opening import DEFAULT, Agent, Encoder, File, Session, User, check_there, opened
+from keepworth.cli.memory.opening import DEFAULT, Agent, Encoder, File, Json, Session, User, check_there, opened
 from keepworth.cli.output import say, say_json, working
 
 if TYPE_CHECKING:
@@ -22,12 +22,18 @@ if TYPE_CHECKING:
 
 
 @app.command(rich_help_panel=FILE, examples="keepworth memory backup copy.mem")
-def backup(target: Annotated[Path, typer.Argument(help="A new file.")], file: File = DEFAULT) -> None:
+def backup(
+    target: Annotated[Path, typer.Argument(help="A new file.")], file: File = DEFAULT, as_json: Json = False
+) -> None:
     """Copy a memory, also while it is in use."""
     from keepworth.memory.store.maintenance import backup as back_up
 
     with opened(file, "none") as memory, working("copying"):
-        say(back_up(memory.store, target))
+        copy = back_up(memory.store, target)
+    if as_json:
+        say_json({"file": str(copy)})
+        return
+    say(copy)
 
 
 OWN = "keepworth"
@@ -55,11 +61,13 @@ def export_(
     user: User = "",
     agent: Agent = "",
     session: Session = "",
+    as_json: Json = False,
 ) -> None:
     """Write everything, history included, as lines of JSON; or what is true now, in the format of others."""
     from keepworth.memory.errors import MemoryProblem
     from keepworth.memory.store.transfer import exported
 
+    _refuse_both(target, as_json)
     foreign = _file_format(to)
     if foreign is None and (user or agent or session):
         raise MemoryProblem(
@@ -68,43 +76,66 @@ def export_(
         )
     with opened(file, "none") as memory:
         if foreign is not None:
-            _write_foreign(memory, target, foreign, user_id=user, agent_id=agent, session_id=session)
+            count = _write_foreign(memory, target, foreign, user_id=user, agent_id=agent, session_id=session)
+            if as_json:
+                say_json({"file": str(target), "format": to, "items": count})
+            elif str(target) != "-":
+                say(f"{count} items.", error=True)
             return
         with closing(exported(memory.store)) as lines, working("writing"):
-            _write_lines(lines, target)
+            written = _write_lines(lines, target)
+    if as_json:
+        say_json({"file": str(target), "format": to, "lines": written})
 
 
 @app.command(rich_help_panel=FILE, examples="keepworth memory salvage saved.jsonl --file damaged.mem")
 def salvage(
-    target: Annotated[Path, typer.Argument(help="A new file; - writes to the terminal.")], file: File = DEFAULT
+    target: Annotated[Path, typer.Argument(help="A new file; - writes to the terminal.")],
+    file: File = DEFAULT,
+    as_json: Json = False,
 ) -> None:
     """Write what can still be read of a damaged memory, as `export` does, and say what could not be."""
     from keepworth.memory.store.salvage import salvaged
 
+    _refuse_both(target, as_json)
     check_there(file)
     lost: list[str] = []
     with closing(salvaged(file, lost)) as lines, working("reading"):
-        _write_lines(lines, target)
+        written = _write_lines(lines, target)
+    if as_json:
+        say_json({"file": str(target), "lines": written, "lost": lost})
+        return
     for line in lost:
         say(f"Could not be read: {line}.", error=True)
     say("Everything could be read." if not lost else "`keepworth memory import --unsound` takes what was.", error=True)
 
 
-def _write_lines(lines: Iterator[str], target: Path) -> None:
+def _refuse_both(target: Path, as_json: bool) -> None:
+    from keepworth.memory.errors import MemoryProblem
+
+    if as_json and str(target) == "-":
+        raise MemoryProblem("- and --json both write to standard output.", "Name a file, or leave --json out.")
+
+
+def _write_lines(lines: Iterator[str], target: Path) -> int:
+    """How many."""
     from keepworth.learning.run_folder import check_writable, disk, replacing
     from keepworth.memory.errors import MemoryProblem
 
+    count = 0
     if str(target) == "-":
-        for line in lines:
+        for count, line in enumerate(lines, 1):  # noqa: B007
             say_json(json.loads(line), separators=(",", ":"))  # escapes what a terminal obeys: nothing is lost
-        return
+        return count
     if target.exists():
         raise MemoryProblem(f"{target} exists and is not overwritten.", "Give another path.")
     check_writable(target)
     # Half an export looks like a whole one.
     with disk(target), replacing(target) as part, open(part, "w", encoding="utf-8") as out:
-        out.writelines(line + "\n" for line in lines)
+        for count, line in enumerate(lines, 1):  # noqa: B007
+            out.write(line + "\n")
         out.flush()
+    return count
 
 
 def _file_format(name: str) -> FileFormat | None:
@@ -115,7 +146,8 @@ def _file_format(name: str) -> FileFormat | None:
     return FORMATS.get(require_known("format", name, [OWN, *FORMATS]))
 
 
-def _write_foreign(memory: Memory, target: Path, foreign: FileFormat, **bounds: Any) -> None:
+def _write_foreign(memory: Memory, target: Path, foreign: FileFormat, **bounds: Any) -> int:
+    """How many items."""
     from keepworth.learning.run_folder import check_writable, disk, replacing
     from keepworth.memory.errors import MemoryProblem
 
@@ -126,13 +158,13 @@ def _write_foreign(memory: Memory, target: Path, foreign: FileFormat, **bounds: 
     text = foreign.writes(items)
     if str(target) == "-":
         say(text, end="")
-        return
+        return len(items)
     if target.exists():
         raise MemoryProblem(f"{target} exists and is not overwritten.", "Give another path.")
     check_writable(target)
     with disk(target), replacing(target) as part, open(part, "w", encoding="utf-8", newline="\n") as out:
         out.write(text)
-    say(f"{len(items)} items.", error=True)
+    return len(items)
 
 
 @app.command(
@@ -167,6 +199,7 @@ def import_(
     personal: Annotated[
         str, typer.Option("--personal", help="The same for mail addresses, phone and account numbers.")
     ] = "allow",
+    as_json: Json = False,
 ) -> None:
     """Fill a new memory from an export, with the encoder it had; or add what another program kept. All of it, or nothing.
 
@@ -181,7 +214,7 @@ def import_(
         if unsound:
             raise MemoryProblem(f"--unsound is for --from {OWN}.", "Leave it out.")
         scan = scan_of(secrets, personal)
-        _take_foreign(source, file, foreign, encoder, skip_bad, scan, user_id=user, agent_id=agent)
+        _take_foreign(source, file, foreign, encoder, skip_bad, scan, as_json, user_id=user, agent_id=agent)
         return
     if "redact" in (secrets, personal):
         raise MemoryProblem(
@@ -206,6 +239,9 @@ def import_(
         held = [
             item for item in memory.store.with_status(memory.scope, Status.QUARANTINED) if HELD_FOR in item.metadata
         ]
+        if as_json:
+            say_json({"items": before, "quarantined": len(held)})
+            return
         say(f"{before} items{_in_quarantine(held)}.")
 
 
@@ -221,7 +257,14 @@ def _in_quarantine(held: list[Item]) -> str:
 
 
 def _take_foreign(
-    source: Path, file: Path, foreign: FileFormat, encoder: str, skip_bad: bool, scan: Scan | None, **bounds: str
+    source: Path,
+    file: Path,
+    foreign: FileFormat,
+    encoder: str,
+    skip_bad: bool,
+    scan: Scan | None,
+    as_json: bool,
+    **bounds: str,
 ) -> None:
     from keepworth.memory.adapters.formats import take
     from keepworth.memory.errors import InvalidText
@@ -242,9 +285,15 @@ def _take_foreign(
         for line in bad:
             say(f"Left out: {line}", error=True)
         new = [item for item in items if int(item.id[1:]) > head]
-        held = _in_quarantine([item for item in new if item.status is Status.QUARANTINED])
+        quarantined = [item for item in new if item.status is Status.QUARANTINED]
+        held = _in_quarantine(quarantined)
         texts = {str(each.record.get("text")) for each in found}
         taken = sum(item.text not in texts for item in new)
+        if as_json:
+            known = len(items) - len(new)
+            counts = {"items": len(new), "known": known, "left_out": len(bad), "quarantined": len(quarantined)}
+            say_json({**counts, "redacted": taken})
+            return
         say(
             f"{len(new)} items, {len(items) - len(new)} that were there already{f', {len(bad)} left out' if bad else ''}{held}"
             f"{f', {taken} without what was taken out of them' if taken else ''}."

@@ -200,9 +200,12 @@ class Memory:
         result. show_expired: also what is past its `expiration_date`. Raises InvalidFilter for one that says nothing, and
         for options that would have no effect. No policy takes part:
         mem0 has no rewards."""
-        for name, value in (("rerank", rerank), ("reference_date", reference_date)):
-            if value not in (False, None):
-                raise InvalidFilter(f"option {name}={value!r:.40} has no effect in this adapter: {_NOT_DONE[name]}")
+        if rerank:
+            raise InvalidFilter(f"option rerank={rerank!r:.40} has no effect in this adapter: {_NO_RERANKER}")
+        if reference_date is not None:
+            raise InvalidFilter(
+                f"option reference_date={reference_date!r:.40} has no effect in this adapter: {_NO_REFERENCE_DATE}"
+            )
         scope, where = self._split(filters, options)
         count = _count(top_k if limit is None else limit)
         ask = Ask(checked_query(query.strip() if isinstance(query, str) else query), plain=True)
@@ -424,10 +427,15 @@ _CONFIGURE = (
     "'config': {'model': ..., 'openai_base_url': ..., 'api_key': ...}}}); or, for rules instead of a model, {'llm': {'provider': "
     "'keepworth'}}. add(..., infer=False) stores messages as they are"
 )
-_NOT_DONE = {
-    "rerank": "search `.memory` with reranker=<function>",
-    "reference_date": "give times in filters, or search `.memory` with since= and until=",
-}
+_NO_RERANKER = (
+    "no reranker can be configured here. Leave rerank out, or search the memory itself with a function "
+    "that scores texts: `.memory.search(query, user_id=..., reranker=FUNCTION)`"
+)
+_NO_REFERENCE_DATE = (
+    "it belongs to mem0's platform, and mem0's own package refuses it, too. For what was written in a time, give "
+    "filters={'created_at': {'gte': '2026-01-01', 'lt': '2026-02-01'}}; for what was true at a time, search the memory itself: "
+    "`.memory.search(query, user_id=..., as_of='2026-01-31')`"
+)
 
 
 def _before_all_ends(memory: engine.Memory) -> engine.Memory:

@@ -2,7 +2,7 @@
 
     python -m benchmarks.streams.page keep runs/one-step one-step      # benchmarks/streams/results/one-step.json
     python -m benchmarks.streams.page write                            # the page's tables, from those files
-    python -m benchmarks.streams.page draw runs/steps runs/seen --picture docs/images/worlds.png
+    python -m benchmarks.streams.page draw                             # docs/images/streams.png, from the same files
 
 Every table of the page stands between two marks and is made here; a test makes them again and compares.
 """
@@ -25,21 +25,36 @@ from benchmarks.streams.attack_claims import attacks, recovery, tampering
 from benchmarks.tables import markdown, with_appendix
 from keepworth.evaluation.stream import Results, load, table
 from keepworth.evaluation.stream_claims import CONTROLS, METHOD, claims
+from keepworth.page.charts import PALETTE
 
 ROOT = Path(__file__).parents[2]
 RESULTS = Path(__file__).parent / "results"
 PAGES = with_appendix(ROOT / "docs" / "experience.md")
 HUNDRED = 100
-WINDOW = 50
-COLOURS = {
-    "none": "#888888",
-    "exprag": "#4477aa",
-    "memrl": "#ee7733",
-    "kernel-mean": "#aa3377",
-    METHOD: "#117733",
-    f"{METHOD}+shuffled": "#aadd99",
-    "oracle": "#222222",
+DRAWN = {
+    "oracle": PALETTE[3],
+    METHOD: PALETTE[0],
+    "kernel-mean": "#6b7280",
+    "memrl": "#6b7280",
+    "exprag": "#6b7280",
+    "none": PALETTE[1],
+    f"{METHOD}+shuffled": PALETTE[1],
 }
+"""Arms of the picture, from top to bottom, with their colours."""
+PANELS = (
+    "near-miss",
+    "noisy-reward",
+    "drift",
+    "benign",
+    "household",
+    "tool-graph",
+    "science",
+    "t-maze",
+    "repeat-previous",
+    "key-door",
+    "events",
+    "updates",
+)
 Record = dict[str, Any]
 
 
@@ -549,52 +564,45 @@ def rendered(text: str) -> str:
     return text
 
 
-def draw(folders: Sequence[Path], path: Path) -> None:
-    """A panel per stream: success in the last 50 tasks, with a band of two standard errors over seeds."""
-    import matplotlib
+def draw(path: Path, columns: int) -> None:
+    """A panel per stream: success while learning with two standard errors, and frozen on held-out tasks; two pixels for each
+    that a page shows."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    panels = [
-        (results, name)
-        for folder in folders
-        for results in [Results(load(folder / "rows.jsonl"))]
-        for name in results.families
-    ]
-    columns = min(3, len(panels))
+    panels = [(found, name) for found in map(of, MEASURED) for name in found["table"] if name in PANELS]
+    arms = list(DRAWN)
     rows = math.ceil(len(panels) / columns)
-    figure, axes = pyplot.subplots(rows, columns, figsize=(4.8 * columns, 3.5 * rows), squeeze=False)
-    for axis in axes.ravel():
-        axis.set_visible(False)
-    for (results, name), axis in zip(panels, axes.ravel(), strict=False):
-        axis.set_visible(True)
-        for arm, colour in COLOURS.items():
-            _curve(axis, results, name, arm, colour)
-        axis.set_title(f"{name} ({len(results.seeds)} seeds)")
-        axis.set_xlabel("episodes met")
-        axis.set_ylabel(f"successes per 100, last {WINDOW}")
-        axis.set_ylim(0, 100)
-        axis.grid(alpha=0.25)
-    handles = [pyplot.Line2D([], [], color=colour, label=arm) for arm, colour in COLOURS.items()]
-    figure.legend(handles=handles, loc="lower center", ncol=len(COLOURS), fontsize=9, frameon=False)
-    figure.tight_layout(rect=(0, 0.25 / (3.5 * rows), 1, 1))
-    figure.savefig(path, dpi=90)
-    pyplot.close(figure)
-
-
-def _curve(axis: Any, results: Results, name: str, arm: str, colour: str) -> None:
-    found = results.of(name, arm)
-    if not found:
-        return
-    bits = np.array([[float(bit) for bit in each.bits] for each in found])
-    width = min(WINDOW, bits.shape[1])
-    kernel = np.ones(width) / width
-    rolled = HUNDRED * np.array([np.convolve(each, kernel, mode="valid") for each in bits])
-    met = np.arange(width, width + rolled.shape[1])
-    mean, error = rolled.mean(axis=0), rolled.std(axis=0) / math.sqrt(len(rolled))
-    axis.plot(met, mean, color=colour, linewidth=2.2 if arm == METHOD else 1.4)
-    axis.fill_between(met, mean - 2 * error, mean + 2 * error, color=colour, alpha=0.15, linewidth=0)
+    wide = {1: 4.15}.get(columns, 8.3)
+    figure = Figure(figsize=(wide, (1.75 if columns > 1 else 1.85) * rows + 0.4), dpi=200, layout="constrained")
+    FigureCanvasAgg(figure)
+    for place, (found, name) in enumerate(panels):
+        axes = figure.add_subplot(rows, columns, place + 1)
+        axes.set_title(f"{name} ({found['seeds']} seeds)", loc="left", fontsize=10, fontweight="bold")
+        for at, arm in enumerate(arms):
+            values = found["table"][name].get(arm)
+            if values is None:
+                continue
+            mean, error = HUNDRED * values["auc"], 2 * HUNDRED * (values["auc_error"] or 0.0)
+            axes.plot([mean - error, mean + error], [at, at], color=DRAWN[arm], lw=5, alpha=0.3, solid_capstyle="round")
+            axes.plot(mean, at, "o", color=DRAWN[arm], ms=5, label="while learning")
+            axes.plot(
+                HUNDRED * values["held_out"], at, "o", mfc="none", mec=DRAWN[arm], ms=7, label="frozen, held-out tasks"
+            )
+        axes.set_yticks(range(len(arms)), arms if place % columns == 0 else [""] * len(arms))
+        axes.set_ylim(len(arms) - 0.4, -0.6)
+        axes.set_xlim(0, 103)
+        axes.spines[["top", "right", "left"]].set_visible(False)
+        axes.spines["bottom"].set_color("#bbbbbb")
+        axes.tick_params(labelsize=9, color="#bbbbbb", labelcolor="#555555")
+        axes.tick_params(axis="y", length=0)
+        axes.grid(axis="x", color="#eeeeee")
+        axes.set_axisbelow(True)
+        if place >= len(panels) - columns:
+            axes.set_xlabel("successes in 100 tasks", fontsize=9, color="#555555")
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles[:2], labels[:2], loc="outside upper left", ncol=2, fontsize=9, frameon=False)
+    figure.savefig(path, facecolor="white")
 
 
 def main() -> None:
@@ -604,9 +612,7 @@ def main() -> None:
     keep.add_argument("folder", type=Path)
     keep.add_argument("name")
     what.add_parser("write")
-    drawing = what.add_parser("draw")
-    drawing.add_argument("folders", nargs="+", type=Path)
-    drawing.add_argument("--picture", type=Path, required=True)
+    what.add_parser("draw")
     asked = parser.parse_args()
     if asked.what == "keep":
         (RESULTS / f"{asked.name}.json").write_text(json.dumps(rounded(kept(asked.folder)), indent=1) + "\n")
@@ -614,7 +620,8 @@ def main() -> None:
         for page in PAGES:
             page.write_text(rendered(page.read_text()))
     else:
-        draw(asked.folders, asked.picture)
+        for name, columns in (("streams", 3), ("streams_narrow", 1)):
+            draw(ROOT / "docs" / "images" / f"{name}.png", columns)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[1]
-LINK = re.compile(r"(?<=\]\()(\.\./[^)#\s]+)")
+LINK = re.compile(r"(?<=\]\()(\.\./[^)#\s]+)(#[^)\s]*)?")
 HOLDS = (".json", ".py", ".md")
 """What may be shown: a link to anything else is left as it is, and the strict build refuses it."""
 
@@ -26,7 +26,7 @@ def outside(page: str, link: str) -> str | None:
 
 def on_files(files: Files, config: Any) -> Files:
     for page in list(files.documentation_pages()):
-        for link in LINK.findall(page.content_string):
+        for link, _ in LINK.findall(page.content_string):
             path = outside(page.src_uri, link)
             if path and files.get_file_from_path(f"files/{path}.txt") is None:
                 content = (ROOT / path).read_text(encoding="utf-8")
@@ -38,7 +38,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
     source = page.file.src_uri
 
     def led(found: re.Match[str]) -> str:
-        path = outside(source, found[0])
+        path = outside(source, found[1])  # a text has no anchors
         return posixpath.relpath(f"files/{path}.txt", posixpath.dirname(source) or ".") if path else found[0]
 
     return LINK.sub(led, markdown)

@@ -184,6 +184,21 @@ def test_lines_that_need_nothing_run(line: str, elsewhere: Path, capsys: pytest.
     assert main(words) == 0, capsys.readouterr()
 
 
+def test_what_readme_says_in_a_sentence_runs_after_its_first_lines(
+    elsewhere: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a folder that holds what these lines made, and no other memory."""
+    page = ROOT / "README.md"
+    first = next(code for _, mark, _, code in blocks(page) if mark == "runnable")
+    namespace: dict[str, Any] = {}
+    exec(first, namespace)
+    namespace["memory"].close()
+    said = re.findall(r"`(keepworth memory [^`]+)`", page.read_text(encoding="utf-8"))
+    assert len(said) > 1
+    for line in said:
+        assert main(shlex.split(line)[1:]) == 0, (line, capsys.readouterr())
+
+
 def test_what_is_not_run_has_a_reason() -> None:
     """Every block of Python is run, here or by the file that is named, or is one of few fragments with a reason."""
     fragments: Counter[str] = Counter()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -134,6 +135,12 @@ def test_what_cannot_be_undone_is_asked_before(words: tuple[str, ...], run: Call
     assert "for good?" in run(*words, text="y\n")
     if words[0] != "compact":
         assert run("stats", "--json") != before
+
+
+def test_an_item_is_shown_without_what_is_not_known(run: Callable[..., Any]) -> None:
+    shown = run("show", "m1")
+    assert re.search(r"^ +scope  user ana$", shown, re.M), shown
+    assert re.search(r"^ +provenance  source command line$", shown, re.M), shown
 
 
 @pytest.mark.parametrize("verb", [["audit"], ["token", "list"]])

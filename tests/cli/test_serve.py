@@ -169,3 +169,13 @@ def test_a_folder_of_runs_that_is_not_there_is_named(tmp_path: Path, capsys: pyt
     assert main(["serve", "--memory", str(tmp_path / "a.mem"), "--runs", str(missing), "--port", "0"]) == 2
     assert "is no folder of runs" in " ".join(capsys.readouterr().err.split())
     assert not (tmp_path / "a.mem").exists()
+
+
+def test_who_wants_a_memory_and_names_none_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("keepworth.episodes.extras.find_spec", lambda name: None if name == "torch" else object())
+    assert main(["serve"]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "keepworth serve --memory agent.mem" in said
+    assert 'pip install "keepworth[serve]"' in said

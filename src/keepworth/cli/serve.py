@@ -132,7 +132,7 @@ def serve(
     with token ids and log-probabilities. Callers must send what KEEPWORTH_API_KEY holds as a bearer token, if it is set.
     Ctrl-C stops."""
     from keepworth.episodes.errors import KeepworthError, UnknownName
-    from keepworth.episodes.extras import require
+    from keepworth.episodes.extras import MissingExtra, fix_for, missing, require
 
     model, run = _model_or_run(what, runs)
     if role and not run:
@@ -232,6 +232,11 @@ def serve(
         raise KeepworthError("--upstream is where a gateway with a memory leads.", "Name the memory with --memory.")
     if host != "127.0.0.1":
         raise KeepworthError("A model is served to this machine only.", "Leave --host out.")
+    if not what and missing("serve"):
+        raise MissingExtra(
+            "keepworth serve without --memory serves a language model, and the packages for one are not installed.",
+            f"To serve a memory: keepworth serve --memory agent.mem. For a model: {fix_for('serve')}",
+        )
     require("serve", "keepworth serve")
     from keepworth.serving.model_server import ModelServer
     from keepworth.serving.routes import ServerStyle

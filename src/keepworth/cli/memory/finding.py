@@ -140,6 +140,8 @@ def show(id: Id, file: File = DEFAULT, as_json: Json = False) -> None:
             say_json(record)
             return
         for name, value in record.items():
+            if isinstance(value, dict) and name in ("scope", "provenance"):
+                value = ", ".join(f"{part} {each}" for part, each in value.items() if each not in ("", -1))
             say(f"{name:>14}  {one_line(str(value))}")
 
 

@@ -80,7 +80,7 @@ def export_(
             if as_json:
                 say_json({"file": str(target), "format": to, "items": count})
             elif str(target) != "-":
-                say(f"{count} items.", error=True)
+                say(f"{count} {'item' if count == 1 else 'items'}.", error=True)
             return
         with closing(exported(memory.store)) as lines, working("writing"):
             written = _write_lines(lines, target)

@@ -220,6 +220,9 @@ def test_the_overview_counts_what_the_token_sees(server: MemoryServer, tenant: s
         (3, 3, 3),
         (1, 1, 1),
     ]
+    assert seen["all"]["curve"]["data"]["along"] == "reward", (
+        "what is counted from left to right are rewards, not steps of a run"
+    )
     assert seen["all"]["mean"] == pytest.approx(0.375)
     assert seen["ana"]["mean"] == pytest.approx(0.5)
     (until, blocks) = seen["all"]["curve"]["data"]["series"]

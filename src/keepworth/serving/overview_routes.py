@@ -67,7 +67,7 @@ def reward_curve(rewards: Sequence[float]) -> Panel:
         tuple(sum(each) / len(each) for each in blocks),
     )
     until = Series("untrained", "mean until then", tuple(ends), tuple(sums[end - 1] / end for end in ends))
-    return Panel("reward", "Reward", "by the number of rewards", (until, means), wide=True)
+    return Panel("reward", "Reward", "", (until, means), wide=True, along="reward")
 
 
 def list_episode_summaries(wanted: Wanted) -> Any:

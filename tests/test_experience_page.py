@@ -127,18 +127,18 @@ SENTENCES: dict[str, Callable[[], bool]] = {
     "within 2.5 points of the highest mean in every column": lambda: all(
         max(found.values()) - found["nearest-mean"] <= 0.025 for found in (means(name, "auc") for name in page.MEASURED)
     ),
-    "`linucb` is best once frozen. A world that changed: `kernel-mean` is": lambda: (
+    "`linucb` is best once frozen. If the world has changed, `kernel-mean` is best once frozen": lambda: (
         highest("one-step", "near-miss", "held_out") == "linucb"
         and highest("one-step", "drift", "held_out") == "kernel-mean"
     ),
-    "Answers in free words, or variations of ScienceWorld's tasks: `advantage` has the highest mean": lambda: all(
+    "For answers in free words, or variations of ScienceWorld's tasks, `advantage` has the highest mean": lambda: all(
         max(found, key=lambda arm: found[arm]) == METHOD
         and {each["verdict"] for (stream, _), each in verdicts().items() if stream in page.of(name)["table"]}
         == {"cannot be told apart"}
         for name in ("free-words", "science")
         for found in (means(name, "auc"), means(name, "held_out"))
     ),
-    "`nearest-mean` with tuned settings for the maze, `exprecent` for the cards": lambda: (
+    "`nearest-mean` with tuned settings for the maze and `exprecent` for the cards": lambda: (
         highest("seen-before", "t-maze", "held_out") in ("nearest-mean", METHOD)
         and highest("seen-before", "repeat-previous", "auc") == "exprecent"
     ),

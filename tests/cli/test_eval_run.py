@@ -157,10 +157,10 @@ def test_other_verifiers_clusters_and_labels_are_another_evaluation(tmp_path: Pa
 
 def test_an_option_that_says_nothing_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, out = saved(tmp_path / "mine.jsonl", lines()), tmp_path / "out"
-    with pytest.raises(KeepworthError, match=r"--set says nothing about .*mine\.jsonl"):
+    with pytest.raises(KeepworthError, match=r"--set has no effect on .*mine\.jsonl"):
         ran(path, out, "none", "--set", "foo=3")
     for name in (str(path), "needles"):
-        with pytest.raises(KeepworthError, match=f"--data says nothing about {name}"):
+        with pytest.raises(KeepworthError, match=f"--data has no effect on {name}"):
             ran(Path(name), out, "none", "--data", "/nowhere")
     assert not out.exists()
     monkeypatch.setenv("KEEPWORTH_DATA", str(tmp_path))  # for what needs it
@@ -285,7 +285,7 @@ def test_a_stream_is_measured_by_the_same_command(tmp_path: Path, monkeypatch: p
             "seeds": 3,
         }
     ]
-    with pytest.raises(KeepworthError, match="--tokens says nothing about near-miss"):
+    with pytest.raises(KeepworthError, match="--tokens has no effect on near-miss"):
         called("run", "near-miss", "none", "--tokens", 100, "--out", out)
     with pytest.raises(KeepworthError, match="'poisoned' is for questions"):
         called("run", "near-miss", "none", "--setting", "poisoned", "--out", out)
@@ -327,7 +327,7 @@ def test_who_stops_it_is_told_how_much_is_left_and_that_it_goes_on(
     words = ["run", str(path), "none", "bm25", "--reader", "none", "--encoder", "hashing:256", "--out", str(out)]
     first = CliRunner().invoke(app, ["eval", *words])
     assert first.exit_code == 130
-    left = re.search(r"Stopped, (\d+) questions before the end. The same command goes on.", first.output)
+    left = re.search(r"Stopped, (\d+) questions before the end. The same command continues.", first.output)
     assert left is not None, first.output
     rows = len((out / "rows.jsonl").read_text().splitlines())
     assert 0 < rows <= 16 - int(left[1]) + 1

@@ -133,7 +133,7 @@ def run(
 ) -> None:
     """Measure memory systems on a benchmark or on questions of your own: does memory help, and where do points go?
 
-    Every system is told the same, asked the same, and shows as much. The same command, given again, goes on where it stopped.
+    Every system is told the same, asked the same, and shows as much. The same command, given again, continues where it stopped.
     """
     import json
 
@@ -242,7 +242,7 @@ def run(
             except KeyboardInterrupt:
                 progress.stop()
                 console.print(
-                    f"Stopped, {pace.left:,} questions before the end. The same command goes on.", highlight=False
+                    f"Stopped, {pace.left:,} questions before the end. The same command continues.", highlight=False
                 )
                 raise typer.Exit(130) from None
     shown = {(name, plan.setting, plan.seed) for name, plan in jobs}
@@ -310,7 +310,7 @@ def _refuse_given(context: typer.Context, benchmark: str) -> None:
         if name not in OF_STREAMS and _given(context, name):
             option = {"assign": "set", "endpoint_model": "model", "key_variable": "key-variable"}.get(name, name)
             raise KeepworthError(
-                f"--{option} says nothing about {benchmark}, which is a stream of tasks and has no reader.",
+                f"--{option} has no effect on {benchmark}, which is a stream of tasks and has no reader.",
                 "Leave it out.",
             )
 
@@ -373,9 +373,7 @@ def opened(
     meant = data is not None and not (place and data == Path(place))
     if name.endswith((".jsonl", ".jsonl.gz")):
         for option in (["--data"] if meant else []) + (["--set"] if assign else []):
-            raise KeepworthError(
-                f"{option} says nothing about {name}, a file of questions of your own.", "Leave it out."
-            )
+            raise KeepworthError(f"{option} has no effect on {name}, a file of questions of your own.", "Leave it out.")
         own = Path(name)
         found = Benchmark(
             own.name.removesuffix(".gz").removesuffix(".jsonl"), "questions of your own", "json_lines:json_lines"
@@ -386,7 +384,7 @@ def opened(
     else:
         found = named(name)
         if meant and found.shipped:
-            raise KeepworthError(f"--data says nothing about {name}, which comes with the package.", "Leave it out.")
+            raise KeepworthError(f"--data has no effect on {name}, which comes with the package.", "Leave it out.")
         dials = typed(found, assign)
         tasks = found.tasks(split, data=None if found.shipped else data, **dials)
     whole = len(tasks)

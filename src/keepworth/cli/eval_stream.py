@@ -115,7 +115,7 @@ def stream(
 ) -> None:
     """Compare memories that learn from reward, on streams of tasks.
 
-    Runs every arm on every stream, in every order, with every seed; then says what holds. Given again, the same command goes on.
+    Runs every arm on every stream, in every order, with every seed; then says what holds. The same command continues it.
     """
     import json
     from functools import partial
@@ -221,7 +221,7 @@ def stream(
 
     with (
         Progress(console=console, disable=not console.is_terminal) as progress,
-        stopping("The same command goes on with what is missing."),
+        stopping("The same command continues with what is missing."),
     ):
         bar = progress.add_task("streams", total=len(jobs))
         rows = run_matrix(
@@ -300,7 +300,7 @@ def _settings(tuned: Path | None, arms: list[str]) -> Settings:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise KeepworthError(f"{tuned} does not hold settings per method: {error!r}.", wanted) from error
     if unknown := [kind for kind in settings if kind not in KINDS]:
-        raise KeepworthError(f"{tuned} has settings for {unknown[0]!r}, which is no kind of stream.", wanted)
+        raise KeepworthError(f"{tuned} has settings for {unknown[0]!r}, which is not a kind of stream.", wanted)
     for arm in arms:
         base = arm.partition("+")[0]
         for kind, chosen in settings.items():

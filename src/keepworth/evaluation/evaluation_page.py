@@ -367,7 +367,9 @@ def read_summary(folder: Path) -> dict[str, Any]:
     if not path.parent.exists():
         raise KeepworthError(f"there is no folder {path.parent}.", "Name one that `keepworth eval run` has made.")
     if not path.exists() and (path.parent / "plan.json").exists():
-        raise KeepworthError(f"the evaluation in {path.parent} is not finished.", "Give its command again: it goes on.")
+        raise KeepworthError(
+            f"the evaluation in {path.parent} is not finished.", "Give its command again: it continues."
+        )
     if not path.exists():
         raise KeepworthError(f"{path.parent} holds no evaluation.", "Name a folder that `keepworth eval run` has made.")
     try:

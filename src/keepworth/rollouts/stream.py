@@ -341,7 +341,7 @@ class _Loop:
         if episode.stop in UNSOUND:
             raise KeepworthError(
                 f"task {task.key} of {self.stream.family} came to nothing: {'; '.join(episode.errors)}.",
-                "See to its environment; the same command goes on.",
+                "See to its environment; the same command continues.",
             )
         if self.record is not None and explore:
             self.record(episode)

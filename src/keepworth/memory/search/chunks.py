@@ -12,6 +12,8 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 
+from keepworth.memory.search.background import USUAL, Background
+
 LONG = 900
 """Letters from which on a text is cut: about 200 word pieces, of which the default encoder reads 256."""
 CHUNK = 450
@@ -22,8 +24,11 @@ WIDE = 4
 """Letters that count as one of a script in which a letter is a word or a syllable: encoders have a piece for each."""
 
 PART = 0.75
-"""Length of a part's vector. On LongMemEval's questions for development long sessions are found with it as with 1, and turns
-among longer ones as if there were no parts."""
+"""Length of a part's vector, by the default encoder. On LongMemEval's questions for development long sessions are found with it
+as with 1, and turns among longer ones as if there were no parts."""
+
+NEAR = 0.5
+"""Usual cosine of a question and its answer, by the default encoder."""
 
 _WIDE = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\ud7ff\uf900-\ufaff\uff66-\uff9d\U00020000-\U0003ffff]"
@@ -89,3 +94,12 @@ def _last(cuts: list[int], start: int, most: int) -> int:
     """The last cut after `start` and up to `most`; `start` where there is none."""
     place = bisect_left(cuts, most + 1) - 1
     return cuts[place] if place >= 0 and cuts[place] > start else start
+
+
+def part_length(background: Background) -> float:
+    """Length of a part's vector by an encoder with this background: what makes a part as near as the question's answer usually is
+    count as much as by the default encoder."""
+    near = background.own(NEAR)
+    if background == USUAL or near <= 0.0:
+        return PART
+    return min(1.0, max(PART, background.own(PART * NEAR) / near))

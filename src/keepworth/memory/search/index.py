@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING
 
 from keepworth.episodes.model import Encoder, EncoderIdentity
 from keepworth.memory.errors import InvalidVector
-from keepworth.memory.search.chunks import PART, parts
+from keepworth.memory.search.background import KNOWN, Background, measured
+from keepworth.memory.search.chunks import part_length, parts
 from keepworth.memory.search.scan import best, cosines, in_mask
 from keepworth.memory.search.terms import QueryTerms, terms_and_languages, weight
 
@@ -171,7 +172,7 @@ DEFAULT_CACHE = 20_000
 class Embedder:
     """Thread-safe. `cached` texts are remembered, least recently used out first; 0 turns the cache off."""
 
-    __slots__ = ("_cache", "_lock", "_size", "encoder", "identity")
+    __slots__ = ("_background", "_cache", "_lock", "_size", "encoder", "identity")
 
     def __init__(self, encoder: Encoder, cached: int = DEFAULT_CACHE) -> None:
         self.encoder = encoder
@@ -179,6 +180,14 @@ class Embedder:
         self._size = cached
         self._cache: OrderedDict[bytes, Vectors] = OrderedDict()
         self._lock = threading.Lock()
+        self._background = KNOWN.get(encoder.identity.model)
+
+    @property
+    def background(self) -> Background:
+        """How near this encoder puts texts that have nothing in common; measured when first asked for."""
+        if self._background is None:
+            self._background = measured(self)
+        return self._background
 
     def __call__(self, texts: Sequence[str]) -> Vectors:
         """Shape (len(texts), dimension), float32, unit rows. Each distinct unknown text is encoded once, in one batch."""
@@ -209,7 +218,7 @@ class Embedder:
         return np.stack([vectors[key] for key in keys])
 
     def in_parts(self, texts: Sequence[str]) -> list[Vectors]:
-        """Of each text a vector of length 1, and one of length PART for each part of a long one (see
+        """Of each text a vector of length 1, and a shorter one for each part of a long one (see
         `keepworth.memory.search.chunks`). Shapes (1 + parts, dimension)."""
         import numpy as np
 
@@ -218,7 +227,8 @@ class Embedder:
         ends = list(accumulate(map(len, listed)))
         out = [matrix[start:end] for start, end in zip([0, *ends], ends, strict=False)]
         for each in out:
-            each[1:] *= np.float32(PART)
+            if len(each) > 1:
+                each[1:] *= np.float32(part_length(self.background))
         return out
 
     def begin(self, texts: Sequence[str]) -> Callable[[], Vectors]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from keepworth.episodes.text import as_line, entry, html_rows
 from keepworth.memory.errors import InvalidFilter, InvalidText, NoEncoder, UnknownOption
 from keepworth.memory.item import Item, ItemKind, Status, checked_label, member, timestamp
+from keepworth.memory.search.background import USUAL, Background
 from keepworth.memory.search.chunks import spans
 from keepworth.memory.search.index import K1, CorpusStatistics, Embedder, term_score
 from keepworth.memory.search.newer import newer_first
@@ -53,7 +54,8 @@ class Fusion:
     the logarithm of odds, so a text that has the rare words of a question goes before one that sounds like it, and where words
     tell little, as they are few or common, meaning decides. What a ranking leaves out has, at most, its last score. The score is
     from 0 to 1: the part of the best one's sum, times how likely it is that the memory knows, from the best cosine plus half the
-    share of what the words of the question could tell. WORD, KNOWN and SPREAD were chosen for all-MiniLM-L6-v2.
+    share of what the words of the question could tell. Cosines of
+    other encoders than all-MiniLM-L6-v2 are put on its scale first (`search.background`).
     "rrf": sum of weight / (constant + rank), ranks from 1 (Cormack, Clarke and Buettcher, "Reciprocal Rank Fusion
     Outperforms Condorcet and Individual Rank Learning Methods", 2009). "weighted": sum of weight * score, where BM25
     scores are divided by the best one and cosines are used as they are.
@@ -290,18 +292,21 @@ Ranked = list[tuple[str, float]]
 @dataclass(frozen=True, slots=True)
 class Scale:
     """What BM25 is measured against, for one question. items: in the memory; most: the sum that a text would have that says
-    nothing but its words, often; pool: how many each ranking may list; words: of the question, without function words."""
+    nothing but its words, often; pool: how many each ranking may list; words: of the question, without function words;
+    background: of the cosines."""
 
     items: int
     most: float
     pool: int
     words: int = 0
+    background: Background = USUAL
 
     @classmethod
-    def of(cls, statistics: CorpusStatistics, terms: QueryTerms, pool: int) -> Scale:
+    def of(cls, statistics: CorpusStatistics, terms: QueryTerms, pool: int, background: Background) -> Scale:
         weights, _ = statistics.weights(terms)
         most = (K1 + 1.0) * sum(weights[group[0]] for group in terms.groups)
-        return cls(statistics.documents, most, pool, sum(weight(group[0]) == 1.0 for group in terms.groups))
+        words = sum(weight(group[0]) == 1.0 for group in terms.groups)
+        return cls(statistics.documents, most, pool, words, background)
 
 
 def fuse(lexical: Ranked, dense: Ranked, fusion: Fusion, scale: Scale) -> Ranked:
@@ -328,8 +333,9 @@ def fuse(lexical: Ranked, dense: Ranked, fusion: Fusion, scale: Scale) -> Ranked
 
 def evidence(lexical: Ranked, dense: Ranked, fusion: Fusion, scale: Scale) -> tuple[dict[str, float], float]:
     """The sum of each candidate, and how likely it is that the memory knows. What only a ranking of weight 0 lists is none."""
-    words, meaning = dict(lexical), dict(dense)
-    fewest, farthest = _fewest(lexical, scale), _last(dense)
+    usual = scale.background.usual
+    words, meaning = dict(lexical), {id: usual(cosine) for id, cosine in dense}
+    fewest, farthest = _fewest(lexical, scale), usual(dense[-1][1]) if dense else 0.0
     unit = _word(dense, fusion, scale) / math.log1p(max(1, scale.items))
     sums, nearest = {}, 0.0
     for id in dict.fromkeys([*(meaning if fusion.dense else ()), *(words if fusion.lexical else ())]):
@@ -368,20 +374,21 @@ def evidence_formula(id: str, lexical: Ranked, dense: Ranked, fusion: Fusion, sc
     best = max(sums.values())
     if best <= 0:
         return "0"
-    cosine, found = dict(dense).get(id, _last(dense)), dict(lexical).get(id, _fewest(lexical, scale))
+    cosine = dict(dense).get(id, dense[-1][1] if dense else scale.background.own(0.0))
+    found = dict(lexical).get(id, _fewest(lexical, scale))
     words = f"{_word(dense, fusion, scale)!r}*{float(found)!r}/{math.log1p(max(1, scale.items))!r}"
-    return f"{float(known)!r}*max(0, {fusion.dense:.10g}*{float(cosine)!r} + {words})/{float(best)!r}"
+    near = f"{float(cosine)!r}"
+    if scale.background != USUAL:
+        own = scale.background
+        near = f"({USUAL.centre!r} + ({near} - {own.centre!r})*{USUAL.width / own.width!r})"
+    return f"{float(known)!r}*max(0, {fusion.dense:.10g}*{near} + {words})/{float(best)!r}"
 
 
 def _word(dense: Ranked, fusion: Fusion, scale: Scale) -> float:
     """`WORD`, for this question."""
-    nearest = min(max(dense[0][1] if dense else 0.0, SURE), HALF)
+    nearest = min(max(scale.background.usual(dense[0][1]) if dense else 0.0, SURE), HALF)
     falling = 1.0 - 0.5 * (nearest - SURE) / (HALF - SURE)
     return fusion.lexical * WORD * falling * math.sqrt(max(1.0, scale.words / MANY))
-
-
-def _last(dense: Ranked) -> float:
-    return dense[-1][1] if dense else 0.0
 
 
 def _fewest(lexical: Ranked, scale: Scale) -> float:
@@ -640,10 +647,10 @@ def retrieve(
             dense[place] = _admitted(known, lambda reach, deeper=deeper: deeper(reach)[0], reach, first)  # type: ignore[misc]
     out: list[list[Hit]] = []
     ages: list[Mapping[str, float]] = []
-    fused = request.mode == "hybrid"
-    scales = [
-        Scale.of(ranked.statistics(listed), listed, request.pool) if fused else Scale(0, 0, 0) for listed in terms
-    ]
+    scales = [Scale(0, 0, 0)] * len(terms)
+    if embedder is not None and request.mode == "hybrid":
+        background = embedder.background if any(dense) and fusion.method == "evidence" else USUAL
+        scales = [Scale.of(ranked.statistics(listed), listed, request.pool, background) for listed in terms]
     for query, listed, by_words, by_meaning, scale in zip(queries, terms, lexical, dense, scales, strict=True):
         found = fuse(by_words, by_meaning, fusion, scale) if request.mode == "hybrid" else by_words or by_meaning
         aged: Mapping[str, float] = {}

@@ -361,9 +361,10 @@ def _unit(blob: bytes, dimension: int) -> bool:
         return False
     vectors = np.frombuffer(blob, np.float32).reshape(-1, dimension).astype(np.float64)
     lengths = np.linalg.norm(vectors, axis=1)
-    lengths[1:] /= PART
+    least = np.full(len(lengths), PART)  # of parts: how much longer depends on the encoder
+    least[0] = 1.0
     # An encoder may give zeros, which match nothing.
-    return bool(((np.abs(lengths - 1.0) < 1e-3) | ~vectors.any(axis=1)).all())
+    return bool((((lengths > least - 1e-3) & (lengths < 1.0 + 1e-3)) | ~vectors.any(axis=1)).all())
 
 
 def _sidecar_problems(store: Store, connection: apsw.Connection, deep: bool) -> Iterator[str]:

@@ -1,0 +1,79 @@
+"""How near an encoder puts texts that have nothing in common, so that its cosines can be read like those of any other.
+
+Encoders differ: for some, texts without anything in common have a cosine of 0, for others of 0.7, and what tells them from
+related ones is a few hundredths. Cosines are compared with scores of words and with fixed bounds, so they are put on one scale
+first: by the mean and the deviation of cosines between the sentences below, every two of which are about different things.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+SENTENCES = (
+    "The train to Lisbon leaves at nine in the morning.",
+    "Copper conducts heat better than steel.",
+    "My sister is allergic to peanuts.",
+    "The committee rejected the budget for the new library.",
+    "Turn the valve clockwise until it stops.",
+    "He scored twice in the second half.",
+    "Interest rates rose by a quarter of a point.",
+    "The recipe needs three eggs and a cup of flour.",
+    "Whales breathe air and feed their young with milk.",
+    "Our meeting was moved to Thursday afternoon.",
+    "The violin was made in Cremona around 1700.",
+    "Restart the router if the light stays red.",
+    "A severe storm is expected along the coast.",
+    "She speaks Korean and a little Portuguese.",
+    "The patient was given antibiotics for ten days.",
+    "Paint the wall with two thin coats.",
+    "The function returns an empty list when nothing matches.",
+    "Glaciers have carved the valley over thousands of years.",
+    "I would like to cancel my subscription.",
+    "The jury found the defendant not guilty.",
+    "Plant the bulbs in autumn, before the first frost.",
+    "Their new album has twelve songs.",
+    "Which gate does the flight to Toronto leave from?",
+    "Photons carry no electric charge.",
+)
+NARROW = 1e-3
+"""Deviation below which an encoder tells nothing apart, and its cosines are left as they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Background:
+    """centre, width: mean and deviation of the cosines between texts that have nothing in common."""
+
+    centre: float
+    width: float
+
+    def usual(self, cosine: float) -> float:
+        """A cosine as all-MiniLM-L6-v2 would have it, for which the bounds of searches were chosen."""
+        if self == USUAL:
+            return cosine
+        return USUAL.centre + (cosine - self.centre) * (USUAL.width / self.width)
+
+    def own(self, cosine: float) -> float:
+        """The other way round."""
+        return self.centre + (cosine - USUAL.centre) * (self.width / USUAL.width)
+
+
+USUAL = Background(0.038743, 0.074556)
+"""Of all-MiniLM-L6-v2."""
+KNOWN = {"all-minilm-l6-v2": USUAL}
+"""By the model's name: these need not be measured."""
+
+
+def measured(encode: Callable[[Sequence[str]], npt.NDArray[np.float32]]) -> Background:
+    """encode: texts to unit rows, as an `Embedder` does."""
+    import numpy as np
+
+    vectors = encode(SENTENCES)
+    cosines = (vectors @ vectors.T)[np.triu_indices(len(SENTENCES), 1)]
+    width = float(cosines.std())
+    return Background(float(cosines.mean()), width) if width > NARROW else USUAL

@@ -1,0 +1,124 @@
+"""Cosines of any encoder are read on one scale."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from keepworth.defaults import encoder
+from keepworth.episodes.model import EncoderIdentity
+from keepworth.memory.memory import Memory
+from keepworth.memory.policy.hashed_words import HashedWords
+from keepworth.memory.search.background import SENTENCES, USUAL, Background, measured
+from keepworth.memory.search.chunks import PART, part_length
+from keepworth.memory.search.index import Embedder
+from keepworth.memory.store.checks import check
+
+Array = np.ndarray[Any, np.dtype[np.float32]]
+
+
+class Narrow:
+    """An encoder whose every two texts are alike: that of `inner`, with the same direction added to all. A cosine c becomes
+    near + (1 - near) * c."""
+
+    def __init__(self, inner: Any, near: float) -> None:
+        self.inner, self.near = inner, near
+        self.identity = EncoderIdentity(f"narrow-{near:g}", inner.identity.dimension + 1, True)
+        self.encoded: list[str] = []
+
+    def encode(self, texts: Sequence[str]) -> Array:
+        self.encoded += texts
+        vectors = np.asarray(self.inner.encode(list(texts)), np.float32)
+        common = np.full((len(vectors), 1), np.sqrt(self.near), np.float32)
+        return np.hstack([np.sqrt(1.0 - self.near, dtype=np.float32) * vectors, common])
+
+
+TEXTS = [
+    "Ana likes a quiet room",
+    "The red car is parked behind the house",
+    "For a refund send form A to the desk",
+    "Bo is allergic to peanuts",
+    "The meeting was moved to Friday",
+    "A refund takes three days",
+]
+QUESTIONS = [
+    "what kind of room does Ana like?",
+    "where is the car?",
+    "refund",
+    "who may not eat peanuts?",
+    "zebra xylophone",
+]
+
+
+def test_the_usual_background_is_that_of_the_default_encoder():
+    found = measured(Embedder(encoder("minilm")))
+    assert (found.centre, found.width) == pytest.approx((USUAL.centre, USUAL.width), abs=1e-4)
+    assert Embedder(encoder("minilm")).background is USUAL
+    assert USUAL.usual(0.3) == 0.3
+    assert part_length(USUAL) == PART
+
+
+def test_it_is_the_mean_and_the_deviation_of_every_two_sentences():
+    vectors = Embedder(HashedWords())(SENTENCES).astype(np.float64)
+    cosines = [float(a @ b) for i, a in enumerate(vectors) for b in vectors[:i]]
+    found = measured(Embedder(HashedWords()))
+    assert (found.centre, found.width) == pytest.approx((np.mean(cosines), np.std(cosines)), abs=1e-6)
+    assert found.usual(found.centre + 2 * found.width) == pytest.approx(USUAL.centre + 2 * USUAL.width)
+    assert found.own(found.usual(0.4)) == pytest.approx(0.4)
+
+
+def test_an_encoder_that_tells_nothing_apart_is_left_as_it_is():
+    assert measured(lambda texts: np.ones((len(texts), 1), np.float32)) == USUAL
+
+
+@pytest.mark.parametrize("near", [0.5, 0.7, 0.9])
+def test_an_encoder_that_finds_everything_alike_finds_the_same_with_the_same_scores(near: float):
+    """As many encoders do, for which unrelated texts have a cosine of 0.7 and more."""
+    found = []
+    for made in (HashedWords(), Narrow(HashedWords(), near)):
+        memory = Memory(encoder=made, policy=None)
+        memory.add_many(TEXTS)
+        found.append([{hit.id: hit.score for hit in memory.search(question)} for question in QUESTIONS])
+    for usual, narrow in zip(*found, strict=True):
+        assert narrow == pytest.approx(usual, abs=2e-4)
+
+
+def test_it_is_measured_once_and_only_where_words_and_meaning_are_added_up():
+    made = Narrow(HashedWords(), 0.7)
+    memory = Memory(encoder=made, policy=None)
+    memory.add_many(TEXTS)
+    memory.search("refund", mode="dense")
+    memory.search("refund", mode="lexical")
+    assert not set(SENTENCES) & set(made.encoded)
+    for question in QUESTIONS:
+        memory.search(question)
+    assert [made.encoded.count(sentence) for sentence in SENTENCES] == [1] * len(SENTENCES)
+
+
+def test_the_formula_says_how_the_cosine_was_read():
+    memory = Memory(encoder=Narrow(HashedWords(), 0.7), policy=None)
+    memory.add_many(TEXTS)
+    for hit in memory.search("what takes three days?", explain=True):
+        assert eval(hit.why.formula) == pytest.approx(hit.score, abs=1e-9)
+        assert f"({USUAL.centre!r} + (" in hit.why.formula
+
+
+def test_parts_count_as_they_do_by_the_default_encoder(tmp_path: Path):
+    """Of an encoder that finds everything alike, a vector of three quarters would be farther than any whole text."""
+    narrow = Background(0.75, 0.02)
+    length = part_length(narrow)
+    assert narrow.usual(length * narrow.own(0.5)) == pytest.approx(PART * 0.5)
+    long = (
+        " ".join(f"Room {number} is for storage of chairs." for number in range(60))
+        + "\n\nThe spare key is under the blue pot."
+    )
+    with Memory(tmp_path / "a.mem", encoder=Narrow(encoder("minilm"), 0.7), policy=None) as memory:
+        memory.add_many([long, *(f"Note {number}: chairs were counted in room {number}." for number in range(60))])
+        (first, *_) = memory.search("where is the key?", mode="dense")
+        assert first.text == long
+        assert first.passage.strip().endswith("blue pot.")
+        assert check(memory.store) == []

@@ -301,6 +301,12 @@ def filters(result: Result) -> str:
     return f"{text}\n\n{markdown(head, rows)}\n\n" + _setting(first["machine"])
 
 
+def other_encoders(result: Result) -> str:
+    from benchmarks.memory.other_encoders import table
+
+    return table(result) + "\n\n" + _setting(result["machine"])
+
+
 def planted(result: Result) -> str:
     lines = [
         (name, f"{each['mean']:.2f} [{each['low']:.2f}, {each['high']:.2f}]", each["n"])
@@ -327,6 +333,7 @@ TABLES: dict[str, tuple[str, Callable[[Result], str]]] = {
     "filters": ("filters", filters),
     "finding": ("finding", finding),
     "planted": ("planted", planted),
+    "other_encoders": ("other_encoders", other_encoders),
 }
 """Place on the page: the JSON file, and what makes a table of it."""
 

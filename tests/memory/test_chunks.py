@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keepworth.memory.memory import Memory
-from keepworth.memory.search.chunks import CHUNK, LONG, PART, WIDE, parts, spans
+from keepworth.memory.search.chunks import CHUNK, LONG, WIDE, part_length, parts, spans
 from keepworth.memory.search.index import DenseIndex, Embedder
 from keepworth.memory.store.database import select
 from keepworth.memory.store.maintenance import check, compact, reembed
@@ -70,7 +70,8 @@ def test_the_end_of_a_long_note_is_found_and_its_place_is_told():
     assert "zebra" in hit.passage
     assert len(hit.passage) <= CHUNK
     cosine = float(WordEncoder().encode([hit.passage, "zebra zebra"]).prod(axis=0).sum())
-    assert hit.dense == pytest.approx(PART * cosine)
+    assert m.store.embedder is not None
+    assert hit.dense == pytest.approx(part_length(m.store.embedder.background) * cosine)
 
 
 def test_a_long_note_is_one_hit_however_many_of_its_parts_are_near():
@@ -193,9 +194,12 @@ def test_an_item_counts_with_the_best_of_its_vectors_whatever_happened(steps, se
 
 def test_long_texts_are_encoded_in_one_batch():
     encoder = WordEncoder()
-    made = Embedder(encoder).in_parts(["short", NOTE, "other"])
+    embedder = Embedder(encoder)
+    length = part_length(embedder.background)
     assert encoder.calls == 1
+    made = embedder.in_parts(["short", NOTE, "other"])
+    assert encoder.calls == 2
     assert [len(each) for each in made] == [1, len(parts(NOTE)), 1]
     expected = encoder.encode(parts(NOTE))
-    expected[1:] *= PART
+    expected[1:] *= length
     assert np.allclose(made[1], expected, atol=1e-6)

@@ -2,14 +2,19 @@
 
 Encoders differ: for some, texts without anything in common have a cosine of 0, for others of 0.7, and what tells them from
 related ones is a few hundredths. Cosines are compared with scores of words and with fixed bounds, so they are put on one scale
-first: by the mean and the deviation of cosines between the sentences below, every two of which are about different things.
+first. Two of its points are known of every encoder: the mean cosine between the sentences below, every two of which are about
+different things, and 1, of a text with itself.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from keepworth.episodes.model import Encoder
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,39 +46,51 @@ SENTENCES = (
     "Which gate does the flight to Toronto leave from?",
     "Photons carry no electric charge.",
 )
-NARROW = 1e-3
-"""Deviation below which an encoder tells nothing apart, and its cosines are left as they are."""
 
 
 @dataclass(frozen=True, slots=True)
 class Background:
-    """centre, width: mean and deviation of the cosines between texts that have nothing in common."""
+    """unrelated: mean cosine of texts that have nothing in common, below 1."""
 
-    centre: float
-    width: float
+    unrelated: float
 
     def usual(self, cosine: float) -> float:
         """A cosine as all-MiniLM-L6-v2 would have it, for which the bounds of searches were chosen."""
-        if self == USUAL:
-            return cosine
-        return USUAL.centre + (cosine - self.centre) * (USUAL.width / self.width)
+        return cosine if self == USUAL else 1.0 - (1.0 - cosine) * self.stretch
 
     def own(self, cosine: float) -> float:
         """The other way round."""
-        return self.centre + (cosine - USUAL.centre) * (self.width / USUAL.width)
+        return cosine if self == USUAL else 1.0 - (1.0 - cosine) / self.stretch
+
+    @property
+    def stretch(self) -> float:
+        return (1.0 - USUAL.unrelated) / (1.0 - self.unrelated)
 
 
-USUAL = Background(0.038743, 0.074556)
+USUAL = Background(0.038743)
 """Of all-MiniLM-L6-v2."""
 KNOWN = {"all-minilm-l6-v2": USUAL}
 """By the model's name: these need not be measured."""
+ALIKE = 0.999
+"""From which mean on an encoder tells nothing apart, and its cosines are left as they are."""
+_MEASURED: WeakKeyDictionary[Encoder, Background] = WeakKeyDictionary()
+
+
+def background(encoder: Encoder, encode: Callable[[Sequence[str]], npt.NDArray[np.float32]]) -> Background:
+    """encode: texts to unit rows by this encoder, as an `Embedder` does. Measured once for each encoder."""
+    found = KNOWN.get(encoder.identity.model)
+    with contextlib.suppress(TypeError):  # one that cannot be a key is measured again
+        found = found or _MEASURED.get(encoder)
+    if found is None:
+        found = measured(encode)
+        with contextlib.suppress(TypeError):
+            _MEASURED[encoder] = found
+    return found
 
 
 def measured(encode: Callable[[Sequence[str]], npt.NDArray[np.float32]]) -> Background:
-    """encode: texts to unit rows, as an `Embedder` does."""
     import numpy as np
 
     vectors = encode(SENTENCES)
-    cosines = (vectors @ vectors.T)[np.triu_indices(len(SENTENCES), 1)]
-    width = float(cosines.std())
-    return Background(float(cosines.mean()), width) if width > NARROW else USUAL
+    unrelated = float((vectors @ vectors.T)[np.triu_indices(len(SENTENCES), 1)].mean())
+    return Background(unrelated) if unrelated < ALIKE else USUAL

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from keepworth.episodes.model import Encoder, EncoderIdentity
 from keepworth.memory.errors import InvalidVector
-from keepworth.memory.search.background import KNOWN, Background, measured
+from keepworth.memory.search.background import Background, background
 from keepworth.memory.search.chunks import part_length, parts
 from keepworth.memory.search.scan import best, cosines, in_mask
 from keepworth.memory.search.terms import QueryTerms, terms_and_languages, weight
@@ -180,13 +180,13 @@ class Embedder:
         self._size = cached
         self._cache: OrderedDict[bytes, Vectors] = OrderedDict()
         self._lock = threading.Lock()
-        self._background = KNOWN.get(encoder.identity.model)
+        self._background: Background | None = None
 
     @property
     def background(self) -> Background:
         """How near this encoder puts texts that have nothing in common; measured when first asked for."""
         if self._background is None:
-            self._background = measured(self)
+            self._background = background(self.encoder, self)
         return self._background
 
     def __call__(self, texts: Sequence[str]) -> Vectors:

@@ -379,8 +379,7 @@ def evidence_formula(id: str, lexical: Ranked, dense: Ranked, fusion: Fusion, sc
     words = f"{_word(dense, fusion, scale)!r}*{float(found)!r}/{math.log1p(max(1, scale.items))!r}"
     near = f"{float(cosine)!r}"
     if scale.background != USUAL:
-        own = scale.background
-        near = f"({USUAL.centre!r} + ({near} - {own.centre!r})*{USUAL.width / own.width!r})"
+        near = f"(1 - (1 - {near})*{scale.background.stretch!r})"
     return f"{float(known)!r}*max(0, {fusion.dense:.10g}*{near} + {words})/{float(best)!r}"
 
 

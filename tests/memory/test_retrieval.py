@@ -14,6 +14,7 @@ from keepworth.memory.item import now
 from keepworth.memory.memory import Memory
 from keepworth.memory.search import index
 from keepworth.memory.search.index import DenseIndex, Embedder
+from keepworth.memory.search.newer import about_the_past
 from keepworth.memory.search.search import POOL, Fusion, requested, retrieve
 from keepworth.memory.store.store import ScopeView
 
@@ -233,17 +234,63 @@ def test_a_half_life_halves_scores_with_age_and_is_in_the_formula():
 def test_of_facts_that_contradict_each_other_the_newer_has_the_better_place_and_score_but_for_questions_about_the_past():
     for order in (1, -1):
         m = Memory(":memory:", encoder=WordEncoder(), policy=None)
-        facts = [("My dog is called Rex", "2025-01-01"), ("My dog is called Bella", "2026-01-01")][::order]
+        facts = [("My dog is called Max", "2025-01-01"), ("My dog is called Bella", "2026-01-01")][::order]
         ids = {text.split()[-1]: m.add(text, event_time=when).id for text, when in facts}
         m.add("The weather is nice")
         hits = m.search("What is my dog called?", explain=True)
-        assert [hit.id for hit in hits[:2]] == [ids["Bella"], ids["Rex"]]
-        assert hits[0].conflicts == (ids["Rex"],)
+        assert [hit.id for hit in hits[:2]] == [ids["Bella"], ids["Max"]]
+        assert hits[0].conflicts == (ids["Max"],)
         assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
         assert all(math.isclose(eval(hit.why.formula), hit.score, rel_tol=1e-6) for hit in hits)
         first = m.search("What was my first dog called?")[0]
         assert first.conflicts
         assert not first.instead_of
+
+
+def test_what_was_written_in_one_go_is_not_newer_further_down_but_turns_of_a_conversation_are():
+    said = ["My dog is called Max", "My dog is called Bella"]
+    for order in (1, -1):
+        m = Memory(":memory:", encoder=WordEncoder(), policy=None)
+        m.add_many(said[::order])
+        plain = m.search("What is my dog called?")
+        assert plain[0].conflicts
+        assert not plain[0].instead_of
+        m = Memory(":memory:", encoder=WordEncoder(), policy=None)
+        m.add([{"role": "user", "content": text} for text in said[::order]])
+        assert m.search("What is my dog called?")[0].text == said[::order][-1]
+
+
+@pytest.mark.parametrize(
+    ("question", "past"),
+    [
+        ("What age is my dog?", False),
+        ("How old is my dog?", False),
+        ("Is my dog 4 years old?", False),
+        ("What is the first name of my dog?", False),
+        ("What is used for my dog?", False),
+        ("How is my dog before breakfast?", False),
+        ("How often is my dog out, once a day?", False),
+        ("What was my old dog called?", True),
+        ("How was my dog before?", True),
+        ("What was my first dog?", True),
+        ("How did my dog used to be?", True),
+        ("How was my dog once?", True),
+    ],
+)
+def test_words_of_the_past_ask_for_it_only_where_they_mean_it(question: str, past: bool):
+    assert about_the_past(question) is past
+
+
+@pytest.mark.model
+def test_what_the_encoder_cannot_read_is_found_by_words_and_by_nothing_else():
+    m = Memory(":memory:", policy=None)
+    facts = ["👍", "แอนแพ้ถั่ว", "x" * 300, "고양이 이름은 나비", "안나는 땅콩 알레르기가 있다", "Ana likes tofu"]
+    m.add_many(facts)
+    for question in ("🦖", "y" * 200, "ไปตกปลา", "양자"):
+        assert m.search(question, threshold=0.1) == []
+    for question, fact in (("แพ้ถั่ว", 1), ("고양이", 3), ("땅콩", 4), ("x" * 300, 2)):
+        (first,) = m.search(question, top_k=1, threshold=0.1)
+        assert first.text == facts[fact]
 
 
 def test_facts_that_share_one_word_alone_do_not_contradict_each_other():

@@ -182,5 +182,6 @@ class Encoder(Protocol):
     def identity(self) -> EncoderIdentity: ...
 
     def encode(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
-        """Shape (len(texts), dimension), float32, rows of unit length where `identity.normalised`."""
+        """Shape (len(texts), dimension), float32, rows of unit length where `identity.normalised`, or of zeros, which are near
+        nothing."""
         ...

@@ -153,7 +153,8 @@ class SentenceEncoder:
     """Mean-pooled, unit-length vectors of a BERT sentence encoder.
 
     Texts are cut at `max_tokens` word pieces, as the original model does; an empty text has a vector too (that of its two end
-    marks); lone surrogates count as U+FFFD. A text's vector does not depend on what else is encoded with it, but for rounding.
+    marks), and one of which the encoder has no piece, such as an emoji, a row of zeros, which is near nothing; lone
+    surrogates count as U+FFFD. A text's vector does not depend on what else is encoded with it, but for rounding.
     Vectors of recent texts are kept, by a hash of their content. Safe to call from several threads.
     """
 
@@ -172,6 +173,7 @@ class SentenceEncoder:
             raise InvalidEncoder(f"An encoder runs on at least one thread, not {threads}.", "Give threads=1 or more.")
         self._tokenizer = _open_tokenizer(tokenizer)
         self._first, self._last = (_mark(self._tokenizer, mark, tokenizer) for mark in ("[CLS]", "[SEP]"))
+        self._unknown = self._tokenizer.token_to_id("[UNK]")
         self._session = _open_session(graph, threads)
         self._content_tokens = max_tokens - 2
         self._identity = EncoderIdentity(model=name, dimension=self._session.get_outputs()[0].shape[1], normalised=True)
@@ -182,7 +184,7 @@ class SentenceEncoder:
         return self._identity
 
     def encode(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
-        """Shape (len(texts), dimension), float32, rows of unit length."""
+        """Shape (len(texts), dimension), float32, rows of unit length, or of zeros."""
         import numpy as np
 
         if isinstance(texts, str):
@@ -194,6 +196,8 @@ class SentenceEncoder:
         ids = sorted(((key, self._ids(text)) for key, text in fresh.items()), key=lambda pair: len(pair[1]))
         for batch in _batches(ids):
             made = dict(zip((key for key, _ in batch), self._run([row for _, row in batch]), strict=True))
+            # All that cannot be read would have one and the same vector.
+            made.update((key, np.zeros_like(made[key])) for key, row in batch if self._unread(row))
             self._recent.put(made)
             found.update(made)
         vectors = np.empty((len(keys), self._identity.dimension), dtype=np.float32)
@@ -211,6 +215,9 @@ class SentenceEncoder:
             mask[place, : len(row)] = 1
         vectors: npt.NDArray[np.float32] = self._session.run(["vectors"], {"input_ids": ids, "attention_mask": mask})[0]
         return vectors
+
+    def _unread(self, row: Sequence[int]) -> bool:
+        return len(row) > 2 and set(row[1:-1]) == {self._unknown}
 
     def _ids(self, text: str) -> list[int]:
         """Word pieces between the two end marks. Of a long text only as much is read as can matter."""

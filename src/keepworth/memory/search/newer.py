@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from keepworth.memory.search.index import tokens
-from keepworth.memory.search.terms import terms, weight
+from keepworth.memory.search.terms import telling, terms
 
 if TYPE_CHECKING:
     from keepworth.memory.search.search import Hit
 
-NEAR = 0.75
+NEAR = 0.9
 """What part of the better one's score makes another one a near tie."""
 ALIKE = 0.5
 """What part of the words of the longer text both must have, function words not counted."""
@@ -24,6 +25,12 @@ PAST = frozenset(
     | {"original", "originally", "initial", "initially", "ago", "past", "once", "used"}
 )
 """Words of a question by which it asks for what was, not for what is."""
+_NOW = re.compile(
+    r"\bhow old\b|\byears? old\b|\bfirst name\b|\b(?:is|are|be) used\b|\bonce (?:a|an|per|every)\b"
+    r"|\bbefore (?:bed|breakfast|lunch|dinner|work|sleep|meals?)\b",
+    re.IGNORECASE,
+)
+"""Such words where they ask for no such thing."""
 
 
 def newer_first(hits: Sequence[Hit], asked: Sequence[str], question: str, latin: str | None = None) -> list[Hit]:
@@ -44,7 +51,7 @@ def newer_first(hits: Sequence[Hit], asked: Sequence[str], question: str, latin:
                 break
         else:
             groups.append([place])
-    out, past = list(hits), not PAST.isdisjoint(tokens(question))
+    out, past = list(hits), about_the_past(question)
     for group in groups:
         if len(group) > 1:
             order = group if past else sorted(group, key=lambda place: _time(hits[place]), reverse=True)
@@ -60,6 +67,11 @@ def newer_first(hits: Sequence[Hit], asked: Sequence[str], question: str, latin:
     return out
 
 
+def about_the_past(question: str) -> bool:
+    """Whether an English question asks for what was."""
+    return not PAST.isdisjoint(tokens(_NOW.sub(" ", question)))
+
+
 def _alike(one: frozenset[str], other: frozenset[str], asked: frozenset[str]) -> bool:
     if len(one & other) < SAME:
         return False
@@ -70,10 +82,11 @@ def _alike(one: frozenset[str], other: frozenset[str], asked: frozenset[str]) ->
 
 
 def _telling(said: frozenset[str]) -> frozenset[str]:
-    return frozenset(term for term in said if weight(term) == 1.0)
+    return frozenset(term for term in said if telling(term))
 
 
 def _time(hit: Hit) -> tuple[str, int]:
-    """When it was so, as far as is known; else when it was written."""
+    """When it was so, as far as is known; else when it was written. Of what was written in one go turns of a conversation have
+    an order, and the parts of a document have none."""
     item = hit.item
-    return item.valid_from or item.event_time or item.written_at, int(item.id[1:])
+    return item.valid_from or item.event_time or item.written_at, item.provenance.turn

@@ -42,6 +42,11 @@ MANY = 16
 vector of a long question says less and less of it."""
 SURE, HALF = 0.7, 0.85
 """Cosines of the nearest text between which the weight of words falls to a half: who says nearly the same means the same."""
+FEW = 0.12
+"""What share of all that the words of a question could tell the best text has to have, for words to weigh in full; more, with
+the root, where a question has more than `MANY`. Below it what is shared are words of asking ("some", "recommend")."""
+ALONE = 2.0
+"""What the share of words counts as a cosine where there is none: a text of usual length with all words once has 0.4 of it."""
 KNOWN, SPREAD = 0.5, 0.056
 """At which nearness of the best text it is as likely as not that the memory knows, and over which distance this changes."""
 
@@ -336,12 +341,14 @@ def evidence(lexical: Ranked, dense: Ranked, fusion: Fusion, scale: Scale) -> tu
     usual = scale.background.usual
     words, meaning = dict(lexical), {id: usual(cosine) for id, cosine in dense}
     fewest, farthest = _fewest(lexical, scale), usual(dense[-1][1]) if dense else 0.0
-    unit = _word(dense, fusion, scale) / math.log1p(max(1, scale.items))
+    unit = _word(lexical, dense, fusion, scale) / math.log1p(max(1, scale.items))
+    # Function words alone ("the") say nothing of what is known. Words say it all where the encoder read nothing of the question.
+    tells = (0.5 if dense and dense[0][1] else ALONE) / scale.most if scale.most > 0 and scale.words else 0.0
     sums, nearest = {}, 0.0
     for id in dict.fromkeys([*(meaning if fusion.dense else ()), *(words if fusion.lexical else ())]):
         cosine, found = meaning.get(id, farthest), words.get(id, fewest)
         sums[id] = fusion.dense * cosine + unit * found
-        nearest = max(nearest, cosine + 0.5 * (found / scale.most if scale.most > 0 else 0.0))
+        nearest = max(nearest, cosine + tells * found)
     return sums, 1.0 / (1.0 + math.exp((KNOWN - nearest) / SPREAD))
 
 
@@ -376,18 +383,20 @@ def evidence_formula(id: str, lexical: Ranked, dense: Ranked, fusion: Fusion, sc
         return "0"
     cosine = dict(dense).get(id, dense[-1][1] if dense else scale.background.own(0.0))
     found = dict(lexical).get(id, _fewest(lexical, scale))
-    words = f"{_word(dense, fusion, scale)!r}*{float(found)!r}/{math.log1p(max(1, scale.items))!r}"
+    words = f"{_word(lexical, dense, fusion, scale)!r}*{float(found)!r}/{math.log1p(max(1, scale.items))!r}"
     near = f"{float(cosine)!r}"
     if scale.background != USUAL:
         near = f"(1 - (1 - {near})*{scale.background.stretch!r})"
     return f"{float(known)!r}*max(0, {fusion.dense:.10g}*{near} + {words})/{float(best)!r}"
 
 
-def _word(dense: Ranked, fusion: Fusion, scale: Scale) -> float:
+def _word(lexical: Ranked, dense: Ranked, fusion: Fusion, scale: Scale) -> float:
     """`WORD`, for this question."""
     nearest = min(max(scale.background.usual(dense[0][1]) if dense else 0.0, SURE), HALF)
     falling = 1.0 - 0.5 * (nearest - SURE) / (HALF - SURE)
-    return fusion.lexical * WORD * falling * math.sqrt(max(1.0, scale.words / MANY))
+    long = math.sqrt(max(1.0, scale.words / MANY))
+    share = lexical[0][1] / scale.most if lexical and scale.most > 0 else 1.0
+    return fusion.lexical * WORD * falling * long * min(1.0, share / (FEW * long))
 
 
 def _fewest(lexical: Ranked, scale: Scale) -> float:

@@ -183,9 +183,27 @@ def _function_terms() -> frozenset[str]:
     )
 
 
+ASKING = (
+    "recommend recommendation suggest suggestion advise advice tip tips idea ideas option options way ways help want need look "
+    "looking find know think tell give show good great best better nice like please consider try thing things something "
+    "anything interested interesting"
+)
+"""English words of requests, which say little of what is asked for; a question has many of them, and so have other questions."""
+
+
+@cache
+def _asking_terms() -> frozenset[str]:
+    return frozenset(stem for word in ASKING.split() for stem in _stemmed(_PLAIN, word))
+
+
 def weight(term: str) -> float:
-    """1, but for function words."""
-    return FUNCTION_WORD if term in _function_terms() else 1.0
+    """1, but for function words and words of asking."""
+    return FUNCTION_WORD if term in _function_terms() or term in _asking_terms() else 1.0
+
+
+def telling(term: str) -> bool:
+    """Whether a term is more than a function word; a word of asking is."""
+    return term not in _function_terms()
 
 
 def term_count(text: str) -> int:

@@ -5,8 +5,9 @@
 
 Pools: paragraphs of HotpotQA and 2WikiMultihopQA, and those asked for with one of the two given; turns of LoCoMo's
 conversations; turns and whole sessions of LongMemEval, and turns asked for in the middle of other talk; messages of BANKING77 of
-one intent. A pool is one memory, and everything that compares is searched over the same items with the same vectors. Every
-setting was chosen on the halves for development, the rivals' too: they stand in the table as published and as best there.
+one intent, as they are and amid talk with an agent; preferences of PrefEval that a request concerns. A pool is one memory, and
+everything that compares is searched over the same items with the same vectors. Every setting was chosen on the halves for
+development, the rivals' too: they stand in the table as published and as best there.
 
 The rivals are what people write: BM25 of the library `bm25s` with Snowball's English stems and without English stop words, and
 its fusion with the cosines of the same encoder, by reciprocal ranks with constants of 60 and 10, or by scores scaled from 0 to 1
@@ -159,6 +160,72 @@ def intents(data: Path, half: str) -> Iterator[Pool]:
     yield Pool([text for text, _ in items], questions)
 
 
+def preferences(data: Path, half: str, people: int = 25, said: int = 80) -> Iterator[Pool]:
+    """A memory for each person: one preference of each topic among other things that people said, and requests that it concerns.
+    The first people are for development."""
+    by_topic: dict[str, list[dict[str, str]]] = {}
+    for row in read(data / "prefeval" / "explicit_with_mcq.jsonl.gz"):
+        by_topic.setdefault(row["topic"], []).append(row)
+    turns = [
+        text.removeprefix("user: ") for text in next(long_memory(data, half, "turns", 10_000)).items if text[0] == "u"
+    ]
+    random.Random(0).shuffle(turns)
+    for person in range(people):
+        number = person + (people if half == "test" else 0)
+        rows = [each[number] for each in by_topic.values() if len(each) > number]
+        items = [row["preference"] for row in rows] + turns[person * said : (person + 1) * said]
+        order = random.Random(person).sample(range(len(items)), len(items))
+        place = {of: at for at, of in enumerate(order)}
+        questions = [(row["question"], frozenset([place[n]]), str(person)) for n, row in enumerate(rows)]
+        yield Pool([items[of] for of in order], questions)
+
+
+GREETINGS = (
+    "Hi there.",
+    "Good morning!",
+    "Hello, is anyone there?",
+    "Hi, sorry to bother you again.",
+    "Quick one for you.",
+)
+ANSWERS = (
+    "How can I help you today?",
+    "What can I do for you?",
+    "Sure, please tell me more.",
+    "What seems to be the matter?",
+)
+ENDS = (
+    "Let me check that for you.",
+    "I am sorry to hear that.",
+    "I will look into it right away.",
+    "One moment, please.",
+)
+
+
+def support(data: Path, half: str) -> Iterator[Pool]:
+    """A message of BANKING77 amid talk of a kind that says nothing of it, found by another one of the same intent, with other
+    talk."""
+    history = json.loads((data / "memorybank" / "memory_bank_en.json").read_text())
+    talk = [
+        each["query"]
+        for person in history.values()
+        for day in person["history"].values()
+        for each in day
+        if len(each["query"]) < 160
+    ]
+    draw = random.Random(4)
+    draw.shuffle(talk)
+    middle = len(talk) // 2
+
+    def dialogue(text: str, talk: list[str]) -> str:
+        first = f"{draw.choice(GREETINGS)} {draw.choice(talk)}"
+        answer, end = draw.choice(ANSWERS), draw.choice(ENDS)
+        return f"Customer: {first}\nAgent: {answer}\nCustomer: {text}\nAgent: {end}"
+
+    (pool,) = intents(data, half)
+    items = [dialogue(text, talk[:middle]) for text in pool.items]
+    yield Pool(items, [(dialogue(text, talk[middle:]), found, intent) for text, found, intent in pool.questions])
+
+
 POOLS: Mapping[str, Callable[[Path, str], Iterator[Pool]]] = {
     "HotpotQA": lambda data, half: paragraphs(data, "hotpotqa", half, False),
     "2Wiki": lambda data, half: paragraphs(data, "2wikimultihopqa", half, False),
@@ -169,6 +236,8 @@ POOLS: Mapping[str, Callable[[Path, str], Iterator[Pool]]] = {
     "LongMemEval, sessions": lambda data, half: long_memory(data, half, "sessions"),
     "LongMemEval, amid talk": lambda data, half: long_memory(data, half, "talk"),
     "BANKING77": intents,
+    "BANKING77, amid talk": support,
+    "PrefEval, requests": preferences,
 }
 
 OURS = "keepworth"

@@ -42,7 +42,7 @@ MANY = 16
 vector of a long question says less and less of it."""
 SURE, HALF = 0.7, 0.85
 """Cosines of the nearest text between which the weight of words falls to a half: who says nearly the same means the same."""
-FEW = 0.12
+FEW = 0.15
 """What share of all that the words of a question could tell the best text has to have, for words to weigh in full; more, with
 the root, where a question has more than `MANY`. Below it what is shared are words of asking ("some", "recommend")."""
 ALONE = 2.0

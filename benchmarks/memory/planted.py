@@ -3,11 +3,12 @@
     python -m benchmarks.memory.planted --data DATA --json benchmarks/memory/planted.json
 
 Replaced facts: pairs that differ in one detail, without `supersede`, in both orders of writing, among other sentences; asked
-for what is (the newer has to be first), and for what was (the older). Updates: LongMemEval's questions about knowledge that
+for what is (the newer has to be first), and for what was (the older). Together: two facts that both hold, of
+which the older answers. Updates: LongMemEval's questions about knowledge that
 changed, over the sessions that hold both; the first hit has to be of the newest. Languages: each word of a question alone, in
 another form than in the fact, by words, among the first five of all facts of all languages. Long notes: a fact behind turns
 of LongMemEval's conversations, asked for in other words, among short notes and other long ones. The facts are in
-`planted_facts.json`; none of them was used to choose a setting.
+`planted_facts.json`; none of them was used to choose a setting, but those that hold together, to choose what a near tie is.
 """
 
 from __future__ import annotations
@@ -65,20 +66,36 @@ def replaced(made: Any, model_order: int, past: bool, draw: random.Random) -> li
     return out
 
 
-def updates(data: Path, made: Any) -> list[bool]:
-    """Of each question about what changed: whether the session that answers goes before the one that it makes stale."""
+def together(made: Any, draw: random.Random) -> list[bool]:
+    """Of two facts that hold together and have words of the question in common: whether the one that answers goes before the
+    newer one that does not."""
+    out = []
+    for newer, right, question in FACTS["together"]:
+        memory = Memory(":memory:", encoder=made, policy=None)
+        for text in draw.sample(OTHERS, 5):
+            memory.add(text, event_time="2025-02-01")
+        memory.add(right, event_time="2024-02-01")
+        memory.add(newer, event_time="2026-02-01")
+        out.append(memory.search(question, top_k=3)[0].text == right)
+    return out
+
+
+def updates(data: Path, made: Any, **options: Any) -> list[bool]:
+    """Of each question about what changed: whether the session that answers goes before the one that it makes stale. options: of
+    the search."""
     out = []
     for row in read(data / "longmemeval" / "longmemeval_oracle.json.gz"):
         if row["question_type"] != "knowledge-update" or row["question_id"].endswith("_abs"):
             continue
         dates = dict(zip(row["haystack_session_ids"], row["haystack_dates"], strict=True))
         newest = max(row["answer_session_ids"], key=lambda name: dates[name])
-        memory = Memory(":memory:", encoder=made, policy=None)
+        asked_at = row["question_date"].split()[0].replace("/", "-")
+        memory = Memory(":memory:", encoder=made, policy=None, clock=lambda at=asked_at: f"{at}T23:59:59")  # type: ignore[misc]
         for name, session in zip(row["haystack_session_ids"], row["haystack_sessions"], strict=True):
             day = dates[name].split()[0].replace("/", "-")
             texts = [turn["content"] for turn in session if turn["role"] == "user" and turn["content"].strip()]
             memory.add_many(texts, event_time=day, metadata={"session": name}, repeat=True)
-        hits = memory.search(row["question"], top_k=10)
+        hits = memory.search(row["question"], top_k=10, **options)
         out.append(bool(hits) and hits[0].item.metadata["session"] == newest)
     return out
 
@@ -124,7 +141,9 @@ def main() -> None:
         "of two facts the newer, the older written first": replaced(made, 1, False, random.Random(1)),
         "of two facts the newer, the newer written first": replaced(made, -1, False, random.Random(2)),
         "asked for what was: the older of two": replaced(made, 1, True, random.Random(3)),
+        "of two that hold together the one that answers": together(made, random.Random(8)),
         "LongMemEval, what changed: the newest session first": updates(options.data, made),
+        "the same with half_life=30": updates(options.data, made, half_life=30.0),
         "words in other forms, 14 languages with spaces": [
             each
             for name, hits in by_language.items()

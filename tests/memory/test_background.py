@@ -71,6 +71,11 @@ def test_it_is_the_mean_cosine_of_every_two_sentences():
     assert found.own(found.usual(0.4)) == pytest.approx(0.4)
 
 
+def test_an_encoder_that_only_looks_vectors_up_is_left_as_it_is():
+    known = dict(zip(TEXTS, Embedder(HashedWords())(TEXTS), strict=True))
+    assert measured(lambda texts: np.stack([known[text] for text in texts])) == USUAL
+
+
 def test_an_encoder_that_tells_nothing_apart_is_left_as_it_is():
     assert measured(lambda texts: np.ones((len(texts), 1), np.float32)) == USUAL
 

@@ -31,6 +31,10 @@ def clock() -> str:
     return "2026-01-01T00:00:00"
 
 
+LIGHT = ("the", "likes")
+"""A function word, and one of asking."""
+
+
 def brute_bm25(documents: dict[str, str], query: str) -> dict[str, float]:
     """BM25 from its definition, document by document."""
     split = {id: text.lower().split() for id, text in documents.items()}
@@ -41,7 +45,7 @@ def brute_bm25(documents: dict[str, str], query: str) -> dict[str, float]:
         counts = Counter(words)
         for term in set(query.lower().split()):
             n = sum(term in other for other in split.values())
-            idf = math.log(1 + (len(split) - n + 0.5) / (n + 0.5)) * (0.2 if term == "the" else 1.0)
+            idf = math.log(1 + (len(split) - n + 0.5) / (n + 0.5)) * (0.2 if term in LIGHT else 1.0)
             f = counts[term]
             score += idf * f * 2.5 / (f + 1.5 * (0.1 + 0.9 * len(words) / mean)) if f else 0.0
         if score > 0:
@@ -105,7 +109,7 @@ def test_weighted_fusion_formula_reproduces_the_score():
 def test_fuse_by_hand():
     lexical = [("a", 3.0), ("b", 1.0)]
     dense = [("b", 0.9), ("c", 0.5)]
-    scale = Scale(items=9, most=6.0, pool=2)
+    scale = Scale(items=9, most=6.0, pool=2, words=2)
     fused = dict(fuse(lexical, dense, Fusion("rrf", constant=60), scale))
     assert fused["b"] == pytest.approx(1 / 62 + 1 / 61)
     assert fused["a"] == pytest.approx(1 / 61)
@@ -117,10 +121,20 @@ def test_fuse_by_hand():
     known = 1 / (1 + math.exp((0.5 - (0.9 + 0.5 / 6)) / 0.056))
     added = dict(fuse(lexical, dense, Fusion(), scale))
     assert added == pytest.approx({id: known * each / sums["b"] for id, each in sums.items()})
-    short = dict(fuse(lexical, dense, Fusion(), Scale(items=9, most=6.0, pool=3)))
+    short = dict(fuse(lexical, dense, Fusion(), Scale(items=9, most=6.0, pool=3, words=2)))
     assert short["c"] == pytest.approx(known * 0.5 / sums["b"])
+    # Function words alone say nothing of what is known; words alone do where the encoder read nothing.
+    light = dict(fuse(lexical, dense, Fusion(), Scale(items=9, most=6.0, pool=2)))
+    assert light["b"] == pytest.approx(1 / (1 + math.exp((0.5 - 0.9) / 0.056)))
+    unread = dict(fuse(lexical, [("b", 0.0), ("c", 0.0)], Fusion(), scale))
+    assert unread["a"] == pytest.approx(1 / (1 + math.exp((0.5 - 2.0 * 3.0 / 6.0) / 0.056)))
+    # Where the best text has 0.05 of what the words could tell, a third of 0.15, they weigh a third.
+    few = Scale(items=9, most=60.0, pool=2, words=2)
+    third = {"a": 0.5 + 0.2 / 3 * 3.0 / math.log(10), "b": 0.7 + 0.2 / 3 / math.log(10)}
+    found = dict(fuse(lexical, [("b", 0.7), ("c", 0.5)], Fusion(), few))
+    assert found["a"] / found["b"] == pytest.approx(third["a"] / third["b"])
     # At 0.7 they weigh what they weigh, and in a question of four times sixteen words twice as much.
-    for words, each in ((0, 0.2), (16, 0.2), (64, 0.4)):
+    for words, each in ((1, 0.2), (16, 0.2), (64, 0.4)):
         found = dict(fuse(lexical, [("b", 0.7), ("c", 0.5)], Fusion(), Scale(9, 6.0, 3, words)))
         best = max(0.5 + each * 3.0 / math.log(10), 0.7 + each / math.log(10))
         assert found["c"] / found["b"] == pytest.approx(0.5 / (0.7 + each / math.log(10)))

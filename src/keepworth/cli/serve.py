@@ -234,7 +234,7 @@ def serve(
         raise KeepworthError("A model is served to this machine only.", "Leave --host out.")
     if not what and missing("serve"):
         raise MissingExtra(
-            "keepworth serve without --memory serves a language model, and the packages for one are not installed.",
+            "keepworth serve without --memory needs the packages for a language model, which are not installed.",
             f"To serve a memory: keepworth serve --memory agent.mem. For a model: {fix_for('serve')}",
         )
     require("serve", "keepworth serve")

@@ -303,7 +303,9 @@ def _measured(
         with Memory(path, encoder=_Paying(given, encoder), index=index) as memory:
             memory.search(data.texts[0])
             both = timed(_calls(memory, data, {}))
+            meaning = timed(_calls(memory, data, {"mode": "dense"}))
         note = f"encoding by {encoder.identity.model} included"
+        yield line("search by meaning, from the text", "ms", meaning, note=note)
         yield line("search by both, from the text", "ms", both, target="p50 <= 15", note=note)
     yield from first_results(path, data)
     yield Figure("bytes per item", "bytes", path.stat().st_size / len(data.texts), note="file, vectors and journal")
@@ -372,6 +374,8 @@ def _searches(memory: Memory, data: BenchmarkCorpus, index: str) -> Iterator[Fig
     share = memory.store.sums(memory.scope.narrowed(user="u1"))[1] / len(memory)
     note = f"{share:.1%} of all items"
     yield line("search one user", "ms", one, limit=limit * share, target="<= 0.5 for 1 %", note=note)
+    one = timed(_calls(memory, data, {"user_id": "u1"}))
+    yield line("search one user by both", "ms", one, note="encoding excluded")
     batch = timed([lambda: memory.search_many(data.queries[:32], mode="dense") for _ in range(12)], warm=2)
     each = [time / 32 for time in batch]
     yield line(

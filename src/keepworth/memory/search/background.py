@@ -91,6 +91,9 @@ def background(encoder: Encoder, encode: Callable[[Sequence[str]], npt.NDArray[n
 def measured(encode: Callable[[Sequence[str]], npt.NDArray[np.float32]]) -> Background:
     import numpy as np
 
-    vectors = encode(SENTENCES)
+    try:
+        vectors = encode(SENTENCES)
+    except LookupError:  # an encoder that looks its vectors up, and knows no others
+        return USUAL
     unrelated = float((vectors @ vectors.T)[np.triu_indices(len(SENTENCES), 1)].mean())
     return Background(unrelated) if unrelated < ALIKE else USUAL

@@ -37,6 +37,17 @@ def engine(result: Result) -> str:
     return markdown(head, rows) + f"\n\n{result['size']:,} items, seed {result['seed']}. " + _setting(result["machine"])
 
 
+def before_stems(result: Result) -> str:
+    """Beside the engine of today, on the same machine."""
+    now = {row["name"]: row["p50"] for row in json.loads((HERE / "engine.json").read_text())["figures"]}
+    rows = [
+        (row["name"], _number(row["p50"]), _number(now[row["name"]]), row["unit"])
+        for row in result["figures"]
+        if row["name"] in now and row["unit"] in ("ms", "ms/query", "items/s")
+    ]
+    return markdown(("p50", "before", "now", "unit"), rows) + "\n\n" + _setting(result["machine"])
+
+
 def growth(result: Result) -> str:
     names = [row["name"] for row in result[-1]["figures"]]
     rows = []
@@ -318,6 +329,7 @@ def planted(result: Result) -> str:
 
 TABLES: dict[str, tuple[str, Callable[[Result], str]]] = {
     "engine": ("engine", engine),
+    "before stems": ("engine_before_stems", before_stems),
     "growth": ("growth", growth),
     "adds": ("adds", adds),
     "peers": ("peers", peers),

@@ -259,7 +259,7 @@ def _language(words: Sequence[str], text: str) -> str:
     for having in filter(None, map(votes.get, words)):  # most words have no vote
         for language, part in having:
             english += part if language == _PLAIN else -part
-    if english >= ENGLISH or not words:
+    if english >= ENGLISH or not any(map(str.isalpha, words)):  # numbers and codes are of no language
         return _PLAIN
     tag, sure = _identifier().classify(text[:READ])
     marked = len(words) >= SEVERAL and not text.isascii()

@@ -5,12 +5,13 @@
 #   make demo QUICK=1     the same with few steps, in a fraction of the time
 #   make test             lint, types, import rules, tests, the documentation's examples; about 15 minutes on two cores
 #   make test-all         the same with the slow tests: kills, the wheel in environments of its own, other programs
+#   make test-peers       the drop-ins and the examples beside mem0, LangGraph and OpenAI's and Anthropic's own packages
 #   make docs             write the documentation as a site, to build/site
 #   make numbers          write every number of the documentation anew, from the files that the benchmarks left
 #   make lint             the checks that run nothing
 #   make lock             write requirements/lock.txt anew, with the newest versions that fit
 #   make audit            ask whether a locked package is known to be vulnerable
-#   make clean            remove .venv and caches (runs/ stays)
+#   make clean            remove .venv, .venv-peers and caches (runs/ stays)
 #
 # pip's own settings (pip.conf, PIP_INDEX_URL, ...) hold. PYTHON=python3.12 picks another interpreter.
 
@@ -18,12 +19,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+PEERS := .venv-peers
 UV := 0.13.8
 # One process for each core, each with a run of the tests that lie beside one another; who is done first takes from the other.
 PYTEST := $(BIN)/pytest -n auto --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all docs numbers lint lock audit clean
+.PHONY: help install demo test test-all test-peers docs numbers lint lock audit clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -42,6 +44,16 @@ test: lint
 
 test-all: lint
 	@$(PYTEST)
+
+# In an environment of their own: they bring packages that nothing else here needs.
+test-peers: $(PEERS)/.installed
+	@$(PEERS)/bin/python -m pytest -m "not slow" tests/memory/test_mem0.py tests/memory/test_adapters.py tests/memory/test_langgraph.py \
+		tests/memory/test_openai_agents.py tests/memory/test_claude_tool.py tests/test_examples.py
+
+$(PEERS)/.installed: pyproject.toml requirements/peers.txt
+	@$(PYTHON) -m venv $(PEERS)
+	@$(PEERS)/bin/python -m pip --disable-pip-version-check install --quiet -e ".[examples]" -r requirements/peers.txt
+	@touch $@
 
 docs: $(STAMP)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
@@ -67,5 +79,5 @@ audit: $(STAMP)
 	@$(BIN)/python requirements/audit.py $(BIN)/pip-audit
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(PEERS) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -24,6 +24,7 @@ def test_help_lists_what_there_is() -> None:
         "make demo QUICK=1",
         "make test",
         "make test-all",
+        "make test-peers",
         "make docs",
         "make lint",
         "make clean",
@@ -53,12 +54,19 @@ def test_the_demo_is_quick_when_asked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tests", "docs", "audit", "demo", "code"),
-    [(0, 0, 0, 0, 0), (2, 0, 0, 0, 1), (0, 2, 0, 0, 1), (0, 0, 2, 0, 1), (0, 0, 0, 2, 1)],
-    ids=["good", "tests fail", "a link leads nowhere", "a package is vulnerable", "demo fails"],
+    ("tests", "peers", "docs", "audit", "demo", "code"),
+    [
+        (0, 0, 0, 0, 0, 0),
+        (2, 0, 0, 0, 0, 1),
+        (0, 2, 0, 0, 0, 1),
+        (0, 0, 2, 0, 0, 1),
+        (0, 0, 0, 2, 0, 1),
+        (0, 0, 0, 0, 2, 1),
+    ],
+    ids=["good", "tests fail", "a peer differs", "a link leads nowhere", "a package is vulnerable", "demo fails"],
 )
 def test_continuous_integration_ends_with_the_closing_line(
-    tmp_path: Path, tests: int, docs: int, audit: int, demo: int, code: int
+    tmp_path: Path, tests: int, peers: int, docs: int, audit: int, demo: int, code: int
 ) -> None:
     """Every command is run whatever the others say; the last line is pytest's; any failure is the exit code's."""
     (tmp_path / ".ci").mkdir()
@@ -67,6 +75,7 @@ def test_continuous_integration_ends_with_the_closing_line(
     fake.write_text(
         '#!/bin/sh\necho "$@" >> called\n'
         f'[ "$1" = test ] && {{ echo "57 passed, 1 skipped in 8.21s"; exit {tests}; }}\n'
+        f'[ "$1" = test-peers ] && {{ echo "188 passed in 40.29s"; exit {peers}; }}\n'
         f'[ "$1" = docs ] && exit {docs}\n'
         f'[ "$1" = audit ] && exit {audit}\n'
         f"echo demonstrating; exit {demo}\n"
@@ -76,4 +85,4 @@ def test_continuous_integration_ends_with_the_closing_line(
     ran = subprocess.run([tmp_path / ".ci" / "run"], env=environment, capture_output=True, text=True)
     assert ran.returncode == code
     assert ran.stdout.splitlines()[-1] == "57 passed, 1 skipped in 8.21s"
-    assert (tmp_path / "called").read_text().splitlines() == ["test", "docs", "audit", "demo QUICK=1"]
+    assert (tmp_path / "called").read_text().splitlines() == ["test", "test-peers", "docs", "audit", "demo QUICK=1"]

@@ -235,7 +235,7 @@ def serve(
     if not what and missing("serve"):
         raise MissingExtra(
             "keepworth serve without --memory needs the packages for a language model, which are not installed.",
-            f"To serve a memory: keepworth serve --memory agent.mem. For a model: {fix_for('serve')}",
+            f"{fix_for('serve')}; or serve a memory: keepworth serve --memory agent.mem",
         )
     require("serve", "keepworth serve")
     from keepworth.serving.model_server import ModelServer

@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from benchmarks.pictures import plain
 from benchmarks.tables import filled, markdown, takes_nothing
 from keepworth.evaluation.statistics import estimate
 
@@ -309,10 +310,7 @@ def picture(result: dict[str, Any], path: Path, wide: bool) -> None:
     axes.set(xlim=(0, result["episodes"]), ylim=(0, 109), yticks=range(0, 101, 25))
     axes.set_xlabel("tasks done", fontsize=9, color="#555555")
     axes.set_ylabel(f"right, of the last {WINDOW} (%)", fontsize=9, color="#555555")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.tick_params(labelsize=8, color="#bbbbbb", labelcolor="#555555")
-    axes.grid(axis="y", color="#eeeeee")
-    axes.set_axisbelow(True)
+    plain(axes)
     figure.legend(loc="outside upper left", ncols=3 if wide else 1, fontsize=9, frameon=False, labelcolor="linecolor")
     figure.savefig(path, facecolor="white")
     pyplot.close(figure)

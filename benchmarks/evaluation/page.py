@@ -12,6 +12,7 @@ from typing import Any
 
 from benchmarks.evaluation.pairs import FOUND
 from benchmarks.evaluation.pairs import READ as READ_BY_MODEL
+from benchmarks.pictures import one_a_line
 from benchmarks.tables import filled, markdown, takes_nothing
 
 HERE = Path(__file__).parent
@@ -281,12 +282,7 @@ def picture(names: Sequence[str], path: Path, columns: int) -> None:
         axes.set_yticks(range(len(own)), own)
         axes.invert_yaxis()
         axes.set_xlim(0.0, 1.02 * most)
-        axes.spines[["top", "right", "left"]].set_visible(False)
-        axes.spines["bottom"].set_color("#bbbbbb")
-        axes.tick_params(labelsize=9, color="#bbbbbb", labelcolor="#555555")
-        axes.tick_params(axis="y", length=0)
-        axes.grid(axis="x", color="#eeeeee")
-        axes.set_axisbelow(True)
+        one_a_line(axes)
         axes.set_xlabel("token F1", fontsize=9, color="#555555")
     figure.savefig(path, facecolor="white")
 

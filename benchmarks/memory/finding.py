@@ -361,9 +361,9 @@ def table(result: dict[str, Any]) -> str:
     )
 
 
-def arguments() -> argparse.ArgumentParser:
-    """What every measurement of searches with real data is told: a parent of its parser."""
-    parser = argparse.ArgumentParser(add_help=False)
+def arguments(about: str | None) -> argparse.ArgumentParser:
+    """A parser of what every measurement of searches with real data is told."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--vectors", type=Path, default=None, help="a folder to keep vectors in, for the next run")
     parser.add_argument("--json", type=Path, default=None)
@@ -377,9 +377,7 @@ def default_encoder(vectors: Path | None) -> Any:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, parents=[arguments()]
-    )
+    parser = arguments(__doc__)
     parser.add_argument("--half", choices=("dev", "test"), default="dev")
     parser.add_argument("--only", default="", help="pools whose name holds this")
     options = parser.parse_args()

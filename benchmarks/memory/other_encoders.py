@@ -12,7 +12,6 @@ chance.
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -107,10 +106,7 @@ def told_apart(pool: Pool, encoder: Any, *, read: bool) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, parents=[arguments()]
-    )
-    options = parser.parse_args()
+    options = arguments(__doc__).parse_args()
     usual = default_encoder(options.vectors)
     mean = MeanOfStates()
     encoders = [usual, Narrowed(usual), mean if options.vectors is None else KeptVectors(mean, options.vectors)]

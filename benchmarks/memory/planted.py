@@ -13,10 +13,10 @@ of LongMemEval's conversations, asked for in other words, among short notes and 
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +90,7 @@ def updates(data: Path, made: Any, **options: Any) -> list[bool]:
         dates = dict(zip(row["haystack_session_ids"], row["haystack_dates"], strict=True))
         newest = max(row["answer_session_ids"], key=lambda name: dates[name])
         asked_at = row["question_date"].split()[0].replace("/", "-")
-        memory = Memory(":memory:", encoder=made, policy=None, clock=lambda at=asked_at: f"{at}T23:59:59")  # type: ignore[misc]
+        memory = Memory(":memory:", encoder=made, policy=None, clock=partial(str, f"{asked_at}T23:59:59"))
         for name, session in zip(row["haystack_session_ids"], row["haystack_sessions"], strict=True):
             day = dates[name].split()[0].replace("/", "-")
             texts = [turn["content"] for turn in session if turn["role"] == "user" and turn["content"].strip()]
@@ -131,10 +131,7 @@ def long_notes(data: Path, made: Any, words: int, short: int, draw: random.Rando
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, parents=[arguments()]
-    )
-    options = parser.parse_args()
+    options = arguments(__doc__).parse_args()
     made = default_encoder(options.vectors)
     by_language = languages()
     rows = {

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.pictures import one_a_line
 from benchmarks.streams.attack_claims import attacks, recovery, tampering
 from benchmarks.tables import markdown, with_appendix
 from keepworth.evaluation.stream import Results, load, table
@@ -592,12 +593,7 @@ def draw(path: Path, columns: int) -> None:
         axes.set_yticks(range(len(arms)), arms if place % columns == 0 else [""] * len(arms))
         axes.set_ylim(len(arms) - 0.4, -0.6)
         axes.set_xlim(0, 103)
-        axes.spines[["top", "right", "left"]].set_visible(False)
-        axes.spines["bottom"].set_color("#bbbbbb")
-        axes.tick_params(labelsize=9, color="#bbbbbb", labelcolor="#555555")
-        axes.tick_params(axis="y", length=0)
-        axes.grid(axis="x", color="#eeeeee")
-        axes.set_axisbelow(True)
+        one_a_line(axes)
         if place >= len(panels) - columns:
             axes.set_xlabel("successes in 100 tasks", fontsize=9, color="#555555")
     handles, labels = figure.axes[0].get_legend_handles_labels()

@@ -10,6 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from benchmarks.pictures import plain
 from benchmarks.tables import filled, markdown, takes_nothing
 from benchmarks.writing.setting import HERE
 
@@ -406,10 +407,7 @@ def picture(worlds: dict[str, Any], record: dict[str, Any], path: Path, wide: bo
     axes.set_ylabel("evidence kept", fontsize=9, color="#555555")
     axes.legend(fontsize=7, frameon=False, loc="lower right")
     for axes in panels:
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.tick_params(labelsize=8, color="#bbbbbb", labelcolor="#555555")
-        axes.grid(axis="both" if axes is panels[-1] else "x", color="#eeeeee")
-        axes.set_axisbelow(True)
+        plain(axes, grid="both" if axes is panels[-1] else "x")
     figure.savefig(path, facecolor="white")
 
 

@@ -124,7 +124,8 @@ def _write_lines(lines: Iterator[str], target: Path) -> int:
 
     count = 0
     if str(target) == "-":
-        for count, line in enumerate(lines, 1):  # noqa: B007
+        for line in lines:
+            count += 1
             say_json(json.loads(line), separators=(",", ":"))  # escapes what a terminal obeys: nothing is lost
         return count
     if target.exists():
@@ -132,7 +133,8 @@ def _write_lines(lines: Iterator[str], target: Path) -> int:
     check_writable(target)
     # Half an export looks like a whole one.
     with disk(target), replacing(target) as part, open(part, "w", encoding="utf-8") as out:
-        for count, line in enumerate(lines, 1):  # noqa: B007
+        for line in lines:
+            count += 1
             out.write(line + "\n")
         out.flush()
     return count

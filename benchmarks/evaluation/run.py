@@ -35,7 +35,7 @@ HERE = Path(__file__).parent
 FOUND = ("dense", "langgraph", "mem0", "bm25", "bm25s", "search", "keepworth")
 OURS = ("random", "latest", "bm25", "dense", "search", "keepworth")
 READ = ("none", "random", "latest", "bm25", "dense", "langgraph", "mem0", "search", "keepworth")
-FUSED = ("bm25", "dense", "search", "search:lexical=2,constant=10", "search:method=weighted,lexical=0.3")
+FUSED = ("bm25", "dense", "search", "search:method=rrf,constant=10", "search:method=weighted,lexical=0.3")
 TRAINED = ("--reader", "run:demo")
 HEADLINE: dict[str, tuple[str, ...]] = {
     "longmemeval-read": ("longmemeval", *READ, *TRAINED, "--setting", "frozen,oracle"),

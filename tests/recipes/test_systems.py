@@ -289,11 +289,14 @@ def test_words_and_meaning_can_be_weighed_otherwise() -> None:
     assert ranked("search:dense=0")[:3] == ranked("bm25")[:3]
     assert ranked("search:method=weighted,lexical=0") == ranked("dense") != ranked("search:dense=0")
     assert ranked("search:lexical=1,constant=60") == ranked("search")
+    assert maker("search:method=rrf,constant=10", HashedWords)
     for words, text in (
         ("lexical=x", "is no number"),
         ("lexical=nan", "finite"),
         ("lexical=-1", "negative"),
         ("constant=-1", "negative"),
+        ("constant=10", "'evidence' has no constant"),
+        ("method=weighted,constant=10", "'weighted' has no constant"),
         ("lexicon=2", "no setting 'lexicon'"),
         ("method=best", "'best' does not exist"),
         ("", "no setting ''"),

@@ -271,7 +271,7 @@ def maker(name: str, encoder: Callable[[], Encoder], elsewhere: Elsewhere | None
 
 
 def _fusion(words: str) -> Fusion:
-    """`lexical=2,constant=10` as a Fusion; what is not named is as by default. Raises KeepworthError."""
+    """`method=rrf,constant=10` as a Fusion; what is not named is as by default. Raises KeepworthError."""
     from keepworth.memory.search.search import Fusion
 
     defaults = asdict(Fusion())

@@ -49,6 +49,8 @@ ALONE = 2.0
 """What the share of words counts as a cosine where there is none: a text of usual length with all words once has 0.4 of it."""
 KNOWN, SPREAD = 0.5, 0.056
 """At which nearness of the best text it is as likely as not that the memory knows, and over which distance this changes."""
+RANK_CONSTANT = 60.0
+"""Of a fusion by ranks, as published."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,7 @@ class Fusion:
     method: str = "evidence"
     lexical: float = 1.0
     dense: float = 1.0
-    constant: float = 60.0
+    constant: float = RANK_CONSTANT
 
     def __post_init__(self) -> None:
         if self.method not in ("evidence", "rrf", "weighted"):
@@ -80,6 +82,8 @@ class Fusion:
             raise InvalidFilter("fusion weights must not be negative, nor both zero")
         if self.constant < 0:
             raise InvalidFilter("the constant of a fusion must not be negative")
+        if self.method != "rrf" and self.constant != RANK_CONSTANT:
+            raise InvalidFilter(f"a fusion by {self.method!r} has no constant: leave it out, or use method='rrf'")
 
     @property
     def highest(self) -> float:

@@ -45,7 +45,14 @@ def found(name: str) -> str:
         if arm != "none"
     ]
     head = ("system", *DEPTHS.values(), "ms a question", "ms an entry", "MB")
-    return markdown(head, rows) + "\n\n" + note(of)
+    over = of["evidence over keepworth"]
+    paired = [
+        (f"`{arm}`", *(difference(over[depth].get(arm)) for depth in DEPTHS))
+        for arm in of["arms"]
+        if any(arm in own for own in over.values())
+    ]
+    beside = markdown(("over `keepworth`", *DEPTHS.values()), paired)
+    return markdown(head, rows) + "\n\n" + beside + "\n\n" + note(of)
 
 
 def fused(name: str, depth: str) -> str:

@@ -24,14 +24,16 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from keepworth.evaluation.evaluation_page import rows_of
 from keepworth.evaluation.harness import Row
-from keepworth.evaluation.summary import arm_of, gains
+from keepworth.evaluation.summary import arm_of, gains, score
 
 HERE = Path(__file__).parent
+DEPTHS = ("turn@5", "turn@10", "turn@50", "shown")
 FOUND = ("dense", "langgraph", "mem0", "bm25", "bm25s", "search", "keepworth")
 OURS = ("random", "latest", "bm25", "dense", "search", "keepworth")
 READ = ("none", "random", "latest", "bm25", "dense", "langgraph", "mem0", "search", "keepworth")
@@ -84,7 +86,11 @@ def main() -> None:
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         kept = numbers(json.loads((folder / "summary.json").read_text()))
         if "keepworth" in kept["gains"]:
-            kept["over keepworth"] = over_ours(folder)
+            kept["over keepworth"] = over_ours(folder, score)
+        if "keepworth" in kept["arms"]:
+            kept["evidence over keepworth"] = {
+                depth: over_ours(folder, lambda row, depth=depth: row.recall.get(depth)) for depth in DEPTHS
+            }
         kept["command"] = f"keepworth eval run {' '.join(RUNS[name])}"
         kept["machine"] = {
             "processor": platform.processor() or platform.machine(),
@@ -100,14 +106,14 @@ def main() -> None:
         (HERE / f"{name}.json").write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
 
 
-def over_ours(folder: Path) -> dict[str, Any]:
-    """Of each arm that did not score the same question by question, the mean paired difference in score to ours."""
+def over_ours(folder: Path, value: Callable[[Row], float | None]) -> dict[str, Any]:
+    """Of each arm that has not the same value question by question, the mean paired difference to ours."""
     by_arm: dict[str, list[Row]] = {}
     for row in rows_of(folder):
         by_arm.setdefault(arm_of(row), []).append(row)
-    scores = {arm: {(row.key, row.seed): row.scores.get("score") for row in rows} for arm, rows in by_arm.items()}
-    same = [arm for arm in scores if arm != "keepworth" and scores[arm] == scores["keepworth"]]
-    return gains({arm: rows for arm, rows in by_arm.items() if arm not in same}, "keepworth")
+    values = {arm: {(row.key, row.seed): value(row) for row in rows} for arm, rows in by_arm.items()}
+    same = [arm for arm in values if arm != "keepworth" and values[arm] == values["keepworth"]]
+    return gains({arm: rows for arm, rows in by_arm.items() if arm not in same}, "keepworth", value)
 
 
 def numbers(summary: dict[str, Any]) -> dict[str, Any]:

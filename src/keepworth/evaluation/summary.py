@@ -66,16 +66,23 @@ def unequal(arms: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
     return found
 
 
-def gains(by_arm: Mapping[str, Sequence[Row]], baseline: str = BASELINE) -> dict[str, Any]:
-    """Of each arm, the mean paired difference in score to `baseline` with its 95 % interval over clusters; nothing where that was
-    not run. adjusted: p of a sign-flip test of whole clusters, corrected over all arms (Holm), which the verdict goes by."""
+def score(row: Row) -> float | None:
+    return row.scores.get("score")
+
+
+def gains(
+    by_arm: Mapping[str, Sequence[Row]], baseline: str = BASELINE, value: Callable[[Row], float | None] = score
+) -> dict[str, Any]:
+    """Of each arm, the mean paired difference in score, or in another `value`, to `baseline` with its 95 % interval over
+    clusters; nothing where that was not run. adjusted: p of a sign-flip test of whole clusters, corrected over all arms
+    (Holm), which the verdict goes by."""
     if baseline not in by_arm:
         return {}
-    base = per_question(by_arm[baseline], lambda row: row.scores.get("score"))
+    base = per_question(by_arm[baseline], value)
     found: dict[str, dict[str, Any]] = {}
     named, of = [], []
     for arm, rows in by_arm.items():
-        own = per_question(rows, lambda row: row.scores.get("score"))
+        own = per_question(rows, value)
         both = [key for key in own if key in base]
         if arm == baseline or not both:
             continue

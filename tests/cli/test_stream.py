@@ -16,6 +16,7 @@ from keepworth.environments.streams import ABOUT, FAMILIES, KIND_NAMES, KINDS, N
 from keepworth.episodes.episode import DecisionKind
 from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.evaluation.statistics import TooFewSeeds
+from keepworth.evaluation.stream_claims import CONTROLS
 from keepworth.learning.run_folder import stored_episodes
 from keepworth.memory.policy.slots import Presented
 from keepworth.recipes.experience_methods import METHODS
@@ -124,6 +125,20 @@ def test_the_list_of_streams_says_what_each_is_and_what_it_needs() -> None:
     listed = " ".join(done.output.split())
     assert "near-miss tasks that look alike need different answers near-miss-numbered" in listed
     assert "what a customer of a bank wants (BANKING77). Give banking77, or what holds it, as --data." in listed
+
+
+def test_the_list_of_arms_says_what_each_is() -> None:
+    done = CliRunner().invoke(app, ["stream", "--arms", "list"], env={"COLUMNS": "80"}, catch_exceptions=False)
+    assert max(map(len, done.output.splitlines())) <= 80
+    listed = " ".join(done.output.split())
+    assert (
+        "linucb ridge regression of reward, an action each; the upper bound (arXiv 1003.0146) linear-thompson" in listed
+    )
+    assert "attempts no memory; a second attempt where the first failed random" in listed
+    as_json = CliRunner().invoke(app, ["stream", "--arms", "list", "--json"], catch_exceptions=False)
+    kinds = {said["name"]: said["control"] for said in map(json.loads, as_json.stdout.splitlines())}
+    assert {name for name, control in kinds.items() if control} == set(CONTROLS)
+    assert set(kinds) == {*METHODS, *CONTROLS}
 
 
 def test_the_summary_as_json_is_all_of_standard_output(tmp_path: Path) -> None:

@@ -27,7 +27,14 @@ ARMS = (
     "advantage-without-coherence,advantage-without-exploration,advantage-without-retrieval,advantage-without-failures,advantage-without-gate,"
     "advantage-without-maintenance,oracle"
 )
-CHANGES = ("shuffled", "masked", "rollback", "direct", "published", "tuned")
+CHANGES = {
+    "+shuffled": "that method, told the rewards of other tasks",
+    "+masked": "that method, choosing without the values that it learns",
+    "+published": "that method with the settings of its paper",
+    "+tuned": "this project's method with the settings of --tuned, which rivals have anyway",
+    "+rollback": "that method; after 60 % of the tasks all that hostile sources told is taken back",
+    "+direct": "that method; what its values think best is done, without an agent",
+}
 CHECKPOINTS = (1 / 3, 2 / 3)
 AGENTS = ("usual", "linear", "tabular")
 MODEL = "model:"
@@ -140,11 +147,7 @@ def stream(
         _list_streams(as_json)
         return
     if arms == "list":
-        for name in (*METHODS, *CONTROLS):
-            if as_json:
-                say_json({"name": name, "control": name in CONTROLS})
-            else:
-                say(name)
+        _list_arms(as_json)
         return
     require("train", "keepworth eval stream", "scipy", "statsmodels", "matplotlib")
     names = {"all": STREAMS, "attacks": ATTACKS}.get(streams, streams).split(",")
@@ -157,9 +160,9 @@ def stream(
         base, plus, change = arm.partition("+")
         if base not in (*METHODS, *CONTROLS, "advantage-quarantine-all"):
             raise UnknownName("arm", arm, (*METHODS, *CONTROLS, "advantage-quarantine-all"))
-        if plus and (base in CONTROLS or change not in CHANGES):
+        if plus and (base in CONTROLS or plus + change not in CHANGES):
             raise KeepworthError(
-                f"there is no arm {arm!r}: it is a method with one of +{', +'.join(CHANGES)}.",
+                f"there is no arm {arm!r}: it is a method with one of {', '.join(CHANGES)}.",
                 "Controls such as `none` take no change.",
             )
     for order in orders.split(","):
@@ -275,6 +278,33 @@ def _list_streams(as_json: bool) -> None:
         say_terms((name, f"{ABOUT[name]}{'' if lacks is None else f'. {lacks.fix}'}") for name, lacks in streams)
         say("")
     say_text("NAME~swap, NAME~event, NAME~drift or NAME~hidden=0.5 is that stream with chance in it.")
+
+
+def _list_arms(as_json: bool) -> None:
+    """Every method with what it is, those of papers first; a line each."""
+    from keepworth.evaluation.stream_claims import CONTROL_ABOUT
+    from keepworth.recipes.experience_methods import ABOUT, METHODS, RIVALS
+
+    def about(name: str) -> str:
+        whole, without, part = name.partition("-without-")
+        return f"{whole} without {part}" if without else ABOUT[name]
+
+    kinds = {
+        "from papers and textbooks": {name: about(name) for name in RIVALS},
+        "this project's": {name: about(name) for name in METHODS if name not in RIVALS},
+        "controls": CONTROL_ABOUT,
+    }
+    if as_json:
+        for kind, named in kinds.items():
+            for name, said in named.items():
+                say_json({"name": name, "kind": kind, "about": said, "control": kind == "controls"})
+        return
+    for kind, named in kinds.items():
+        say(kind)
+        say_terms(named.items())
+        say("")
+    say("changes")
+    say_terms(CHANGES.items())
 
 
 Settings = dict[str, dict[str, dict[str, Any]]]

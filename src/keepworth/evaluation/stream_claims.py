@@ -34,7 +34,14 @@ from keepworth.evaluation.stream import Results, StreamRow
 
 METHOD = "advantage"
 """The arm that is this project's own method."""
-CONTROLS = ("none", "attempts", "random", "irrelevant", "oracle")
+CONTROL_ABOUT = {
+    "none": "no memory",
+    "attempts": "no memory; a second attempt where the first failed",
+    "random": "records drawn by chance",
+    "irrelevant": "records drawn by chance among those of other rules",
+    "oracle": "records whose advice is right here: what there is to gain",
+}
+CONTROLS = tuple(CONTROL_ABOUT)
 EASY = ("benign", "similarity-mid", "similarity-low")
 MARGIN = 0.02
 

@@ -445,6 +445,28 @@ METHODS: dict[str, Callable[..., Policy]] = {
     "advantage": advantage.advantage,
     **{f"advantage-without-{part}": partial(advantage.advantage, without=part) for part in advantage.PARTS},
 }
+ABOUT = {
+    "exprecent": "the cases of last, as they happened (arXiv 2511.20857)",
+    "exprag": "the most similar cases, as they happened (arXiv 2511.20857)",
+    "remem": "similar cases, pruned before they are shown (arXiv 2511.20857)",
+    "reme": "distilled experiences with counts, deleted when they do not pay (arXiv 2512.10696)",
+    "memrl": "a similarity gate, then similarity and a moving average of reward (arXiv 2601.03192)",
+    "memento-np": "cases by similarity (arXiv 2508.16153)",
+    "memento-p": "cases by the Q of a small network (arXiv 2508.16153)",
+    "memento-kernel": "cases by the Q of a kernel (arXiv 2508.16153)",
+    "rememberer": "a table of n-step action values; good and bad actions (arXiv 2306.07929)",
+    "amem": "notes with links, whose neighbours are revised (arXiv 2502.12110)",
+    "amemguard": "what most records lead to, and lessons (arXiv 2510.02373)",
+    "kernel-mean": "mean reward of an action near here, by a kernel: what a statistician would try first",
+    "kernel-mean-items": "mean reward of the item itself near here, by a kernel",
+    "nearest-mean": "mean reward of an action in the nearest situations",
+    "linucb": "ridge regression of reward, an action each; the upper bound (arXiv 1003.0146)",
+    "linear-thompson": "ridge regression of reward, an action each; a draw (arXiv 1209.3352)",
+    "mixture": "kernel means and ridge regressions, each counting as well as it has predicted (ours)",
+    "effect-with-cases": "the default policy, over cases that it keeps itself (ours)",
+    "advantage": "advantage credit, shared and local values, Thompson selection, probation (ours)",
+}
+"""What each method is, in a line. NAME-without-PART is one without a part."""
 
 
 def settings_of(name: str) -> frozenset[str]:

@@ -280,14 +280,14 @@ def changing_why(world: dict[str, Any]) -> str:
         parts.append(
             f"**{text.capitalize()}.** The oracle is {gap['oracle', 'always add', reader]} ahead of always adding, the small "
             f"policy {gap[policy, 'always add', reader]}. Against the best rule the policy is {gap[policy, 'cosine', reader]}. "
-            f"Of {oracle['n']} questions to which something is known, the reader is shown the right answer in "
-            f"{always['shown']:.0%} with everything and in {oracle['shown']:.0%} with the oracle's bank. What was true once "
-            f"it says in {always['once']:.0%} and {oracle['once']:.0%}; its F1 on them is {always['f1']:.2f} and "
+            f"{oracle['n']} questions have an answer. The entries shown hold it for {always['shown']:.0%} of them where "
+            f"everything was added, and for {oracle['shown']:.0%} with the oracle's bank. The reader answers with an outdated "
+            f"value in {always['once']:.0%} and {oracle['once']:.0%} of them; its F1 is {always['f1']:.2f} and "
             f"{oracle['f1']:.2f}."
         )
     return "\n\n".join([
         *parts,
-        f"**By the stand-in, from whose answers it learned,** the policy earns {stand_in[policy]} on the same test streams, "
+        f"**With the stand-in reader that it learned from,** the policy earns {stand_in[policy]} on the same test streams, "
         f"always adding {stand_in['always add']}, permuted rewards {stand_in[f'{policy}, rewards permuted']}, the best rule "
         f"{stand_in['cosine']} and the oracle {stand_in['oracle']}.",
     ])  # fmt: skip

@@ -27,7 +27,7 @@ def measured(result: dict[str, Any]) -> str:
     """When the numbers were taken: the code may have changed since."""
     about = result["machine"]
     at, version = about["measured_at"], about["versions"]["keepworth"]
-    return f"Measured {at[:10]} {at[11:16]} UTC, keepworth {version}; what changed in the code later is not in it."
+    return f"Measured {at[:10]} {at[11:16]} UTC, keepworth {version}; later changes of the code are not included."
 
 
 def facts(result: dict[str, Any]) -> str:
@@ -45,7 +45,8 @@ def facts(result: dict[str, Any]) -> str:
         for arm in ("raw", "rules before", "rules", "model")
         if arm in row
     ]
-    return f"{markdown(('conversations', 'kept', *scores), rows, left=2)}\n\n{measured(result)}"
+    head = ("conversations", "kept", *scores[:-1], "unchanged facts that were replaced")
+    return f"{markdown(head, rows, left=2)}\n\n{measured(result)}"
 
 
 def updates(result: dict[str, Any]) -> str:
@@ -72,15 +73,21 @@ def updates(result: dict[str, Any]) -> str:
 
 def labelled(result: dict[str, Any]) -> str:
     """What hand labels say of real conversations."""
-    names = ("kept sentences that are facts", "facts that are kept", "what gave way and was outdated")
-    rows = [(name, *(share(result[f"{name}, {when}"]) for when in ("before", "after"))) for name in names]
+    names = {
+        "kept sentences that are facts": "kept sentences that are facts",
+        "facts that are kept": "facts that are kept",
+        "what gave way and was outdated": "replaced statements that were outdated",
+    }
+    rows = [
+        (shown, *(share(result[f"{name}, {when}"]) for when in ("before", "after"))) for name, shown in names.items()
+    ]
     counts = [
         f"{result[f'what gave way in all, {when}']['mean']} of {result[f'what gave way in all, {when}']['n']}"
         for when in ("before", "after")
     ]
     return markdown(
         ("LongMemEval, labelled by hand", "rules before", "rules"),
-        [*rows, ("statements that others gave way to", *counts)],
+        [*rows, ("statements that replaced another", *counts)],
     )
 
 
@@ -177,7 +184,7 @@ def latency(result: dict[str, Any]) -> str:
     rows = [
         (
             arm,
-            rates.get(kind, "as many as it takes"),
+            rates.get(kind, "as many as possible"),
             f"{row['per_second']:,.0f}" if "per_second" in row else "",
             *(f"{row[name]:,.1f}" for name in ("p50_ms", "p95_ms", "cpu_ms")),
         )
@@ -187,13 +194,13 @@ def latency(result: dict[str, Any]) -> str:
     head = ("", "asked", "answered a second", "p50 ms", "p95 ms", "CPU ms a call")
     about, loads = result["machine"], result["load_average"]
     return (
-        f"{markdown(head, rows)}\n\nTimes of whole calls against an upstream that answers at once, over "
-        f"{result['connections']} connections, from when each was to be sent. "
-        f"{result['people']} people have {result['items'] // result['people']:,} items each. Each call is a new conversation: it "
-        f"recalls, begins an episode and is noted; one in four is a statement. Medians of {len(loads)} rounds. {about['cores']} "
+        f"{markdown(head, rows)}\n\nTimes of whole calls, each from when it was due, over "
+        f"{result['connections']} connections. The upstream answers at once. "
+        f"{result['people']} people have {result['items'] // result['people']:,} items each. Each call begins a new "
+        f"conversation: it searches the memory, begins an episode and is recorded. One in four is a statement. Medians of {len(loads)} rounds. {about['cores']} "
         f"cores ({about['processor']}), shared with others: load {min(loads):.1f} to {max(loads):.1f} when a round began. "
-        f"A call has {result['memory_tokens']['mean']:.0f} tokens of memory on average. Encoding the query is not in it: vectors "
-        f"are of hashed words (`python -m benchmarks.agents.latency`). {measured(result)}"
+        f"A call has {result['memory_tokens']['mean']:.0f} tokens of memory on average. The time to encode the query is not included: "
+        f"vectors are of hashed words (`python -m benchmarks.agents.latency`). {measured(result)}"
     )
 
 
@@ -230,25 +237,30 @@ def flat(result: dict[str, Any]) -> str:
     ]
     rows = [(f"{each['requests']:,}", f"{each['resident_mb']:.0f}") for each in [*shown, points[-1]]]
     return (
-        f"{markdown(('calls', 'resident MB'), rows)}\n\nOne run over {result['items']:,} items, as many calls as the server "
-        "takes, each a new conversation, one in four of them a new item "
+        f"{markdown(('calls', 'resident MB'), rows)}\n\nOne run over {result['items']:,} items, as many calls as "
+        "possible, each a new conversation, one in four of them a new item "
         f"(`python -m benchmarks.agents.latency --flat`). {measured(result)}"
     )
 
 
 def signals(result: dict[str, Any]) -> str:
+    names = {
+        "right of those seen": "found signals that are right",
+        "seen of those there": "signals there that were found",
+        "seen where none is": "texts without a signal in which one was found",
+    }
     rows = [
-        (side, score, share(result[side][score]), result[side][score]["n"])
-        for score in ("right of those seen", "seen of those there", "seen where none is")
+        (side, shown, share(result[side][score]), result[side][score]["n"])
+        for score, shown in names.items()
         for side in ("dev wordings", "held-out wordings")
     ]
     real = result["longmemeval"]
     for name in ("thanked", "corrected", "asked again"):
         seen, right = real[name]["seen"], real[name]["right by hand"]
-        rows.append(("LongMemEval, users' turns", f"`{name}` seen", fine(seen), seen["n"]))
+        rows.append(("LongMemEval, users' turns", f"`{name}` found", fine(seen), seen["n"]))
         rows.append(("LongMemEval, a sample of those", f"`{name}` right, by hand", share(right), right["n"]))
     first = result["prefeval"]["seen"]
-    rows.append(("PrefEval, first messages", "seen, where none is", fine(first), first["n"]))
+    rows.append(("PrefEval, first messages", names["seen where none is"], fine(first), first["n"]))
     return f"{markdown(('of', 'share', '', 'cases'), rows, left=2)}\n\n{measured(result)}"
 
 

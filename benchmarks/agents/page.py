@@ -197,10 +197,11 @@ def latency(result: dict[str, Any]) -> str:
         f"{markdown(head, rows)}\n\nTimes of whole calls, each from when it was due, over "
         f"{result['connections']} connections. The upstream answers at once. "
         f"{result['people']} people have {result['items'] // result['people']:,} items each. Each call begins a new "
-        f"conversation: it searches the memory, begins an episode and is recorded. One in four is a statement. Medians of {len(loads)} rounds. {about['cores']} "
-        f"cores ({about['processor']}), shared with others: load {min(loads):.1f} to {max(loads):.1f} when a round began. "
-        f"A call has {result['memory_tokens']['mean']:.0f} tokens of memory on average. The time to encode the query is not included: "
-        f"vectors are of hashed words (`python -m benchmarks.agents.latency`). {measured(result)}"
+        f"conversation: it searches the memory, begins an episode and is recorded. One in four is a statement. Medians of "
+        f"{len(loads)} rounds. {about['cores']} cores ({about['processor']}), shared with others: "
+        f"load {min(loads):.1f} to {max(loads):.1f} when a round began. "
+        f"A call has {result['memory_tokens']['mean']:.0f} tokens of memory on average. The time to encode the query is not "
+        f"included: vectors are of hashed words (`python -m benchmarks.agents.latency`). {measured(result)}"
     )
 
 

@@ -23,21 +23,21 @@ Result = dict[str, Any]
 MISSING = "Not measured yet."
 TRL_SECTION = """## One training step beside TRL's `GRPOTrainer`
 
-The same checkpoint folder, bf16, threads and prompts; groups of 8 completions of exactly the stated length; a LoRA adapter
-of rank 16 on every linear layer; no KL; one AdamW update per step. A step is all of it: encoding, sampling, decoding, reward,
-advantages, forward, backward, update.
+Both sides have the same checkpoint folder, bf16, threads and prompts; groups of 8 completions of exactly the stated length; a LoRA
+adapter of rank 16 on every linear layer; no KL; one AdamW update per step. A step includes encoding, sampling, decoding, reward,
+advantages, forward, backward and update.
 
-TRL's fastest setting on this machine is found first, and stands beside ours twice: without gradient checkpointing, which is
-faster, and with it, which is TRL's default and takes less memory. Ours uses none here: its budget holds the group of a prompt.
-
-{}
+TRL is run with its fastest setting on this machine, which the first table finds: once without gradient checkpointing, and once with
+it, which is TRL's default and takes less memory. Ours needs none here, because its budget holds the group of a prompt.
 
 {}
 
-Memory is the largest resident size of a process that does nothing else. TRL takes so many completions per backward pass as the
-table says: its fastest number, or half of it, and again half, until the step fits into this machine. Ours takes the group
-of a prompt in one pass, so its memory grows with the group and with the answers. With the budget that is the default it does
-not: a group is split, and where that is not enough, layers are computed again ([long answers](#long-answers)).
+{}
+
+Memory is the largest resident size of a process that does nothing else. TRL takes as many completions per backward pass as its
+fastest setting does. If the step does not fit into this machine, the number is halved until it fits. Ours takes the group
+of a prompt in one pass, so its memory grows with the group and with the answers. With the default budget it does not: a group
+is split, and if that is not enough, layers are recomputed ([long answers](#long-answers)).
 
 {}"""
 

@@ -23,12 +23,12 @@ Result = dict[str, Any]
 MISSING = "Not measured yet."
 TRL_SECTION = """## One training step beside TRL's `GRPOTrainer`
 
-Both sides have the same checkpoint folder, bf16, threads and prompts; groups of 8 completions of exactly the stated length; a LoRA
-adapter of rank 16 on every linear layer; no KL; one AdamW update per step. A step includes encoding, sampling, decoding, reward,
-advantages, forward, backward and update.
+Both sides have the same checkpoint folder, bf16, threads and prompts, groups of 8 completions of exactly the stated length, a
+LoRA adapter of rank 16 on every linear layer, no KL, and one AdamW update per step. A step includes encoding, sampling,
+decoding, reward, advantages, forward, backward and update.
 
-TRL is run with its fastest setting on this machine, which the first table finds: once without gradient checkpointing, and once with
-it, which is TRL's default and takes less memory. Ours needs none here, because its budget holds the group of a prompt.
+TRL is run with its fastest setting on this machine, which the first table finds: once without gradient checkpointing, and once
+with it, which is TRL's default and takes less memory. Ours needs none here, because its budget holds the group of a prompt.
 
 {}
 

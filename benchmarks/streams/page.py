@@ -448,8 +448,8 @@ def labelled_standing() -> str:
         against = whole[measure]["against"]
         nearest = sorted(against, key=lambda arm: float(against[arm][1]))[:3]
         said.append(
-            f"* {when}, the mean over all {whole['streams']} streams is {HUNDRED * whole[measure]['means']['mixture']:.1f}; the "
-            "rivals that come nearest: "
+            f"* {when}, `mixture` has a mean of {HUNDRED * whole[measure]['means']['mixture']:.1f} over all {whole['streams']} "
+            "streams. Minus the nearest rivals: "
             + ", ".join(
                 "`{}` ({:+.1f}, {:+.1f} to {:+.1f})".format(arm, *(HUNDRED * each for each in against[arm]))
                 for arm in nearest
@@ -465,7 +465,7 @@ def labelled_standing() -> str:
             many = one[measure]["pairs"][nearest]
             each_family.append(f"{family} {mean:+.1f} ({low:+.1f} to {high:+.1f}), `{nearest}`, {many} seeds")
         said.append(
-            f"* {when}, by family, the mean over its streams less that of the nearest simple rule: {'; '.join(each_family)}."
+            f"* {when}, by family, the mean over its streams minus that of the nearest simple rule: {'; '.join(each_family)}."
         )
     for measure, when in (("live", "While learning"), ("frozen", "Frozen")):
         found = cells(measure)
@@ -476,12 +476,13 @@ def labelled_standing() -> str:
         seeds = sorted(cell["pairs"][cell["statistical"]] for cell in found)
         shared = sorted(cell["pairs"][cell["published"]] for cell in found)
         said.append(
-            f"* {when}, over {seeds[0]} to {seeds[-1]} seeds: the least favourable difference from any simple rule is not below "
-            f"0 on {sum(gap[0] >= 0.0 for gap in least)} of {len(found)} streams; its interval begins above -1 point on "
-            f"{sum(gap[1] > LEVEL for gap in least)}, and ends below 0 on {sum(gap[2] < 0.0 for gap in least)}. The lowest is "
-            f"{HUNDRED * low:+.1f} points. Half an interval is {min(half):.1f} to {max(half):.1f} points wide. Of the published "
-            f"memories ({shared[0]} to {shared[-1]} seeds) it is ahead with an interval above +3 points on "
-            f"{sum(gap[1] > AHEAD for gap in published)}, and with one above 0 on {sum(gap[1] > 0.0 for gap in published)}."
+            f"* {when}, stream by stream, against the simple rule with the least favourable difference ({seeds[0]} to {seeds[-1]} "
+            f"seeds): the difference is at least 0 on {sum(gap[0] >= 0.0 for gap in least)} of {len(found)} streams. Its "
+            f"interval begins above -1 point on {sum(gap[1] > LEVEL for gap in least)}, and ends below 0 on "
+            f"{sum(gap[2] < 0.0 for gap in least)}. The lowest difference is {HUNDRED * low:+.1f} points. Half an interval is "
+            f"{min(half):.1f} to {max(half):.1f} points wide. Against the published memories ({shared[0]} to {shared[-1]} "
+            f"seeds), the interval begins above +3 points on {sum(gap[1] > AHEAD for gap in published)} streams, and above 0 on "
+            f"{sum(gap[1] > 0.0 for gap in published)}."
         )
         open_ = [cell for cell in found if cell["against"][cell["statistical"]][1] <= LEVEL]
         said.append(

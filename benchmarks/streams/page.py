@@ -476,9 +476,9 @@ def labelled_standing() -> str:
         seeds = sorted(cell["pairs"][cell["statistical"]] for cell in found)
         shared = sorted(cell["pairs"][cell["published"]] for cell in found)
         said.append(
-            f"* {when}, stream by stream, against the simple rule with the least favourable difference ({seeds[0]} to {seeds[-1]} "
-            f"seeds): the difference is at least 0 on {sum(gap[0] >= 0.0 for gap in least)} of {len(found)} streams. Its "
-            f"interval begins above -1 point on {sum(gap[1] > LEVEL for gap in least)}, and ends below 0 on "
+            f"* {when}, stream by stream, against the simple rule with the least favourable difference ({seeds[0]} to "
+            f"{seeds[-1]} seeds): the difference is at least 0 on {sum(gap[0] >= 0.0 for gap in least)} of {len(found)} "
+            f"streams. Its interval begins above -1 point on {sum(gap[1] > LEVEL for gap in least)}, and ends below 0 on "
             f"{sum(gap[2] < 0.0 for gap in least)}. The lowest difference is {HUNDRED * low:+.1f} points. Half an interval is "
             f"{min(half):.1f} to {max(half):.1f} points wide. Against the published memories ({shared[0]} to {shared[-1]} "
             f"seeds), the interval begins above +3 points on {sum(gap[1] > AHEAD for gap in published)} streams, and above 0 on "

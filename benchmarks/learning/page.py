@@ -105,12 +105,12 @@ def memory(record: Record) -> str:
     """How often the answer stood in the memory that the answer was given from."""
     if not record.get("written"):
         return ""
-    head = ("arm", "the answer stands in the last memory, 95 %", "questions")
+    head = ("arm", "the answer is in the last memory, 95 %", "questions")
     rows = [(each["arm"], interval(each), each["n"]) for each in record["written"]]
     said = "; ".join(
         f"trained minus {each['over']} {interval(each, '+')}, {verdict(each)}" for each in record["written_gains"]
     )
-    return f"\n\n{markdown(head, rows, 1)}\n\nIn that, {said}."
+    return f"\n\n{markdown(head, rows, 1)}\n\nOf that measure: {said}."
 
 
 def calls(record: Record) -> str:
@@ -124,14 +124,14 @@ def calls(record: Record) -> str:
     ]
     rule = record["rule"]
     said = (
-        "Simple rules, told the whole problem, reckon with two of its numbers. The best of seven on these very questions "
-        f"({rule['name']}) solves {interval(rule)}; trained minus it {interval(rule['trained_minus'], '+')}, "
+        "Simple rules are told the whole problem and calculate with two of its numbers. The best of seven on these questions "
+        f"({rule['name']}) solves {interval(rule)}. Trained minus this rule: {interval(rule['trained_minus'], '+')}, "
         f"{verdict(rule['trained_minus'])}."
     )
     used = [
         (each["arm"], *(f"{value:.2f}" for key, value in each.items() if key != "arm")) for each in record["reckoning"]
     ]
-    reckoned = markdown(("arm", "share that reckoned", "right of those", "right of the others"), used, 1)
+    reckoned = markdown(("arm", "share that used the calculator", "right of those", "right of the others"), used, 1)
     return f"\n\n{markdown(head, rows, 1)}\n\n{reckoned}\n\n{said}"
 
 
@@ -145,8 +145,8 @@ def learned_from(record: Record) -> str:
         each = (
             f"{arm} {sum(n <= FEW for run in of for n in run)} of {sum(map(len, of))}" for arm, of in by_step.items()
         )
-        few = f" Updates that had no more than {FEW} groups to learn from: {', '.join(each)}."
-    return f" Thousands of tokens that were trained on: {', '.join(said)}.{few}"
+        few = f" Updates with at most {FEW} groups to learn from: {', '.join(each)}."
+    return f" Thousands of tokens trained on: {', '.join(said)}.{few}"
 
 
 def recipe(record: Record) -> str:

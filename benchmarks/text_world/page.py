@@ -41,7 +41,8 @@ def reading(found: dict[str, dict[str, dict[str, float]]]) -> str:
         cells = [f"{states[state]['right']:.2f} ({states[state]['share']:.0%})" for state in SHOWN]
         rows.append([arm, *cells, f"{states['failed']['again']:.0%}"])
     return markdown(
-        ["right actions, where memory shows of this thing", *SHOWN.values(), "failed action done again"], rows
+        ["share of right actions (of all actions), by what memory shows", *SHOWN.values(), "failed action done again"],
+        rows,
     )
 
 
@@ -51,7 +52,7 @@ def groups(found: dict[str, dict[str, dict[str, float]]]) -> str:
         total = sum(state["groups"] for state in states.values())
         cells = [f"{states[each]['groups']:.0f} of {total:.0f}, {states[each]['all_wrong']:.0%}" for each in SHOWN]
         rows.append([memory, *cells])
-    return markdown(["groups of reinforcement by what was shown, and all samples wrong", *SHOWN.values()], rows)
+    return markdown(["groups by what was shown, and share with all samples wrong", *SHOWN.values()], rows)
 
 
 def picture(arms: dict[str, dict[str, Any]]) -> None:
@@ -84,7 +85,7 @@ def main() -> None:
     arms = {row["arm"]: row for row in found["arms"]}
     both = arms[BOTH]
     about = (
-        f"{both['seeds']} seeds, {both['houses']} houses, {found['tasks']} tasks in each; intervals are of 95 %, over seeds and "
+        f"{both['seeds']} seeds, {both['houses']} houses, {found['tasks']} tasks in each; 95 % intervals over seeds and "
         f"houses. `{found['command']}`, {found['hours']:.1f} hours of runs, two at a time; "
         f"settings: {', '.join(found['settings'])}."
     )

@@ -41,7 +41,11 @@ def reading(found: dict[str, dict[str, dict[str, float]]]) -> str:
         cells = [f"{states[state]['right']:.2f} ({states[state]['share']:.0%})" for state in SHOWN]
         rows.append([arm, *cells, f"{states['failed']['again']:.0%}"])
     return markdown(
-        ["share of right actions (of all actions), by what memory shows", *SHOWN.values(), "failed action done again"],
+        [
+            "right actions (share of all actions in brackets), by what memory shows of this thing",
+            *SHOWN.values(),
+            "failed action done again",
+        ],
         rows,
     )
 

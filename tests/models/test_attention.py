@@ -43,7 +43,7 @@ def inputs(layout: str, dtype: torch.dtype, heads: int = 6, shared: int = 2) -> 
         owner = torch.arange(branches) % 4
         owner = torch.stack([owner, owner]).sort().values if layout == "long branches" else _one_sorted(owner)
         owner[1, -3:] = -1
-        mask = branch_mask(torch.tensor([prompt, prompt // 2]), prompt, owner, last=min(branches, queries))
+        mask = branch_mask(torch.tensor([prompt, prompt // 2]), prompt, owner)[:, :, -min(branches, queries) :]
     return query.to(dtype), key.to(dtype), value.to(dtype), mask
 
 

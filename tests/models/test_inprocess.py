@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keepworth.episodes import FinishReason, SamplingParams
-from keepworth.models.attention import apart, branch_mask, micro_batches, round_up, tree
+from keepworth.models.attention import micro_batches, round_up, tree
 from keepworth.models.inprocess import common_head, draw, uniforms
 from tests.models.tiny import tiny_model, tiny_network
 
@@ -139,26 +139,6 @@ def test_seed_fixes_the_draw_and_batching_does_not_change_it() -> None:
     assert [s.ids for s in model.sample(PROMPTS, SamplingParams(6, n=3, seed=6))[0]] != [s.ids for s in together[0]]
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_rows_of_their_own_draw_what_a_tree_draws(monkeypatch, temperature: float) -> None:
-    model = tiny_model(precision="fp64")
-    params = SamplingParams(12, n=5, seed=3, temperature=temperature, stop_ids=frozenset(range(0, 257, 7)))
-    in_a_tree = model.sample(PROMPTS, params)
-    assert len({len(s.ids) for group in in_a_tree for s in group}) > 1  # they end at different times, and leave
-    monkeypatch.setattr("keepworth.models.inprocess.apart", lambda prompt, branches, tokens: True)
-    assert model.sample(PROMPTS, params) == [
-        [type(s)(s.ids, pytest.approx(s.logprobs, abs=1e-6), s.finish, s.spans) for s in group] for group in in_a_tree
-    ]
-
-
-def test_only_long_branches_behind_short_prompts_get_rows_of_their_own() -> None:
-    assert not apart(prompt=100, branches=8, tokens=64)
-    assert apart(prompt=100, branches=8, tokens=256)
-    assert not apart(prompt=400, branches=8, tokens=256)
-    assert apart(prompt=400, branches=8, tokens=512)
-    assert not apart(prompt=10, branches=1, tokens=1000)
-
-
 def test_draws_follow_the_distribution() -> None:
     logits = torch.tensor([0.3, -1.0, 2.0, 0.0]).expand(20_000, 4)
     uniform = torch.rand(20_000, generator=torch.Generator().manual_seed(0))
@@ -185,12 +165,6 @@ def test_draws_invert_the_running_sum(vocabulary, seed, temperature) -> None:
     upper = expected.exp().cumsum(-1).gather(-1, tokens[..., None]).squeeze(-1)
     assert (uniform <= upper + 1e-6).all()
     assert (uniform >= upper - logprobs.double().exp() - 1e-6).all()
-
-
-def test_the_mask_of_the_last_columns_is_the_end_of_the_whole_mask() -> None:
-    owner = torch.tensor([[0, 1, 0, 1, -1, 1], [0, 1, 2, 2, 0, 1]])
-    whole = branch_mask(torch.tensor([3, 5]), 6, owner)
-    assert torch.equal(branch_mask(torch.tensor([3, 5]), 6, owner, last=2), whole[:, :, -2:])
 
 
 def test_uniforms_depend_on_prompt_and_sample_not_on_company() -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 
-from keepworth.models.adapter import fuse
+from keepworth.models.fused_adapter import fuse
 
 
 def network(bias: bool, dropout: float = 0.0) -> torch.nn.Module:

@@ -56,8 +56,9 @@ from keepworth.learning.objective.policy_loss import (
     value_loss,
 )
 from keepworth.learning.reference import SnapshotReference, reference_for, require_same_tokens, teacher_scores
-from keepworth.models.adapter import Named, fuse
+from keepworth.models.adapter import Named
 from keepworth.models.attention import tree
+from keepworth.models.fused_adapter import fuse
 from keepworth.models.inprocess import InProcessModel
 from keepworth.models.recomputed import KeptBytes, kept_bytes, training_pass
 

@@ -96,34 +96,16 @@ def tree(prompts: Sequence[Tokens], branches: Sequence[Sequence[Tokens]], pad_id
     )
 
 
-def branch_mask(
-    prompt_length: torch.Tensor, prompt_width: int, owner: torch.Tensor, last: int | None = None
-) -> torch.Tensor:
+def branch_mask(prompt_length: torch.Tensor, prompt_width: int, owner: torch.Tensor) -> torch.Tensor:
     """bool [B, 1, S, prompt_width + S] from the prompts' lengths [B] and the branch that owns each column [B, S].
 
     Padding columns (owner -1) see the prompt and each other, so that no softmax is over nothing; nothing sees them.
-    last: only the mask of this many last columns, which is all that a sampling step asks for.
     """
     rows, width = owner.shape
-    first = 0 if last is None else width - last
-    past = torch.arange(width)[None, :] <= torch.arange(first, width)[:, None]
-    own = (owner[:, first:, None] == owner[:, None, :]) & past
+    past = torch.arange(width)[None, :] <= torch.arange(width)[:, None]
+    own = (owner[:, :, None] == owner[:, None, :]) & past
     prompt = torch.arange(prompt_width)[None, :] < prompt_length[:, None]
-    return torch.cat([prompt[:, None, :].expand(rows, width - first, prompt_width), own], dim=2)[:, None]
-
-
-def apart(prompt: int, branches: int, tokens: int) -> bool:
-    """Whether a sampler should give each branch a row of its own instead of a place in its prompt's tree.
-
-    A tree reads the prompt's keys once for all branches, but each branch is multiplied with its siblings' keys too.
-    prompt, tokens: lengths of the prompt and of a branch at its end. The rule is read off measurements
-    (`python -m benchmarks.speed.run --only branches`).
-    """
-    return branches > 1 and tokens > APART_TOKENS + APART_SHARE * prompt
-
-
-APART_TOKENS, APART_SHARE = 40, 0.85
-"""Eight branches of SmolLM2-135M on two cores broke even near 120 tokens behind a prompt of 100 and 370 behind 400."""
+    return torch.cat([prompt[:, None, :].expand(rows, width, prompt_width), own], dim=2)[:, None]
 
 
 def per_branch(
@@ -201,6 +183,9 @@ def tree_attention(
     if asked is not None:
         asked.append(sliding_window)
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    prompts = prompts_of(key)
+    if prompts is not None:
+        return behind_prompts(query, key, value, prompts, scale, sliding_window, softcap), None
     window = sliding_window if sliding_window is not None and sliding_window < key.shape[2] else None
     if window is not None and attention_mask is not None:
         attention_mask = windowed(attention_mask, window)
@@ -222,6 +207,121 @@ def tree_attention(
         for first, past, width in row_widths
     ]
     return torch.cat(parts), None
+
+
+class Standing:
+    """Where rows stand behind the prompts that they share.
+
+    lengths: [B], tokens of each prompt. places: None where rows stand prompt by prompt, as many behind each; else [B, S], the row
+    in each place, and `back` [R], the place of each row. What is computed in a spare place is left out.
+    """
+
+    def __init__(
+        self, lengths: torch.Tensor, places: torch.Tensor | None = None, back: torch.Tensor | None = None
+    ) -> None:
+        self.lengths, self.places, self.back = lengths, places, back
+        self._masks: dict[tuple[int, int, int | None], torch.Tensor | None] = {}
+
+    @classmethod
+    def of(cls, lengths: torch.Tensor, prompt_of: torch.Tensor) -> Standing:
+        """prompt_of: [R], rising, the prompt of each row."""
+        counts = torch.bincount(prompt_of, minlength=len(lengths))
+        most = int(counts.max())
+        if bool((counts == most).all()):
+            return cls(lengths)
+        first = counts.cumsum(0) - counts
+        back = prompt_of * most + torch.arange(len(prompt_of)) - first[prompt_of]
+        places = torch.zeros(len(lengths) * most, dtype=torch.long)
+        places[back] = torch.arange(len(prompt_of))
+        device = lengths.device
+        return cls(lengths, places.view(-1, most).to(device), back.to(device))
+
+    def placed(self, rows: torch.Tensor) -> torch.Tensor:
+        """[R, KV, G, X] -> [B, KV, S, G, X]."""
+        placed = rows if self.places is None else rows[self.places.flatten()]
+        return placed.unflatten(0, (len(self.lengths), -1)).transpose(1, 2)  # type: ignore[no-untyped-call,no-any-return]
+
+    def taken_back(self, placed: torch.Tensor) -> torch.Tensor:
+        """[B, KV, S, G, X] -> [R, KV, G, X]."""
+        rows = placed.transpose(1, 2).flatten(0, 1)
+        return rows if self.back is None else rows[self.back]
+
+    def unseen(self, width: int, tokens: int, window: int | None) -> torch.Tensor | None:
+        """bool [B, width + tokens], what a query does not see whose row has so many tokens of its own, behind prompts padded to
+        `width`; None where all is seen. Made once for all layers of a step."""
+        key = width, tokens, window
+        if key not in self._masks:
+            if len(self._masks) > 8:
+                self._masks.clear()
+            lengths = self.lengths[:, None]
+            columns = torch.arange(width + tokens, device=lengths.device)[None]
+            unseen = (columns >= lengths) & (columns < width)
+            if window is not None:
+                text = torch.where(columns < width, columns, columns - width + lengths)
+                unseen |= text < lengths + tokens - window
+            self._masks[key] = unseen if bool(unseen.any()) else None
+        return self._masks[key]
+
+
+@dataclass(frozen=True, slots=True)
+class Prompts:
+    """What is read once for several rows: keys and values [B, KV, P, D] of prompts, float32 or wider; where the rows stand."""
+
+    keys: torch.Tensor
+    values: torch.Tensor
+    standing: Standing
+
+
+_PROMPTS = "keepworth_prompts"
+
+
+def with_prompts(key: torch.Tensor, prompts: Prompts | None) -> torch.Tensor:
+    """The keys of rows, and what stands before them, for `tree_attention`: a cache has no other way to hand both over."""
+    setattr(key, _PROMPTS, prompts)
+    return key
+
+
+def prompts_of(key: torch.Tensor) -> Prompts | None:
+    found: Prompts | None = getattr(key, _PROMPTS, None)
+    return found
+
+
+def behind_prompts(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    prompts: Prompts,
+    scale: float,
+    window: int | None = None,
+    softcap: float | None = None,
+) -> torch.Tensor:
+    """One query a row over its prompt and over its own keys: query [R, H, 1, D]; key, value [R, KV, T, D], as wide as those of
+    the prompts. Returns [R, 1, H, D].
+
+    The queries of all rows of a prompt are rows of one product with its keys, which are read once and never copied. The scores of
+    both parts are normalised together, so that this is the same sum as over keys that lie one after the other."""
+    (rows, heads, _, _), (_, shared, tokens, size), wide = query.shape, value.shape, key.dtype
+    (count, _, width, _), standing = prompts.keys.shape, prompts.standing
+    own = query.view(rows, shared, heads // shared, -1).to(wide)
+    by_prompt = standing.placed(own)
+    scores = own.new_empty(*by_prompt.shape[:-1], width + tokens)
+    with _bf16_products(query.dtype):
+        products = torch.bmm(
+            by_prompt.reshape(count * shared, -1, own.shape[-1]), prompts.keys.flatten(0, 1).transpose(1, 2)
+        )
+        torch.mul(products.view(*scores.shape[:-1], width), scale, out=scores[..., :width])
+        products = torch.bmm(own.flatten(0, 1), key.flatten(0, 1).transpose(1, 2))
+        torch.mul(standing.placed(products.view(rows, shared, -1, tokens)), scale, out=scores[..., width:])
+        if softcap is not None:
+            scores.div_(softcap).tanh_().mul_(softcap)
+        unseen = standing.unseen(width, tokens, window)
+        if unseen is not None:
+            scores.masked_fill_(unseen[:, None, None, None], float("-inf"))
+        shares = torch.softmax(scores, -1).to(query.dtype).to(wide)
+        before = torch.bmm(shares[..., :width].flatten(2, 3).flatten(0, 1), prompts.values.flatten(0, 1))
+        behind = torch.bmm(standing.taken_back(shares[..., width:]).flatten(0, 1), value.flatten(0, 1))
+    output = standing.taken_back(before.view(*scores.shape[:-1], size)) + behind.view(rows, shared, -1, size)
+    return output.to(query.dtype).reshape(rows, 1, heads, size)
 
 
 def _require_plain(features: dict[str, Any]) -> None:
@@ -308,14 +408,20 @@ class _Blockwise(torch.autograd.Function):
         ctx.scale, ctx.window, ctx.softcap = scale, window, softcap
         (rows, heads, length, _), (_, shared, _, size) = query.shape, value.shape
         queries = query.unflatten(1, (shared, -1))  # type: ignore[no-untyped-call]
-        wide, values = key.to(_wide(key.dtype)).flatten(0, 1), value.flatten(0, 1)
+        wide, values = (each.to(_wide(each.dtype)).flatten(0, 1) for each in (key, value))
+        prompt = 0 if mask is None else mask.shape[3] - mask.shape[2]
         output = query.new_empty(rows, length, shared, heads // shared, size)
         with _bf16_products(query.dtype):
             for start, end, seen in _blocks(query, key, mask):
                 columns = _columns(mask, length, start, end, seen, window)
                 scores = _scores(queries[:, :, :, start:end], wide[:, columns], scale, softcap)
                 shares = _shares(scores, mask, shared, length, (start, end), columns, window)
-                part = torch.bmm(shares.to(query.dtype), values[:, columns])
+                shares = shares.to(query.dtype).to(wide.dtype)
+                if mask is None or start < length - mask.shape[2]:
+                    part = torch.bmm(shares, values[:, columns])
+                else:  # what is read once for all branches of a prompt is a sum of its own, as where they are drawn
+                    part = torch.bmm(shares[..., :prompt], values[:, :prompt])
+                    part += torch.bmm(shares[..., prompt:], values[:, columns][:, prompt:])
                 output[:, start:end] = part.view(rows, shared, -1, end - start, size).permute(0, 3, 1, 2, 4)
         return output.flatten(2, 3)
 

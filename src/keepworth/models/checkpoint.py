@@ -121,6 +121,9 @@ def settle_way(model: Scores, folder: Path | str) -> None:
     if plain.looks_ahead:
         raise UnsupportedModel(f"{folder} ({family}) looks ahead: what follows a token changes its logits.", WORKS)
     own_pass.set_way(network, Way("", own_head))
+    if not _no_tree(model, plain):
+        return
+    own_pass.set_way(network, Way("", own_head, modules=True))
     if not (reason := _no_tree(model, plain)):
         return
     found = []

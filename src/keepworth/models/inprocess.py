@@ -30,8 +30,6 @@ from keepworth.episodes.model import (
 from keepworth.models import own_pass
 from keepworth.models.attention import (
     Tree,
-    apart,
-    branch_mask,
     context_limit,
     float32_products,
     micro_batches,
@@ -41,6 +39,8 @@ from keepworth.models.attention import (
 )
 from keepworth.models.chat_format import TokenizerChat, ends_of
 from keepworth.models.checkpoint import load_checkpoint, settle_way
+from keepworth.models.decoding import GroupCache, buffer_cache
+from keepworth.models.decoding_step import DecodingStep, PackedWeights, Unfit
 from keepworth.models.errors import ContextOverflow, UnsupportedModel
 
 Precision = Literal["bf16", "fp32", "fp64"]
@@ -64,6 +64,7 @@ class InProcessModel:
         """Where it was loaded from."""
         self.base: dict[str, Any] | None = None
         """What `keepworth.models.files` says of the weights in `folder`, once it was asked."""
+        self._packed = PackedWeights()
         self._limit = 0
         self._beginning: Tokens | None = None
 
@@ -166,6 +167,12 @@ class InProcessModel:
                 f"A text of {longest} tokens is past the {self.context_limit} that {self.name} reads.",
                 "Show fewer or shorter memories.",
             )
+        if isinstance(cache, GroupCache):
+            if cache.step is not None and not cache.step.current():  # weights may change in the middle of a text
+                cache.step = self._step()
+            if cache.step is not None:
+                return cache.step(ids[:, 0], positions[:, 0], cache.layers)[:, None]
+            cache = cache.layers
         decoder, device = own_pass.decoder_of(self._causal_model()), self.device
         if isinstance(cache, own_pass.Carried):
             return cache.read(decoder, ids, mask)
@@ -245,74 +252,33 @@ class InProcessModel:
     def _sample_rows(
         self, prompts: Sequence[Tokens], params: SamplingParams, draws: torch.Tensor | None
     ) -> list[list[Sample]]:
+        """A prompt's keys and values are kept and read once for all of its branches, beside what each has of its own."""
         if self.way.reason:
             return self._sample_own(prompts, params, draws)
-        if apart(max(map(len, prompts)), params.n, params.max_tokens):
-            return self._sample_apart(prompts, params, draws)
-        rows, group = len(prompts), params.n
-        length = torch.tensor([len(p) for p in prompts])
-        width = round_up(int(length.max()), 16)
-        cache = buffer_cache(self.network.config.num_hidden_layers, width + group * params.max_tokens)
-        hidden = self._prefill(prompts, width, cache)
-        logits = self.head(hidden)[:, None].expand(-1, group, -1)  # [rows, slots, vocabulary]
-
-        stops = torch.zeros(self.network.config.vocab_size, dtype=torch.bool)
-        stops[list(params.stop_ids)] = True
-        ids = torch.zeros(rows, group, params.max_tokens, dtype=torch.long)
-        logprobs = torch.zeros(rows, group, params.max_tokens)
-        drawn = torch.zeros(rows, group, dtype=torch.long)
-        ended = torch.zeros(rows, group, dtype=torch.bool)
-        # slot s of row b continues branch slots[b, s]; a row with fewer live branches than slots repeats none: it pads.
-        slots = torch.arange(group).expand(rows, group).clone()
-        live = torch.ones(rows, group, dtype=torch.bool)
-        owner = torch.empty(rows, 0, dtype=torch.long)
-        for step in range(params.max_tokens):
-            token, logprob = draw(logits, params, None if draws is None else _at(draws, slots, step))
-            b, s = live.nonzero(as_tuple=True)
-            branch = slots[b, s]
-            ids[b, branch, step], logprobs[b, branch, step] = token[b, s], logprob[b, s]
-            drawn[b, branch] = step + 1
-            ended[b, branch] = stops[token[b, s]]
-            if step + 1 == params.max_tokens or bool(ended.all()):
-                break
-            slots, live = _live_slots(ended)
-            last = ids[:, :, step].gather(1, slots)
-            owner = torch.cat([owner, torch.where(live, slots, -1)], dim=1)
-            mask = branch_mask(length, width, owner, last=slots.shape[1])
-            positions = (length[:, None] + step).expand(rows, slots.shape[1])
-            logits = self.head(self.hidden_states(last, positions, mask, cache))
-        return [
-            [self._finished(ids[b, j], logprobs[b, j], int(drawn[b, j]), bool(ended[b, j])) for j in range(group)]
-            for b in range(rows)
-        ]
-
-    def _sample_apart(
-        self, prompts: Sequence[Tokens], params: SamplingParams, draws: torch.Tensor | None
-    ) -> list[list[Sample]]:
-        """One row per branch with its own copy of the prompt's keys: in a tree, long branches would mostly look past
-        each other."""
         count, group = len(prompts), params.n
         width = round_up(max(map(len, prompts)), 16)
         read = buffer_cache(self.network.config.num_hidden_layers, width)
         hidden = self._prefill(prompts, width, read)
+        lengths = torch.tensor([len(prompt) for prompt in prompts])
         prompt_of = torch.arange(count).repeat_interleave(group)
-        length = torch.tensor([len(prompt) for prompt in prompts])[prompt_of]
-        cache = buffer_cache(len(read.layers), width + params.max_tokens)
-        for layer, source in zip(cache.layers, read.layers, strict=True):
-            layer.update(source.keys[prompt_of], source.values[prompt_of])
-            source.keys = source.values = None
+        kept = GroupCache(read, lengths.to(self.device), prompt_of, params.max_tokens, self._step())
 
         def advance(rows: torch.Tensor, token: torch.Tensor, step: int) -> torch.Tensor:
-            mask = branch_mask(length[rows], width, torch.zeros(len(rows), step + 1, dtype=torch.long), last=1)
-            positions = (length[rows] + step)[:, None]
-            return self.head(self.hidden_states(token[:, None], positions, mask, cache))[:, 0]
+            positions = lengths[prompt_of[rows]] + step
+            hidden = self.hidden_states(token[:, None], positions[:, None], None, kept)[:, 0]
+            return self.head(hidden) if kept.step is None else kept.step.head(hidden)
 
-        def keep(rows: torch.Tensor) -> None:
-            for layer in cache.layers:
-                layer.keep_rows(rows)
-
-        drawn = self._draw_rows(self.head(hidden)[prompt_of], advance, keep, params, draws)
+        drawn = self._draw_rows(self.head(hidden)[prompt_of], advance, kept.keep, params, draws)
         return [drawn[i * group : (i + 1) * group] for i in range(count)]
+
+    def _step(self) -> DecodingStep | None:
+        """A token for each of many rows without the network's modules; None where this network goes through them."""
+        if self.way.modules or self.way.own_head:
+            return None
+        try:
+            return DecodingStep(self._causal_model(), self._packed)
+        except Unfit:
+            return None
 
     def _sample_own(
         self, prompts: Sequence[Tokens], params: SamplingParams, draws: torch.Tensor | None
@@ -499,71 +465,6 @@ def _invert(weights: torch.Tensor, uniform: torch.Tensor, block: int = 256) -> t
     inside = blocks.gather(-2, hit[..., None].expand(*hit.shape, block)).squeeze(-2).double().cumsum(-1)
     rest = torch.minimum(point - before, inside[..., -1:] * below_one)
     return total, hit * block + torch.searchsorted(inside, rest, right=True)
-
-
-def _at(draws: torch.Tensor, slots: torch.Tensor, step: int) -> torch.Tensor:
-    return draws[:, :, step].gather(1, slots)
-
-
-def _live_slots(ended: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Pack each row's unfinished branches to the left: branch of each slot, and whether the slot is in use."""
-    count = (~ended).sum(1)
-    slots = ended.to(torch.int8).argsort(dim=1, stable=True)[:, : int(count.max())]
-    return slots, torch.arange(slots.shape[1])[None, :] < count[:, None]
-
-
-# Keys and values of a batch while it is being sampled: one buffer per layer, written in place, never re-concatenated.
-
-
-class BufferLayer(CacheLayerMixin):  # type: ignore[misc]
-    """`update` writes behind what is there and returns views of [B, KV, filled, D]."""
-
-    def __init__(self, capacity: int) -> None:
-        super().__init__()
-        self.capacity = capacity
-        self.filled = 0
-
-    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-        rows, heads, _, size = key_states.shape
-        self.dtype, self.device = key_states.dtype, key_states.device
-        self.keys = key_states.new_empty(rows, heads, self.capacity, size)
-        self.values = value_states.new_empty(rows, heads, self.capacity, value_states.shape[-1])
-        self.is_initialized = True
-
-    def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        if not self.is_initialized:
-            self.lazy_initialization(key_states, value_states)
-        end = self.filled + key_states.shape[2]
-        if end > self.capacity:
-            raise ValueError(f"the cache holds {self.capacity} columns and was asked to hold {end}")
-        self.keys[:, :, self.filled : end] = key_states
-        self.values[:, :, self.filled : end] = value_states
-        self.filled = end
-        return self.keys[:, :, :end], self.values[:, :, :end]
-
-    def begin_with(self, head: BufferLayer, rows: int) -> None:
-        """Start as `rows` copies of the one row that `head` holds."""
-        filled = head.keys[:, :, : head.filled].expand(rows, -1, -1, -1)
-        self.update(filled, head.values[:, :, : head.filled].expand(rows, -1, -1, -1))
-
-    def keep_rows(self, rows: torch.Tensor) -> None:
-        self.keys, self.values = self.keys[rows], self.values[rows]
-
-    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        return self.filled + query_length, 0
-
-    def get_seq_length(self) -> int:
-        return self.filled
-
-    def get_max_length(self) -> int:
-        return self.capacity
-
-
-def buffer_cache(layers: int, capacity: int) -> Any:
-    """A transformers cache of `layers` buffers that hold `capacity` columns each."""
-    return Cache(layers=[BufferLayer(capacity) for _ in range(layers)])
 
 
 # Log-probabilities and entropies of chosen tokens, a chunk of the vocabulary-wide matrix at a time.

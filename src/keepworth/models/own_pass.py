@@ -23,12 +23,14 @@ from keepworth.episodes.model import Tokens
 class Way:
     """reason: why branches are computed one at a time; "" where they are computed as a tree. own_head: what the network does
     behind its `lm_head` (a cap, a scale) is done, too. pads: its sampler may put prompts of unequal length into one batch.
-    rereads: it hands over no cache, so its sampler reads the whole text again for each token."""
+    rereads: it hands over no cache, so its sampler reads the whole text again for each token.
+    modules: each token that is drawn goes through the network's own modules (see `keepworth.models.decoding_step`)."""
 
     reason: str = ""
     own_head: bool = False
     pads: bool = False
     rereads: bool = False
+    modules: bool = False
 
 
 _NAME = "_keepworth_way"

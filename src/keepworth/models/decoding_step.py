@@ -1,0 +1,270 @@
+"""One token for each of many texts through a network of Llama's shape, without the network's own modules.
+
+A step over few rows is short: what thirty layers of modules do in Python beside their products takes longer than the products.
+Here a layer is some thirty operations. Weights with the same input are one product (queries, keys and values; gate and up), and
+so are their adapters. All weights lie as the processor multiplies few rows with them.
+
+The arithmetic is the network's own, rounding for rounding, but for attention (`keepworth.models.attention.behind_prompts`) and
+the order of sums. Whether that is so for a network is measured when it is loaded (`keepworth.models.checkpoint.settle_way`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from keepworth.episodes.needs import needs_llm
+
+import torch
+from torch.nn.functional import embedding, linear, rms_norm, silu
+
+from keepworth.models.attention import behind_prompts, prompts_of, window_of
+from keepworth.models.fused_adapter import plain_adapter, without_effect
+from keepworth.models.own_pass import decoder_of
+
+_FAMILIES = frozenset({"llama", "mistral", "qwen2", "qwen3"})
+_NORMS = frozenset({"LlamaRMSNorm", "MistralRMSNorm", "Qwen2RMSNorm", "Qwen3RMSNorm"})
+_PACKED = frozenset({torch.bfloat16, torch.float32})
+_ROWS = 16
+"""Rows that the layout of weights is made for. It serves any number of them."""
+_SPARE = 3
+"""Times what the laid out weights take has to be free memory."""
+
+
+class PackedWeights:
+    """Weights as oneDNN multiplies few rows with them. Otherwise it lays a matrix out anew at every product, which for sixteen
+    rows takes about as long as the product. Kept from call to call, and made anew when a weight has changed."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[int, ...], tuple[list[tuple[int, int]], torch.Tensor | None]] = {}
+
+    def of(self, weights: Sequence[torch.Tensor]) -> torch.Tensor | None:
+        """Of one weight, or of several with the same input, one behind the other. None where this build has no such product."""
+        name = tuple(map(id, weights))
+        state = _state(weights)
+        kept = self._kept.get(name)
+        if kept is None or kept[0] != state:
+            whole = weights[0] if len(weights) == 1 else torch.cat(list(weights))
+            kept = self._kept[name] = state, _packed(whole)
+        return kept[1]
+
+
+def _state(tensors: Sequence[torch.Tensor]) -> list[tuple[int, int]]:
+    """Another one after each change."""
+    return [(each.data_ptr(), each._version) for each in tensors]
+
+
+def _packed(weight: torch.Tensor) -> torch.Tensor | None:
+    """None where that is not to be had, or gives another result."""
+    try:
+        copied: torch.Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, _ROWS)
+        tried = torch.linspace(-1, 1, 2 * weight.shape[1]).view(2, -1).to(weight.dtype)
+        found, wanted = _multiplied(tried, copied, None), linear(tried, weight)
+    except (AttributeError, RuntimeError):
+        return None
+    return copied if torch.allclose(found, wanted, rtol=0.02, atol=1e-3 * float(wanted.abs().max())) else None
+
+
+def _multiplied(rows: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    found: torch.Tensor = torch.ops.mkldnn._linear_pointwise(rows, packed, bias, "none", [], "")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """y = x W' + b + scale (x A') B', of one linear layer or of several over the same x, one behind the other.
+
+    weight: packed, or [out, in] where `plain`. down: [in, r] or None; up: [r, out]."""
+
+    weight: torch.Tensor
+    plain: bool
+    bias: torch.Tensor | None
+    down: torch.Tensor | None
+    up: torch.Tensor | None
+    scale: float
+
+    def __call__(self, rows: torch.Tensor) -> torch.Tensor:
+        found = linear(rows, self.weight, self.bias) if self.plain else _multiplied(rows, self.weight, self.bias)
+        return (
+            found if self.down is None or self.up is None else found.addmm_(rows @ self.down, self.up, alpha=self.scale)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Norm:
+    weight: torch.Tensor
+    epsilon: float | None
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return rms_norm(x, x.shape[-1:], None, self.epsilon).mul_(self.weight)
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    before: _Norm
+    after: _Norm
+    heads: Product
+    out: Product
+    gates: Product
+    down: Product
+    query_norm: _Norm | None
+    key_norm: _Norm | None
+
+
+class DecodingStep:
+    """Made for one call: it holds the weights, and the adapter, as they are."""
+
+    def __init__(self, causal: Any, packed: PackedWeights) -> None:
+        """causal: the network without what PEFT puts around it. Raises Unfit where it is of another shape."""
+        self._decoder = decoder = decoder_of(causal)
+        if type(getattr(decoder, "embed_tokens", None)) is not torch.nn.Embedding:
+            raise Unfit
+        self._read: list[torch.Tensor] = [decoder.embed_tokens.weight]
+        config = causal.config
+        if config.model_type not in _FAMILIES or window_of(config) is not None:
+            raise Unfit
+        weights = [each.weight for each in _linear_layers(decoder)]
+        if any(each.device.type != "cpu" for each in weights):
+            raise Unfit
+        fits = {each.dtype for each in weights} <= _PACKED and _SPARE * sum(map(_bytes, weights)) <= free_memory()
+        self._packed = packed if fits else None
+        first = decoder.layers[0].self_attn
+        self._scale, self._size = float(first.scaling), int(first.head_dim)
+        self._queries, self._keys = int(config.num_attention_heads), int(config.num_key_value_heads)
+        self._layers = [self._layer(each) for each in decoder.layers]
+        self._norm = self._norm_of(decoder.norm)
+        self._head = self._product([causal.get_output_embeddings()])
+        self._state = _state(self._read)
+
+    def current(self) -> bool:
+        """Whether the weights are what they were."""
+        return _state(self._read) == self._state
+
+    def _layer(self, layer: Any) -> _Layer:
+        attention, mlp = layer.self_attn, layer.mlp
+        if type(mlp.act_fn).__name__ not in ("SiLU", "SiLUActivation"):
+            raise Unfit
+        query_norm, key_norm = (getattr(attention, name, None) for name in ("q_norm", "k_norm"))
+        return _Layer(
+            before=self._norm_of(layer.input_layernorm),
+            after=self._norm_of(layer.post_attention_layernorm),
+            heads=self._product([attention.q_proj, attention.k_proj, attention.v_proj]),
+            out=self._product([attention.o_proj]),
+            gates=self._product([mlp.gate_proj, mlp.up_proj]),
+            down=self._product([mlp.down_proj]),
+            query_norm=None if query_norm is None else self._norm_of(query_norm),
+            key_norm=None if key_norm is None else self._norm_of(key_norm),
+        )
+
+    def _norm_of(self, norm: Any) -> _Norm:
+        weight: torch.Tensor = norm.weight
+        self._read.append(weight)
+        if type(norm) is torch.nn.RMSNorm:
+            return _Norm(weight, norm.eps)
+        if (
+            type(norm).__name__ not in _NORMS or weight.dtype is torch.float64
+        ):  # theirs are float32 inside in every case
+            raise Unfit
+        return _Norm(weight, float(norm.variance_epsilon))
+
+    def _product(self, layers: Sequence[Any]) -> Product:
+        parts = [_parts(each) for each in layers]
+        self._read += [
+            each for base, *others in parts for each in (base.weight, base.bias, *others) if torch.is_tensor(each)
+        ]
+        weights = [base.weight for base, *_ in parts]
+        packed = None if self._packed is None else self._packed.of(weights)
+        biases = [base.bias for base, *_ in parts]
+        if any(each is None for each in biases) != all(each is None for each in biases):
+            raise Unfit
+        down = up = None
+        scales = {scale for _, _, _, scale in parts if scale}
+        if scales:
+            if len(scales) > 1:
+                raise Unfit
+            down = torch.cat([each for _, each, _, _ in parts if each is not None]).t().contiguous()
+            up = torch.block_diag(  # type: ignore[no-untyped-call]
+                *(base.weight.new_zeros(base.weight.shape[0], 0) if each is None else each for base, _, each, _ in parts)
+            ).t().contiguous()  # fmt: skip
+        return Product(
+            packed if packed is not None else weights[0] if len(weights) == 1 else torch.cat(weights),
+            packed is None,
+            None if biases[0] is None else torch.cat(biases),
+            down,
+            up,
+            scales.pop() if scales else 0.0,
+        )
+
+    def __call__(self, token: torch.Tensor, positions: torch.Tensor, cache: Any) -> torch.Tensor:
+        """Hidden states [R, H] behind the last norm, of tokens [R] at positions [R]; their keys and values go into the cache of a
+        `GroupCache`."""
+        rows, queries, keys, size = len(token), self._queries, self._keys, self._size
+        x = embedding(token, self._decoder.embed_tokens.weight)
+        cos, sin = self._decoder.rotary_emb(x[:, None], positions[:, None])
+        if cos.shape[-1] != size:
+            raise Unfit
+        half = size // 2
+        signed = torch.cat([-sin[..., :half], sin[..., half:]], -1)
+        for layer, kept in zip(self._layers, cache.layers, strict=True):
+            heads = layer.heads(layer.before(x)).view(rows, -1, size)
+            turned = heads[:, : queries + keys]
+            if layer.query_norm is not None and layer.key_norm is not None:
+                turned = torch.cat(
+                    [
+                        layer.query_norm(heads[:, :queries]),
+                        layer.key_norm(turned[:, queries:]),
+                    ],
+                    1,
+                )
+            turned = (turned * cos).add_(turned.roll(half, -1).mul_(signed))
+            key, value = kept.update(turned[:, queries:, None], heads[:, queries + keys :, None])
+            prompts = prompts_of(key)
+            assert prompts is not None
+            seen = behind_prompts(turned[:, :queries, None], key, value, prompts, self._scale)
+            x = x + layer.out(seen.view(rows, -1))
+            gates = layer.gates(layer.after(x))
+            width = gates.shape[-1] // 2
+            x = x + layer.down(silu(gates[:, :width]).mul_(gates[:, width:]))
+        return self._norm(x)
+
+    def head(self, hidden: torch.Tensor) -> torch.Tensor:
+        return self._head(hidden)
+
+
+class Unfit(Exception):
+    """The network is to go through its own modules."""
+
+
+def _parts(layer: Any) -> tuple[Any, torch.Tensor | None, torch.Tensor | None, float]:
+    """The linear layer itself, and A, B and the scale of its adapter, where it has one."""
+    if type(layer) is torch.nn.Linear:
+        return layer, None, None, 0.0
+    base = getattr(layer, "base_layer", None)
+    if type(base) is not torch.nn.Linear:
+        raise Unfit
+    if without_effect(layer):
+        return base, None, None, 0.0
+    adapter = plain_adapter(layer, base.weight.dtype)
+    if adapter is None:
+        raise Unfit
+    return base, layer.lora_A[adapter].weight, layer.lora_B[adapter].weight, float(layer.scaling[adapter])
+
+
+def _linear_layers(network: torch.nn.Module) -> list[torch.nn.Linear]:
+    return [each for each in network.modules() if isinstance(each, torch.nn.Linear)]
+
+
+def _bytes(weight: torch.Tensor) -> int:
+    return weight.numel() * weight.element_size()
+
+
+def free_memory() -> float:
+    """Bytes that a process could still take; infinite where the system does not say."""
+    try:
+        with open("/proc/meminfo") as lines:
+            named = dict(line.split(":") for line in lines)
+        return 1024.0 * int(named["MemAvailable"].split()[0])
+    except (OSError, KeyError, ValueError):
+        return math.inf

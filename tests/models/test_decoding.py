@@ -1,0 +1,205 @@
+"""Tokens that are drawn behind shared prompts: keys of a prompt read once, and a step without the network's own modules."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+from keepworth.episodes import SamplingParams
+from keepworth.models import attention, decoding_step
+from keepworth.models.adapter import attach_lora
+from keepworth.models.attention import Prompts, Standing, behind_prompts
+from keepworth.models.decoding_step import DecodingStep, PackedWeights, Unfit
+from keepworth.models.inprocess import DTYPES, InProcessModel
+from keepworth.models.own_pass import Way, set_way
+from tests.models.test_inprocess import PROMPTS
+from tests.models.tiny import ByteTokenizer, tiny_model
+
+ENDING = SamplingParams(12, n=5, seed=3, stop_ids=frozenset(range(0, 257, 7)))
+FAMILIES = {
+    "llama": (LlamaConfig, LlamaForCausalLM, {"attention_bias": True, "mlp_bias": True}),
+    "mistral": (MistralConfig, MistralForCausalLM, {"sliding_window": None}),
+    "qwen2": (Qwen2Config, Qwen2ForCausalLM, {}),
+    "qwen3": (Qwen3Config, Qwen3ForCausalLM, {"head_dim": 16}),
+}
+
+
+def model_of(family: str, precision: str, adapter: bool = True) -> InProcessModel:
+    settings, network, more = FAMILIES[family]
+    torch.manual_seed(0)
+    config = settings(
+        vocab_size=257,
+        hidden_size=64,
+        intermediate_size=96,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=512,
+        initializer_range=0.2,
+        attn_implementation=attention.register(),
+        **more,
+    )
+    made = network(config).to(DTYPES[precision]).eval().requires_grad_(False)
+    for name, each in made.named_parameters():
+        if name.endswith("bias"):
+            each.normal_(std=0.3)
+    model = InProcessModel(made, ByteTokenizer(), family)
+    if adapter:
+        stir(attach_lora(model, 4))
+    return model
+
+
+def stir(trained: dict[str, torch.Tensor], seed: int = 1) -> None:
+    drawn = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for each in trained.values():
+            each.copy_(torch.randn(each.shape, generator=drawn) * 0.1)
+
+
+def through_modules(model: InProcessModel) -> InProcessModel:
+    network = model.network.get_base_model() if hasattr(model.network, "get_base_model") else model.network
+    set_way(network, Way(modules=True))
+    return model
+
+
+def step_of(model: InProcessModel) -> DecodingStep:
+    step = model._step()
+    assert step is not None
+    return step
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("modules", [True, False])
+def test_what_is_drawn_is_scored_alike_wherever_it_ends(temperature: float, modules: bool) -> None:
+    model = tiny_model(precision="fp64")
+    assert step_of(model)
+    if modules:
+        through_modules(model)
+    params = SamplingParams(12, n=5, seed=3, temperature=temperature, stop_ids=ENDING.stop_ids)
+    drawn = model.sample(PROMPTS, params)
+    assert len({len(each.ids) for own in drawn for each in own}) > 1  # rows leave, and prompts with them
+    scored = model.score(PROMPTS, [[each.ids for each in own] for own in drawn])
+    for own, rows in zip(drawn, scored, strict=True):
+        for each, row in zip(own, rows, strict=True):
+            assert each.logprobs == pytest.approx(row, abs=1e-6)  # kept as float32
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_step_rounds_as_the_modules_do(family: str) -> None:
+    """Without an adapter: the sums of several adapters are taken together, where zeros come between."""
+    model = model_of(family, "bf16", adapter=False)
+    assert step_of(model)
+    drawn = model.sample(PROMPTS, ENDING)
+    assert drawn == through_modules(model).sample(PROMPTS, ENDING)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_so_it_does_in_float32_but_for_the_order_of_sums(family: str) -> None:
+    model = model_of(family, "fp32")
+    drawn, again = model.sample(PROMPTS, ENDING), through_modules(model).sample(PROMPTS, ENDING)
+    for own, rows in zip(drawn, again, strict=True):
+        assert [each.ids for each in own] == [each.ids for each in rows]
+        for each, row in zip(own, rows, strict=True):
+            assert each.logprobs == pytest.approx(row.logprobs, abs=1e-4)
+
+
+def test_an_adapter_that_is_trained_on_is_the_one_that_draws() -> None:
+    model = model_of("llama", "fp32", adapter=False)
+    trained = attach_lora(model, 4)
+    plain = model.sample(PROMPTS, ENDING)
+    stir(trained)
+    learned = model.sample(PROMPTS, ENDING)
+    assert learned != plain
+    with model.without_adapter():
+        assert model.sample(PROMPTS, ENDING) == plain
+    stir(trained, seed=2)
+    assert model.sample(PROMPTS, ENDING) not in (learned, plain)
+
+
+def test_weights_that_change_are_laid_out_anew() -> None:
+    model = model_of("llama", "fp32", adapter=False)
+    first, step = model.sample(PROMPTS, ENDING), step_of(model)
+    with torch.no_grad():
+        model.network.model.layers[1].mlp.up_proj.weight.mul_(1.5)
+    assert not step.current()
+    other = model.sample(PROMPTS, ENDING)
+    assert other != first
+    again = through_modules(model).sample(PROMPTS, ENDING)
+    assert [[each.ids for each in own] for own in other] == [[each.ids for each in own] for own in again]
+
+
+@pytest.mark.parametrize("lacking", ["product", "other numbers", "memory"])
+def test_without_the_processor_s_layout_the_numbers_are_the_same(monkeypatch: pytest.MonkeyPatch, lacking: str) -> None:
+    expected = model_of("llama", "bf16").sample(PROMPTS, ENDING)
+
+    def refused(*arguments: object) -> torch.Tensor:
+        raise RuntimeError("no kernel for this processor")
+
+    def other(rows: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        return torch.ones(len(rows), packed.shape[0], dtype=rows.dtype)
+
+    if lacking == "memory":
+        monkeypatch.setattr(decoding_step, "free_memory", lambda: 1.0)
+    else:
+        monkeypatch.setattr(decoding_step, "_multiplied", refused if lacking == "product" else other)
+    model = model_of("llama", "bf16")
+    assert all(layer.gates.plain for layer in step_of(model)._layers)
+    assert model.sample(PROMPTS, ENDING) == expected
+
+
+def test_other_networks_go_through_their_modules() -> None:
+    model = model_of("mistral", "fp32")
+    model.network.config.sliding_window = 8
+    assert model._step() is None
+    assert through_modules(tiny_model())._step() is None
+    odd = tiny_model()
+    odd.network.model.layers[1].mlp.act_fn = torch.nn.GELU()
+    with pytest.raises(Unfit):
+        DecodingStep(odd.network, PackedWeights())
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    counts=st.lists(st.integers(0, 4), min_size=1, max_size=4).filter(any),
+    tokens=st.integers(1, 9),
+    window=st.sampled_from([None, 1, 3, 7, 100]),
+    softcap=st.sampled_from([None, 1.5]),
+    drawn=st.randoms(use_true_random=False),
+)
+def test_attention_behind_prompts_is_attention_over_each_text(counts, tokens, window, softcap, drawn) -> None:
+    """Against the definition, a row at a time; rows stand behind prompts in any number, and no prompt has to have one."""
+    lengths = [drawn.randint(1, 7) for _ in counts]
+    torch.manual_seed(drawn.randint(0, 99))
+    heads, shared, size, width = 6, 2, 4, 8
+    prompt_of = torch.tensor([prompt for prompt, count in enumerate(counts) for _ in range(count)])
+    used, at = torch.unique(prompt_of, return_inverse=True)
+    before = torch.randn(2, len(counts), shared, width, size, dtype=torch.float64)
+    query = torch.randn(len(prompt_of), heads, 1, size, dtype=torch.float64)
+    key, value = torch.randn(2, len(prompt_of), shared, tokens, size, dtype=torch.float64)
+    prompts = Prompts(before[0, used], before[1, used], Standing.of(torch.tensor(lengths)[used], at))
+    found = behind_prompts(query, key, value, prompts, 0.5, window, softcap)
+    for row, prompt in enumerate(prompt_of.tolist()):
+        for head in range(heads):
+            of = head // (heads // shared)
+            keys, values = (
+                torch.cat([before[part, prompt, of, : lengths[prompt]], own[row, of]])
+                for part, own in enumerate((key, value))
+            )
+            scores = keys @ query[row, head, 0] * 0.5
+            if softcap is not None:
+                scores = softcap * torch.tanh(scores / softcap)
+            first = 0 if window is None else max(0, len(scores) - window)
+            expected = torch.softmax(scores[first:], 0) @ values[first:]
+            assert torch.allclose(found[row, 0, head], expected, atol=1e-12)

@@ -265,11 +265,14 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Prompts:
-    """What is read once for several rows: keys and values [B, KV, P, D] of prompts, float32 or wider; where the rows stand."""
+    """What is read once for several rows: keys and values [B, KV, P, D] of prompts, float32 or wider; where the rows stand.
+
+    tokens: how many of the rows' own columns are filled; None for all."""
 
     keys: torch.Tensor
     values: torch.Tensor
     standing: Standing
+    tokens: int | None = None
 
 
 _PROMPTS = "keepworth_prompts"
@@ -300,23 +303,26 @@ def behind_prompts(
 
     The queries of all rows of a prompt are rows of one product with its keys, which are read once and never copied. The scores of
     both parts are normalised together, so that this is the same sum as over keys that lie one after the other."""
-    (rows, heads, _, _), (_, shared, tokens, size), wide = query.shape, value.shape, key.dtype
+    (rows, heads, _, _), (_, shared, columns, size), wide = query.shape, value.shape, key.dtype
     (count, _, width, _), standing = prompts.keys.shape, prompts.standing
+    tokens = columns if prompts.tokens is None else prompts.tokens
     own = query.view(rows, shared, heads // shared, -1).to(wide)
     by_prompt = standing.placed(own)
-    scores = own.new_empty(*by_prompt.shape[:-1], width + tokens)
+    scores = own.new_empty(*by_prompt.shape[:-1], width + columns)
     with _bf16_products(query.dtype):
         products = torch.bmm(
             by_prompt.reshape(count * shared, -1, own.shape[-1]), prompts.keys.flatten(0, 1).transpose(1, 2)
         )
         torch.mul(products.view(*scores.shape[:-1], width), scale, out=scores[..., :width])
         products = torch.bmm(own.flatten(0, 1), key.flatten(0, 1).transpose(1, 2))
-        torch.mul(standing.placed(products.view(rows, shared, -1, tokens)), scale, out=scores[..., width:])
+        torch.mul(standing.placed(products.view(rows, shared, -1, columns)), scale, out=scores[..., width:])
         if softcap is not None:
             scores.div_(softcap).tanh_().mul_(softcap)
         unseen = standing.unseen(width, tokens, window)
         if unseen is not None:
-            scores.masked_fill_(unseen[:, None, None, None], float("-inf"))
+            scores[..., : width + tokens].masked_fill_(unseen[:, None, None, None], float("-inf"))
+        if tokens < columns:
+            scores[..., width + tokens :] = float("-inf")
         shares = torch.softmax(scores, -1).to(query.dtype).to(wide)
         before = torch.bmm(shares[..., :width].flatten(2, 3).flatten(0, 1), prompts.values.flatten(0, 1))
         behind = torch.bmm(standing.taken_back(shares[..., width:]).flatten(0, 1), value.flatten(0, 1))

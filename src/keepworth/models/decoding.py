@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from keepworth.episodes.needs import needs_llm
 
 import torch
+from torch.nn.functional import pad
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 from keepworth.models.attention import Prompts, Standing, with_prompts
@@ -94,22 +96,31 @@ class GroupCache:
             layer.keep(left.to(self._lengths.device), dropped, standing)
 
 
+def _across(keys: torch.Tensor) -> torch.Tensor:
+    return keys.mT.contiguous().mT
+
+
+_COLUMNS = 32
+"""By how many tokens the rows' own buffers grow. They are multiplied whole: of a part of them, each product would make a copy."""
+
+
 class GroupLayer(CacheLayerMixin):  # type: ignore[misc]
-    """One layer: its prompts, and [R, KV, filled, D] of the rows' own."""
+    """One layer: its prompts, and keys and values [R, KV, columns, D] of the rows' own, of which the first are filled.
+
+    Keys lie as [.., D, columns], as their product with queries reads them."""
 
     def __init__(self, read: BufferLayer, standing: Standing, rows: int, capacity: int) -> None:
         super().__init__()
-        wide = torch.promote_types(read.keys.dtype, torch.float32)
         self.capacity, self.filled, self.before = capacity, 0, read.filled
-        self.prompts = Prompts(
-            read.keys[:, :, : read.filled].to(wide), read.values[:, :, : read.filled].to(wide), standing
-        )
+        self.columns = min(_COLUMNS, capacity)
+        keys, values = read.keys[:, :, : read.filled], read.values[:, :, : read.filled]
         del read.keys, read.values
-        self.keys, self.values = (self._empty(each, rows) for each in (self.prompts.keys, self.prompts.values))
+        wide = torch.promote_types(keys.dtype, torch.float32)
+        self.prompts = Prompts(_across(keys.to(wide)), values.to(wide), standing)
+        # What masks leave out is multiplied by 0: it must not be infinite or no number.
+        self.keys = keys.new_zeros(rows, keys.shape[1], keys.shape[3], self.columns, dtype=wide).mT
+        self.values = values.new_zeros(rows, values.shape[1], self.columns, values.shape[3], dtype=wide)
         self.is_initialized = True
-
-    def _empty(self, like: torch.Tensor, rows: int) -> torch.Tensor:
-        return like.new_empty(rows, like.shape[1], self.capacity, like.shape[3])
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
         pass
@@ -117,21 +128,23 @@ class GroupLayer(CacheLayerMixin):  # type: ignore[misc]
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
+        if self.filled == self.columns:
+            more = min(_COLUMNS, self.capacity - self.columns)
+            self.columns += more
+            self.keys = _across(pad(self.keys, (0, 0, 0, more)))
+            self.values = pad(self.values, (0, 0, 0, more))
         self.keys[:, :, self.filled] = key_states[:, :, 0]
         self.values[:, :, self.filled] = value_states[:, :, 0]
         self.filled += 1
-        return with_prompts(self.keys[:, :, : self.filled], self.prompts), self.values[:, :, : self.filled]
+        return with_prompts(self.keys, replace(self.prompts, tokens=self.filled)), self.values
 
     def keep(self, left: torch.Tensor, staying: torch.Tensor | None, standing: Standing) -> None:
         """staying: the prompts that do; None for all."""
         keys, values = self.prompts.keys, self.prompts.values
         if staying is not None:
-            keys, values = keys[staying], values[staying]
+            keys, values = _across(keys[staying]), values[staying]
         self.prompts = Prompts(keys, values, standing)
-        for name in ("keys", "values"):
-            own = getattr(self, name)[:, :, : self.filled][left]
-            setattr(self, name, self._empty(own, len(own)))
-            getattr(self, name)[:, :, : self.filled] = own
+        self.keys, self.values = _across(self.keys[left]), self.values[left]
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         return self.before + self.filled + query_length, 0

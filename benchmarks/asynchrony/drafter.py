@@ -30,7 +30,8 @@ from benchmarks.asynchrony.setting import HERE, small, write
 from benchmarks.speed.setting import machine, prompts
 from keepworth.episodes import SamplingParams
 from keepworth.episodes.model import Tokens
-from keepworth.models.inprocess import InProcessModel, buffer_cache
+from keepworth.models.caches import buffer_cache
+from keepworth.models.inprocess import InProcessModel
 
 NGRAMS, LENGTHS = (1, 2, 3), (1, 2, 4, 8)
 PROMPTS, SAMPLES, TOKENS, PROMPT_TOKENS = 12, 4, 64, 400

@@ -134,24 +134,19 @@ def episodes_table() -> str:
 
 
 def branches_table() -> str:
-    parts = []
-    for title, ours, theirs in (
-        ("branches sampled", "own rows", "tree"),
-        ("branches learned", "skipped", "all siblings' keys"),
-    ):
-        found = measured(row for row in branches.rows() if row.table == title)
-        lines = [
-            (
-                record["name"],
-                len(record["rounds"]),
-                f"{median(record, theirs):.2f} s",
-                f"{median(record, ours):.2f} s",
-                times(record, theirs, ours),
-            )
-            for record in found
-        ]
-        parts.append(_table((title, "rounds", theirs, ours, "times as fast [95 %]"), lines, found))
-    return "\n\n".join(parts)
+    ours, theirs = "skipped", "all siblings' keys"
+    found = measured(branches.rows())
+    lines = [
+        (
+            record["name"],
+            len(record["rounds"]),
+            f"{median(record, theirs):.2f} s",
+            f"{median(record, ours):.2f} s",
+            times(record, theirs, ours),
+        )
+        for record in found
+    ]
+    return _table(("branches learned", "rounds", theirs, ours, "times as fast [95 %]"), lines, found)
 
 
 def trl_section() -> str:

@@ -37,9 +37,9 @@ from keepworth.models.attention import (
     round_up,
     tree,
 )
+from keepworth.models.caches import GroupCache, buffer_cache
 from keepworth.models.chat_format import TokenizerChat, ends_of
 from keepworth.models.checkpoint import load_checkpoint, settle_way
-from keepworth.models.decoding import GroupCache, buffer_cache
 from keepworth.models.decoding_step import DecodingStep, PackedWeights, Unfit
 from keepworth.models.errors import ContextOverflow, UnsupportedModel
 

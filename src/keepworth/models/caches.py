@@ -70,17 +70,18 @@ def buffer_cache(layers: int, capacity: int) -> Any:
 
 
 class GroupCache:
-    """layers: for the network, to draw on with one token for each row. read: a `buffer_cache` that holds the prompts [B], padded
-    to one width; it is used up. lengths: [B], their tokens. prompt_of: [R], rising, the prompt of each row. step: how a token is
-    drawn; None for the network's own modules.
+    """layers: for the network, to draw on with one token for each row. step: how that is done, once it was `asked`; None for the
+    network's own modules.
 
     Everything is held in float32, or wider where the network is: products of it are taken at every step, and a bfloat16 product
     with a float32 result exists for these alone."""
 
-    def __init__(
-        self, read: Any, lengths: torch.Tensor, prompt_of: torch.Tensor, capacity: int, step: DecodingStep | None
-    ) -> None:
-        self._lengths, self._prompt_of, self.step = lengths, prompt_of, step
+    def __init__(self, read: Any, lengths: torch.Tensor, prompt_of: torch.Tensor, capacity: int) -> None:
+        """read: a `buffer_cache` that holds the prompts [B], padded to one width; it is used up. lengths: [B], their tokens.
+        prompt_of: [R], rising, the prompt of each row. capacity: tokens that a row may have of its own."""
+        self._lengths, self._prompt_of = lengths, prompt_of
+        self.step: DecodingStep | None = None
+        self.asked = False
         standing = Standing.of(lengths, prompt_of)
         self.layers = Cache(layers=[GroupLayer(layer, standing, len(prompt_of), capacity) for layer in read.layers])
 

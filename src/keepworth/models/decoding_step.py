@@ -33,25 +33,28 @@ _SPARE = 3
 """Times what the laid out weights take has to be free memory."""
 
 
+_State = list[tuple[int, int]]
+
+
 class PackedWeights:
     """Weights as oneDNN multiplies few rows with them. Otherwise it lays a matrix out anew at every product, which for sixteen
     rows takes about as long as the product. Kept from call to call, and made anew when a weight has changed."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[int, ...], tuple[list[tuple[int, int]], torch.Tensor | None]] = {}
+        self._kept: dict[tuple[int, ...], tuple[Sequence[torch.Tensor], _State, torch.Tensor | None]] = {}
 
     def of(self, weights: Sequence[torch.Tensor]) -> torch.Tensor | None:
         """Of one weight, or of several with the same input, one behind the other. None where this build has no such product."""
         name = tuple(map(id, weights))
         state = _state(weights)
         kept = self._kept.get(name)
-        if kept is None or kept[0] != state:
+        if kept is None or kept[1] != state:
             whole = weights[0] if len(weights) == 1 else torch.cat(list(weights))
-            kept = self._kept[name] = state, _packed(whole)
-        return kept[1]
+            kept = self._kept[name] = weights, state, _packed(whole)
+        return kept[2]
 
 
-def _state(tensors: Sequence[torch.Tensor]) -> list[tuple[int, int]]:
+def _state(tensors: Sequence[torch.Tensor]) -> _State:
     """Another one after each change."""
     return [(each.data_ptr(), each._version) for each in tensors]
 

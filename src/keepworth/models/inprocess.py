@@ -168,8 +168,8 @@ class InProcessModel:
                 "Show fewer or shorter memories.",
             )
         if isinstance(cache, GroupCache):
-            if cache.step is not None and not cache.step.current():  # weights may change in the middle of a text
-                cache.step = self._step()
+            if not cache.asked or (cache.step is not None and not cache.step.current()):
+                cache.asked, cache.step = True, self._step()  # anew, because weights may change in the middle of a text
             if cache.step is not None:
                 return cache.step(ids[:, 0], positions[:, 0], cache.layers)[:, None]
             cache = cache.layers
@@ -261,7 +261,7 @@ class InProcessModel:
         hidden = self._prefill(prompts, width, read)
         lengths = torch.tensor([len(prompt) for prompt in prompts])
         prompt_of = torch.arange(count).repeat_interleave(group)
-        kept = GroupCache(read, lengths.to(self.device), prompt_of, params.max_tokens, self._step())
+        kept = GroupCache(read, lengths.to(self.device), prompt_of, params.max_tokens)
 
         def advance(rows: torch.Tensor, token: torch.Tensor, step: int) -> torch.Tensor:
             positions = lengths[prompt_of[rows]] + step

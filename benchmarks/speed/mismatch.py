@@ -1,0 +1,62 @@
+"""By how much the sampler's log-probabilities differ from the learner's, for the same tokens and weights.
+
+    python -m benchmarks.speed.mismatch --json benchmarks/speed/mismatch.json
+
+Two prompts, eight answers to each, an adapter of rank 16 whose B is drawn (it is zero before any training). What was sampled is
+scored as the learner does it. Absolute differences in nats, by length of the answers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from benchmarks.speed.setting import MODEL, machine, prompts
+from keepworth.episodes.model import SamplingParams
+from keepworth.models.adapter import attach_lora
+from keepworth.models.files import path_of
+from keepworth.models.inprocess import InProcessModel
+
+GROUP, PROMPT, SPREAD = 8, 200, 0.02
+LENGTHS = (24, 100, 224)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, default=None)
+    parser.add_argument("--threads", type=int, default=2)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    result = {"machine": machine(options.threads), "group": GROUP, "prompt": PROMPT, "lengths": {}}
+    model = InProcessModel.load(path_of(MODEL), name=MODEL, precision="bf16")
+    drawn = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for name, value in attach_lora(model, 16).items():
+            if "lora_B" in name:
+                value.copy_(torch.randn(value.shape, generator=drawn) * SPREAD)
+    texts = [model.encode(text) for text in prompts(model.tokenizer, 2, PROMPT)]
+    for tokens in LENGTHS:
+        sampled = model.sample(texts, SamplingParams(tokens, n=GROUP, seed=1))
+        scored = model.score(texts, [[each.ids for each in own] for own in sampled])
+        gaps = np.array(
+            [
+                abs(a - b)
+                for own, rows in zip(sampled, scored, strict=True)
+                for each, row in zip(own, rows, strict=True)
+                for a, b in zip(each.logprobs, row, strict=True)
+            ]
+        )
+        result["lengths"][tokens] = {"n": len(gaps), "mean": float(gaps.mean()), "largest": float(gaps.max())}
+        print(
+            f"{tokens} tokens: mean {gaps.mean():.4f}, largest {gaps.max():.2f} nats ({len(gaps)} tokens)", flush=True
+        )
+    if options.json is not None:
+        options.json.write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -25,7 +25,8 @@ TRL_SECTION = """## One training step beside TRL's `GRPOTrainer`
 
 Both sides have the same checkpoint folder, bf16, threads and prompts, groups of 8 completions of exactly the stated length, a
 LoRA adapter of rank 16 on every linear layer, no KL, and one AdamW update per step. A step includes encoding, sampling,
-decoding, reward, advantages, forward, backward and update.
+decoding, reward, advantages, forward, backward and update. These steps were measured on another processor, and before tokens were
+drawn in a step of their own, which is faster.
 
 TRL is run with its fastest setting on this machine, which the first table finds: once without gradient checkpointing, and once
 with it, which is TRL's default and takes less memory. Ours needs none here, because its budget holds the group of a prompt.
@@ -147,6 +148,26 @@ def branches_table() -> str:
         for record in found
     ]
     return _table(("branches learned", "rounds", theirs, ours, "times as fast [95 %]"), lines, found)
+
+
+def mismatch_table() -> str:
+    """By how much sampler and learner differ, before they added up alike and now."""
+    before, now = (json.loads((HERE / f"{name}.json").read_text()) for name in ("mismatch_before", "mismatch"))
+    lines = [
+        (
+            tokens,
+            f"{each['n']:,}",
+            *(f"{of['lengths'][tokens]['mean']:.3f} ({of['lengths'][tokens]['largest']:.2f})" for of in (before, now)),
+        )
+        for tokens, each in now["lengths"].items()
+    ]
+    said = markdown(("new tokens", "drawn", "mean (largest) before", "now"), lines)
+    made = now["machine"]
+    return (
+        f"{said}\n\n{made['processor']}; {MODEL}, bf16, two prompts of {now['prompt']} tokens, groups of {now['group']}; "
+        f"torch {made['versions']['torch']}; revisions {before['machine']['revision'].removesuffix('-dirty')} and "
+        f"{made['revision']}, {made['measured_at'][:10]}."
+    )
 
 
 def trl_section() -> str:
@@ -278,6 +299,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "episodes": episodes_table,
     "phases": phases_table,
     "branches": branches_table,
+    "mismatch": mismatch_table,
     "long_answers": long_answers_table,
 }
 

@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks.speed import branches, episodes, long_answers, sampling, training_step
 from benchmarks.speed.rows import Row
 from benchmarks.speed.run import BUSY
-from benchmarks.speed.setting import HERE, ratio
+from benchmarks.speed.setting import HERE, MODEL, ratio
 from benchmarks.tables import filled, markdown, takes_nothing
 
 ROOT = HERE.parents[1]

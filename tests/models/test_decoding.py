@@ -21,7 +21,7 @@ from keepworth.episodes import SamplingParams
 from keepworth.models import attention, decoding_step
 from keepworth.models.adapter import attach_lora
 from keepworth.models.attention import Prompts, Standing, behind_prompts
-from keepworth.models.decoding_step import DecodingStep, PackedWeights, Unfit
+from keepworth.models.decoding_step import DecodingStep, PackedWeights, ThroughModules
 from keepworth.models.inprocess import DTYPES, InProcessModel
 from keepworth.models.own_pass import Way, set_way
 from tests.models.test_inprocess import PROMPTS
@@ -166,7 +166,7 @@ def test_other_networks_go_through_their_modules() -> None:
     assert through_modules(tiny_model())._step() is None
     odd = tiny_model()
     odd.network.model.layers[1].mlp.act_fn = torch.nn.GELU()
-    with pytest.raises(Unfit):
+    with pytest.raises(ThroughModules):
         DecodingStep(odd.network, PackedWeights())
 
 

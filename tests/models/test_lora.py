@@ -40,11 +40,10 @@ def test_values_and_gradients_equal_pefts(bias: bool) -> None:
 
 
 def test_it_is_used_and_steps_aside_where_it_would_differ(monkeypatch: pytest.MonkeyPatch) -> None:
-    from keepworth.models import adapter
 
     fused: list[int] = []
-    apply = adapter._Fused.apply
-    monkeypatch.setattr(adapter._Fused, "apply", lambda *given: fused.append(1) or apply(*given))
+    apply = fused_adapter._Fused.apply
+    monkeypatch.setattr(fused_adapter._Fused, "apply", lambda *given: fused.append(1) or apply(*given))
     ours, x = network(True), torch.randn(3, 6, dtype=torch.float64)
     fuse(ours)
     adapted = ours(x)

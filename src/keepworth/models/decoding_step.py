@@ -41,16 +41,16 @@ class PackedWeights:
     rows takes about as long as the product. Kept from call to call, and made anew when a weight has changed."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[int, ...], tuple[Sequence[torch.Tensor], _State, torch.Tensor | None]] = {}
+        self._copies: dict[tuple[int, ...], tuple[Sequence[torch.Tensor], _State, torch.Tensor | None]] = {}
 
     def of(self, weights: Sequence[torch.Tensor]) -> torch.Tensor | None:
         """Of one weight, or of several with the same input, one behind the other. None where this build has no such product."""
         name = tuple(map(id, weights))
         state = _state(weights)
-        kept = self._kept.get(name)
+        kept = self._copies.get(name)
         if kept is None or kept[1] != state:
             whole = weights[0] if len(weights) == 1 else torch.cat(list(weights))
-            kept = self._kept[name] = weights, state, _packed(whole)
+            kept = self._copies[name] = weights, state, _packed(whole)
         return kept[2]
 
 
@@ -120,17 +120,17 @@ class DecodingStep:
     """Made for one call: it holds the weights, and the adapter, as they are."""
 
     def __init__(self, causal: Any, packed: PackedWeights) -> None:
-        """causal: the network without what PEFT puts around it. Raises Unfit where it is of another shape."""
+        """causal: the network without what PEFT puts around it. Raises ThroughModules where it is of another shape."""
         self._decoder = decoder = decoder_of(causal)
         if type(getattr(decoder, "embed_tokens", None)) is not torch.nn.Embedding:
-            raise Unfit
+            raise ThroughModules
         self._read: list[torch.Tensor] = [decoder.embed_tokens.weight]
         config = causal.config
         if config.model_type not in _FAMILIES or window_of(config) is not None:
-            raise Unfit
+            raise ThroughModules
         weights = [each.weight for each in _linear_layers(decoder)]
         if any(each.device.type != "cpu" for each in weights):
-            raise Unfit
+            raise ThroughModules
         fits = {each.dtype for each in weights} <= _PACKED and _SPARE * sum(map(_bytes, weights)) <= free_memory()
         self._packed = packed if fits else None
         first = decoder.layers[0].self_attn
@@ -148,7 +148,7 @@ class DecodingStep:
     def _layer(self, layer: Any) -> _Layer:
         attention, mlp = layer.self_attn, layer.mlp
         if type(mlp.act_fn).__name__ not in ("SiLU", "SiLUActivation"):
-            raise Unfit
+            raise ThroughModules
         query_norm, key_norm = (getattr(attention, name, None) for name in ("q_norm", "k_norm"))
         return _Layer(
             before=self._norm_of(layer.input_layernorm),
@@ -169,7 +169,7 @@ class DecodingStep:
         if (
             type(norm).__name__ not in _NORMS or weight.dtype is torch.float64
         ):  # theirs are float32 inside in every case
-            raise Unfit
+            raise ThroughModules
         return _Norm(weight, float(norm.variance_epsilon))
 
     def _product(self, layers: Sequence[Any]) -> Product:
@@ -181,12 +181,12 @@ class DecodingStep:
         packed = None if self._packed is None else self._packed.of(weights)
         biases = [base.bias for base, *_ in parts]
         if any(each is None for each in biases) != all(each is None for each in biases):
-            raise Unfit
+            raise ThroughModules
         down = up = None
         scales = {scale for _, _, _, scale in parts if scale}
         if scales:
             if len(scales) > 1:
-                raise Unfit
+                raise ThroughModules
             down = torch.cat([each for _, each, _, _ in parts if each is not None]).t().contiguous()
             up = torch.block_diag(  # type: ignore[no-untyped-call]
                 *(base.weight.new_zeros(base.weight.shape[0], 0) if each is None else each for base, _, each, _ in parts)
@@ -207,7 +207,7 @@ class DecodingStep:
         x = embedding(token, self._decoder.embed_tokens.weight)
         cos, sin = self._decoder.rotary_emb(x[:, None], positions[:, None])
         if cos.shape[-1] != size:
-            raise Unfit
+            raise ThroughModules
         half = size // 2
         signed = torch.cat([-sin[..., :half], sin[..., half:]], -1)
         for layer, kept in zip(self._layers, cache.layers, strict=True):
@@ -236,7 +236,7 @@ class DecodingStep:
         return self._head(hidden)
 
 
-class Unfit(Exception):
+class ThroughModules(Exception):
     """The network is to go through its own modules."""
 
 
@@ -246,12 +246,12 @@ def _parts(layer: Any) -> tuple[Any, torch.Tensor | None, torch.Tensor | None, f
         return layer, None, None, 0.0
     base = getattr(layer, "base_layer", None)
     if type(base) is not torch.nn.Linear:
-        raise Unfit
+        raise ThroughModules
     if without_effect(layer):
         return base, None, None, 0.0
     adapter = plain_adapter(layer, base.weight.dtype)
     if adapter is None:
-        raise Unfit
+        raise ThroughModules
     return base, layer.lora_A[adapter].weight, layer.lora_B[adapter].weight, float(layer.scaling[adapter])
 
 

@@ -40,7 +40,7 @@ from keepworth.models.attention import (
 from keepworth.models.caches import GroupCache, buffer_cache
 from keepworth.models.chat_format import TokenizerChat, ends_of
 from keepworth.models.checkpoint import load_checkpoint, settle_way
-from keepworth.models.decoding_step import DecodingStep, PackedWeights, Unfit
+from keepworth.models.decoding_step import DecodingStep, PackedWeights, ThroughModules
 from keepworth.models.errors import ContextOverflow, UnsupportedModel
 
 Precision = Literal["bf16", "fp32", "fp64"]
@@ -277,7 +277,7 @@ class InProcessModel:
             return None
         try:
             return DecodingStep(self._causal_model(), self._packed)
-        except Unfit:
+        except ThroughModules:
             return None
 
     def _sample_own(

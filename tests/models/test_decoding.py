@@ -140,7 +140,7 @@ def test_weights_that_change_are_laid_out_anew() -> None:
     assert [[each.ids for each in own] for own in other] == [[each.ids for each in own] for own in again]
 
 
-@pytest.mark.parametrize("lacking", ["product", "other numbers", "memory"])
+@pytest.mark.parametrize("lacking", ["product", "other numbers"])
 def test_without_the_processor_s_layout_the_numbers_are_the_same(monkeypatch: pytest.MonkeyPatch, lacking: str) -> None:
     expected = model_of("llama", "bf16").sample(PROMPTS, ENDING)
 
@@ -150,13 +150,23 @@ def test_without_the_processor_s_layout_the_numbers_are_the_same(monkeypatch: py
     def other(rows: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         return torch.ones(len(rows), packed.shape[0], dtype=rows.dtype)
 
-    if lacking == "memory":
-        monkeypatch.setattr(decoding_step, "free_memory", lambda: 1.0)
-    else:
-        monkeypatch.setattr(decoding_step, "_multiplied", refused if lacking == "product" else other)
+    monkeypatch.setattr(decoding_step, "_multiplied", refused if lacking == "product" else other)
     model = model_of("llama", "bf16")
-    assert all(layer.gates.plain for layer in step_of(model)._layers)
+    assert not any(layer.gates.packed for layer in step_of(model)._layers)
     assert model.sample(PROMPTS, ENDING) == expected
+
+
+def test_where_memory_is_short_the_modules_sample_and_that_is_said_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    expected = model_of("llama", "bf16", adapter=False).sample(PROMPTS, ENDING)
+    monkeypatch.setattr(decoding_step, "free_memory", lambda: 1e3)
+    model = model_of("llama", "bf16", adapter=False)
+    assert model.sample(PROMPTS, ENDING) == model.sample(PROMPTS, ENDING) == expected
+    assert model._step() is None
+    assert [each.message for each in caplog.records if "faster layout" in each.message] == [
+        "Sampling does without a faster layout of the weights: it takes 0.0 GB, and 0.0 GB are free."
+    ]
 
 
 def test_other_networks_go_through_their_modules() -> None:

@@ -10,6 +10,7 @@ the order of sums. Whether that is so for a network is measured when it is loade
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,9 +25,9 @@ from keepworth.models.attention import behind_prompts, prompts_of, window_of
 from keepworth.models.fused_adapter import plain_adapter, without_effect
 from keepworth.models.own_pass import decoder_of
 
+_LOG = logging.getLogger("keepworth.models")
 _FAMILIES = frozenset({"llama", "mistral", "qwen2", "qwen3"})
 _NORMS = frozenset({"LlamaRMSNorm", "MistralRMSNorm", "Qwen2RMSNorm", "Qwen3RMSNorm"})
-_PACKED = frozenset({torch.bfloat16, torch.float32})
 _ROWS = 16
 """Rows that the layout of weights is made for. It serves any number of them."""
 _SPARE = 3
@@ -41,17 +42,32 @@ class PackedWeights:
     rows takes about as long as the product. Kept from call to call, and made anew when a weight has changed."""
 
     def __init__(self) -> None:
-        self._copies: dict[tuple[int, ...], tuple[Sequence[torch.Tensor], _State, torch.Tensor | None]] = {}
+        self._copies: dict[tuple[int, ...], tuple[Sequence[torch.Tensor], _State, torch.Tensor, bool]] = {}
+        self._roomy: bool | None = None
 
-    def of(self, weights: Sequence[torch.Tensor]) -> torch.Tensor | None:
-        """Of one weight, or of several with the same input, one behind the other. None where this build has no such product."""
-        name = tuple(map(id, weights))
-        state = _state(weights)
+    def fit(self, size: int) -> bool:
+        """Whether there was room for copies of so many bytes when that was first asked. Said once where there was not."""
+        if self._roomy is None:
+            free = free_memory()
+            self._roomy = _SPARE * size <= free
+            if not self._roomy:
+                _LOG.warning(
+                    "Sampling does without a faster layout of the weights: it takes %.1f GB, and %.1f GB are free.",
+                    size / 1e9,
+                    free / 1e9,
+                )
+        return self._roomy
+
+    def of(self, weights: Sequence[torch.Tensor]) -> tuple[torch.Tensor, bool]:
+        """One weight, or several with the same input, one behind the other; and whether they are packed, or as they were
+        because this build or processor has no such product."""
+        name, state = tuple(map(id, weights)), _state(weights)
         kept = self._copies.get(name)
         if kept is None or kept[1] != state:
             whole = weights[0] if len(weights) == 1 else torch.cat(list(weights))
-            kept = self._copies[name] = weights, state, _packed(whole)
-        return kept[2]
+            copied = _packed(whole)
+            kept = self._copies[name] = weights, state, whole if copied is None else copied, copied is not None
+        return kept[2], kept[3]
 
 
 def _state(tensors: Sequence[torch.Tensor]) -> _State:
@@ -79,20 +95,21 @@ def _multiplied(rows: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | N
 class Product:
     """y = x W' + b + scale (x A') B', of one linear layer or of several over the same x, one behind the other.
 
-    weight: packed, or [out, in] where `plain`. down: [in, r] or None; up: [r, out]."""
+    weight: packed, or [out, in]. down: [in, r] or None; up: [r, out]."""
 
     weight: torch.Tensor
-    plain: bool
+    packed: bool
     bias: torch.Tensor | None
     down: torch.Tensor | None
     up: torch.Tensor | None
     scale: float
 
     def __call__(self, rows: torch.Tensor) -> torch.Tensor:
-        found = linear(rows, self.weight, self.bias) if self.plain else _multiplied(rows, self.weight, self.bias)
-        return (
-            found if self.down is None or self.up is None else found.addmm_(rows @ self.down, self.up, alpha=self.scale)
-        )
+        multiply = _multiplied if self.packed else linear
+        found = multiply(rows, self.weight, self.bias)
+        if self.down is None or self.up is None:
+            return found
+        return found.addmm_(rows @ self.down, self.up, alpha=self.scale)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +148,9 @@ class DecodingStep:
         weights = [each.weight for each in _linear_layers(decoder)]
         if any(each.device.type != "cpu" for each in weights):
             raise ThroughModules
-        fits = {each.dtype for each in weights} <= _PACKED and _SPARE * sum(map(_bytes, weights)) <= free_memory()
-        self._packed = packed if fits else None
+        if not packed.fit(sum(each.numel() * each.element_size() for each in weights)):
+            raise ThroughModules
+        self._packed = packed
         first = decoder.layers[0].self_attn
         self._scale, self._size = float(first.scaling), int(first.head_dim)
         self._queries, self._keys = int(config.num_attention_heads), int(config.num_key_value_heads)
@@ -166,9 +184,7 @@ class DecodingStep:
         self._read.append(weight)
         if type(norm) is torch.nn.RMSNorm:
             return _Norm(weight, norm.eps)
-        if (
-            type(norm).__name__ not in _NORMS or weight.dtype is torch.float64
-        ):  # theirs are float32 inside in every case
+        if type(norm).__name__ not in _NORMS or weight.dtype is torch.float64:  # theirs are float32 inside
             raise ThroughModules
         return _Norm(weight, float(norm.variance_epsilon))
 
@@ -178,7 +194,6 @@ class DecodingStep:
             each for base, *others in parts for each in (base.weight, base.bias, *others) if torch.is_tensor(each)
         ]
         weights = [base.weight for base, *_ in parts]
-        packed = None if self._packed is None else self._packed.of(weights)
         biases = [base.bias for base, *_ in parts]
         if any(each is None for each in biases) != all(each is None for each in biases):
             raise ThroughModules
@@ -192,8 +207,7 @@ class DecodingStep:
                 *(base.weight.new_zeros(base.weight.shape[0], 0) if each is None else each for base, _, each, _ in parts)
             ).t().contiguous()  # fmt: skip
         return Product(
-            packed if packed is not None else weights[0] if len(weights) == 1 else torch.cat(weights),
-            packed is None,
+            *self._packed.of(weights),
             None if biases[0] is None else torch.cat(biases),
             down,
             up,
@@ -257,10 +271,6 @@ def _parts(layer: Any) -> tuple[Any, torch.Tensor | None, torch.Tensor | None, f
 
 def _linear_layers(network: torch.nn.Module) -> list[torch.nn.Linear]:
     return [each for each in network.modules() if isinstance(each, torch.nn.Linear)]
-
-
-def _bytes(weight: torch.Tensor) -> int:
-    return weight.numel() * weight.element_size()
 
 
 def free_memory() -> float:

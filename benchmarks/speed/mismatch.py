@@ -22,7 +22,7 @@ from keepworth.models.files import path_of
 from keepworth.models.inprocess import InProcessModel
 
 GROUP, PROMPT, SPREAD = 8, 200, 0.02
-LENGTHS = (24, 100, 220)
+LENGTHS = (24, 100, 220, 224)
 
 
 def main() -> None:

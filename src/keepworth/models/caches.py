@@ -48,9 +48,6 @@ class BufferLayer(CacheLayerMixin):  # type: ignore[misc]
         filled = head.keys[:, :, : head.filled].expand(rows, -1, -1, -1)
         self.update(filled, head.values[:, :, : head.filled].expand(rows, -1, -1, -1))
 
-    def keep_rows(self, rows: torch.Tensor) -> None:
-        self.keys, self.values = self.keys[rows], self.values[rows]
-
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         return self.filled + query_length, 0
 

@@ -58,6 +58,10 @@ class PackedWeights:
                 )
         return self._roomy
 
+    def clear(self) -> None:
+        """Give the memory back; what is wanted again is made again."""
+        self._copies.clear()
+
     def of(self, weights: Sequence[torch.Tensor]) -> tuple[torch.Tensor, bool]:
         """One weight, or several with the same input, one behind the other; and whether they are packed, or as they were
         because this build or processor has no such product."""
@@ -145,7 +149,7 @@ class DecodingStep:
         config = causal.config
         if config.model_type not in _FAMILIES or window_of(config) is not None:
             raise ThroughModules
-        weights = [each.weight for each in _linear_layers(decoder)]
+        weights = [each.weight for each in _linear_layers(causal)]
         if any(each.device.type != "cpu" for each in weights):
             raise ThroughModules
         if not packed.fit(sum(each.numel() * each.element_size() for each in weights)):

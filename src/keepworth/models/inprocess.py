@@ -85,6 +85,7 @@ class InProcessModel:
         model = cls(network, tokenizer, name or folder.name)
         model.folder = folder
         settle_way(model, folder)
+        model._packed.clear()  # a model that only learns draws nothing more
         network.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         return model
 

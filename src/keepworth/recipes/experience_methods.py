@@ -446,7 +446,7 @@ METHODS: dict[str, Callable[..., Policy]] = {
     **{f"advantage-without-{part}": partial(advantage.advantage, without=part) for part in advantage.PARTS},
 }
 ABOUT = {
-    "exprecent": "the cases of last, as they happened (arXiv 2511.20857)",
+    "exprecent": "the latest cases, as they happened (arXiv 2511.20857)",
     "exprag": "the most similar cases, as they happened (arXiv 2511.20857)",
     "remem": "similar cases, pruned before they are shown (arXiv 2511.20857)",
     "reme": "distilled experiences with counts, deleted when they do not pay (arXiv 2512.10696)",

@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from benchmarks.speed import branches, episodes, long_answers, sampling, training_step
+from benchmarks.speed import branches, episodes, int8, long_answers, sampling, training_step
 from benchmarks.speed.rows import Row
 from benchmarks.speed.run import BUSY
 from benchmarks.speed.setting import HERE, MODEL, ratio
@@ -170,6 +170,40 @@ def mismatch_table() -> str:
     )
 
 
+def int8_table() -> str:
+    """Microseconds of products, milliseconds of steps, and nats, with weights in bfloat16 and in 8 bits."""
+    result = json.loads((HERE / "int8.json").read_text())
+    lines = []
+    for threads, made in result["by_threads"].items():
+        said = "1 thread" if threads == "1" else f"{threads} threads"
+        ways = [int8.BF16, *int8.WAYS]
+        lines += [
+            (f"{name}, us, {said}", *(f"{each[way]:,.0f}" for way in ways)) for name, each in made["products"].items()
+        ]
+        lines += [
+            (
+                f"a step of {name}, ms, {said}",
+                *(f"{each[way]:.0f} ({each[int8.BF16] / each[way]:.2f}x)" for way in ways),
+            )
+            for name, each in made["steps"].items()
+        ]
+    last = list(result["by_threads"].values())[-1]
+    gaps = last["mismatch"]
+    lines.append(
+        (
+            f"nats from the learner, mean (largest) of {gaps[int8.BF16]['n']:,} tokens",
+            *(f"{gaps[way]['mean']:.3f} ({gaps[way]['largest']:.2f})" for way in ways),
+        )
+    )
+    made = last["machine"]
+    return (
+        markdown(("rows x inputs x outputs", "bfloat16", *(f"`{way}`" for way in int8.WAYS)), lines)
+        + f"\n\n{made['processor']}; load average at the start {made['load_average_at_start']:.1f}, other work paused; "
+        f"{MODEL}, adapter of rank 16, prompts of {result['prompt']} tokens; torch {made['versions']['torch']}; revision "
+        f"{made['revision']}, {made['measured_at'][:10]}."
+    )
+
+
 def trl_section() -> str:
     """Left out while nothing of it was measured."""
     tables = (settings_table(), training_table(), memory_table())
@@ -301,6 +335,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "branches": branches_table,
     "mismatch": mismatch_table,
     "long_answers": long_answers_table,
+    "int8": int8_table,
 }
 
 

@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from benchmarks.speed import branches, episodes, int8, long_answers, sampling, training_step
+from benchmarks.speed import branches, episodes, int8, long_answers, samplers, sampling, training_step
 from benchmarks.speed.rows import Row
 from benchmarks.speed.run import BUSY
 from benchmarks.speed.setting import HERE, MODEL, ratio
@@ -204,6 +204,46 @@ def int8_table() -> str:
     )
 
 
+def samplers_table() -> str:
+    """Tokens per second, and what each sampler gives back."""
+    result = json.loads((HERE / "samplers.json").read_text())
+    sides = result["sides"]
+    names = [name for name in samplers.SIDES if name in sides]
+    cases = list(sides["ours"]["cases"])
+    lines = []
+    for name in names:
+        side = sides[name]
+        ours = sides["ours, with an adapter" if name.endswith("with an adapter") else "ours"]
+        cells = []
+        for case in cases:
+            if case not in side["cases"]:
+                cells.append("")
+                continue
+            each = side["cases"][case]
+            spent, beside = statistics.median(each["seconds"]), statistics.median(ours["cases"][case]["seconds"])
+            cells.append(f"{each['drawn'] / spent:,.0f}" + ("" if side is ours else f" ({beside / spent:.1f}x)"))
+        gap = f"{side['gap']['mean']:.3f} ({side['gap']['largest']:.2f})" if side["gap"] else "none"
+        changed = f"{side['seconds_to_change']:.2f} s" if side["seconds_to_change"] is not None else ""
+        lines.append((name, *cells, gap, changed, f"{side['seconds_to_load']:.0f} s"))
+    head = ("sampler", *(f"{case}, tokens/s" for case in cases), "nats from float32, mean (largest)")
+    made = sides["ours"]["machine"]
+    load = max(side["machine"]["load_average_at_start"] for side in sides.values())
+    versions = ", ".join(
+        dict.fromkeys(
+            f"{samplers.SIDES[name][0]} {sides[name]['version']}"
+            for name in names
+            if not name.startswith(("ours", "gen"))
+        )
+    )
+    rounds = min(len(each["seconds"]) for side in sides.values() for each in side["cases"].values())
+    return (
+        markdown((*head, "new adapter", "loading"), lines)
+        + f"\n\n{made['processor']}; {made['threads']} threads, rounds: {rounds} or more, load average at most "
+        f"{load:.1f} at the start, other work paused; {MODEL}, prompts of {result['prompt']} tokens; torch "
+        f"{made['versions']['torch']}, {versions}; revision {made['revision']}, {made['measured_at'][:10]}."
+    )
+
+
 def trl_section() -> str:
     """Left out while nothing of it was measured."""
     tables = (settings_table(), training_table(), memory_table())
@@ -336,6 +376,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "mismatch": mismatch_table,
     "long_answers": long_answers_table,
     "int8": int8_table,
+    "samplers": samplers_table,
 }
 
 

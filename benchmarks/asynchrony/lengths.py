@@ -5,6 +5,9 @@ the same lengths for the same episodes. Arms with fewer slots than the batch has
 The bound is the same work with every slot always full: what the batch's tokens cost at a full batch's speed, plus reading
 the prompts and learning, in processor seconds.
 
+"Token budget" is C3PO++ (`benchmarks.asynchrony.budget`): so many batches of groups are always under way, and an update trains on
+what is whole once as many tokens are drawn as a batch has on average.
+
 All arms compute in one thread and wait for nothing: their processor seconds, which other programs on the machine hardly move,
 say the same as the clock does on a quiet machine. Both are given.
 
@@ -25,6 +28,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.asynchrony.budget import Old, budgeted
 from benchmarks.asynchrony.setting import Trace, World, learner_of, lognormal, run, small, tiny, write
 from benchmarks.speed.setting import machine
 from keepworth.episodes import SamplingParams
@@ -49,6 +53,8 @@ class Arm:
     order: Order = "arrival"
     caches: Caches = "recompute"
     refill: float = 0.0
+    old: Old | None = None
+    """What a token budget does about old groups; None where updates are batches of groups."""
 
 
 ARMS: dict[str, Arm] = {
@@ -61,6 +67,10 @@ ARMS: dict[str, Arm] = {
     "parked, 3 batches, caches kept": Arm("turns", 4, 3.0, caches="keep"),
     "parked, 3 batches, caches kept, refilled by eighths": Arm("turns", 4, 3.0, caches="keep", refill=1 / 8),
     "parked, 3 batches, caches kept, by eighths, 8 updates": Arm("turns", 8, 3.0, caches="keep", refill=1 / 8),
+    "token budget, 2 batches, caches kept": Arm("turns", 4, 2.0, caches="keep", refill=1 / 8, old="keep"),
+    "token budget, 2 batches, waits for what is old": Arm("turns", 4, 2.0, caches="keep", refill=1 / 8, old="wait"),
+    "token budget, 2 batches, purges what is old": Arm("turns", 4, 2.0, caches="keep", refill=1 / 8, old="purge"),
+    "token budget, 3 batches, caches kept": Arm("turns", 8, 3.0, caches="keep", refill=1 / 8, old="keep"),
 }
 
 
@@ -80,15 +90,37 @@ class Size:
         return max(1, round(ARMS[arm].slots * self.sequences))
 
     def asynchrony(self, arm: str) -> Asynchrony:
-        of = ARMS[arm]
+        of, slots = ARMS[arm], self.slots(arm)
         bound = Staleness(self.groups, of.max_staleness, of.pipeline_depth)
-        return Asynchrony(bound, self.members, mode=of.mode, slots=self.slots(arm), order=of.order, caches=of.caches)
+        refill = max(1, round(of.refill * slots))
+        return Asynchrony(
+            bound, self.members, mode=of.mode, slots=slots, refill=refill, order=of.order, caches=of.caches
+        )
+
+    def pipeline(self, arm: str) -> type[Pipeline]:
+        old = ARMS[arm].old
+        return Watched if old is None else budgeted(Watched, round(self.sequences * mean_length()), old)
 
 
-PARKED = tuple(arm for arm in ARMS if arm.startswith("parked"))
+def mean_length() -> float:
+    """Of the answers of every arm."""
+    lengths = lognormal(MEDIAN, 1.0, 0, 1, LONGEST)
+    return statistics.fmean(round(lengths(index, 0)) for index in range(4000))
+
+
 SIZES = {
     "tiny": Size(8, 8, tuple(ARMS)),
-    "smollm2-135m-instruct": Size(4, 4, ("synchronous", *PARKED[2:])),
+    "smollm2-135m-instruct": Size(
+        4,
+        4,
+        (
+            "synchronous",
+            "parked, 2 batches, caches kept",
+            "parked, 3 batches, caches kept, by eighths, 8 updates",
+            "token budget, 2 batches, caches kept",
+            "token budget, 3 batches, caches kept",
+        ),
+    ),
 }
 
 
@@ -134,6 +166,19 @@ def clocked(learner: Learner) -> list[float]:
     return taken
 
 
+def lengths_trained(learner: Learner) -> list[list[int]]:
+    """Tokens of each answer of each update that follows."""
+    found: list[list[int]] = []
+    update = learner.update
+
+    def noting(groups: Any) -> dict[str, float]:
+        found.append([len(s.ids) for g in groups for e in g.episodes for s in e.segments])
+        return update(groups)
+
+    learner.update = noting  # type: ignore[method-assign]
+    return found
+
+
 def spread(ratios: Sequence[float]) -> dict[str, float]:
     return {"median": statistics.median(ratios), "lowest": min(ratios), "highest": max(ratios)}
 
@@ -165,8 +210,8 @@ def measure(
         for arm in names if number % 2 == 0 else names[::-1]:
             learner = fresh()
             world = World(lengths, encode=encode, padding=padding)
-            learned = clocked(learner)
-            watch = run(learner, world, size.asynchrony(arm), steps, Watched)
+            learned, trained = clocked(learner), lengths_trained(learner)
+            watch = run(learner, world, size.asynchrony(arm), steps, size.pipeline(arm))
             assert Watched.last is not None
             drawn = sum(row["drawn_tokens"] for row in watch.rows)
             found[arm].append(
@@ -174,6 +219,17 @@ def measure(
                     **watch.steady(skip),
                     "learn_cpu_seconds": statistics.fmean(learned[skip:]),
                     "tokens_per_decoding_step": drawn / Watched.last.batch.steps,
+                    "lag_p95": statistics.fmean(row.get("lag_p95", 0.0) for row in watch.rows[skip:]),
+                    "longest_lag": max(
+                        (
+                            int(name.split("/")[1])
+                            for row in watch.rows[skip:]
+                            for name in row
+                            if name.startswith("lag/")
+                        ),
+                        default=0,
+                    ),
+                    "trained_length": statistics.fmean(length for update in trained[skip:] for length in update),
                 }
             )
         number += 1

@@ -75,6 +75,8 @@ def lengths(results: Sequence[Result]) -> str:
                 f"{each['bound_speedup']:.2f}x",
                 f"{100 * each['share_of_bound']:.0f} %",
                 f"{statistics.median([one['tokens_per_decoding_step'] for one in each['per_step']]):.1f}",
+                _measured(each, "lag_p95"),
+                _measured(each, "trained_length"),
             )
             for arm, each in result["arms"].items()
         ]
@@ -86,6 +88,8 @@ def lengths(results: Sequence[Result]) -> str:
             "bound",
             "of the bound reached",
             "tokens a decoding step",
+            "lag",
+            "mean length trained",
         )
         costs = {int(slots): cost["step"] for slots, cost in result["decoding_step_cpu_seconds"].items()}
         full = result["episodes_per_step"]
@@ -136,11 +140,49 @@ def equal_tokens(results: Sequence[Result]) -> str:
             f"{each['updates']:.0f}",
             f"{each['decoding_steps']:.0f}",
             f"{each['trained_length']:.1f}",
+            f"{each['longest_lag']:.0f}" if "longest_lag" in each else "",
         )
         for arm, each in result["arms"].items()
     ]
-    head = ("schedule", "score", "minus plain", "tokens", "updates", "decoding steps", "mean length trained")
+    head = (
+        "schedule",
+        "score",
+        "minus plain",
+        "tokens",
+        "updates",
+        "decoding steps",
+        "mean length trained",
+        "longest lag",
+    )
     return markdown(head, rows) + f"\n\n{result['n']} seeds. " + _setting(result)
+
+
+def memory(results: Sequence[Result]) -> str:
+    (result,) = results
+    own = [result["rows"][number] for number in sorted(result["rows"], key=int)]
+    rows = [
+        (
+            each["way"],
+            str(each["slots"]),
+            f"{each['keys_and_values_bytes'] / 2**20:.0f} MB",
+            f"{each['resident_peak_bytes'] / 2**20:.0f} MB",
+            str(each["steps"]),
+            f"{each['tokens_per_cpu_second']:.0f}",
+        )
+        for each in own
+    ]
+    head = ("way", "answers at once", "keys and values", "resident, beyond the model", "decoding steps", "tokens/s")
+    before = statistics.median(each["resident_before_bytes"] for each in own)
+    return (
+        markdown(head, rows)
+        + f"\n\n{result['model']}, {result['members']} answers of {result['lengths']['tokens']} tokens in all, a prompt of "
+        f"{result['prompt']}; the model itself has {before / 2**20:.0f} MB resident. Tokens per processor second. "
+        + _setting(result)
+    )
+
+
+def _measured(arm: dict[str, Any], name: str) -> str:
+    return f"{statistics.fmean(one[name] for one in arm['per_step']):.1f}" if name in arm["per_step"][0] else ""
 
 
 def kills(results: Sequence[Result]) -> str:
@@ -226,6 +268,7 @@ TABLES: dict[str, tuple[Callable[[Sequence[Result]], str], tuple[str, ...]]] = {
     "lengths": (lengths, ("lengths.json", "lengths_135m.json")),
     "staleness": (staleness, ("staleness.json",)),
     "equal_tokens": (equal_tokens, ("equal_tokens.json",)),
+    "memory": (memory, ("memory.json",)),
     "drafter": (drafter, ("drafter.json",)),
     "kills": (kills, ("kills.json", "kills_135m.json")),
 }
@@ -236,7 +279,7 @@ def main() -> None:
     for name, (render, files) in TABLES.items():
         found = [json.loads((HERE / each).read_text()) for each in files if (HERE / each).exists()]
         if not found:
-            print(f"{files[0]} is missing: run `python -m benchmarks.asynchrony.{name}`")
+            print(f"{files[0]} is missing: run `python -m benchmarks.asynchrony.{files[0].removesuffix('.json')}`")
             continue
         filled(PAGE, name, render(found))
 

@@ -210,33 +210,63 @@ def _kills_of(result: Result) -> str:
 def drafter(results: Sequence[Result]) -> str:
     (result,) = results
     if "gain" not in result:
-        return "Only the cost of a pass is measured yet: run the first of the commands."
+        return "What is kept, or what a pass costs, is not measured yet: run the first two of the commands."
+    one = result["gain"]["1"]
     rows = []
-    cost = result["seconds_per_pass"]
-    for name, own in result["gain"].items():
-        kind, count = name.rsplit(", ", 1)
-        best = max(own, key=lambda each: own[each])
-        left, k = count.split()[0], best.split("/")[1]
-        rows.append(
-            (
-                kind,
-                left,
-                best,
-                f"{result['kinds'][kind]['tokens_per_pass'][best]:.2f}",
-                f"{cost[f'{left}/{k}'] / cost[f'{left}/0']:.2f}",
-                f"**{own[best]:.2f}x**",
+    for kind, own in result["kinds"].items():
+        for name, each in own["drafters"].items():
+            best = {count: max(by) for count, by in one[kind][name].items()}
+            k = {count: by.index(max(by)) + 1 for count, by in one[kind][name].items()}
+            rows.append(
+                (
+                    kind,
+                    name,
+                    " / ".join(f"{100 * share:.0f} %" for share in each["kept_at_position"]),
+                    " / ".join(f"{value:.2f}" for value in each["tokens_per_pass"][1:]),
+                    *(f"**{best[count]:.2f}x** ({k[count]})" for count in best),
+                )
             )
-        )
     head = (
         "answers",
-        "sequences left",
-        "best n / proposals",
-        "tokens a pass",
-        "cost of a pass",
-        "decoding, times as fast",
+        "drafter",
+        "kept at positions 1 to 4",
+        "tokens a pass, 1 to 4 proposals",
+        *(f"times as fast, {count} left" for count in one[next(iter(one))]["n-gram"]),
     )
-    drawn = sum(each["tokens"] for each in result["kinds"].values())
-    return markdown(head, rows) + f"\n\n{result['model']}, {drawn} drawn tokens. " + _setting(result)
+    training = result["training"]
+    covered = ", ".join(f"{kind} {100 * own['covered']:.0f} %" for kind, own in result["kinds"].items())
+    return (
+        markdown(head, rows, left=2)
+        + f"\n\nIn brackets the best number of proposals. {result['model']}; one thread, processor seconds. Heads have "
+        f"{training['parameters'] / 1e6:.1f} million weights and propose among {training['words']} tokens, which are so much of "
+        f"what is drawn: {covered}. They were trained for {training['updates']} updates, "
+        f"{training['cpu_seconds']['served head']:.0f} processor seconds, on {training['tokens']['static head']} (static) and "
+        f"{training['tokens']['served head']} (served) tokens. "
+        + _setting(result | {"machine": result["machine_of_heads"]})
+    )
+
+
+def drafter_cost(results: Sequence[Result]) -> str:
+    (result,) = results
+    rows, notes = [], []
+    for threads, measured in result.get("seconds", {}).items():
+        unit = "lowest_cpu" if threads == "1" else "lowest"
+        cost = {name: each[unit] for name, each in measured["passes"].items()}
+        for count in sorted({name.split("/")[0] for name in cost}):
+            one = min(each for arm, each in cost.items() if arm.startswith(f"{count}/") and "drafted" not in arm)
+            rows.append(
+                (
+                    threads,
+                    count,
+                    f"{1000 * cost[f'{count}/present']:.1f} ms",
+                    *(f"{cost[f'{count}/checked/{k}'] / one:.2f}" for k in range(result["most"] + 1)),
+                    *(f"{cost[f'{count}/drafted/{k}'] / one:.2f}" for k in (1, result["most"])),
+                )
+            )
+        notes.append(f"{threads} threads: " + _setting(measured))
+    head = ("threads", "sequences", "one token", *(f"pass over {k + 1}" for k in range(result["most"] + 1)))
+    drafting = tuple(f"proposing {k}" for k in (1, result["most"]))
+    return markdown((*head, *drafting), rows) + "\n\n" + "\n".join(notes)
 
 
 def _paired(cell: dict[str, Any]) -> str:
@@ -270,6 +300,7 @@ TABLES: dict[str, tuple[Callable[[Sequence[Result]], str], tuple[str, ...]]] = {
     "equal_tokens": (equal_tokens, ("equal_tokens.json",)),
     "memory": (memory, ("memory.json",)),
     "drafter": (drafter, ("drafter.json",)),
+    "drafter-cost": (drafter_cost, ("drafter.json",)),
     "kills": (kills, ("kills.json", "kills_135m.json")),
 }
 

@@ -157,6 +157,40 @@ def equal_tokens(results: Sequence[Result]) -> str:
     return markdown(head, rows) + f"\n\n{result['n']} seeds. " + _setting(result)
 
 
+def headroom(results: Sequence[Result]) -> str:
+    (result,) = results
+    kinds = [
+        (
+            kind,
+            each["tasks"],
+            f"{each['median']:.0f}",
+            f"{100 * each['cut']:.0f} %",
+            f"{100 * each['between_prompts']:.0f} %",
+            f"{each['others_mean']:.2f} ({each['low']:.2f} to {each['high']:.2f})",
+        )
+        for kind, each in result["kinds"].items()
+    ]
+    head = (
+        "prompts",
+        "tasks",
+        "median",
+        "cut at 256",
+        "variance between prompts",
+        "Spearman with the prompt's other answers",
+    )
+    rows = [
+        (
+            f"{scope}, {name}",
+            *(f"{own[name]['mean']:.3f} ({own[name]['low']:.3f} to {own[name]['high']:.3f})" for own in by.values()),
+        )
+        for scope, by in result["steps"].items()
+        for name in next(iter(by.values()))
+        if name != "as they came"
+    ]
+    slots = [f"{each} slots" for each in next(iter(result["steps"].values()))]
+    return "\n\n".join((markdown(head, kinds), markdown(("longest first by", *slots), rows), _setting(result)))
+
+
 def memory(results: Sequence[Result]) -> str:
     (result,) = results
     own = [result["rows"][number] for number in sorted(result["rows"], key=int)]
@@ -298,6 +332,7 @@ TABLES: dict[str, tuple[Callable[[Sequence[Result]], str], tuple[str, ...]]] = {
     "lengths": (lengths, ("lengths.json", "lengths_135m.json")),
     "staleness": (staleness, ("staleness.json",)),
     "equal_tokens": (equal_tokens, ("equal_tokens.json",)),
+    "headroom": (headroom, ("headroom.json",)),
     "memory": (memory, ("memory.json",)),
     "drafter": (drafter, ("drafter.json",)),
     "drafter-cost": (drafter_cost, ("drafter.json",)),

@@ -1,8 +1,9 @@
 """Could an order made from prompts alone save decoding steps? What the mean length of each prompt's answers, known, would save.
 
 From recorded answers (`benchmarks.asynchrony.answers`): the share of the variance of log length that lies between prompts; the
-rank correlation (Spearman) of an answer with the mean of its prompt's other answers; and the counted decoding steps of updates of 8
-groups, longest first by the running mean per task, by the prompt's own mean, and by the lengths themselves. Writes headroom.json.
+rank correlation (Spearman) of an answer with the mean of its prompt's other answers; and the counted decoding steps of updates
+of 8 groups, longest first by the running mean per task, by the prompt's own mean, and by the lengths themselves.
+Writes headroom.json.
 
     python -m benchmarks.asynchrony.headroom
 """

@@ -1,8 +1,8 @@
 """Where a training step's time goes, and how far each phase is from what the processor could do.
 
-    python -m benchmarks.speed.phases [--threads N]
+    python -m benchmarks.speed.phases [--threads N] [--tokens 16 64 256]
 
-One GRPO step on two prompts of 400 tokens, groups of 8, completions of 16 (then 64, then 256) tokens, a LoRA adapter of rank
+One GRPO step on two prompts of 400 tokens, groups of 8, completions of 16, 64 and 256 tokens, a LoRA adapter of rank
 16, bf16.
 The floor of a phase is the larger of two times measured on the same processor with the same threads: its
 multiplications at the fastest rate of any matrix product tried here, and its reads of the weights at the fastest rate
@@ -15,6 +15,7 @@ import argparse
 import json
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -80,7 +81,11 @@ class Counter(TorchDispatchMode):
         named = kwargs or {}
         result = func(*args, **named)
         packet, aten = func._overloadpacket, torch.ops.aten
-        if packet in (aten.linear, aten.matmul):  # arrive whole where no gradient is recorded
+        if packet in (
+            aten.linear,
+            aten.matmul,
+            torch.ops.mkldnn._linear_pointwise,
+        ):  # whole where no gradient is recorded
             self.total += 2.0 * result.numel() * args[0].shape[-1]
             return result
         packet = aten.addmm if packet is aten.addmm_ else packet
@@ -193,6 +198,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--tokens", type=int, nargs="+", default=[16, 64, 256], help="new tokens of each completion")
+    parser.add_argument("--json", type=Path, default=HERE / "phases.json", help="the file to write")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     about = machine(options.threads)
@@ -206,7 +213,7 @@ def main() -> None:
     texts = prompts(model.tokenizer, PROMPTS, PROMPT_TOKENS)
     results = [
         with_floors(measure(model, learner, texts, tokens, options.rounds), max(rates.values()), reading, weight_bytes)
-        for tokens in (16, 64, 256)
+        for tokens in options.tokens
     ]
     for result in results:
         table = Table(title=f"{PROMPTS} prompts x {GROUP} x {result['tokens']} tokens, {options.threads} threads")
@@ -230,7 +237,7 @@ def main() -> None:
         "machine": about,
         "results": results,
     }
-    (HERE / "phases.json").write_text(json.dumps(record, indent=2) + "\n")
+    options.json.write_text(json.dumps(record, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import settings as limited
+from hypothesis import strategies as st
 
 from keepworth.episodes import SamplingParams
 from keepworth.models.attention import (
     _BLOCK_ROWS,
     _bf16_products,
-    _columns,
     blockwise,
     branch_mask,
     float32_products,
     fused,
+    tree,
     windowed,
 )
 from tests.models.tiny import tiny_model
@@ -123,13 +128,52 @@ def test_gradients_of_windows_and_caps_equal_autograds(layout: str) -> None:
         assert torch.allclose(ours, theirs, atol=1e-12)
 
 
-def test_long_branches_are_spared_their_siblings() -> None:
-    _, _, _, mask = inputs("long branches", torch.float64)
-    columns = _columns(mask, 420, 320, 384, 384, None)  # the last branch begins at column 320
-    assert isinstance(columns, torch.Tensor)
-    assert columns.tolist() == [*range(20), *range(320, 384)]
-    assert _columns(mask, 420, 0, 20, 20, None) == slice(0, 20)
-    assert _columns(mask, 420, 20, 84, 84, None) == slice(0, 84)
+BRANCHES = st.lists(
+    st.lists(st.sampled_from([0, 1, 2, 7, 31, 33, 64, 65, 150]), min_size=1, max_size=5), min_size=1, max_size=2
+)
+
+
+def laid_out(lengths: list[list[int]], heads: int, shared: int) -> tuple[torch.Tensor, ...]:
+    """Queries, keys, values, the mask of a tree and which queries are no padding, bool [B, Q]. Prompts are unequal."""
+    batch = tree([(1,) * (5 + 20 * row) for row in range(len(lengths))], [[(2,) * n for n in own] for own in lengths])
+    rows, columns = batch.ids.shape
+    generator = torch.Generator().manual_seed(sum(map(sum, lengths)))
+    query = torch.randn(rows, heads, columns, 8, generator=generator, dtype=torch.float64)
+    key, value = torch.randn(2, rows, shared, columns, 8, generator=generator, dtype=torch.float64)
+    return query, key, value, batch.mask, batch.ids > 0
+
+
+@limited(max_examples=25, deadline=None)
+@given(BRANCHES, st.sampled_from([None, 3, 40, 100]), st.sampled_from([None, 0.7]))
+def test_a_layout_spares_the_mask_and_changes_nothing(
+    lengths: list[list[int]], window: int | None, softcap: float | None
+) -> None:
+    """Against the same attention under a dense mask, which another test holds against the definition."""
+    query, key, value, mask, tokens = laid_out(lengths, 4, 2)
+    dense = mask.clone()
+    weight = torch.sin(torch.arange(query.numel(), dtype=torch.float64)).view(query.transpose(1, 2).shape)
+    results = []
+    for seen in (mask, dense if window is None else windowed(dense, window)):
+        leaves = [each.clone().requires_grad_() for each in (query, key, value)]
+        output = blockwise(*leaves, seen, SCALE, window, softcap)
+        (output * weight * tokens[:, :, None, None]).sum().backward()
+        results.append([output[tokens], *(leaf.grad for leaf in leaves)])
+    for ours, theirs in zip(*results, strict=True):
+        assert torch.allclose(ours, theirs, atol=1e-12)
+
+
+def test_siblings_keys_are_not_read_behind_a_layout() -> None:
+    """What no branch sees may be anything, even no number."""
+    query, key, value, mask, tokens = laid_out([[150, 64]], 2, 1)
+    output = blockwise(query, key, value, mask, SCALE)
+    first = int(mask.shape[3] - mask.shape[2])
+    for each in (key, value):
+        each[:, :, first : first + 150] = math.nan
+    again = blockwise(query, key, value, mask, SCALE)
+    last = slice(first + 150, first + 214)
+    assert torch.equal(again[:, last], output[:, last])
+    assert again[:, first + 149].isnan().all()
+    assert tokens[:, last].all()
 
 
 def test_the_layouts_need_several_blocks() -> None:

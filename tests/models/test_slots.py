@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keepworth.episodes import SamplingParams
-from keepworth.models import inprocess as decoding
-from keepworth.models.inprocess import ContinuousBatch, PartialSample, Slots, misplaced, row_widths
+from keepworth.models import slots as decoding
+from keepworth.models.inprocess import ContinuousBatch, PartialSample
+from keepworth.models.slots import Slots, columns_for, misplaced, row_widths
 from tests.models.tiny import tiny_model
 
 LENGTHS = st.lists(st.integers(1, 300), min_size=1, max_size=70)
@@ -21,8 +22,11 @@ def test_every_row_is_read_to_its_end_and_no_two_stretches_overlap(lengths: list
         return
     assert [first for first, _, _ in found] == [0, found[0][1]]
     assert found[-1][1] == len(lengths)
-    assert all(max(lengths[first:past]) == width for first, past, width in found)
-    area = sum((past - first) * width for first, past, width in found)
+    (first, past, width), (_, _, short) = found
+    assert width == columns_for(max(lengths))
+    assert max(lengths[first:past]) <= width
+    assert max(lengths[past:]) == short
+    area = past * max(lengths) + (len(lengths) - past) * short
     assert area < 0.8 * len(lengths) * max(lengths)
 
 
@@ -39,7 +43,7 @@ def test_exchanges_bring_the_longest_to_the_front(lengths: list[int]) -> None:
 def test_by_hand() -> None:
     assert row_widths([5] * 15) == ()  # too few to be worth it
     assert row_widths([5] * 16) == ()  # alike
-    assert row_widths([100] + [5] * 15) == ((0, 1, 100), (1, 16, 5))
+    assert row_widths([100] + [5] * 15) == ((0, 1, 128), (1, 16, 5))
     assert misplaced([5] * 15 + [100]) == [(15, 0)]
     assert row_widths([5] * 15 + [100]) == ()  # the long one stands last
 

@@ -67,14 +67,16 @@ def tree(prompts: Sequence[Tokens], branches: Sequence[Sequence[Tokens]], pad_id
     predictor: list[int] = []
     target: list[int] = []
     where: list[tuple[int, int, int]] = []
+    stands: list[tuple[tuple[int, int], ...]] = []
     for i, (prompt, own) in enumerate(zip(prompts, branches, strict=True)):
         ids[i, : len(prompt)] = torch.tensor(prompt)
         positions[i, : len(prompt)] = torch.arange(len(prompt))
-        column = prompt_width
+        column, columns = prompt_width, []
         for j, branch in enumerate(own):
             if not branch:
                 continue
             end = column + len(branch)
+            columns.append((column - prompt_width, end - prompt_width))
             ids[i, column:end] = torch.tensor(branch)
             positions[i, column:end] = torch.arange(len(prompt), len(prompt) + len(branch))
             owner[i, column - prompt_width : end - prompt_width] = j
@@ -83,11 +85,14 @@ def tree(prompts: Sequence[Tokens], branches: Sequence[Sequence[Tokens]], pad_id
             target.extend(branch)
             where.extend((i, j, d) for d in range(len(branch)))
             column = end
+        stands.append(tuple(columns))
     row, branch_index, depth = torch.tensor(where, dtype=torch.long).reshape(-1, 3).unbind(1)
     return Tree(
         ids=ids,
         positions=positions,
-        mask=branch_mask(prompt_length, prompt_width, owner),
+        mask=with_layout(
+            branch_mask(prompt_length, prompt_width, owner), Layout(tuple(map(len, prompts)), tuple(stands))
+        ),
         predictor=torch.tensor(predictor, dtype=torch.long),
         target=torch.tensor(target, dtype=torch.long),
         row=row,
@@ -108,6 +113,29 @@ def branch_mask(prompt_length: torch.Tensor, prompt_width: int, owner: torch.Ten
     return torch.cat([prompt[:, None, :].expand(rows, width, prompt_width), own], dim=2)[:, None]
 
 
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What a tree's mask says, as numbers. lengths: of each row's prompt. branches: of each row, (first, past the last) column
+    of each branch, counted behind the prompts."""
+
+    lengths: tuple[int, ...]
+    branches: tuple[tuple[tuple[int, int], ...], ...]
+
+
+_LAYOUT = "keepworth_layout"
+
+
+def with_layout(mask: torch.Tensor, layout: Layout) -> torch.Tensor:
+    """The mask, with what spares `tree_attention` to read it: nothing else reaches that through the network's modules."""
+    setattr(mask, _LAYOUT, layout)
+    return mask
+
+
+def layout_of(mask: torch.Tensor | None) -> Layout | None:
+    found: Layout | None = getattr(mask, _LAYOUT, None)
+    return found
+
+
 def per_branch(
     values: Sequence[float], prompts: Sequence[Tokens], branches: Sequence[Sequence[Tokens]]
 ) -> list[list[tuple[float, ...]]]:
@@ -116,14 +144,16 @@ def per_branch(
     return [[tuple(next(remaining) for _ in branch) for branch in own] for own in branches]
 
 
-def micro_batches(
-    prompts: Sequence[Tokens], branches: Sequence[Sequence[Tokens]], token_budget: int
-) -> list[list[int]]:
-    """Indices of rows, grouped so that no group's padded tokens exceed the budget (a longer row goes alone).
+def tree_sizes(prompts: Sequence[Tokens], branches: Sequence[Sequence[Tokens]]) -> list[int]:
+    """Tokens of each row of a tree."""
+    return [len(p) + sum(map(len, b)) for p, b in zip(prompts, branches, strict=True)]
+
+
+def micro_batches(sizes: Sequence[int], token_budget: int) -> list[list[int]]:
+    """Indices of rows of these sizes, grouped so that no group's padded tokens exceed the budget (a longer row goes alone).
 
     Rows of like length go together, longest first: the largest allocation happens at once, not in the middle.
     """
-    sizes = [len(p) + sum(map(len, b)) for p, b in zip(prompts, branches, strict=True)]
     order = sorted(range(len(sizes)), key=lambda i: (-sizes[i], i))
     groups: list[list[int]] = []
     for index in order:
@@ -150,7 +180,6 @@ def micro_batches(
 NAME = "keepworth_tree"
 _CHANGES_SCORES = ("s_aux", "sinks", "position_bias", "attention_bias", "alibi")
 _ROPE_BY_LENGTH = ("longrope", "dynamic")
-_SKIPPED = 64  # columns of siblings that a block must be spared before gathering the others pays
 _BLOCK_ROWS = 192  # queries times the heads that share a key: the block's scores stay in the second-level cache
 
 
@@ -187,11 +216,12 @@ def tree_attention(
     if prompts is not None:
         return behind_prompts(query, key, value, prompts, scale, sliding_window, softcap), None
     window = sliding_window if sliding_window is not None and sliding_window < key.shape[2] else None
-    if window is not None and attention_mask is not None:
+    written_out = query.device.type == "cpu" or softcap is not None
+    if window is not None and attention_mask is not None and not (written_out and layout_of(attention_mask)):
         attention_mask = windowed(attention_mask, window)
 
     def attend(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-        if query.device.type == "cpu" or softcap is not None:
+        if written_out:
             return blockwise(query, key, value, mask, scale, window, softcap)
         return fused(query, key, value, mask, scale, window)
 
@@ -415,20 +445,30 @@ class _Blockwise(torch.autograd.Function):
         (rows, heads, length, _), (_, shared, _, size) = query.shape, value.shape
         queries = query.unflatten(1, (shared, -1))  # type: ignore[no-untyped-call]
         wide, values = (each.to(_wide(each.dtype)).flatten(0, 1) for each in (key, value))
+        causal = length - (0 if mask is None else mask.shape[2])
         prompt = 0 if mask is None else mask.shape[3] - mask.shape[2]
-        output = query.new_empty(rows, length, shared, heads // shared, size)
+        output = query.new_zeros(rows, length, shared, heads // shared, size)
         with _bf16_products(query.dtype):
             for start, end, seen in _blocks(query, key, mask):
-                columns = _columns(mask, length, start, end, seen, window)
+                columns = _columns(causal, start, end, seen, window)
                 scores = _scores(queries[:, :, :, start:end], wide[:, columns], scale, softcap)
                 shares = _shares(scores, mask, shared, length, (start, end), columns, window)
                 shares = shares.to(query.dtype).to(wide.dtype)
-                if mask is None or start < length - mask.shape[2]:
+                if start < causal:
                     part = torch.bmm(shares, values[:, columns])
                 else:  # what is read once for all branches of a prompt is a sum of its own, as where they are drawn
                     part = torch.bmm(shares[..., :prompt], values[:, :prompt])
-                    part += torch.bmm(shares[..., prompt:], values[:, columns][:, prompt:])
+                    part += torch.bmm(shares[..., prompt:], values[:, prompt:seen])
                 output[:, start:end] = part.view(rows, shared, -1, end - start, size).permute(0, 3, 1, 2, 4)
+            for unit in _units(query, key, mask):
+                own, (start, end) = slice(unit.row * shared, (unit.row + 1) * shared), unit.queries
+                if unit.begins:
+                    keys = torch.cat((wide[own, :prompt], wide[own, unit.own]), 1)
+                scores = _scores(queries[unit.row, None, :, :, start:end], keys[:, : unit.seen], scale, softcap)
+                shares = _unit_shares(scores, mask, unit, prompt, window).to(query.dtype).to(wide.dtype)
+                part = torch.bmm(shares[..., :prompt], values[own, :prompt])
+                part += torch.bmm(shares[..., prompt:], values[own, unit.own][:, : unit.seen - prompt])
+                output[unit.row, start:end] = part.view(shared, -1, end - start, size).permute(2, 0, 1, 3)
         return output.flatten(2, 3)
 
     @staticmethod
@@ -440,59 +480,183 @@ class _Blockwise(torch.autograd.Function):
         queries = query.unflatten(1, (shared, -1))
         gradients = gradient.unflatten(2, (shared, -1)).permute(0, 2, 3, 1, 4)  # type: ignore[no-untyped-call]
         keys, wide_keys, wide_values = key.flatten(0, 1), key.to(wide).flatten(0, 1), value.to(wide).flatten(0, 1)
-        to_query, to_key, to_value = torch.empty_like(query), torch.zeros_like(wide_keys), torch.zeros_like(wide_values)
+        to_query, to_key, to_value = torch.zeros_like(query), torch.zeros_like(wide_keys), torch.zeros_like(wide_values)
         to_queries = to_query.unflatten(1, (shared, -1))  # type: ignore[no-untyped-call]
+        causal = length - (0 if mask is None else mask.shape[2])
+        prompt = 0 if mask is None else mask.shape[3] - mask.shape[2]
+
+        def through(
+            block: torch.Tensor, scores: torch.Tensor, shares: torch.Tensor, arriving: torch.Tensor, where: _Read
+        ) -> torch.Tensor:
+            """Gradients of a block: to its queries, shaped like it; to values and keys [.., K', D] into `where`."""
+            slope = None if softcap is None else 1 - (scores / softcap).square_()
+            incoming = _as_rows(arriving)
+            to_shares = torch.bmm(incoming.to(wide), where.values.transpose(1, 2))
+            # shares * (to_shares - sum(shares * to_shares)), in one pass
+            to_product = torch._softmax_backward_data(to_shares, shares, -1, wide)
+            to_scores = (to_product if slope is None else to_product.mul_(slope)).to(dtype)
+            where.add(
+                torch.bmm(to_scores.transpose(1, 2), _as_rows(block)),
+                torch.bmm(shares.to(dtype).transpose(1, 2), incoming),
+            )
+            return torch.bmm(to_scores, where.keys).mul_(scale).view(block.shape)
+
         with _bf16_products(dtype):
             for start, end, seen in _blocks(query, key, mask):
                 block = queries[:, :, :, start:end]
-                columns = _columns(mask, length, start, end, seen, ctx.window)
+                columns = _columns(causal, start, end, seen, ctx.window)
                 scores = _scores(block, wide_keys[:, columns], scale, softcap)
-                slope = None if softcap is None else 1 - (scores / softcap).square_()
+                capped = scores if softcap is None else scores.clone()
                 shares = _shares(scores, mask, shared, length, (start, end), columns, ctx.window)
-                incoming = _as_rows(gradients[:, :, :, start:end])
-                to_value[:, columns] += torch.bmm(shares.to(dtype).transpose(1, 2), incoming)
-                to_shares = torch.bmm(incoming.to(wide), wide_values[:, columns].transpose(1, 2))
-                # shares * (to_shares - sum(shares * to_shares)), in one pass
-                to_product = torch._softmax_backward_data(to_shares, shares, -1, wide)
-                to_scores = (to_product if slope is None else to_product.mul_(slope)).to(dtype)
-                part = torch.bmm(to_scores, keys[:, columns]).mul_(scale)
-                to_queries[:, :, :, start:end] = part.view(block.shape)
-                to_key[:, columns] += torch.bmm(to_scores.transpose(1, 2), _as_rows(block))
+                where = _Read(keys[:, columns], wide_values[:, columns], [(to_key[:, columns], to_value[:, columns])])
+                to_queries[:, :, :, start:end] = through(block, capped, shares, gradients[:, :, :, start:end], where)
+            for unit in _units(query, key, mask):
+                own, (start, end) = slice(unit.row * shared, (unit.row + 1) * shared), unit.queries
+                if unit.begins:
+                    unit_keys, unit_wide, unit_values = (
+                        torch.cat((each[own, :prompt], each[own, unit.own]), 1)
+                        for each in (keys, wide_keys, wide_values)
+                    )
+                block, last = queries[unit.row, None, :, :, start:end], unit.own.start + unit.seen - prompt
+                scores = _scores(block, unit_wide[:, : unit.seen], scale, softcap)
+                capped = scores if softcap is None else scores.clone()
+                shares = _unit_shares(scores, mask, unit, prompt, ctx.window)
+                parts = [(to[own, :prompt], to[own, unit.own.start : last]) for to in (to_key, to_value)]
+                where = _Read(unit_keys[:, : unit.seen], unit_values[:, : unit.seen], list(zip(*parts, strict=True)))
+                to_queries[unit.row, :, :, start:end] = through(
+                    block, capped, shares, gradients[unit.row, None, :, :, start:end], where
+                )[0]
         to_key = to_key.mul_(scale).to(dtype)
         return to_query, to_key.view(key.shape), to_value.to(dtype).view(value.shape), None, None, None, None
 
 
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What a block of queries reads: keys and values [B * KV, K', D], and where their gradients are added, part by part."""
+
+    keys: torch.Tensor
+    values: torch.Tensor
+    parts: Sequence[tuple[torch.Tensor, torch.Tensor]]
+
+    def add(self, to_key: torch.Tensor, to_value: torch.Tensor) -> None:
+        begin = 0
+        for key, value in self.parts:
+            end = begin + key.shape[1]
+            key += to_key[:, begin:end]
+            value += to_value[:, begin:end]
+            begin = end
+
+
+def _step(query: torch.Tensor, key: torch.Tensor) -> int:
+    """Queries of a block."""
+    return max(1, _BLOCK_ROWS * key.shape[1] // query.shape[1])
+
+
 def _blocks(query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None) -> Iterator[tuple[int, int, int]]:
-    """First query, end, and how many keys the block can see; no block is both the prompt's and the branches'."""
+    """First query, end, and how many keys the block can see: the prompts', and the branches' where no layout is known."""
     length = query.shape[2]
     before = key.shape[2] - length
-    step = max(1, _BLOCK_ROWS * key.shape[1] // query.shape[1])
+    step = _step(query, key)
     causal = length - (0 if mask is None else mask.shape[2])
     for start in range(0, causal, step):
         end = min(start + step, causal)
         yield start, end, before + end
+    if layout_of(mask) is not None:
+        return
     for start in range(causal, length, step):
         end = min(start + step, length)
         yield start, end, before + end
 
 
-def _columns(
-    mask: torch.Tensor | None, length: int, start: int, end: int, seen: int, window: int | None
-) -> slice | torch.Tensor:
-    """Which of the first `seen` keys a block reads: all that a window leaves it, or, where branches are long, the prompt and
-    what lies from the block's first own column on. The columns of earlier siblings in between would only be masked out."""
-    if mask is None or start < length - mask.shape[2]:
-        return slice(0 if window is None else max(0, seen - (end - start) - window + 1), seen)
-    if mask.shape[2] < _SKIPPED:
-        return slice(0, seen)
-    first = start - (length - mask.shape[2])
-    prompt = mask.shape[3] - mask.shape[2]
-    own = mask[:, 0, first : first + end - start, prompt:seen].flatten(0, 1).any(0)
-    skipped = int(own.to(torch.uint8).argmax())
-    if skipped < _SKIPPED:
-        return slice(0, seen)
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    """Queries of one row that read the same keys: a part of a long branch, or short branches one behind the other.
+
+    queries: first and past the last. own: all columns of the keys that this branch, or these, have. seen: of the prompt's keys
+    with the own ones behind them, how many a query may see at most. first: the first query, counted behind the prompts.
+    long: whether it is of one branch. begins: whether the keys are others than the last unit's. length: of the row's prompt.
+    depth: of the first query, in tokens of its branch."""
+
+    row: int
+    queries: tuple[int, int]
+    own: slice
+    seen: int
+    first: int
+    long: bool
+    begins: bool
+    length: int
+    depth: int
+
+
+def _units(query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None) -> Iterator[_Unit]:
+    """The branches of a mask whose layout is known. What is padding is in none."""
+    layout = layout_of(mask)
+    if mask is None or layout is None:
+        return
+    causal, prompt = query.shape[2] - mask.shape[2], mask.shape[3] - mask.shape[2]
+    step = _step(query, key)
+    for row, (length, branches) in enumerate(zip(layout.lengths, layout.branches, strict=True)):
+        for first, past, long in _runs(branches, step):
+            own = slice(prompt + first, prompt + past)
+            for start in range(first, past, step):
+                end = min(start + step, past)
+                queries = causal + start, causal + end
+                yield _Unit(row, queries, own, prompt + end - first, start, long, start == first, length, start - first)
+
+
+def _runs(branches: Sequence[tuple[int, int]], step: int) -> Iterator[tuple[int, int, bool]]:
+    """Long branches one by one, short ones together as long as they are within `step` columns; which are long."""
+    run: tuple[int, int] | None = None
+    for first, past in branches:
+        if run is not None and past - run[0] <= step:
+            run = run[0], past
+            continue
+        if run is not None:
+            yield *run, False
+        run = None
+        if past - first > step // 2:
+            yield first, past, True
+        else:
+            run = first, past
+    if run is not None:
+        yield *run, False
+
+
+def _unit_shares(
+    scores: torch.Tensor, mask: torch.Tensor | None, unit: _Unit, prompt: int, window: int | None
+) -> torch.Tensor:
+    """Attention probabilities [KV, G * Q', K'] of a unit from its scores, which are written over."""
+    assert mask is not None
+    count, seen = unit.queries[1] - unit.queries[0], scores.shape[-1]
+    by_query = scores.view(scores.shape[0], -1, count, seen)
+    if unit.length < prompt:
+        by_query[..., unit.length : prompt] = float("-inf")
+    if unit.long:
+        later = torch.ones(count, count, dtype=torch.bool, device=scores.device).triu_(1)
+        by_query[..., seen - count :].masked_fill_(later, float("-inf"))
+        if window is not None:
+            depth = unit.length + unit.depth + torch.arange(count, device=scores.device)[:, None]
+            column = torch.arange(seen, device=scores.device)
+            text = torch.where(column < prompt, column, column - prompt + unit.length)
+            by_query.masked_fill_(depth - text >= window, float("-inf"))
+    else:
+        rows, columns = slice(unit.first, unit.first + count), slice(unit.own.start, unit.own.start + seen - prompt)
+        by_query[..., prompt:].masked_fill_(~mask[unit.row, 0, rows, columns], float("-inf"))
+        if window is not None:
+            by_query.masked_fill_(
+                ~windowed(mask, window)[unit.row, 0, rows][:, _both(prompt, columns, mask)], float("-inf")
+            )
+    return torch.softmax(scores, -1)
+
+
+def _both(prompt: int, columns: slice, mask: torch.Tensor) -> torch.Tensor:
     device = mask.device
-    return torch.cat((torch.arange(prompt, device=device), torch.arange(prompt + skipped, seen, device=device)))
+    return torch.cat((torch.arange(prompt, device=device), torch.arange(columns.start, columns.stop, device=device)))
+
+
+def _columns(causal: int, start: int, end: int, seen: int, window: int | None) -> slice:
+    """Which of the first `seen` keys a block reads: all that a window leaves a prompt's block, all for a branches' block."""
+    return slice(0 if start >= causal or window is None else max(0, seen - (end - start) - window + 1), seen)
 
 
 def _scores(block: torch.Tensor, keys: torch.Tensor, scale: float, softcap: float | None) -> torch.Tensor:
@@ -509,7 +673,7 @@ def _shares(
     shared: int,
     length: int,
     block: tuple[int, int],
-    columns: slice | torch.Tensor,
+    columns: slice,
     window: int | None,
 ) -> torch.Tensor:
     """Attention probabilities from scores [B * KV, G * Q', K'], which are written over.

@@ -66,9 +66,19 @@ def buffer_cache(layers: int, capacity: int) -> Any:
 # Branches behind prompts that they share: the prompts stay as they were read, each branch has a row for what is its own.
 
 
-class GroupCache:
-    """layers: for the network, to draw on with one token for each row. step: how that is done, once it was `asked`; None for the
-    network's own modules.
+class Drawn:
+    """What texts are drawn on with one token for each row. layers: for the network. step: how that is done, once it was `asked`;
+    None for the network's own modules."""
+
+    layers: Any
+
+    def __init__(self) -> None:
+        self.step: DecodingStep | None = None
+        self.asked = False
+
+
+class GroupCache(Drawn):
+    """Rows that begin together behind prompts which they share.
 
     Everything is held in float32, or wider where the network is: products of it are taken at every step, and a bfloat16 product
     with a float32 result exists for these alone."""
@@ -76,9 +86,8 @@ class GroupCache:
     def __init__(self, read: Any, lengths: torch.Tensor, prompt_of: torch.Tensor, capacity: int) -> None:
         """read: a `buffer_cache` that holds the prompts [B], padded to one width; it is used up. lengths: [B], their tokens.
         prompt_of: [R], rising, the prompt of each row. capacity: tokens that a row may have of its own."""
+        super().__init__()
         self._lengths, self._prompt_of = lengths, prompt_of
-        self.step: DecodingStep | None = None
-        self.asked = False
         standing = Standing.of(lengths, prompt_of)
         self.layers = Cache(layers=[GroupLayer(layer, standing, len(prompt_of), capacity) for layer in read.layers])
 
@@ -94,7 +103,8 @@ class GroupCache:
             layer.keep(left.to(self._lengths.device), dropped, standing)
 
 
-def _across(keys: torch.Tensor) -> torch.Tensor:
+def across(keys: torch.Tensor) -> torch.Tensor:
+    """[.., columns, D] as it was, laid out as [.., D, columns]."""
     return keys.mT.contiguous().mT
 
 
@@ -114,7 +124,7 @@ class GroupLayer(CacheLayerMixin):  # type: ignore[misc]
         keys, values = read.keys[:, :, : read.filled], read.values[:, :, : read.filled]
         del read.keys, read.values
         wide = torch.promote_types(keys.dtype, torch.float32)
-        self.prompts = Prompts(_across(keys.to(wide)), values.to(wide), standing)
+        self.prompts = Prompts(across(keys.to(wide)), values.to(wide), standing)
         # What masks leave out is multiplied by 0: it must not be infinite or no number.
         self.keys = keys.new_zeros(rows, keys.shape[1], keys.shape[3], self.columns, dtype=wide).mT
         self.values = values.new_zeros(rows, values.shape[1], self.columns, values.shape[3], dtype=wide)
@@ -129,7 +139,7 @@ class GroupLayer(CacheLayerMixin):  # type: ignore[misc]
         if self.filled == self.columns:
             more = min(_COLUMNS, self.capacity - self.columns)
             self.columns += more
-            self.keys = _across(pad(self.keys, (0, 0, 0, more)))
+            self.keys = across(pad(self.keys, (0, 0, 0, more)))
             self.values = pad(self.values, (0, 0, 0, more))
         self.keys[:, :, self.filled] = key_states[:, :, 0]
         self.values[:, :, self.filled] = value_states[:, :, 0]
@@ -140,9 +150,9 @@ class GroupLayer(CacheLayerMixin):  # type: ignore[misc]
         """staying: the prompts that do; None for all."""
         keys, values = self.prompts.keys, self.prompts.values
         if staying is not None:
-            keys, values = _across(keys[staying]), values[staying]
+            keys, values = across(keys[staying]), values[staying]
         self.prompts = Prompts(keys, values, standing)
-        self.keys, self.values = _across(self.keys[left]), self.values[left]
+        self.keys, self.values = across(self.keys[left]), self.values[left]
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         return self.before + self.filled + query_length, 0

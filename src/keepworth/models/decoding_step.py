@@ -4,7 +4,7 @@ A step over few rows is short: what thirty layers of modules do in Python beside
 Here a layer is some thirty operations. Weights with the same input are one product (queries, keys and values; gate and up), and
 so are their adapters. All weights lie as the processor multiplies few rows with them.
 
-The arithmetic is the network's own, rounding for rounding, but for attention (`keepworth.models.attention.behind_prompts`) and
+The arithmetic is the network's own, rounding for rounding, but for attention (`keepworth.models.attention`) and
 the order of sums. Whether that is so for a network is measured when it is loaded (`keepworth.models.checkpoint.settle_way`).
 """
 
@@ -21,7 +21,7 @@ from keepworth.episodes.needs import needs_llm
 import torch
 from torch.nn.functional import embedding, linear, rms_norm, silu
 
-from keepworth.models.attention import behind_prompts, prompts_of, window_of
+from keepworth.models.attention import tree_attention, window_of
 from keepworth.models.fused_adapter import plain_adapter, without_effect
 from keepworth.models.own_pass import decoder_of
 
@@ -218,9 +218,11 @@ class DecodingStep:
             scales.pop() if scales else 0.0,
         )
 
-    def __call__(self, token: torch.Tensor, positions: torch.Tensor, cache: Any) -> torch.Tensor:
-        """Hidden states [R, H] behind the last norm, of tokens [R] at positions [R]; their keys and values go into the cache of a
-        `GroupCache`."""
+    def __call__(
+        self, token: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor | None, cache: Any, **attention: Any
+    ) -> torch.Tensor:
+        """Hidden states [R, H] behind the last norm, of tokens [R] at positions [R]; their keys and values go into the layers of
+        `cache`. mask, attention: for `keepworth.models.attention.tree_attention`, where the rows have no prompts in common."""
         rows, queries, keys, size = len(token), self._queries, self._keys, self._size
         x = embedding(token, self._decoder.embed_tokens.weight)
         cos, sin = self._decoder.rotary_emb(x[:, None], positions[:, None])
@@ -241,9 +243,8 @@ class DecodingStep:
                 )
             turned = (turned * cos).add_(turned.roll(half, -1).mul_(signed))
             key, value = kept.update(turned[:, queries:, None], heads[:, queries + keys :, None])
-            prompts = prompts_of(key)
-            assert prompts is not None
-            seen = behind_prompts(turned[:, :queries, None], key, value, prompts, self._scale)
+            query = turned[:, :queries, None]
+            seen, _ = tree_attention(self._decoder, query, key, value, mask, scaling=self._scale, **attention)
             x = x + layer.out(seen.view(rows, -1))
             gates = layer.gates(layer.after(x))
             width = gates.shape[-1] // 2

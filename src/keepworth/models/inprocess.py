@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch.autograd.function import once_differentiable
-from transformers.cache_utils import Cache, CacheLayerMixin
 
 from keepworth.episodes.model import (
     Capabilities,
@@ -36,12 +34,14 @@ from keepworth.models.attention import (
     per_branch,
     round_up,
     tree,
+    tree_sizes,
 )
-from keepworth.models.caches import GroupCache, buffer_cache
+from keepworth.models.caches import Drawn, GroupCache, buffer_cache
 from keepworth.models.chat_format import TokenizerChat, ends_of
 from keepworth.models.checkpoint import load_checkpoint, settle_way
 from keepworth.models.decoding_step import DecodingStep, PackedWeights, ThroughModules
 from keepworth.models.errors import ContextOverflow, UnsupportedModel
+from keepworth.models.slots import ReadPrompt, Slots, misplaced, row_widths
 
 Precision = Literal["bf16", "fp32", "fp64"]
 DTYPES: dict[Precision, torch.dtype] = {"bf16": torch.bfloat16, "fp32": torch.float32, "fp64": torch.float64}
@@ -168,11 +168,11 @@ class InProcessModel:
                 f"A text of {longest} tokens is past the {self.context_limit} that {self.name} reads.",
                 "Show fewer or shorter memories.",
             )
-        if isinstance(cache, GroupCache):
+        if isinstance(cache, Drawn):
             if not cache.asked or (cache.step is not None and not cache.step.current()):
                 cache.asked, cache.step = True, self._step()  # anew, because weights may change in the middle of a text
             if cache.step is not None:
-                return cache.step(ids[:, 0], positions[:, 0], cache.layers)[:, None]
+                return cache.step(ids[:, 0], positions[:, 0], mask, cache.layers, **attention)[:, None]
             cache = cache.layers
         decoder, device = own_pass.decoder_of(self._causal_model()), self.device
         if isinstance(cache, own_pass.Carried):
@@ -222,7 +222,7 @@ class InProcessModel:
     ) -> list[list[Sample]]:
         """The same, drawn at numbers of one's own: `draws` [prompts, n, max_tokens] in [0, 1); None is greedy."""
         self._check(prompts, params)
-        groups = micro_batches(prompts, [[(0,) * params.max_tokens] * params.n for _ in prompts], self.token_budget)
+        groups = together([len(prompt) for prompt in prompts], params.n * params.max_tokens, self.token_budget)
         results: list[list[Sample]] = [[] for _ in prompts]
         for rows in groups:
             own = None if draws is None else draws[list(rows)]
@@ -381,7 +381,7 @@ class InProcessModel:
         self, prompts: Sequence[Tokens], branches: Sequence[Sequence[Tokens]], temperature: float = 1.0
     ) -> list[list[tuple[float, ...]]]:
         results: list[list[tuple[float, ...]]] = [[] for _ in prompts]
-        for rows in micro_batches(prompts, branches, self.token_budget):
+        for rows in micro_batches(tree_sizes(prompts, branches), self.token_budget):
             some_prompts, some_branches = [prompts[i] for i in rows], [branches[i] for i in rows]
             with float32_products(self.dtype):
                 logprobs, _ = self.tree_scores(tree(some_prompts, some_branches), temperature)
@@ -389,6 +389,16 @@ class InProcessModel:
             for index, own in zip(rows, folded, strict=True):
                 results[index] = own
         return results
+
+
+_DRAWN = 8
+"""Tokens that are kept while texts are drawn, for each that may be computed at once. Kept are keys and values alone."""
+
+
+def together(prompts: Sequence[int], answers: int, token_budget: int) -> list[list[int]]:
+    """Indices of prompts of these lengths whose answers, of so many tokens a prompt, are drawn together: prompts are within
+    the budget, padded, and all that is kept within `_DRAWN` times it. A longer one goes alone."""
+    return micro_batches([max(length, (length + answers) // _DRAWN) for length in prompts], token_budget)
 
 
 def common_head(prompts: Sequence[Tokens], multiple: int = 16, least: int = 32) -> int:
@@ -711,7 +721,8 @@ class ContinuousBatch:
             return []
         self.steps += 1
         assert self._hidden is not None
-        logits = self.model.head(self._hidden[: len(self.live)])
+        head = self.model.head if self._cache.step is None else self._cache.step.head
+        logits = head(self._hidden[: len(self.live)])
         for shape in dict.fromkeys(_shape(each.params) for each in self.live):
             rows = [i for i, each in enumerate(self.live) if _shape(each.params) == shape]
             self._draw(logits if len(rows) == len(self.live) else logits[rows], rows)
@@ -747,7 +758,7 @@ class ContinuousBatch:
         positions, mask = self._cache.extend(count)
         widths = row_widths([len(each.prompt) + len(each.ids) for each in self.live])
         stretches = {"row_widths": widths} if widths else {}
-        hidden = self.model.hidden_states(last, positions, mask, self._cache.layers, **stretches)
+        hidden = self.model.hidden_states(last, positions, mask, self._cache, **stretches)
         assert self._hidden is not None
         self._hidden[:count] = hidden[:, 0]
 
@@ -790,7 +801,7 @@ class ContinuousBatch:
         prompts, members = list(by_prompt), list(by_prompt.values())
         branches = [[tuple(self.live[row].ids) for row in rows] for rows in members]
         expected = {draft.prompt for draft in self.waiting if not draft.ids}
-        for index in micro_batches(prompts, branches, self.model.token_budget):
+        for index in micro_batches(tree_sizes(prompts, branches), self.model.token_budget):
             self._read([prompts[i] for i in index], [branches[i] for i in index], [members[i] for i in index], expected)
         self._prompts = {prompt: kept for prompt, kept in self._prompts.items() if prompt in expected}
 
@@ -826,158 +837,6 @@ class ContinuousBatch:
                 self._hidden[row] = hidden[i, end - 1 if drawn else len(prompt) - 1]
                 self._cache.put(row, cache, i, len(prompt), column, end)
                 column = end
-
-
-# Slots: keys and values of sequences of different ages, one row each, and how far each row has to be read.
-#
-# One long sequence among many short ones would make all of them read as far as it does. So the long ones are kept in front,
-# and attention reads the rows behind them in a stretch of their own.
-
-
-@dataclass(frozen=True, slots=True)
-class ReadPrompt:
-    """A prompt that was read: its last hidden state [H], keys and values [KV, P, D] by layer."""
-
-    hidden: torch.Tensor
-    keys: list[torch.Tensor]
-    values: list[torch.Tensor]
-
-
-class Slots:
-    """Keys and values of the live sequences, one row each, filled from the left to lengths of their own."""
-
-    def __init__(self, layers: int, slots: int) -> None:
-        self.lengths = torch.zeros(slots, dtype=torch.long)
-        self.rows = torch.arange(slots)
-        self.layers = Cache(layers=[SlotLayer(slots) for _ in range(layers)])
-
-    def extend(self, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Make room for one token in each of the first `count` rows; their positions [count, 1] and mask [count, 1, 1, K]."""
-        where = self.lengths[:count].clone()
-        longest = int(where.max()) + 1
-        for layer in self.layers.layers:
-            layer.begin(self.rows[:count], where, longest)
-        self.lengths[:count] += 1
-        mask = torch.arange(longest)[None, :] <= where[:, None]
-        return where[:, None], mask[:, None, None]
-
-    def put(self, row: int, source: Any, index: int, prompt: int, start: int, end: int) -> None:
-        """A row from columns [0, prompt) and [start, end) of row `index` of another cache."""
-        length = prompt + end - start
-        self.lengths[row] = length
-        for layer, other in zip(self.layers.layers, source.layers, strict=True):
-            layer.reserve(length, other.keys, other.values)
-            layer.keys[row, :, :prompt] = other.keys[index, :, :prompt]
-            layer.values[row, :, :prompt] = other.values[index, :, :prompt]
-            layer.keys[row, :, prompt:length] = other.keys[index, :, start:end]
-            layer.values[row, :, prompt:length] = other.values[index, :, start:end]
-
-    def put_prompt(self, row: int, prompt: ReadPrompt) -> None:
-        length = prompt.keys[0].shape[1]
-        self.lengths[row] = length
-        for layer, keys, values in zip(self.layers.layers, prompt.keys, prompt.values, strict=True):
-            layer.reserve(length, keys[None], values[None])
-            layer.keys[row, :, :length] = keys
-            layer.values[row, :, :length] = values
-
-    def exchange(self, one: int, other: int) -> None:
-        length = int(torch.maximum(self.lengths[one], self.lengths[other]))
-        rows, swapped = [one, other], [other, one]
-        self.lengths[rows] = self.lengths[swapped]
-        for layer in self.layers.layers:
-            layer.keys[rows, :, :length] = layer.keys[swapped, :, :length]
-            layer.values[rows, :, :length] = layer.values[swapped, :, :length]
-
-    def move(self, source: int, target: int) -> None:
-        length = int(self.lengths[source])
-        self.lengths[target] = length
-        for layer in self.layers.layers:
-            layer.keys[target, :, :length] = layer.keys[source, :, :length]
-            layer.values[target, :, :length] = layer.values[source, :, :length]
-
-
-_WORTH = 0.8
-"""Two stretches of rows are two products: they have to read less than this share of what one would."""
-
-
-_FEW = 16
-"""Below so many sequences, looking costs more than it could save."""
-
-
-def row_widths(lengths: Sequence[int]) -> tuple[tuple[int, int, int], ...]:
-    """Rows of these lengths in one stretch, (first, past the last, longest), or in two where those behind some point are
-    enough shorter; nothing where there are few."""
-    if len(lengths) < _FEW:
-        return ()
-    rear = list(accumulate(reversed(lengths), max))[::-1]  # the longest from each row on
-    split = _split(rear)
-    return ((0, split, rear[0]), (split, len(lengths), rear[split])) if split else ()
-
-
-def misplaced(lengths: Sequence[int]) -> list[tuple[int, int]]:
-    """Pairs of rows to exchange, so that the longest stand in front of where it is worth a second stretch."""
-    if len(lengths) < _FEW:
-        return []
-    rows = sorted(range(len(lengths)), key=lambda row: -lengths[row])
-    long = set(rows[: _split([lengths[row] for row in rows])])
-    behind = sorted(row for row in long if row >= len(long))
-    return list(zip(behind, [row for row in range(len(long)) if row not in long], strict=True))
-
-
-def _split(rear: Sequence[int]) -> int:
-    """rear: how far rows have to read from each one on, falling. After how many a second stretch should begin; 0 for none."""
-    count, first = len(rear), rear[0]
-    best = min(range(count), key=lambda row: row * first + (count - row) * rear[row])
-    return best if best * first + (count - best) * rear[best] < _WORTH * count * first else 0
-
-
-class SlotLayer(CacheLayerMixin):  # type: ignore[misc]
-    """One layer's rows [slots, KV, capacity, D]; `update` writes one token per row where `begin` said."""
-
-    def __init__(self, slots: int) -> None:
-        super().__init__()
-        self.slots = slots
-        self.capacity = 0
-        self.longest = 0
-
-    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-        self.is_initialized = True
-
-    def begin(self, rows: torch.Tensor, where: torch.Tensor, longest: int) -> None:
-        self.at, self.longest = (rows, where), longest
-        self.reserve(longest, self.keys, self.values)
-
-    def reserve(self, length: int, keys: torch.Tensor, values: torch.Tensor) -> None:
-        """Columns for `length` tokens; heads, sizes and dtype like those of `keys` and `values`."""
-        if length <= self.capacity:
-            return
-        capacity = round_up(max(length, self.capacity + self.capacity // 2), 64)
-        for name, like in (("keys", keys), ("values", values)):
-            # Zeros, because what masks hide is multiplied by 0: it must not be infinite or no number.
-            larger = like.new_zeros(self.slots, like.shape[1], capacity, like.shape[3])
-            if self.capacity:
-                larger[:, :, : self.capacity] = getattr(self, name)
-            setattr(self, name, larger)
-        self.capacity = capacity
-        self.is_initialized = True
-
-    def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        rows, where = self.at
-        self.keys[rows, :, where] = key_states[:, :, 0]
-        self.values[rows, :, where] = value_states[:, :, 0]
-        count = len(rows)
-        return self.keys[:count, :, : self.longest], self.values[:count, :, : self.longest]
-
-    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        return self.longest, 0
-
-    def get_seq_length(self) -> int:
-        return max(0, self.longest - 1)
-
-    def get_max_length(self) -> int:
-        return self.capacity
 
 
 # Whole calls at once: every draft that waits is drawn to its end, and a prompt that a group shares is read and kept once.

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keepworth.episodes import SamplingParams
-from keepworth.models import slots as decoding
+from keepworth.models import slot_cache as decoding
 from keepworth.models.inprocess import ContinuousBatch, PartialSample
-from keepworth.models.slots import Slots, columns_for, misplaced, row_widths
+from keepworth.models.slot_cache import Slots, columns_for, misplaced, row_widths
 from tests.models.tiny import tiny_model
 
 LENGTHS = st.lists(st.integers(1, 300), min_size=1, max_size=70)

@@ -66,7 +66,7 @@ def buffer_cache(layers: int, capacity: int) -> Any:
 # Branches behind prompts that they share: the prompts stay as they were read, each branch has a row for what is its own.
 
 
-class Drawn:
+class DrawingCache:
     """What texts are drawn on with one token for each row. layers: for the network. step: how that is done, once it was `asked`;
     None for the network's own modules."""
 
@@ -77,7 +77,7 @@ class Drawn:
         self.asked = False
 
 
-class GroupCache(Drawn):
+class GroupCache(DrawingCache):
     """Rows that begin together behind prompts which they share.
 
     Everything is held in float32, or wider where the network is: products of it are taken at every step, and a bfloat16 product

@@ -36,12 +36,12 @@ from keepworth.models.attention import (
     tree,
     tree_sizes,
 )
-from keepworth.models.caches import Drawn, GroupCache, buffer_cache
+from keepworth.models.caches import DrawingCache, GroupCache, buffer_cache
 from keepworth.models.chat_format import TokenizerChat, ends_of
 from keepworth.models.checkpoint import load_checkpoint, settle_way
 from keepworth.models.decoding_step import DecodingStep, PackedWeights, ThroughModules
 from keepworth.models.errors import ContextOverflow, UnsupportedModel
-from keepworth.models.slots import ReadPrompt, Slots, misplaced, row_widths
+from keepworth.models.slot_cache import ReadPrompt, Slots, misplaced, row_widths
 
 Precision = Literal["bf16", "fp32", "fp64"]
 DTYPES: dict[Precision, torch.dtype] = {"bf16": torch.bfloat16, "fp32": torch.float32, "fp64": torch.float64}
@@ -168,7 +168,7 @@ class InProcessModel:
                 f"A text of {longest} tokens is past the {self.context_limit} that {self.name} reads.",
                 "Show fewer or shorter memories.",
             )
-        if isinstance(cache, Drawn):
+        if isinstance(cache, DrawingCache):
             if not cache.asked or (cache.step is not None and not cache.step.current()):
                 cache.asked, cache.step = True, self._step()  # anew, because weights may change in the middle of a text
             if cache.step is not None:

@@ -17,7 +17,7 @@ import torch
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 from keepworth.models.attention import round_up
-from keepworth.models.caches import Drawn, across
+from keepworth.models.caches import DrawingCache, across
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class ReadPrompt:
     values: list[torch.Tensor]
 
 
-class Slots(Drawn):
+class Slots(DrawingCache):
     """Keys and values of the live sequences, one row each, filled from the left to lengths of their own."""
 
     def __init__(self, layers: int, slots: int) -> None:

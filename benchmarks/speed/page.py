@@ -25,8 +25,8 @@ TRL_SECTION = """## One training step beside TRL's `GRPOTrainer`
 
 Both sides have the same checkpoint folder, bf16, threads and prompts, groups of 8 completions of exactly the stated length, a
 LoRA adapter of rank 16 on every linear layer, no KL, and one AdamW update per step. A step includes encoding, sampling,
-decoding, reward, advantages, forward, backward and update. These steps were measured on another processor, and before tokens were
-drawn in a step of their own, which is faster.
+decoding, reward, advantages, forward, backward and update. Only the row of 256 tokens is of the present code. The other rows, and the
+comparison of TRL's settings, are of another, faster processor, and of the code before tokens were drawn in a step of their own.
 
 TRL is run with its fastest setting on this machine, which the first table finds: once without gradient checkpointing, and once
 with it, which is TRL's default and takes less memory. Ours needs none here, because its budget holds the group of a prompt.
@@ -359,7 +359,8 @@ def _setting(records: Sequence[Result]) -> str:
     load = max(each["load_average_at_start"] for each in machines)
     lengths = " and ".join(str(each) for each in sorted({record["prompt_tokens"] for record in records}))
     busy = " **The machine was not idle: to be measured again.**" if load > BUSY else ""
-    computing = f"{machine['processor']}; {machine['threads']} threads on {machine['cores']} cores"
+    processors = ", and ".join(dict.fromkeys(each["processor"] for each in machines))
+    computing = f"{processors}; {machine['threads']} threads on {machine['cores']} cores"
     packages = ", ".join(f"{name} {versions[name]}" for name in ("torch", "transformers", "peft"))
     return (
         f"{computing}, load average at most {load:.1f} at the start; {records[0]['model']}, {records[0]['dtype']}, prompts of "

@@ -26,7 +26,7 @@ TRL_SECTION = """## One training step beside TRL's `GRPOTrainer`
 Both sides have the same checkpoint folder, bf16, threads and prompts, groups of 8 completions of exactly the stated length, a
 LoRA adapter of rank 16 on every linear layer, no KL, and one AdamW update per step. A step includes encoding, sampling,
 decoding, reward, advantages, forward, backward and update. Only the row of 256 tokens is of the present code. The other rows, and
-the comparison of TRL's settings, are of another, faster processor, and of the code before tokens were drawn in a step of their own.
+the comparison of TRL's settings, are of another, faster processor, and of the code before a token had a step of its own.
 
 TRL is run with its fastest setting on this machine, which the first table finds: once without gradient checkpointing, and once
 with it, which is TRL's default and takes less memory. Ours needs none here, because its budget holds the group of a prompt.

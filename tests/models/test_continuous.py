@@ -185,6 +185,24 @@ def test_an_interrupted_draft_goes_on_under_the_new_weights(lora: bool) -> None:
     assert sample.logprobs[:4] != pytest.approx(after[0][:4], abs=1e-4)
 
 
+def test_the_first_token_after_new_weights_is_drawn_from_the_new_head() -> None:
+    """Also where the weights that are multiplied are copies in another layout."""
+    model = tiny_model(precision="bf16", tied=False)
+    batch = ContinuousBatch(model)
+    draft = PartialSample(PROMPTS[1], SamplingParams(6, seed=3), (0, 0))
+    batch.add(draft)
+    for _ in range(3):
+        batch.step()
+    batch.interrupt()
+    with torch.no_grad():
+        model.network.lm_head.weight.mul_(-3)
+    while batch.busy:
+        batch.step()
+    (after,) = model.score([draft.prompt], [[tuple(draft.ids)]])
+    assert draft.logprobs[3:] == pytest.approx(after[0][3:], abs=0.2)
+    assert draft.logprobs[:3] != pytest.approx(after[0][:3], abs=0.2)
+
+
 def test_kept_caches_go_on_without_reading_again(monkeypatch: pytest.MonkeyPatch) -> None:
     learner = tiny_model(precision="fp64")
     named = unfreeze(learner)

@@ -721,7 +721,8 @@ class ContinuousBatch:
             return []
         self.steps += 1
         assert self._hidden is not None
-        head = self.model.head if self._cache.step is None else self._cache.step.head
+        step = self._cache.step  # of the last token: the weights may have changed since
+        head = step.head if step is not None and step.current() else self.model.head
         logits = head(self._hidden[: len(self.live)])
         for shape in dict.fromkeys(_shape(each.params) for each in self.live):
             rows = [i for i, each in enumerate(self.live) if _shape(each.params) == shape]

@@ -131,6 +131,7 @@ def staleness(results: Sequence[Result]) -> str:
 
 def equal_tokens(results: Sequence[Result]) -> str:
     (result,) = results
+    lagged = any("longest_lag" in each for each in result["arms"].values())
     rows = [
         (
             arm,
@@ -140,7 +141,7 @@ def equal_tokens(results: Sequence[Result]) -> str:
             f"{each['updates']:.0f}",
             f"{each['decoding_steps']:.0f}",
             f"{each['trained_length']:.1f}",
-            f"{each['longest_lag']:.0f}" if "longest_lag" in each else "",
+            *([f"{each['longest_lag']:.0f}" if "longest_lag" in each else ""] if lagged else ()),
         )
         for arm, each in result["arms"].items()
     ]
@@ -152,7 +153,7 @@ def equal_tokens(results: Sequence[Result]) -> str:
         "updates",
         "decoding steps",
         "mean length trained",
-        "longest lag",
+        *(["longest lag"] if lagged else ()),
     )
     return markdown(head, rows) + f"\n\n{result['n']} seeds. " + _setting(result)
 

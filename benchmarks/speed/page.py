@@ -332,7 +332,7 @@ def factors() -> str:
         f"groups of 8, by new tokens: a training step is faster than TRL's by {beside[training_step.TRL]}, and than TRL's with "
         f"its default gradient checkpointing by {beside[training_step.CHECKPOINTING]}. Sampling is faster than `generate` by "
         f"{beside[sampling.GENERATE]}, and than `generate` with the prompt prefilled once by {beside[sampling.PREFILLED]}. "
-        "A number below 1 means slower ([speed](docs/appendix/speed.md))."
+        "A number below 1 means slower. [Speed](docs/appendix/speed.md) names the processor and the revision of each."
     )
 
 

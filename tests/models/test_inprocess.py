@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from keepworth.episodes import FinishReason, SamplingParams
 from keepworth.models.attention import micro_batches, round_up, tree
-from keepworth.models.inprocess import common_head, draw, uniforms
+from keepworth.models.inprocess import common_head, draw, together, uniforms
 from tests.models.tiny import tiny_model, tiny_network
 
 PROMPTS = [
@@ -203,6 +203,15 @@ def test_micro_batches_cover_every_row_once_within_the_budget() -> None:
     groups = micro_batches(sizes, 100)
     assert sorted(i for g in groups for i in g) == list(range(6))
     assert all(len(g) == 1 or max(sizes[i] for i in g) * len(g) <= 100 for g in groups)
+
+
+def test_prompts_are_drawn_from_together_while_they_and_what_is_kept_of_them_are_within_bounds() -> None:
+    assert together([400, 400], 8 * 256, 4096) == [
+        [0, 1]
+    ]  # past the budget with their answers, within eight times that
+    assert together([400] * 11, 16, 4096) == [list(range(10)), [10]]  # the prompts themselves are within the budget
+    assert together([40] * 3, 12_000, 4096) == [[0, 1], [2]]  # 8 x 4,096 are kept at most
+    assert together([10, 5000], 16, 4096) == [[1], [0]]  # a longer one goes alone
 
 
 def test_bad_requests_are_named() -> None:

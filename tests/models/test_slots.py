@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -60,6 +61,23 @@ def test_exchanged_rows_keep_what_is_theirs() -> None:
     assert torch.equal(layer.keys[1, :, :4], keys[0])
     assert torch.equal(layer.keys[0, :, :2], keys[1, :, :2])
     assert torch.equal(layer.values[1, :, :4], -keys[0])
+
+
+def test_buffers_shrink_when_a_long_sequence_has_left_and_nobodys_tokens_change() -> None:
+    model = tiny_model(precision="fp64", hidden=32)
+    long = PartialSample(tuple(range(1, 200)), SamplingParams(5, seed=5), (0, 0))
+    short = [PartialSample((7, 1 + n), SamplingParams(40, seed=5), (1 + n, 0)) for n in range(3)]
+    batch, columns = ContinuousBatch(model, 4), []
+    for draft in (long, *short):
+        batch.add(draft)
+    while batch.busy:
+        batch.step()
+        columns.append(batch._cache.layers.layers[0].columns)
+    assert max(columns) == columns_for(204)
+    assert columns[-1] == 64
+    for draft in (long, *short):
+        (scored,) = model.score([draft.prompt], [[tuple(draft.ids)]])
+        assert draft.logprobs == pytest.approx(scored[0], abs=1e-6)
 
 
 def test_a_long_sequence_among_short_ones_changes_nobodys_tokens() -> None:

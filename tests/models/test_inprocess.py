@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keepworth.episodes import FinishReason, SamplingParams
+from keepworth.models import inprocess
 from keepworth.models.attention import micro_batches, round_up, tree
 from keepworth.models.inprocess import common_head, draw, together, uniforms
 from tests.models.tiny import tiny_model, tiny_network
@@ -206,12 +208,38 @@ def test_micro_batches_cover_every_row_once_within_the_budget() -> None:
 
 
 def test_prompts_are_drawn_from_together_while_they_and_what_is_kept_of_them_are_within_bounds() -> None:
-    assert together([400, 400], 8 * 256, 4096) == [
-        [0, 1]
-    ]  # past the budget with their answers, within eight times that
-    assert together([400] * 11, 16, 4096) == [list(range(10)), [10]]  # the prompts themselves are within the budget
-    assert together([40] * 3, 12_000, 4096) == [[0, 1], [2]]  # 8 x 4,096 are kept at most
-    assert together([10, 5000], 16, 4096) == [[1], [0]]  # a longer one goes alone
+    much = 10**9
+    assert together([400, 400], 8 * 256, 4096, much) == [[0, 1]]  # with their answers within eight times the budget
+    assert together([400, 400], 8 * 256, 4096, 4000) == [[0], [1]]  # memory for 4,000 tokens
+    assert together([400] * 11, 16, 4096, much) == [
+        list(range(10)),
+        [10],
+    ]  # the prompts themselves are within the budget
+    assert together([40] * 3, 12_000, 4096, much) == [[0, 1], [2]]  # 8 x 4,096 are kept at most
+    assert together([10, 5000], 16, 4096, much) == [[1], [0]]  # a longer one goes alone
+
+
+def test_a_group_that_memory_does_not_hold_is_drawn_in_parts_and_draws_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    prompts, params = [(5, 6, 7), (8, 9)], SamplingParams(6, n=5, seed=3)
+    wanted = tiny_model(precision="fp64").sample(prompts, params)
+    model, read = tiny_model(precision="fp64"), []
+    token = (
+        2
+        * 8
+        * sum(
+            model.network.config.num_key_value_heads * layer.self_attn.head_dim for layer in model.network.model.layers
+        )
+    )
+    monkeypatch.setattr(inprocess, "whole_memory", lambda device: 4.0 * 16 * token)  # a quarter holds 16 tokens
+    prefill = model._prefill
+    monkeypatch.setattr(model, "_prefill", lambda some, *rest: read.append(len(some)) or prefill(some, *rest))
+    found = model.sample(prompts, params)
+    assert read == [1] * 6  # two answers of 6 behind 3 or 2 tokens at once: three parts of each group
+    assert [[one.ids for one in each] for each in found] == [[one.ids for one in each] for each in wanted]
+    for one, other in zip(itertools.chain(*found), itertools.chain(*wanted), strict=True):
+        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-6)
 
 
 def test_bad_requests_are_named() -> None:

@@ -11,7 +11,6 @@ the order of sums. Whether that is so for a network is measured when it is loade
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +22,7 @@ from torch.nn.functional import embedding, linear, rms_norm, silu
 
 from keepworth.models.attention import tree_attention, window_of
 from keepworth.models.fused_adapter import plain_adapter, without_effect
+from keepworth.models.machine_memory import free_memory
 from keepworth.models.own_pass import decoder_of
 
 _LOG = logging.getLogger("keepworth.models")
@@ -276,13 +276,3 @@ def _parts(layer: Any) -> tuple[Any, torch.Tensor | None, torch.Tensor | None, f
 
 def _linear_layers(network: torch.nn.Module) -> list[torch.nn.Linear]:
     return [each for each in network.modules() if isinstance(each, torch.nn.Linear)]
-
-
-def free_memory() -> float:
-    """Bytes that a process could still take; infinite where the system does not say."""
-    try:
-        with open("/proc/meminfo") as lines:
-            named = dict(line.split(":") for line in lines)
-        return 1024.0 * int(named["MemAvailable"].split()[0])
-    except (OSError, KeyError, ValueError):
-        return math.inf

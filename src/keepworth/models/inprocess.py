@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import math
+import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -41,6 +43,7 @@ from keepworth.models.chat_format import TokenizerChat, ends_of
 from keepworth.models.checkpoint import load_checkpoint, settle_way
 from keepworth.models.decoding_step import DecodingStep, PackedWeights, ThroughModules
 from keepworth.models.errors import ContextOverflow, UnsupportedModel
+from keepworth.models.machine_memory import whole_memory
 from keepworth.models.slot_cache import ReadPrompt, Slots, misplaced, row_widths
 
 Precision = Literal["bf16", "fp32", "fp64"]
@@ -222,15 +225,32 @@ class InProcessModel:
     ) -> list[list[Sample]]:
         """The same, drawn at numbers of one's own: `draws` [prompts, n, max_tokens] in [0, 1); None is greedy."""
         self._check(prompts, params)
-        groups = together([len(prompt) for prompt in prompts], params.n * params.max_tokens, self.token_budget)
+        most = self._most_kept
+        groups = together([len(each) for each in prompts], params.n * params.max_tokens, self.token_budget, most)
         results: list[list[Sample]] = [[] for _ in prompts]
         for rows in groups:
-            own = None if draws is None else draws[list(rows)]
-            with float32_products(self.dtype):
-                drawn = self._sample_rows([prompts[i] for i in rows], params, own)
-            for index, samples in zip(rows, drawn, strict=True):
-                results[index] = samples
+            # A group that memory does not hold is drawn in parts. What each draws is its own.
+            part = max(1, (most - len(prompts[rows[0]])) // params.max_tokens) if len(rows) == 1 else params.n
+            for first in range(0, params.n, part):
+                some = replace(params, n=min(part, params.n - first))
+                own = None if draws is None else draws[rows, first : first + part]
+                with float32_products(self.dtype):
+                    drawn = self._sample_rows([prompts[i] for i in rows], some, own)
+                for index, samples in zip(rows, drawn, strict=True):
+                    results[index] += samples
         return results
+
+    @cached_property
+    def _most_kept(self) -> int:
+        """Tokens whose keys and values take a quarter of the memory there is. As many on a busy machine as on an idle one: the
+        company in which a text is drawn changes rounding."""
+        config = self.network.config
+        heads = getattr(config, "num_key_value_heads", None) or getattr(config, "num_attention_heads", None)
+        memory = whole_memory(self.device)
+        if not isinstance(heads, int) or memory == math.inf:
+            return sys.maxsize
+        size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        return int(memory / 4 / (2 * config.num_hidden_layers * heads * size * max(4, self.dtype.itemsize)))
 
     def _check(self, prompts: Sequence[Tokens], params: SamplingParams) -> None:
         if params.max_tokens < 1 or params.n < 1 or params.temperature < 0:
@@ -395,10 +415,13 @@ _DRAWN = 8
 """Tokens that are kept while texts are drawn, for each that may be computed at once. Kept are keys and values alone."""
 
 
-def together(prompts: Sequence[int], answers: int, token_budget: int) -> list[list[int]]:
+def together(prompts: Sequence[int], answers: int, token_budget: int, most: int) -> list[list[int]]:
     """Indices of prompts of these lengths whose answers, of so many tokens a prompt, are drawn together: prompts are within
-    the budget, padded, and all that is kept within `_DRAWN` times it. A longer one goes alone."""
-    return micro_batches([max(length, (length + answers) // _DRAWN) for length in prompts], token_budget)
+    the budget, padded, and all that is kept within `_DRAWN` times it, and `most`. A longer one goes alone."""
+    kept = min(_DRAWN * token_budget, most)
+    return micro_batches(
+        [max(length, -(-(length + answers) * token_budget // kept)) for length in prompts], token_budget
+    )
 
 
 def common_head(prompts: Sequence[Tokens], multiple: int = 16, least: int = 32) -> int:

@@ -18,6 +18,8 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 
 from keepworth.models.attention import round_up
 from keepworth.models.caches import DrawingCache, across
+from keepworth.models.errors import MemoryShort
+from keepworth.models.machine_memory import free_memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,8 @@ class Slots(DrawingCache):
         """Make room for one token in each of the first `count` rows; their positions [count, 1] and mask [count, 1, 1, K]."""
         where = self.lengths[:count].clone()
         longest = int(where.max()) + 1
+        first = self.layers.layers[0]
+        self._require_room(longest, first.keys, first.values)
         for layer in self.layers.layers:
             layer.begin(self.rows[:count], where, longest)
         self.lengths[:count] += 1
@@ -51,6 +55,7 @@ class Slots(DrawingCache):
     def put(self, row: int, source: Any, index: int, prompt: int, start: int, end: int) -> None:
         """A row from columns [0, prompt) and [start, end) of row `index` of another cache."""
         length = prompt + end - start
+        self._require_room(length, source.layers[0].keys, source.layers[0].values)
         self.lengths[row] = length
         for layer, other in zip(self.layers.layers, source.layers, strict=True):
             layer.reserve(length, other.keys, other.values)
@@ -61,11 +66,28 @@ class Slots(DrawingCache):
 
     def put_prompt(self, row: int, prompt: ReadPrompt) -> None:
         length = prompt.keys[0].shape[1]
+        self._require_room(length, prompt.keys[0][None], prompt.values[0][None])
         self.lengths[row] = length
         for layer, keys, values in zip(self.layers.layers, prompt.keys, prompt.values, strict=True):
             layer.reserve(length, keys[None], values[None])
             layer.keys[row, :, :length] = keys
             layer.values[row, :, :length] = values
+
+    def _require_room(self, length: int, keys: torch.Tensor, values: torch.Tensor) -> None:
+        """Raises MemoryShort where `length` tokens a slot would not fit, before any layer grows. keys, values: one layer's."""
+        first, layers, columns = self.layers.layers[0], len(self.layers.layers), columns_for(length)
+        if columns <= first.columns or keys.device.type != "cpu":
+            return
+        column = sum(first.slots * each.shape[1] * each.shape[3] * _wide(each).itemsize for each in (keys, values))
+        wanted, free = column * columns * layers, free_memory()
+        if (
+            wanted - column * first.columns * (layers - 1) > free
+        ):  # a layer's old buffers go when its new ones are filled
+            raise MemoryShort(
+                f"{first.slots} slots of {columns} tokens take {wanted / 1e9:.1f} GB for keys and values, and "
+                f"{free / 1e9:.1f} GB are free.",
+                "Set fewer slots, or shorter prompts or answers.",
+            )
 
     def exchange(self, one: int, other: int) -> None:
         length = int(torch.maximum(self.lengths[one], self.lengths[other]))
@@ -134,6 +156,10 @@ def _split(rear: Sequence[int]) -> int:
     return best if cost(best) < _WORTH * count * first else 0
 
 
+def _wide(kept: torch.Tensor) -> torch.dtype:
+    return torch.promote_types(kept.dtype, torch.float32)
+
+
 class SlotLayer(CacheLayerMixin):  # type: ignore[misc]
     """One layer's rows [slots, KV, columns, D], in float32, or wider where the network is: see `GroupLayer`. `update` writes one
     token per row where `begin` said, and returns all columns that any row has filled, rounded up."""
@@ -160,7 +186,7 @@ class SlotLayer(CacheLayerMixin):  # type: ignore[misc]
     def _resize(self, columns: int, keys: torch.Tensor, values: torch.Tensor) -> None:
         kept = min(columns, self.columns)
         for name, like in (("keys", keys), ("values", values)):
-            wide = torch.promote_types(like.dtype, torch.float32)
+            wide = _wide(like)
             # Zeros, because what masks hide is multiplied by 0: it must not be infinite or no number.
             other = like.new_zeros(self.slots, like.shape[1], columns, like.shape[3], dtype=wide)
             if name == "keys":

@@ -139,6 +139,11 @@ def outcome(arm: str, seed: int) -> Outcome:
     )
 
 
+def minus(scores: list[float], plain: list[float], same: bool) -> dict[str, float]:
+    mean, low, high = (0.0, 0.0, 0.0) if same else interval([a - b for a, b in zip(scores, plain, strict=True)])
+    return {"mean": mean, "low": low, "high": high}
+
+
 def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__)
     asked.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
@@ -155,20 +160,18 @@ def main() -> None:
     plain = [one.score for one in found["plain"]] if "plain" in found else before["arms"]["plain"]["scores"]
     arms: dict[str, Any] = {arm: before["arms"][arm] for arm in ARMS if arm not in found}
     for arm, each in found.items():
-        mean, low, high = (
-            (0.0, 0.0, 0.0) if arm == "plain" else interval([a.score - b for a, b in zip(each, plain, strict=True)])
-        )
         arms[arm] = {
             "revision": setting["revision"],
             "scores": [one.score for one in each],
             "mean": statistics.fmean(one.score for one in each),
-            "minus_plain": {"mean": mean, "low": low, "high": high},
             **{
                 name: statistics.fmean(getattr(one, name) for one in each)
                 for name in ("tokens", "updates", "decoding_steps", "trained_length", "longest_lag")
             },
         }
         print(arm, json.dumps(arms[arm]))
+    for arm, stored in arms.items():
+        stored["minus_plain"] = minus(stored["scores"], plain, arm == "plain")
     write(
         "equal_tokens.json",
         {

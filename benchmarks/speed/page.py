@@ -93,6 +93,7 @@ def training_table() -> str:
 def memory_table() -> str:
     found = measured(training_step.rows(""))
     sides = (training_step.OURS, training_step.TRL, training_step.CHECKPOINTING)
+    recomputed = {record["name"]: record for record in measured(training_step.recomputed_rows())}
     lines = []
     for record in found:
         cells = []
@@ -100,8 +101,17 @@ def memory_table() -> str:
             last = next((each["sides"][side] for each in record["rounds"][::-1] if side in each["sides"]), None)
             passes = f" ({last['micro_batch']} per pass)" if last and "micro_batch" in last else ""
             cells.append(f"{max(seconds(record, side, 'peak_rss')) / 1e9:.1f} GB{passes}" if last else "does not fit")
+        again = recomputed.get(record["name"])
+        cells.insert(1, "" if again is None else _recomputed(again))
         lines.append((record["name"], *cells))
-    return _table(("largest resident memory", "ours", "TRL", "TRL, gradient checkpointing"), lines, found)
+    head = ("largest resident memory", "ours", "ours, layers recomputed", "TRL", "TRL, gradient checkpointing")
+    return _table(head, lines, [*found, *recomputed.values()])
+
+
+def _recomputed(record: dict[str, Any]) -> str:
+    side = training_step.RECOMPUTED
+    longer = median(record, side) / median(record, training_step.OURS)
+    return f"{max(seconds(record, side, 'peak_rss')) / 1e9:.1f} GB ({longer:.2f}x the time)"
 
 
 def settings_table() -> str:

@@ -6,7 +6,8 @@
 
 PYTHON is one that has the engine; each is measured in one of its own, and those without are left out. Groups of 8 behind
 prompts of 400 tokens, temperature 1, no other filter, completions of exactly the stated length. The time includes reading the
-prompt. Each side is loaded and draws short completions before anything is timed, then everything is drawn once per round.
+prompt. All sides are loaded first. In each round each draws short completions, which are not timed, and then everything once, in
+changing order.
 
 vLLM on a processor: see `benchmarks.engines.released`. The others read what their own converter makes of the checkpoint folder
 CHECKPOINT; below FOLDER:
@@ -58,7 +59,7 @@ def main() -> None:
     parser.add_argument("--converted", type=Path, default=Path("."))
     parser.add_argument("--json", type=Path, default=None, help="sides that are in it already stay as they are")
     parser.add_argument("--only", action="append", default=[], choices=SIDES)
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args()
     pythons = {
@@ -71,47 +72,60 @@ def main() -> None:
         found = json.loads(options.json.read_text())
     checkpoint, ids = _read()
     reference = Reference(checkpoint, ids)
-    for name, (engine, precision, folder, adapted) in SIDES.items():
-        if (options.only and name not in options.only) or engine not in pythons or name in found["sides"]:
-            continue
-        source = options.converted / folder if folder else checkpoint
-        cases = (WARM_UP, *CASES)
-        with tempfile.TemporaryDirectory() as adapter:
+    asked = [name for name in SIDES if SIDES[name][0] in pythons and name not in found["sides"]]
+    asked = [name for name in asked if not options.only or name in options.only]
+    with contextlib.ExitStack() as stack:
+        measured: dict[str, Measured] = {}
+        for name in asked:
+            engine, precision, folder, adapted = SIDES[name]
+            source = options.converted / folder if folder else checkpoint
+            adapter = stack.enter_context(tempfile.TemporaryDirectory()) if adapted else ""
             if adapted:
                 reference.write_adapter(Path(adapter))
-            work = Work(
-                engine, str(source), precision, ids, SAMPLES, cases, options.threads, adapter if adapted else ""
-            )
-            side, drawn = measured(pythons[engine], work, options.rounds)
-        found["sides"][name] = {**side, "gap": reference.gap(drawn, adapted)}
-        print(
-            name, json.dumps({key: each for key, each in found["sides"][name].items() if key != "machine"}), flush=True
-        )
-        if options.json is not None:
-            options.json.write_text(json.dumps(found, indent=1) + "\n")
+            work = Work(engine, str(source), precision, ids, SAMPLES, (WARM_UP, *CASES), options.threads, adapter)
+            measured[name] = stack.enter_context(contextlib.closing(Measured(pythons[engine], work)))
+        for number in range(options.rounds):
+            for name in asked if number % 2 == 0 else asked[::-1]:
+                measured[name].round()
+                print(name, {case: each["seconds"][-1] for case, each in measured[name].cases.items()}, flush=True)
+    for name, each in measured.items():
+        found["sides"][name] = {**each.told(), "gap": reference.gap(each.drawn, SIDES[name][3])}
+    if options.json is not None:
+        options.json.write_text(json.dumps(found, indent=1) + "\n")
 
 
-def measured(python: str, work: Work, rounds: int) -> tuple[dict[str, Any], list[Any]]:
-    """What there is to say of a side, and what it drew behind the first prompt."""
-    begun = machine(work.threads)
-    drawn: list[Any] = []
-    cases: dict[str, dict[str, Any]] = {}
-    with tempfile.TemporaryFile("w+") as log:
-        side = Side(python, "benchmarks.speed.samplers_theirs", work, log)  # type: ignore[arg-type]  # told by its argument
-        with contextlib.closing(side):
-            for _ in range(rounds):
-                for count, tokens in work.cases:
-                    step = side.step()
-                    if (count, tokens) == WARM_UP:
-                        continue
-                    case = cases.setdefault(f"{count} x {work.samples} x {tokens}", {"seconds": [], "cpu_seconds": []})
-                    drawn = step["drawn"] or drawn
-                    case["seconds"].append(step["seconds"])
-                    case["cpu_seconds"].append(step["cpu_seconds"])
-                    case |= {"drawn": count * work.samples * tokens, "different": step["different"]}
-                    case |= {"ids": step["ids"], "logprobs": step["logprobs"]}
-        about = {key: side.about[key] for key in ("version", "seconds_to_load", "seconds_to_change")}
-    return {**about, "precision": work.precision, "machine": begun, "cases": cases}, drawn
+class Measured:
+    """A side in a process of its own, loaded until it is closed. cases: what its rounds took. drawn: behind the first prompt."""
+
+    def __init__(self, python: str, work: Work) -> None:
+        self._work, self._machine = work, machine(work.threads)
+        self._open = contextlib.ExitStack()
+        log = self._open.enter_context(tempfile.TemporaryFile("w+"))
+        # What it works on is told by its argument.
+        side = Side(python, "benchmarks.speed.samplers_theirs", work, log)  # type: ignore[arg-type]
+        self._side = self._open.enter_context(contextlib.closing(side))
+        self.cases: dict[str, dict[str, Any]] = {}
+        self.drawn: list[Any] = []
+
+    def round(self) -> None:
+        for count, tokens in self._work.cases:
+            step = self._side.step()
+            if (count, tokens) == WARM_UP:
+                continue
+            name = f"{count} x {self._work.samples} x {tokens}"
+            case = self.cases.setdefault(name, {"seconds": [], "cpu_seconds": []})
+            self.drawn = step["drawn"] or self.drawn
+            case["seconds"].append(step["seconds"])
+            case["cpu_seconds"].append(step["cpu_seconds"])
+            case |= {"drawn": count * self._work.samples * tokens, "different": step["different"]}
+            case |= {"ids": step["ids"], "logprobs": step["logprobs"]}
+
+    def told(self) -> dict[str, Any]:
+        about = {key: self._side.about[key] for key in ("version", "seconds_to_load", "seconds_to_change")}
+        return {**about, "precision": self._work.precision, "machine": self._machine, "cases": self.cases}
+
+    def close(self) -> None:
+        self._open.close()
 
 
 class Reference:

@@ -23,7 +23,11 @@ def main() -> None:
     named = attach_lora(model, rank=work.rank, alpha=2.0 * work.rank)
     # A group is learned from in one pass: the budget must hold it.
     group_tokens = max(len(model.encode(text)) for text in work.texts) + work.group * work.tokens
-    optimisation = Optimisation(learning_rate=work.learning_rate, token_budget=max(2048, group_tokens))
+    optimisation = Optimisation(
+        learning_rate=work.learning_rate,
+        token_budget=max(2048, group_tokens),
+        checkpointing="on" if work.recomputed else "auto",
+    )
     learner = Learner(model, named, without_kl(PRESETS["grpo"]), optimisation, "policy")
 
     def group(name: str, prompt: Tokens, samples: Sequence[Sample]) -> Group:

@@ -23,8 +23,8 @@ class Work:
     """What both sides do in a step: `prompts` of `texts` in turn, `group` completions of exactly `tokens` tokens each,
     one update of a rank-`rank` adapter. The first step is a warm-up, with completions of `warm_up` tokens.
 
-    memory: bytes of data that the process may allocate. trl_micro_batch: completions per backward pass of TRL; trl_dtype: of
-    its frozen weights."""
+    memory: bytes of data that the process may allocate. recomputed: ours computes each layer again in the backward pass.
+    trl_micro_batch: completions per backward pass of TRL; trl_dtype: of its frozen weights."""
 
     model: str
     texts: tuple[str, ...]
@@ -36,6 +36,7 @@ class Work:
     learning_rate: float = 1e-5
     warm_up: int = 16
     memory: int = 0
+    recomputed: bool = False
     trl_micro_batch: int = 8
     trl_autocast: bool = True
     trl_dtype: str = "bfloat16"

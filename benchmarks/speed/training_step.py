@@ -7,8 +7,8 @@ measurement, so that only one is in memory and its peak resident size is its own
 is a warm-up and not counted.
 
 First TRL's settings are compared (`setting_rows`); the fastest stands beside ours, and once more with gradient checkpointing,
-which is TRL's default. A process that needs more memory than the machine has fails; TRL then takes half as many completions per
-backward pass, and the row says so.
+which is TRL's default. What ours takes with its layers recomputed, too, is measured in rows of its own. A process that needs
+more memory than the machine has fails; TRL then takes half as many completions per backward pass, and the row says so.
 """
 
 from __future__ import annotations
@@ -33,8 +33,10 @@ from benchmarks.speed.training_protocol import MARK, Work
 
 PROMPT_TOKENS, GROUP = 400, 8
 OURS, TRL, CHECKPOINTING = "ours", "TRL", "TRL, gradient checkpointing"
+RECOMPUTED = "ours, layers recomputed"
 CASES = {(2, 16): (3, 4.0), (2, 64): (3, 4.5), (2, 256): (3, 8.0), (1, 1024): (3, 11.0)}
 """(prompts, tokens of a completion): (rounds, minutes of one on two cores)."""
+RECOMPUTED_MINUTES = {(2, 16): 0.6, (2, 64): 0.9, (2, 256): 2.0, (1, 1024): 4.0}
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "autocast, 8 per pass": {},
     "autocast, 16 per pass": {"trl_micro_batch": 16},
@@ -140,6 +142,14 @@ def rows(trl_python: str) -> list[Row]:
     ]
 
 
+def recomputed_rows() -> list[Row]:
+    """Our step with each layer computed again in the backward pass, beside the plain one."""
+    return [
+        _row("step recomputed", case, (3, minutes), partial(_recomputed, case))
+        for case, minutes in RECOMPUTED_MINUTES.items()
+    ]
+
+
 def _row(table: str, case: tuple[int, int], effort: tuple[int, float], opened: Any) -> Row:
     count, tokens = case
     about = {"prompts": count, "group": GROUP, "tokens": tokens, "prompt_tokens": PROMPT_TOKENS}
@@ -172,6 +182,15 @@ def _beside_trl(trl_python: str, case: tuple[int, int], threads: int) -> Iterato
         OURS: partial(one_step, sys.executable, "training_ours", work),
         TRL: partial(trl, TRL),
         CHECKPOINTING: partial(trl, CHECKPOINTING),
+    }
+
+
+@contextmanager
+def _recomputed(case: tuple[int, int], threads: int) -> Iterator[Mapping[str, Call]]:
+    work = work_of(*case, threads)
+    yield {
+        OURS: partial(one_step, sys.executable, "training_ours", work),
+        RECOMPUTED: partial(one_step, sys.executable, "training_ours", replace(work, recomputed=True)),
     }
 
 

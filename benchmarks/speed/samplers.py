@@ -100,7 +100,7 @@ class Measured:
     def __init__(self, python: str, work: Work) -> None:
         self._work, self._machine = work, machine(work.threads)
         self._open = contextlib.ExitStack()
-        log = self._open.enter_context(tempfile.TemporaryFile("w+"))
+        log = self._open.enter_context(tempfile.TemporaryFile("w+"))  # noqa: SIM115 - `close` closes it
         # What it works on is told by its argument.
         side = Side(python, "benchmarks.speed.samplers_theirs", work, log)  # type: ignore[arg-type]
         self._side = self._open.enter_context(contextlib.closing(side))

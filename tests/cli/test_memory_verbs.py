@@ -56,6 +56,18 @@ def run(tmp_path: Path) -> Callable[..., Any]:
     return call
 
 
+def test_what_is_known_already_is_said(run: Callable[..., Any]) -> None:
+    given = "Ana likes tofu\nBo likes tea\n"
+    said = run("add", "-", "--user", "ana", text=given)
+    assert "m1 says that already: nothing was stored." in said
+    assert said.count("nothing was stored") == 1
+    assert [each["known"] for each in run("add", "-", "--user", "ana", "--json", text=f"{given}new\n")] == [
+        True,
+        True,
+        False,
+    ]
+
+
 def test_what_changes_is_undone(run: Callable[..., Any]) -> None:
     (named,) = run("snapshot", "--json")
     snapshot = named["snapshot"]

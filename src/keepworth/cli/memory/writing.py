@@ -69,13 +69,18 @@ def add(
             "event_time": at,
             "source": source,
         }
+        before = memory.store.head()
         if infer:
             messages = [{"role": "user", "content": each} for each in texts]
             kept = memory.add(messages, infer=True, **options)
         else:
             kept = memory.add_many(texts, **options)
+        stored = set(memory.store.changed_since(before).ids)
         for item in kept:
-            print_item(item, as_json)
+            known = item.id not in stored
+            print_item(item, as_json, **({"known": known} if as_json else {}))
+            if known and not as_json:
+                say(f"{item.id} says that already: nothing was stored.", error=True)
         if not kept:
             say("The writer found nothing to keep.", error=True)
 

@@ -8,7 +8,20 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.asynchrony.drafted import CheckingStep, NGram, Proposals, decode, read, settled
+from benchmarks.asynchrony.drafted import (
+    CheckingStep,
+    Decoded,
+    Head,
+    NGram,
+    Proposals,
+    decode,
+    first_kept,
+    loss_of,
+    read,
+    settled,
+)
+from benchmarks.asynchrony.drafter import new_head, states
+from benchmarks.asynchrony.drafter_taught import copied, per_prompt
 from keepworth.models.inprocess import InProcessModel
 from tests.models.tiny import tiny_model
 
@@ -88,3 +101,35 @@ def test_drafted_texts_have_what_was_drawn_and_no_more(model: InProcessModel) ->
     assert [text[: len(prompt)] for text, prompt in zip(done.texts, prompts, strict=True)] == [list(p) for p in prompts]
     assert (tried[0], tried[1]) == (10, right[0])
     assert done.drawn == 10 + sum(right) == sum(len(t) - len(p) - 1 for t, p in zip(done.texts, prompts, strict=True))
+
+
+def test_what_is_kept_is_counted_by_position_and_by_text() -> None:
+    done = Decoded([], passes=3, drawn=12, k=3, right=[[0, 2, 1], [3, 0, 0]])
+    assert done.kept == [(6, 3), (3, 2), (2, 1)]
+    assert per_prompt(done, 3) == [2, 2]
+    assert per_prompt(done, 1) == pytest.approx([5 / 3, 4 / 3])
+
+
+def test_the_first_proposal_is_kept_as_often_as_both_distributions_share(model: InProcessModel) -> None:
+    text, start = tuple(range(3, 23)), 15
+    seen = states(model, [text])
+    head = new_head(
+        model, torch.arange(model.network.config.vocab_size)
+    )  # not taught: it proposes from the state it was given
+    p = torch.softmax(model.head(seen[0].hidden).float(), -1)
+    shared = [float(torch.minimum(p[at], p[at - 1]).sum()) for at in range(start, len(text))]
+    assert first_kept(head, model, seen, [start]) == pytest.approx([sum(shared) / len(shared)], rel=1e-4)
+
+
+def test_where_only_what_is_kept_counts_what_is_never_proposed_teaches_nothing() -> None:
+    # Two tokens. The model draws the second; the head proposes the first.
+    head = Head(torch.arange(2), torch.tensor([[20.0, 0.0], [-20.0, 0.0]]), torch.zeros(2, 2), inner=4)
+    hidden, ids = torch.tensor([[1.0, 0.0], [-1.0, 0.0]]), torch.tensor([0, 1])
+    with torch.no_grad():
+        both, kept = (loss_of(head, hidden, ids, torch.tensor([0]), 1, alone) for alone in (False, True))
+    assert float(both) == pytest.approx(40, abs=1e-3)
+    assert float(kept) == pytest.approx(0, abs=1e-3)
+
+
+def test_the_reward_is_the_share_of_an_answer_that_stands_in_its_prompt() -> None:
+    assert copied([1, 2, 3], [1, 1, 9, 8]) == 0.5

@@ -217,8 +217,13 @@ def windows(seen: Sequence[Seen], depth: int) -> tuple[torch.Tensor, torch.Tenso
     return torch.cat([each.hidden for each in seen]), torch.cat([each.ids for each in seen]), torch.cat(places)
 
 
-def loss_of(head: Head, hidden: torch.Tensor, ids: torch.Tensor, places: torch.Tensor, depth: int) -> torch.Tensor:
-    """Cross-entropy of the model's own distribution to the head's, over `depth` tokens that are proposed in turn, mean [nats]."""
+def loss_of(
+    head: Head, hidden: torch.Tensor, ids: torch.Tensor, places: torch.Tensor, depth: int, accepted_alone: bool = False
+) -> torch.Tensor:
+    """Cross-entropy of the model's own distribution to the head's, over `depth` tokens that are proposed in turn, mean [nats].
+
+    It holds what the model keeps and what it refuses. accepted_alone: each token counts by min(p, q), the probability that it is
+    proposed and kept, so that what is refused teaches nothing."""
     state = hidden[places].float()
     total = state.new_zeros(())
     for j in range(1, depth + 1):
@@ -226,6 +231,8 @@ def loss_of(head: Head, hidden: torch.Tensor, ids: torch.Tensor, places: torch.T
         with torch.no_grad():
             wanted = torch.softmax(head.logits(hidden[places + j].float()).float(), -1)
         logs = log_softmax(head.logits(state).float(), -1)
+        if accepted_alone:
+            wanted = torch.minimum(wanted, logs.detach().exp())
         total = total - (wanted * logs).sum(-1).mean()
     return total / depth
 
@@ -239,6 +246,7 @@ def fit(
     rows: int = 256,
     rate: float = 1e-3,
     seed: int = 0,
+    accepted_alone: bool = False,
 ) -> float:
     """Adam with a rate that falls to a tenth. Returns the mean loss of the last tenth."""
     optimiser = torch.optim.AdamW(head.parameters(), rate, weight_decay=0.0)
@@ -249,7 +257,7 @@ def fit(
     for _ in range(updates):
         chosen = places[torch.randint(len(places), (rows,), generator=generator)]
         with torch.autocast("cpu", torch.bfloat16):
-            loss = loss_of(head, hidden, ids, chosen, depth)
+            loss = loss_of(head, hidden, ids, chosen, depth, accepted_alone)
         optimiser.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(head.parameters(), 0.5)
@@ -258,6 +266,18 @@ def fit(
         losses.append(float(loss.detach()))
     last = losses[-max(1, updates // 10) :]
     return sum(last) / len(last)
+
+
+@torch.no_grad()
+def first_kept(head: Head, model: InProcessModel, seen: Sequence[Seen], starts: Sequence[int]) -> list[float]:
+    """The probability that the first proposal is kept, the sum of min(p, q) over all tokens: of each text the mean over its
+    tokens behind `starts`."""
+    found = []
+    for each, start in zip(seen, starts, strict=True):
+        p = torch.softmax(model.head(each.hidden[start:]).float(), -1)
+        q = torch.softmax(head.logits(head(each.hidden[start - 1 : -1].float(), each.ids[start:])), -1)
+        found.append(float(torch.minimum(p[:, head.words], q).sum(-1).mean()))
+    return found
 
 
 class QuickHead:
@@ -299,13 +319,19 @@ class QuickHead:
 
 @dataclass(slots=True)
 class Decoded:
-    """texts: prompts and what was drawn behind them. kept: at each draft position, how often a proposal was checked there, and
-    kept."""
+    """texts: prompts and what was drawn behind them. right: of each text, how many of the k proposals each pass kept."""
 
     texts: list[list[int]]
     passes: int
     drawn: int
-    kept: list[tuple[int, int]]
+    k: int
+    right: list[list[int]]
+
+    @property
+    def kept(self) -> list[tuple[int, int]]:
+        """At each draft position, how often a proposal was checked there, and kept."""
+        counts = [count for own in self.right for count in own]
+        return [(sum(each >= j for each in counts), sum(each > j for each in counts)) for j in range(self.k)]
 
 
 @torch.inference_mode()
@@ -325,23 +351,19 @@ def decode(
     last = hidden[rows, kept.lengths - 1]
     first = torch.multinomial(torch.softmax(step.head(last).float(), -1), 1, generator=generator)[:, 0].tolist()
     texts = [[*prompt, token] for prompt, token in zip(prompts, first, strict=True)]
-    counts = [[0, 0] for _ in range(k)]
+    counts: list[list[int]] = [[] for _ in prompts]
     for _ in range(passes):
         proposals = [Proposals((), ())] * len(texts) if drafts is None else drafts(last, texts, k, generator)
         tokens = torch.tensor([[text[-1], *own.tokens] for text, own in zip(texts, proposals, strict=True)])
         hidden = step.check(tokens, kept)
         p = torch.softmax(step.head(hidden.flatten(0, 1)).float(), -1).view(*tokens.shape, -1)
         uniforms = torch.rand(len(texts), k + 1, generator=generator, dtype=torch.float64).tolist()
-        right = []
         for row, own in enumerate(proposals):
             count, token = settled(p[row], own, uniforms[row])
-            for j in range(min(count + 1, k)):
-                counts[j][0] += 1
-                counts[j][1] += j < count
+            counts[row].append(count)
             texts[row] += [*own.tokens[:count], token]
-            right.append(count)
-        stays = torch.tensor(right)
+        stays = torch.tensor([own[-1] for own in counts])
         kept.lengths = kept.lengths - (k - stays)
         last = hidden[rows, stays]
     drawn = sum(map(len, texts)) - sum(map(len, prompts)) - len(texts)
-    return Decoded(texts, passes, drawn, [(tried, true) for tried, true in counts])
+    return Decoded(texts, passes, drawn, k, counts)

@@ -114,9 +114,11 @@ def states(model: InProcessModel, texts: Sequence[Tokens]) -> list[Seen]:
     return [Seen(each.ids, each.hidden.clone()) for each in found]
 
 
-def served(model: InProcessModel, asked: Sequence[Tokens], seed: int) -> tuple[list[Seen], list[int]]:
+def served(
+    model: InProcessModel, asked: Sequence[Tokens], seed: int, tokens: int = TOKENS
+) -> tuple[list[Seen], list[int]]:
     """Answers at temperature 1 behind the prompts, and where each begins."""
-    drawn = model.sample(asked, SamplingParams(TOKENS, seed=seed))
+    drawn = model.sample(asked, SamplingParams(tokens, seed=seed))
     seen = states(model, [(*prompt, *own[0].ids) for prompt, own in zip(asked, drawn, strict=True)])
     return seen, [len(prompt) for prompt in asked]
 
@@ -281,25 +283,26 @@ def _drafted(model: InProcessModel, rows: Sequence[Tokens], k: int, quick: Quick
     return lambda: quick(hidden, rows, k, generator)
 
 
-def gains(found: dict[str, Any]) -> dict[str, Any]:
-    """Tokens of a pass over its cost beside that of one token, by threads, kind and drafter, sequences, and proposals.
+def cost_of_pass(found: dict[str, Any], threads: str, count: int, k: int, *, drafted: bool) -> float:
+    """Of a pass that checks k proposals for each of `count` sequences, and makes them where `drafted`, beside one token each.
 
     One token costs what the fastest pass does, of either step and over any number of tokens, so that drafting gets no credit for
-    another step nor for noise. n-grams cost nothing here. Processor seconds on one thread, wall seconds on more."""
+    another step nor for noise. Processor seconds on one thread, wall seconds on more."""
+    unit = "lowest_cpu" if threads == "1" else "lowest"
+    cost = {name: each[unit] for name, each in found["seconds"][threads]["passes"].items()}
+    one = min(each for arm, each in cost.items() if arm.startswith(f"{count}/") and "drafted" not in arm)
+    return (cost[f"{count}/checked/{k}"] + (cost[f"{count}/drafted/{k}"] if drafted else 0.0)) / one
+
+
+def gains(found: dict[str, Any]) -> dict[str, Any]:
+    """Tokens of a pass over its cost, by threads, kind and drafter, sequences, and proposals. n-grams cost nothing here."""
     result: dict[str, Any] = {}
-    for threads, measured in found["seconds"].items():
-        unit = "lowest_cpu" if threads == "1" else "lowest"
-        cost = {name: each[unit] for name, each in measured["passes"].items()}
+    for threads in found["seconds"]:
         for kind, own in found["kinds"].items():
             for name, drafter in own["drafters"].items():
                 for count in SEQUENCES:
-                    one = min(
-                        each for arm, each in cost.items() if arm.startswith(f"{count}/") and "drafted" not in arm
-                    )
                     result.setdefault(threads, {}).setdefault(kind, {}).setdefault(name, {})[str(count)] = [
-                        drafter["tokens_per_pass"][k]
-                        * one
-                        / (cost[f"{count}/checked/{k}"] + (0 if name == "n-gram" else cost[f"{count}/drafted/{k}"]))
+                        drafter["tokens_per_pass"][k] / cost_of_pass(found, threads, count, k, drafted=name != "n-gram")
                         for k in range(1, MOST + 1)
                     ]
     return result

@@ -8,6 +8,7 @@ holds the count against the batch itself.
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -29,17 +30,26 @@ def decoding_steps(
     answers: Sequence[Answer], slots: int, order: Order, ended: Callable[[Answer], None] = lambda answer: None
 ) -> int:
     """Steps until the last of `answers` has ended. ended: told of each when it ends, before the next slot is filled."""
+    return steps_by_live(answers, slots, order, ended).total()
+
+
+def steps_by_live(
+    answers: Sequence[Answer], slots: int, order: Order, ended: Callable[[Answer], None] = lambda answer: None
+) -> Counter[int]:
+    """The same, as how many steps are made with so many live sequences."""
     waiting, live, now = list(answers), list[tuple[int, int, Answer]](), 0
+    found = Counter[int]()
     while waiting or live:
         if waiting and len(live) < slots:
             waiting.sort(key=lambda each: (-order(each), each.place))
             begun, waiting = waiting[: slots - len(live)], waiting[slots - len(live) :]
             for each in begun:
                 heapq.heappush(live, (now + each.tokens, each.place, each))
+        found[len(live)] += live[0][0] - now
         now = live[0][0]
         while live and live[0][0] == now:
             ended(heapq.heappop(live)[2])
-    return now
+    return found
 
 
 def least_steps(answers: Sequence[Answer], slots: int) -> int:

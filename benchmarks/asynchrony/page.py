@@ -304,14 +304,135 @@ def drafter_cost(results: Sequence[Result]) -> str:
     return markdown((*head, *drafting), rows) + "\n\n" + "\n".join(notes)
 
 
+def few_left(results: Sequence[Result]) -> str:
+    (result,) = results
+
+    def share(own: dict[str, float]) -> str:
+        return f"{100 * own['mean']:.1f} % ({100 * own['low']:.1f} to {100 * own['high']:.1f})"
+
+    rows = [
+        (lengths, way, *(share(own[name]) for name in ("at_most_1", "at_most_2", "saved", "saved_if_free")))
+        for lengths, ways in result["rows"].items()
+        for way, own in ways.items()
+    ]
+    head = (
+        "answers",
+        "way",
+        "steps with 1 left",
+        "steps with 1 or 2 left",
+        "a drafter saves of decoding",
+        "a perfect one would",
+    )
+    faster = result["times_as_fast"]
+    six = ", ".join(f"{kind} {100 * own['saved']['mean']:.1f} %" for kind, own in result["groups_of_6"].items())
+    return (
+        markdown(head, rows, left=2)
+        + f"\n\nUpdates of {result['groups']} groups of {result['members']}. With one left a drafter makes steps "
+        f"{faster['1']:.2f} times as fast, with two {faster['2']:.2f} times: the best drafter of each kind in the first "
+        "table. A perfect one makes them cost nothing. "
+        f"Intervals over {result['resamples']} times {result['updates']} updates of resampled prompts. "
+        f"A group of {result['members']} is drawn with replacement from six answers; whole calls of the six themselves save: {six}. "
+        + _setting(result)
+    )
+
+
+def drafter_policy(results: Sequence[Result]) -> str:
+    result = results[0].get("policy")
+    if result is None:
+        return "Not measured yet: run the first of the commands."
+    rows = []
+    for row in result["rows"]:
+        for name, own in row["by_head"].items():
+            one, two = own["1"], own["2"]
+            rows.append(
+                (
+                    row["step"],
+                    name,
+                    f"{row['reward']['mean']:.2f}",
+                    f"{row['divergence']['mean']:.2f}",
+                    _percent(row["first_kept"][name]),
+                    _within(one["tokens_per_pass"]),
+                    "" if name == "static" else _difference(one["more_than_static"], 2),
+                    _within(one["times_as_fast"]),
+                    _within(two["times_as_fast"]),
+                )
+            )
+    head = (
+        "updates of the policy",
+        "head",
+        "reward",
+        "divergence",
+        "first proposal kept",
+        "tokens a pass, 3 proposals",
+        "more than static",
+        "times as fast, 1 left",
+        "2 left",
+    )
+    spent = result["rows"][-1]["cpu_seconds"]
+    return (
+        markdown(head, rows, left=2)
+        + f"\n\n{results[0]['held_out']} held-out prompts of {results[0]['prompt_tokens']} tokens, {results[0]['passes']} passes "
+        f"each; one run. Processor seconds: sampling {spent['rollouts']:.0f}, learning {spent['learning']:.0f}, the head that "
+        f"follows {spent['head']:.0f}. " + _setting(result)
+    )
+
+
+def drafter_traffic(results: Sequence[Result]) -> str:
+    result = results[0].get("traffic")
+    if result is None:
+        return "Not measured yet: run the second of the commands."
+    arms = ("static", "from nothing", "accepted alone", "frozen")
+    rows = [
+        (
+            row["batch"],
+            row["kind"],
+            *(_percent(row["first_kept"][name]) if name in row["first_kept"] else "" for name in arms),
+        )
+        for row in result["rows"]
+    ]
+    held_out = []
+    for when, measured in result["held_out"].items():
+        for name, own in measured["by_head"].items():
+            (other,) = (each for each in own["1"] if each.startswith("more_than_"))
+            beside = other.removeprefix("more_than_")
+            held_out.append(
+                (
+                    f"{measured['kind']}, {when}",
+                    name,
+                    _within(own["1"]["tokens_per_pass"]),
+                    "" if name == beside else f"{_difference(own['1'][other], 2)} ({beside})",
+                    _within(own["1"]["times_as_fast"]),
+                    _within(own["2"]["times_as_fast"]),
+                )
+            )
+    head = ("held-out prompts", "head", "tokens a pass, 3 proposals", "more than", "times as fast, 1 left", "2 left")
+    spent = result["cpu_seconds"]
+    return (
+        markdown(("batch", "answers", *arms), rows, left=2)
+        + "\n\n"
+        + markdown(head, held_out, left=2)
+        + f"\n\n{result['requests']} requests a batch, {result['updates_per_batch']} updates of a head "
+        f"after each; {results[0]['held_out']} held-out prompts of each kind, {results[0]['passes']} passes each; one run. Processor seconds: "
+        f"serving {spent['serving']:.0f}, training one head {spent['head']:.0f}. " + _setting(result)
+    )
+
+
+def _percent(share: dict[str, float]) -> str:
+    return f"{100 * share['mean']:.1f} %"
+
+
+def _within(own: dict[str, float]) -> str:
+    return f"{own['mean']:.2f} ({own['low']:.2f} to {own['high']:.2f})"
+
+
 def _paired(cell: dict[str, Any]) -> str:
     minus = cell["minus_synchronous"]
     own = f"{cell['mean']:.3f}"
     return own if minus["low"] == minus["high"] == 0 else f"{own} ({_difference(minus)})"
 
 
-def _difference(minus: dict[str, float]) -> str:
-    return f"{minus['mean']:+.3f}, {minus['low']:+.3f} to {minus['high']:+.3f}"
+def _difference(minus: dict[str, float], digits: int = 3) -> str:
+    return f"{minus['mean']:+.{digits}f}, {minus['low']:+.{digits}f} to {minus['high']:+.{digits}f}"
 
 
 def _spread(ratio: dict[str, float], digits: int = 2) -> str:
@@ -336,6 +457,9 @@ TABLES: dict[str, tuple[Callable[[Sequence[Result]], str], tuple[str, ...]]] = {
     "headroom": (headroom, ("headroom.json",)),
     "memory": (memory, ("memory.json",)),
     "drafter": (drafter, ("drafter.json",)),
+    "drafter-policy": (drafter_policy, ("drafter_taught.json",)),
+    "drafter-traffic": (drafter_traffic, ("drafter_taught.json",)),
+    "few-left": (few_left, ("few_left.json",)),
     "drafter-cost": (drafter_cost, ("drafter.json",)),
     "kills": (kills, ("kills.json", "kills_135m.json")),
 }

@@ -331,8 +331,8 @@ def few_left(results: Sequence[Result]) -> str:
         f"{faster['1']:.2f} times as fast, with two {faster['2']:.2f} times: the best drafter of each kind in the first "
         "table. A perfect one makes them cost nothing. "
         f"Intervals over {result['resamples']} times {result['updates']} updates of resampled prompts. "
-        f"A group of {result['members']} is drawn with replacement from six answers; whole calls of the six themselves save: {six}. "
-        + _setting(result)
+        f"A group of {result['members']} is drawn with replacement from six answers; whole calls of the six "
+        f"themselves save: {six}. " + _setting(result)
     )
 
 
@@ -412,7 +412,8 @@ def drafter_traffic(results: Sequence[Result]) -> str:
         + "\n\n"
         + markdown(head, held_out, left=2)
         + f"\n\n{result['requests']} requests a batch, {result['updates_per_batch']} updates of a head "
-        f"after each; {results[0]['held_out']} held-out prompts of each kind, {results[0]['passes']} passes each; one run. Processor seconds: "
+        f"after each; {results[0]['held_out']} held-out prompts of each kind, {results[0]['passes']} passes each; one "
+        f"run. Processor seconds: "
         f"serving {spent['serving']:.0f}, training one head {spent['head']:.0f}. " + _setting(result)
     )
 

@@ -19,6 +19,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ import numpy as np
 import torch
 
 from benchmarks.speed.setting import MODEL, machine, prompts
-from keepworth.episodes.model import SamplingParams
+from keepworth.episodes.model import SamplingParams, Tokens
 from keepworth.models.adapter import attach_lora
 from keepworth.models.decoding_step import DecodingStep, Product
 from keepworth.models.files import path_of
@@ -175,21 +176,30 @@ class _Rounded:
         return found.addmm_(rows @ self.product.down, self.product.up, alpha=self.product.scale)
 
 
-class Steps:
-    """A model whose decoding step has its products in one of the ways."""
+def adapted() -> InProcessModel:
+    """The model with an adapter that changes what it draws."""
+    model = InProcessModel.load(path_of(MODEL), name=MODEL, precision="bf16")
+    drawn = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for name, value in attach_lora(model, 16).items():
+            if "lora_B" in name:
+                value.copy_(torch.randn(value.shape, generator=drawn) * 0.02)
+    return model
 
-    def __init__(self) -> None:
-        self.model = InProcessModel.load(path_of(MODEL), name=MODEL, precision="bf16")
-        drawn = torch.Generator().manual_seed(3)
-        with torch.no_grad():
-            for name, value in attach_lora(self.model, 16).items():
-                if "lora_B" in name:
-                    value.copy_(torch.randn(value.shape, generator=drawn) * 0.02)
+
+class Steps:
+    """A model whose decoding step has its products in one of the ways; from here on it is drawn from in that way."""
+
+    def __init__(self, model: InProcessModel) -> None:
+        self.model = model
         self.way = BF16
-        self._own = self.model._step
+        self._own = model._step
         self._copies: dict[tuple[str, int], Multiply] = {}
-        vars(self.model)["_step"] = self._step
-        self.texts = [self.model.encode(text) for text in prompts(self.model.tokenizer, 2, PROMPT)]
+        vars(model)["_step"] = self._step
+
+    @cached_property
+    def texts(self) -> list[Tokens]:
+        return [self.model.encode(text) for text in prompts(self.model.tokenizer, 2, PROMPT)]
 
     def _step(self) -> DecodingStep | None:
         step = self._own()
@@ -263,7 +273,7 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)
     made: dict[str, Any] = {"machine": machine(options.threads), "products": products(), "steps": {}}
-    steps = Steps()
+    steps = Steps(adapted())
     for name, (count, group) in STEPS.items():
         made["steps"][name] = steps.milliseconds(count, group)
         print(f"a step of {name}, ms:", {way: round(each, 1) for way, each in made["steps"][name].items()}, flush=True)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from benchmarks.serving.accuracy import beside, changed
 from benchmarks.serving.load import Clock, Step, arrivals, common, memory, serve
+from benchmarks.serving.page import percentiles, pooled
 from keepworth.episodes import SamplingParams
 from keepworth.models.inprocess import PartialSample
 
@@ -114,3 +116,24 @@ def test_memory_is_a_mean_over_all_time() -> None:
 
 def test_how_many_first_tokens_are_the_same() -> None:
     assert [common((1, 2, 3), other) for other in ((1, 2, 3), (1, 5, 3), (9,), (1, 2))] == [3, 1, 0, 2]
+
+
+def test_the_longest_percentile_is_said_of_a_hundred_or_more() -> None:
+    assert percentiles([1.0, 2.0, 3.0, 4.0, 5.0], 1) == "3.0 / 4.8"
+    assert percentiles([float(each) for each in range(101)], 0) == "50 / 95 / 99"
+    assert percentiles([0.04, 0.05, 0.06], 0, unit=1000) == "50 / 59"
+
+
+def test_a_further_token_takes_the_mean_of_its_answer_and_one_token_has_no_further() -> None:
+    rows = [
+        {"first": [1.0, 2.0], "last": [2.0, 2.0], "tokens": [5, 1]},
+        {"first": [0.5], "last": [1.5], "tokens": [3]},
+    ]
+    assert pooled(rows, "further") == [0.25, 0.5]
+    assert pooled(rows, "last") == [2.0, 2.0, 1.5]
+
+
+def test_answers_are_compared_with_what_is_given_alone() -> None:
+    same = beside([[1, 2, 3], [4, 9], [5]], [[1, 2, 3], [4, 5, 6], [6, 7]])
+    assert same == {"answers": 3, "same_answers": 1, "tokens": 8, "same_tokens": 3 + 1 + 0}
+    assert changed([True, False, True, True], [True, True, False, True]) == {"right": 3, "gained": 1, "lost": 1}

@@ -1,11 +1,11 @@
 """What the arms of the study of serving cost in answers: how many greedy ones stay the same, and how many are right.
 
-    python -m benchmarks.serving.accuracy
+    python -m benchmarks.serving.accuracy [greedy] [drawn]
     python -m benchmarks.serving.page
 
-The questions are those of `benchmarks.serving.load`, all of them. An answer is right where it contains the words that count as
-right. Slots and a kept beginning may change rounding alone. That this is so is seen in float32, where some answers are drawn at
-temperature 1: there they are to be the same. Nothing here is timed.
+The questions are those of `benchmarks.serving.load`, all of them. An answer is right where it contains the words that count
+as right. Slots and a kept beginning may change rounding alone. That this is so is seen in float64, where some answers are drawn at
+temperature 1: there they are to be the same. In float32 sums over the vocabulary differ enough to be seen. Nothing is timed.
 
 Writes accuracy.json after each way.
 """
@@ -34,8 +34,8 @@ from keepworth.tasks.verifiers import contains_answer
 PATH = Path(__file__).with_name("accuracy.json")
 GREEDY = [arm for arm in ARMS if arm.slots != 4]
 """With 4 slots the computing is that of 16."""
-IN_FLOAT32 = [arm for arm in GREEDY if not arm.rounded]
-DRAWN = 12
+IN_FLOAT64 = [arm for arm in GREEDY if not arm.rounded]
+DRAWN = 8
 
 
 def answers(servers: Servers, arm: Arm, prompts: Sequence[Tokens], temperature: float) -> list[list[int]]:
@@ -70,28 +70,45 @@ def changed(own: Sequence[bool], before: Sequence[bool]) -> dict[str, int]:
     }
 
 
-def main() -> None:
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
-    torch.set_num_threads(1)
-    result: dict[str, Any] = {"machine": machine(1), "model": MODEL, "greedy": {}, "float32": {}}
+def greedy(result: dict[str, Any]) -> None:
     servers = Servers(small())
     asked = questions(servers.model)
-    prompts = [each.prompt for each in asked]
     alone: list[list[int]] = []
     right: list[bool] = []
     for arm in GREEDY:
-        own = answers(servers, arm, prompts, 0.0)
-        good = [contains_answer(servers.model.decode(ids), each.gold) > 0 for ids, each in zip(own, asked, strict=True)]
+        own = answers(servers, arm, [each.prompt for each in asked], 0.0)
+        said = [servers.model.decode(ids) for ids in own]
+        good = [contains_answer(text, each.gold) > 0 for text, each in zip(said, asked, strict=True)]
         alone, right = alone or own, right or good
         result["greedy"][arm.name] = {**beside(own, alone), **changed(good, right)}
         _write(arm, "greedy", result)
-    servers = Servers(InProcessModel.load(path_of(MODEL), name=MODEL, precision="fp32"))
-    alone = []
-    for arm in IN_FLOAT32:
-        own = answers(servers, arm, prompts[:DRAWN], 1.0)
+
+
+def drawn(result: dict[str, Any]) -> None:
+    servers = Servers(InProcessModel.load(path_of(MODEL), name=MODEL, precision="fp64"))
+    prompts = [each.prompt for each in questions(servers.model)[:DRAWN]]
+    alone: list[list[int]] = []
+    for arm in IN_FLOAT64:
+        own = answers(servers, arm, prompts, 1.0)
         alone = alone or own
-        result["float32"][arm.name] = beside(own, alone)
-        _write(arm, "float32", result)
+        result["drawn"][arm.name] = beside(own, alone)
+        _write(arm, "drawn", result)
+
+
+PARTS = {"greedy": greedy, "drawn": drawn}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; all if none is named")
+    parts = parser.parse_args().parts or list(PARTS)
+    if unknown := set(parts) - set(PARTS):
+        raise SystemExit(f"there is no part {min(unknown)}: there are {', '.join(PARTS)}")
+    torch.set_num_threads(1)
+    result: dict[str, Any] = json.loads(PATH.read_text()) if PATH.exists() else {part: {} for part in PARTS}
+    result |= {"machine": machine(1), "model": MODEL, **{part: {} for part in parts}}
+    for part in parts:
+        PARTS[part](result)
 
 
 def _write(arm: Arm, part: str, result: dict[str, Any]) -> None:

@@ -39,7 +39,7 @@ from keepworth.models.inprocess import ContinuousBatch, InProcessModel, PartialS
 
 PATH = Path(__file__).with_name("load.json")
 SHAPES = (0.25, 1.0, 4.0)
-LOAD, REQUESTS, SEEDS, FIRST_SEED = 0.8, 34, 3, 17
+LOAD, REQUESTS, SEEDS, FIRST_SEED = 0.8, 34, 2, 17
 
 
 ARMS = (

@@ -18,6 +18,7 @@ from benchmarks.tables import filled, markdown, takes_nothing
 PAGE = load.PATH.parents[2] / "docs" / "appendix" / "speed.md"
 ARRIVALS = {0.25: "bursts (0.25)", 1.0: "random (1)", 4.0: "regular (4)"}
 ALONE, FOUR, SIXTEEN, TOGETHER, KEPT, ROUNDED = (arm.name for arm in load.ARMS)
+UNKNOWN = "not looked at"
 Run = dict[str, Any]
 
 
@@ -126,8 +127,18 @@ def memory(result: Run) -> str:
     )
 
 
+def turned(each: Run) -> str:
+    """Answers that became right and wrong, and the sign test of them."""
+    from scipy.stats import binomtest
+
+    gained, lost = each["gained"], each["lost"]
+    if not gained + lost:
+        return ""
+    return f"(+{gained}, -{lost}; p {binomtest(gained, gained + lost).pvalue:.2f})"
+
+
 def correctness(result: Run) -> str:
-    """The answers: greedy ones in bfloat16, and drawn ones in float32."""
+    """The answers: greedy ones in bfloat16, and drawn ones in float64."""
 
     def same(each: Run | None) -> str:
         return f"{each['same_answers']} of {each['answers']}" if each else ""
@@ -137,8 +148,8 @@ def correctness(result: Run) -> str:
             name,
             same(each),
             f"{each['same_tokens']} of {each['tokens']}",
-            f"{each['right']} (+{each['gained']}, -{each['lost']})",
-            same(result["float32"].get(name)),
+            f"{each['right']} {turned(each)}".strip(),
+            same(result["drawn"].get(name)),
         )
         for name, each in result["greedy"].items()
     ]
@@ -147,14 +158,19 @@ def correctness(result: Run) -> str:
         "same greedy answers",
         "tokens before the first that differs",
         "right",
-        "same answers in float32, drawn",
+        "same answers in float64, drawn",
     )
     return (
         markdown(head, lines)
         + "\n\nBeside whole answers, one at a time. Right: an answer contains the words that count as right; in brackets how "
-        f"many became right, and wrong. Drawn at temperature 1. Revision {result['machine']['revision']}, "
+        f"many became right, and wrong, and p of the sign test. Drawn: at temperature 1. Revision "
+        f"{result['machine']['revision']}, "
         f"{result['machine']['measured_at'][:10]}."
     )
+
+
+def held(*conditions: bool) -> str:
+    return "yes" if all(conditions) else "in part" if any(conditions) else "no"
 
 
 def claims(result: Run, answers: Run, weights: int) -> str:
@@ -175,12 +191,14 @@ def claims(result: Run, answers: Run, weights: int) -> str:
     lines = [
         (
             "Memory in use is large, and goes up and down",
+            held(highest > weights, varies > 0.5),
             f"It goes up and down: in bursts by {100 * varies:.0f} % of its mean. It is not large: "
             f"{highest / 1e6:.0f} MB at the "
             f"highest, {100 * highest / weights:.0f} % of the weights, because answers are short.",
         ),
         (
             "Long answers hold up the others",
+            held(seconds(TOGETHER, "last", 95) > seconds(FOUR, "last", 95)),
             f"Where slots wait for each other: p95 of whole answers is {seconds(TOGETHER, 'last', 95):.1f} s if 4 slots are "
             f"refilled when all are free, and {seconds(FOUR, 'last', 95):.1f} s if each is refilled at once. One "
             f"sequence is alone "
@@ -188,11 +206,13 @@ def claims(result: Run, answers: Run, weights: int) -> str:
         ),
         (
             "Harder questions take longer",
-            "Not looked at: this model does not reason, and answers have 32 tokens at most.",
+            UNKNOWN,
+            "This model does not reason, and answers have 32 tokens at most.",
         ),
-        ("How well it does depends on the domain", "Not looked at: all questions are of one kind."),
+        ("How well it does depends on the domain", UNKNOWN, "All questions are of one kind."),
         (
             "Weights in fewer bits serve faster, at a small loss",
+            held(computing[ROUNDED] < 0.95, rounded["same_answers"] > 0.9 * plain["same_answers"]),
             f"Computing takes {computing[ROUNDED]:.2f} times as long. {rounded['same_answers']} of "
             f"{rounded['answers']} greedy "
             f"answers stay the same, beside {plain['same_answers']} in bfloat16. {rounded['right']} are right, beside "
@@ -200,25 +220,35 @@ def claims(result: Run, answers: Run, weights: int) -> str:
         ),
         (
             "Drafted tokens serve faster, at a small loss",
-            "Not in this run: see [a drafter](asynchrony.md#a-drafter-that-guesses-the-next-tokens).",
+            UNKNOWN,
+            "See [a drafter](asynchrony.md#a-drafter-that-guesses-the-next-tokens).",
         ),
         (
             "Keeping a common beginning may hurt small models",
+            held(computing[KEPT] > 1, kept["right"] < plain["right"]),
             f"Computing takes {computing[KEPT]:.2f} times as long, and the median first token comes after "
             f"{seconds(KEPT, 'first', 50):.1f} s in place of {seconds(SIXTEEN, 'first', 50):.1f}. {kept['same_answers']} of "
             f"{kept['answers']} greedy answers stay the same, beside {plain['same_answers']}. {kept['right']} are "
             f"right, beside "
             f"{plain['right']}.",
         ),
-        ("Keys and values in fewer bits may hurt small models", "Not looked at: they are kept in float32."),
+        ("Keys and values in fewer bits may hurt small models", UNKNOWN, "They are kept in float32."),
         (
             "It is alike where requests come in bursts",
-            "In bursts callers wait longer, at the same load: p95 of whole answers is "
+            held(
+                *(
+                    seconds(name, "last", 95, shape) < seconds(ALONE, "last", 95, shape)
+                    for name in (FOUR, SIXTEEN)
+                    for shape in load.SHAPES
+                )
+            ),
+            "Looked at: whether slots beat one at a time with all arrivals. In bursts callers wait longer, at the same load: p95 "
+            "of whole answers is "
             + ", ".join(f"{each:.1f} times ({name})" for name, each in longer.items())
             + " that of regular arrivals.",
         ),
     ]
-    return markdown(("what the study says", "at this size"), lines, align="---")
+    return markdown(("what the study says", "here", "at this size"), lines, align="---")
 
 
 def tables() -> dict[str, Callable[[], str]]:

@@ -4,8 +4,8 @@
     python -m benchmarks.serving.page
 
 The questions are those of `benchmarks.serving.load`, all of them. An answer is right where it contains the words that count
-as right. Slots and a kept beginning may change rounding alone. That this is so is seen in float64, where some answers are drawn at
-temperature 1: there they are to be the same. In float32 sums over the vocabulary differ enough to be seen. Nothing is timed.
+as right. Slots and a kept beginning may change rounding alone. That this is so is seen in float64, where some answers are drawn
+at temperature 1: there they are to be the same. In float32 sums over the vocabulary differ enough to be seen. Nothing is timed.
 
 Writes accuracy.json after each way.
 """

@@ -26,8 +26,8 @@ TRL_SECTION = """## One training step beside TRL's `GRPOTrainer`
 Both sides have the same checkpoint folder, bf16, threads and prompts, groups of 8 completions of exactly the stated length, a
 LoRA adapter of rank 16 on every linear layer, no KL, and one AdamW update per step. A step includes encoding, sampling,
 decoding, reward, advantages, forward, backward and update. The rows of 16 and 256 tokens are of one
-processor and of the present code. The rows of 64 and 1,024, and the comparison of TRL's settings, are of another, faster one, and of
-the code before a token had a step of its own.
+processor and of the present code. The rows of 64 and 1,024, and the comparison of TRL's settings, are of another, faster one, and
+of the code before a token had a step of its own.
 
 TRL is run with its fastest setting on this machine, which the first table finds: once without gradient checkpointing, and once
 with it, which is TRL's default and takes less memory. Ours needs none here, because its budget holds the group of a prompt.
@@ -39,8 +39,8 @@ with it, which is TRL's default and takes less memory. Ours needs none here, bec
 Memory is the largest resident size of a process that does nothing else. TRL takes as many completions per backward pass as its
 fastest setting does. If the step does not fit into this machine, the number is halved until it fits. Ours takes the group
 of a prompt in one pass, so its memory grows with the group and with the answers. With the default budget it does not: a group
-is split, and if that is not enough, layers are recomputed ([long answers](#long-answers)). Ours with its layers
-recomputed, as TRL's gradient checkpointing does, has rows of its own: in brackets is how much longer than plain such a step takes.
+is split, and if that is not enough, layers are recomputed ([long answers](#long-answers)). Ours with its
+layers recomputed, as TRL's gradient checkpointing does, was measured apart: in brackets is how much longer such a step takes.
 
 {}"""
 

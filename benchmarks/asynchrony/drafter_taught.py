@@ -275,7 +275,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     asked.add_argument("--updates", type=int, help="of a head: 300 before policy, 24 a batch in traffic")
     asked.add_argument("--steps", type=int, default=20, help="of the policy")
     asked.add_argument("--every", type=int, default=10, help="steps of the policy between two measurements")
-    asked.add_argument("--batches", type=int, default=8, help="of traffic")
+    asked.add_argument("--batches", type=int, default=6, help="of traffic")
     options = asked.parse_args(arguments)
     torch.set_num_threads(1)
     about = machine(1)

@@ -158,7 +158,7 @@ def equal_tokens(results: Sequence[Result]) -> str:
     return markdown(head, rows) + f"\n\n{result['n']} seeds. " + _setting(result)
 
 
-def headroom(results: Sequence[Result]) -> str:
+def predictors(results: Sequence[Result]) -> str:
     (result,) = results
     kinds = [
         (
@@ -167,29 +167,55 @@ def headroom(results: Sequence[Result]) -> str:
             f"{each['median']:.0f}",
             f"{100 * each['cut']:.0f} %",
             f"{100 * each['between_prompts']:.0f} %",
-            f"{each['others_mean']:.2f} ({each['low']:.2f} to {each['high']:.2f})",
         )
         for kind, each in result["kinds"].items()
     ]
-    head = (
-        "prompts",
-        "tasks",
-        "median",
-        "cut at 256",
-        "variance between prompts",
-        "Spearman with the prompt's other answers",
-    )
-    rows = [
+    learned = result["cpu_seconds_to_learn_a_group"]
+    told = [
         (
-            f"{scope}, {name}",
-            *(f"{own[name]['mean']:.3f} ({own[name]['low']:.3f} to {own[name]['high']:.3f})" for own in by.values()),
+            name,
+            *(_interval(each[scope]) for scope in ("mixed", "one kind at a time")),
+            f"{1000 * learned[name]:.1f} ms" if name in learned else "",
         )
-        for scope, by in result["steps"].items()
-        for name in next(iter(by.values()))
-        if name != "as they came"
+        for name, each in result["spearman"].items()
     ]
-    slots = [f"{each} slots" for each in next(iter(result["steps"].values()))]
-    return "\n\n".join((markdown(head, kinds), markdown(("longest first by", *slots), rows), _setting(result)))
+    head = ("prompts", "tasks", "median", f"cut at {result['longest']}", "variance between prompts")
+    text = (
+        f"{result['tasks']} tasks, {result['samples']} answers each, {result['folds']} folds. Learning is processor time after "
+        "each group. "
+    )
+    return "\n\n".join(
+        (
+            markdown(head, kinds),
+            markdown(("told by", "all kinds mixed", "one kind at a time", "learning"), told),
+            text + _setting(result),
+        )
+    )
+
+
+def orders(results: Sequence[Result]) -> str:
+    (result,) = results
+    columns = [(scope, slots, own) for scope, by in result["steps"].items() for slots, own in by.items()]
+    names = [name for name in columns[0][2] if name not in ("as they came", "lengths known") and "planned" not in name]
+    rows = [(name, *(_share(own[name]) for *_, own in columns)) for name in names]
+    known = ("lengths known: steps", *(f"{own['lengths known']['steps']:.2f}" for *_, own in columns))
+    made = result["made_up"]
+    mean = "mean of the prompt known"
+    by_share = [
+        (f"{100 * float(share):.0f} %", f"{own['spearman']:.2f}", *(_share(each) for each in slots))
+        for share, own in made["shares"].items()
+        for slots in [[each[mean] for name, each in own.items() if name != "spearman"]]
+    ]
+    slots = [f"{name} slots" for name in result["steps"]["mixed"]]
+    return "\n\n".join(
+        (
+            markdown(("longest first by", *(f"{scope}, {slots}" for scope, slots, _ in columns)), [*rows, known]),
+            "Log-normal lengths, the mean of each prompt known:",
+            markdown(("variance between prompts", "Spearman", *slots), by_share),
+            f"{result['groups']} groups of {result['samples']} an update. Log-normal lengths have a median of {made['median']}, "
+            f"a sigma of {made['sigma']:g} and {made['longest']} tokens at most; {made['updates']} updates.",
+        )
+    )
 
 
 def memory(results: Sequence[Result]) -> str:
@@ -222,6 +248,14 @@ def _measured(arm: dict[str, Any], name: str) -> str:
 
 def kills(results: Sequence[Result]) -> str:
     return "\n\n".join(map(_kills_of, results))
+
+
+def _interval(each: dict[str, float]) -> str:
+    return f"{each['mean']:.2f} ({each['low']:.2f} to {each['high']:.2f})"
+
+
+def _share(each: dict[str, float]) -> str:
+    return f"{100 * each['closed']:.0f} % ({100 * each['low']:.0f} to {100 * each['high']:.0f})"
 
 
 def _kills_of(result: Result) -> str:
@@ -541,7 +575,8 @@ TABLES: dict[str, tuple[Callable[[Sequence[Result]], str], tuple[str, ...]]] = {
     "lengths": (lengths, ("lengths.json", "lengths_135m.json")),
     "staleness": (staleness, ("staleness.json",)),
     "equal_tokens": (equal_tokens, ("equal_tokens.json",)),
-    "headroom": (headroom, ("headroom.json",)),
+    "predictors": (predictors, ("predictors.json",)),
+    "orders": (orders, ("predictors.json",)),
     "memory": (memory, ("memory.json",)),
     "drafter": (drafter, ("drafter.json",)),
     "drafter-claims": (drafter_claims, ("drafter_taught.json", "few_left.json")),

@@ -5,14 +5,14 @@ asked about tasks that it has not seen: five folds of the tasks, each told by a 
 Counted are
 
 * the share of the variance of log length that lies between prompts;
-* the rank correlation (Spearman) of single answers with what was told of them, beside its ceiling: the mean of the same prompt's
-  other answers, and of all its answers;
+* the rank correlation (Spearman) of single answers with what was told of them, beside an estimate of the most that a predictor
+  which sees only the prompt can reach;
 * the decoding steps of updates of 8 groups, longest first by each prediction: the share that is closed of the gap between the
   order in which the answers came and longest first by the lengths themselves; and the same where every answer gets its slot
   beforehand;
 * how large that share becomes in log-normal lengths, of which more and more lies between prompts.
 
-Writes predictors.json after every part.
+Writes predictors.json after every part, and goes on with what its predictors have told; delete it to begin anew.
 
     python -m benchmarks.asynchrony.predictors
 """
@@ -20,6 +20,7 @@ Writes predictors.json after every part.
 from __future__ import annotations
 
 import heapq
+import json
 import math
 import random
 import statistics
@@ -38,12 +39,13 @@ from benchmarks.asynchrony import answers as recordings
 from benchmarks.asynchrony.digits import DigitDecoder
 from benchmarks.asynchrony.lengths import LONGEST, MEDIAN
 from benchmarks.asynchrony.orders import Answer, Order, decoding_steps
-from benchmarks.asynchrony.setting import small, write
+from benchmarks.asynchrony.setting import HERE, small, write
 from benchmarks.speed.setting import machine
 from benchmarks.tables import takes_nothing
 from keepworth.episodes.model import Tokens
 from keepworth.learning.collect.pipeline import ExpectedLengths
 
+PATH = HERE / "predictors.json"
 FOLDS, RESAMPLES = 5, 1000
 GROUPS, SLOTS = 8, (8, 16, 32)
 """Of an update; each group has all recorded answers of one prompt."""
@@ -270,7 +272,7 @@ PREDICTORS: dict[str, Callable[[int], Predictor]] = {
     "classifier on the hidden state": Bins,
     "digit decoder on the prompt": Digits,
 }
-OTHERS, OWN = "mean of the prompt's other answers", "mean of the prompt known"
+OWN, CEILING = "mean of the prompt known", "ceiling, estimated"
 CAME, KNOWN = "as they came", "lengths known"
 
 
@@ -317,12 +319,16 @@ def unseen(tasks: Sequence[Asked], name: str) -> tuple[dict[str, float], float]:
     return told, learned / groups
 
 
-def between(lengths: Sequence[Sequence[int]]) -> float:
-    """The share of the variance of log length that lies between prompts (one-way random effects)."""
-    rows = np.log(lengths)
+def between(rows: Vector) -> float:
+    """The share of the variance that lies between prompts (one-way random effects). rows: [T, M]."""
     within = float(rows.var(1, ddof=1).mean())
     among = max(0.0, float(rows.mean(1).var(ddof=1)) - within / rows.shape[1])
     return among / (among + within)
+
+
+def ceiling(lengths: Vector) -> float:
+    """The correlation of ranks with their prompt's true mean rank, from the variance between prompts. lengths: [T, M]."""
+    return math.sqrt(between(rankdata(lengths).reshape(lengths.shape)))
 
 
 def correlation(told: Vector, lengths: Vector) -> float:
@@ -334,7 +340,8 @@ def correlation(told: Vector, lengths: Vector) -> float:
 
 def spearman(tasks: Sequence[Asked], told: Mapping[str, Vector]) -> dict[str, Any]:
     """Of single answers with what was told of them: of all kinds mixed, and the mean over kinds alone, each the mean over folds,
-    because what two predictors say cannot be ranked together; and what is above the mean of the kind. told: [T, M] by name."""
+    because what two predictors say cannot be ranked together; and what is above the mean of the kind. Last the ceiling, over all
+    folds. told: [T, M] by name."""
     at = {task.key: index for index, task in enumerate(tasks)}
     kinds = sorted({task.kind for task in tasks})
     cells = [[np.array([at[t.key] for t in part if t.kind == kind]) for kind in kinds] for part in folds(tasks)]
@@ -348,6 +355,8 @@ def spearman(tasks: Sequence[Asked], told: Mapping[str, Vector]) -> dict[str, An
             mixed = statistics.fmean(correlation(values[r].ravel(), lengths[r].ravel()) for r in rows)
             alone = [correlation(values[r].ravel(), lengths[r].ravel()) for part in chosen for r in part]
             found.append((mixed, statistics.fmean(alone)))
+        of_kinds = [lengths[np.concatenate(each)] for each in zip(*chosen, strict=True)]
+        found.append((ceiling(np.concatenate(of_kinds)), statistics.fmean(map(ceiling, of_kinds))))
         both = np.array(found)
         return np.column_stack([both, both[:, 0] - both[list(told).index(KIND), 0]])
 
@@ -361,7 +370,7 @@ def spearman(tasks: Sequence[Asked], told: Mapping[str, Vector]) -> dict[str, An
             scope: {"mean": float(mean[i, j]), "low": float(low[i, j]), "high": float(high[i, j])}
             for j, scope in enumerate(scopes)
         }
-        for i, name in enumerate(told)
+        for i, name in enumerate((*told, CEILING))
     }
 
 
@@ -487,7 +496,7 @@ def main() -> None:
                 "tasks": len(own),
                 "median": statistics.median(length for task in own for length in task.lengths),
                 "cut": statistics.fmean(length == recordings.LONGEST for task in own for length in task.lengths),
-                "between_prompts": between([task.lengths for task in own]),
+                "between_prompts": between(np.log([task.lengths for task in own])),
             }
             for kind, own in {**by_kind, "all kinds mixed": tasks}.items()
         },
@@ -495,18 +504,19 @@ def main() -> None:
     begun = time.process_time()
 
     def done(name: str) -> None:
-        write("predictors.json", result)
+        write(PATH.name, result)
         print(f"{name:40} {time.process_time() - begun:6.1f} processor seconds so far", flush=True)
 
-    told, result["cpu_seconds_to_learn_a_group"] = {}, {}
+    before = json.loads(PATH.read_text()) if PATH.exists() else {}
+    told = result["told"] = before.get("told", {})
+    seconds = result["cpu_seconds_to_learn_a_group"] = before.get("cpu_seconds_to_learn_a_group", {})
     for name in PREDICTORS:
-        told[name], result["cpu_seconds_to_learn_a_group"][name] = unseen(tasks, name)
-        done(name)
-    told[OWN] = {task.key: statistics.fmean(task.lengths) for task in tasks}
-    lengths = np.array([task.lengths for task in tasks], dtype=np.float64)
-    members = lengths.shape[1]
+        if told.get(name, {}).keys() != {task.key for task in tasks}:
+            told[name], seconds[name] = unseen(tasks, name)
+            done(name)
+    told = {**told, OWN: {task.key: statistics.fmean(task.lengths) for task in tasks}}
+    members = len(tasks[0].lengths)
     values = {name: np.repeat([[own[task.key]] for task in tasks], members, 1) for name, own in told.items()}
-    values[OTHERS] = (lengths.sum(1, keepdims=True) - lengths) / (members - 1)
     result["spearman"] = spearman(tasks, values)
     done("spearman")
     result["steps"] = {"mixed": {}, "one kind at a time": {}}
@@ -518,8 +528,6 @@ def main() -> None:
     for share in SHARES:
         result["made_up"]["shares"][str(share)] = made_up(share)
         done(f"{share} of the variance between prompts")
-    result["told"] = told
-    done("told")
 
 
 if __name__ == "__main__":

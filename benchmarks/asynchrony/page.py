@@ -182,7 +182,7 @@ def predictors(results: Sequence[Result]) -> str:
     head = ("prompts", "tasks", "median", f"cut at {result['longest']}", "variance between prompts")
     text = (
         f"{result['tasks']} tasks, {result['samples']} answers each, {result['folds']} folds. Learning is processor time after "
-        "each group. "
+        "each group; ridges and neighbours are fitted when they are asked. "
     )
     return "\n\n".join(
         (

@@ -25,9 +25,9 @@ TRL_SECTION = """## One training step beside TRL's `GRPOTrainer`
 
 Both sides have the same checkpoint folder, bf16, threads and prompts, groups of 8 completions of exactly the stated length, a
 LoRA adapter of rank 16 on every linear layer, no KL, and one AdamW update per step. A step includes encoding, sampling,
-decoding, reward, advantages, forward, backward and update. The rows of 16 and 256 tokens are of one
-processor and of the present code. The rows of 64 and 1,024, and the comparison of TRL's settings, are of another, faster one, and
-of the code before a token had a step of its own.
+decoding, reward, advantages, forward, backward and update. The rows of 16, 64 and 256 tokens are of
+one processor and of the present code. The row of 1,024, and the comparison of TRL's settings, are of another, faster one, and of
+the code before a token had a step of its own.
 
 TRL is run with its fastest setting on this machine, which the first table finds: once without gradient checkpointing, and once
 with it, which is TRL's default and takes less memory. Ours needs none here, because its budget holds the group of a prompt.

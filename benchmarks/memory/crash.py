@@ -46,7 +46,7 @@ import sys, threading
 from benchmarks.memory.crash import Drawn
 from keepworth.memory.memory import Memory
 path, writers, name = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-m = Memory(path, encoder=Drawn())
+m = Memory(path, encoder=Drawn(), durability=sys.argv[4])
 out = threading.Lock()
 def write(number):
     count = 0
@@ -69,7 +69,7 @@ threads = [threading.Thread(target=write, args=(n,)) for n in range(writers)]
 
 
 def crash_rounds(
-    path: Path,
+    path: Path | str,
     rounds: int,
     *,
     processes: int = 2,
@@ -85,7 +85,7 @@ def crash_rounds(
     for number in range(rounds):
         running = [
             subprocess.Popen(
-                [sys.executable, "-c", WRITER, str(path), str(writers), f"round {number} process {each}"],
+                [sys.executable, "-c", WRITER, str(path), str(writers), f"round {number} process {each}", "process"],
                 stdout=subprocess.PIPE,
                 text=True,
                 start_new_session=True,

@@ -160,6 +160,28 @@ def concurrency(result: Result) -> str:
     return text + "\n\n" + markdown(head, rows) + "\n\n" + _setting(result["machine"])
 
 
+def postgres(result: Result) -> str:
+    rows = []
+    for durability, both in result["side_by_side"].items():
+        for verb, file in both["file"].items():
+            server = both["postgres"][verb]
+            cells = [f"{each['p50_ms']:.2f} / {each['p95_ms']:.2f}" for each in (file, server)]
+            rows.append((verb, durability, f"{file['n']:,}", *cells, f"{server['p50_ms'] / file['p50_ms']:.1f}"))
+    clients, server = result["clients_killed"], result["server_killed"]
+    killed = (
+        f"{clients['kills']} clients killed, four at a time while they wrote: {clients['acknowledged']:,} acknowledged items, "
+        f"**{clients['lost']} lost**. The server killed {server['server_kills']} times under {server['processes']} writing "
+        f'processes with `durability="power"`: {server["acknowledged"]:,} acknowledged, **{server["lost"]} lost**; every check '
+        "sound."
+    )
+    head = ("", "durability", "n", "file, ms", "Postgres, ms", "times the file")
+    version = f"PostgreSQL {result['postgres'] // 10000}.{result['postgres'] % 100}, psycopg {result['psycopg']}. "
+    table = markdown(head, rows, left=2)
+    return f"{table}\n\n{killed}\n\n{result['items']:,} items in all, p50 / p95. {version}" + _setting(
+        result["machine"]
+    )
+
+
 def crash(result: Result) -> str:
     return (
         f"{result['rounds']} rounds, {result['kills']:,} processes killed, {result['acknowledged']:,} acknowledged items, "
@@ -337,6 +359,7 @@ TABLES: dict[str, tuple[str, Callable[[Result], str]]] = {
     "peers on a slow disk": ("peers_slow_disk", slow_disk),
     "concurrency": ("concurrency", concurrency),
     "crash": ("crash", crash),
+    "postgres": ("postgres", postgres),
     "real_sentences": ("real_sentences", real_sentences),
     "real sentences by words": ("real_sentences_words", real_words),
     "encoder_paths": ("encoder_paths", encoder_paths),

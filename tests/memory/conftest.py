@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
+from hypothesis import settings
 
 from keepworth.memory.store import transaction
+from tests.memory import on_postgres
+
+EXAMPLES = 8
+"""Of a property, in Postgres."""
 
 
 @pytest.fixture(params=[1, 3, transaction.TAIL], ids="index at most {} behind".format)
@@ -12,3 +22,44 @@ def behind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> i
     """How far the full-text index may be behind."""
     monkeypatch.setattr(transaction, "TAIL", request.param)
     return int(request.param)
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of an empty database on a server of our own."""
+    server = pytest.importorskip("pgserver", reason="Postgres is not installed: make test-postgres")
+    psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed: make test-postgres")
+    folder = Path(os.environ.get("KEEPWORTH_TEST_SERVER") or tmp_path_factory.mktemp("server"))
+    there = server.get_server(folder, cleanup_mode="stop")
+    address = there.get_uri()
+    name = f"tests_{uuid.uuid4().hex}"
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute("ALTER SYSTEM SET fsync = off")  # of a server that is thrown away
+        connection.execute("SELECT pg_reload_conf()")
+        connection.execute(f"CREATE DATABASE {name}")
+    yield address.replace("/postgres?", f"/{name}?")
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+if on_postgres.wanted():
+
+    @pytest.fixture(scope="session", autouse=True)
+    def stores(postgres: str) -> None:
+        """Every store of these tests lies in Postgres."""
+        os.environ[on_postgres.ADDRESS] = postgres
+        beside = [str(Path(__file__).with_name("children")), str(Path(__file__).parents[2])]
+        os.environ["PYTHONPATH"] = os.pathsep.join([*beside, *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
+        on_postgres.redirect()
+
+    def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+        """What is about files is left out by name. A new memory takes a server far longer than a file: fewer examples each."""
+        for item in items:
+            about = on_postgres.about_files(item.path, item.name)
+            if about is not None:
+                item.add_marker(pytest.mark.skip(reason=f"in Postgres there are no files: {about}"))
+            known = getattr(getattr(item, "obj", None), "_hypothesis_internal_use_settings", None)
+            if known is not None:
+                item.obj._hypothesis_internal_use_settings = settings(  # type: ignore[attr-defined]
+                    known, max_examples=min(known.max_examples, EXAMPLES)
+                )

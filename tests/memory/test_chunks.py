@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from keepworth.memory.memory import Memory
 from keepworth.memory.search.chunks import CHUNK, LONG, WIDE, part_length, parts, spans
 from keepworth.memory.search.index import DenseIndex, Embedder
-from keepworth.memory.store.database import select
+from keepworth.memory.store.connection import select
 from keepworth.memory.store.maintenance import check, compact, reembed
 
 from .stub_encoder import WordEncoder

@@ -20,7 +20,7 @@ from keepworth.memory import errors
 from keepworth.memory.item import Scope
 from keepworth.memory.memory import Memory
 from keepworth.memory.store import log
-from keepworth.memory.store.database import scalar
+from keepworth.memory.store.connection import scalar
 from keepworth.memory.store.maintenance import backup, check, compact, lay_out
 from keepworth.memory.store.transfer import exported, imported
 from tests.memory.stub_encoder import WordEncoder

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from keepworth.memory.memory import Memory
 from keepworth.memory.store import log
-from keepworth.memory.store.database import select
+from keepworth.memory.store.connection import select
 
 
 def scans(memory: Memory, query: str, values: tuple[object, ...]) -> list[str]:

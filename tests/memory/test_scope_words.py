@@ -18,7 +18,7 @@ from keepworth.memory.search import scope_words
 from keepworth.memory.search.index import CorpusStatistics, InvertedIndex
 from keepworth.memory.search.scope_words import ScopeWords
 from keepworth.memory.store import log
-from keepworth.memory.store.database import select
+from keepworth.memory.store.connection import select
 from keepworth.memory.store.store import Store
 
 WORDS = st.sampled_from(["ana", "oslo", "tea", "cafe", "rain", "night"])

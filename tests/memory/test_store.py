@@ -15,7 +15,7 @@ from keepworth.memory.item import EVERYWHERE, Item, content_digest
 from keepworth.memory.memory import Memory
 from keepworth.memory.overlay import Bank
 from keepworth.memory.search.terms import terms
-from keepworth.memory.store.database import scalar
+from keepworth.memory.store.connection import scalar
 from keepworth.memory.store.undo import active_ranges, ranges_of, replay, rollbacks_in, within
 
 from .stub_encoder import WordEncoder

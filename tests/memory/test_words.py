@@ -13,7 +13,7 @@ from keepworth.evaluation.engine import lexical_overlap
 from keepworth.memory.memory import Memory
 from keepworth.memory.search.index import CorpusStatistics, term_score
 from keepworth.memory.search.terms import asked_terms, only_latin, terms, terms_and_languages
-from keepworth.memory.store import transaction, words
+from keepworth.memory.store import fts5, transaction, words
 
 COMMON = ["the", "and", "of"]
 
@@ -214,7 +214,7 @@ def test_where_texts_are_of_one_language_nobody_asks_which(language, monkeypatch
 def test_rows_are_admitted_alike_however_the_file_is_told(limit, monkeypatch):
     """Those that are kept by a function of ours, those that are left out by a list: what is found is the same."""
     monkeypatch.setattr(words, "RANKED_WHOLE", 0)
-    monkeypatch.setattr(words, "LEFT_OUT", limit)
+    monkeypatch.setattr(fts5, "LEFT_OUT", limit)
     monkeypatch.setattr(transaction, "TAIL", 4)
     with Memory(":memory:", encoder=None) as m:
         m.add_many([f"tea number {n}" for n in range(40)], metadata={"n": 0})

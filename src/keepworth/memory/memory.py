@@ -108,6 +108,7 @@ from keepworth.memory.store.near_duplicates import (
     merge,
     near_duplicates,
 )
+from keepworth.memory.store.opening import on_server
 from keepworth.memory.store.rows import number_of
 from keepworth.memory.store.store import Difference, Revision, ScopeView, Store
 from keepworth.memory.writing import Message, UnreadTurns, add_unlike, messages_of, there
@@ -241,7 +242,7 @@ class Memory:
             # What cannot take effect is refused before there is a file.
             check_settings(named[0](named[1]), reward_range, trusted)
         # A file that is there says which encoder made its vectors. Another's mistake is found before there is a file.
-        fresh = isinstance(path, (str, os.PathLike)) and not os.path.exists(path)
+        fresh = isinstance(path, (str, os.PathLike)) and not os.path.exists(path) and not on_server(path)
         if isinstance(encoder, str) and (fresh or encoder != "default"):
             encoder = defaults.encoder(encoder)
         self.store = Store(path, durability=durability, read_only=read_only, index=index, clock=clock)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.agents.changes import CHAT, DEV, STABLE
@@ -130,6 +130,7 @@ WORDS = st.sampled_from(re.findall(r"\S+", SAID))
 
 
 @given(st.one_of(st.text(max_size=400), st.lists(WORDS, max_size=60).map(" ".join)))
+@example("I:INSTEAD OF 0")
 @settings(max_examples=150, deadline=None)
 def test_any_text_gives_claims(text: str) -> None:
     for claim in claims(text, AT):

@@ -22,7 +22,7 @@ from keepworth.memory.policy import learning
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.learned_state import _reads_items, pack
 from keepworth.memory.store import learned_file
-from keepworth.memory.store.database import scalar
+from keepworth.memory.store.connection import scalar
 from keepworth.memory.store.maintenance import backup, check, compact
 from keepworth.recipes.advantage import SETTINGS, advantage
 from keepworth.recipes.experience_methods import RIVALS

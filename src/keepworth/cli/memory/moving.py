@@ -1,4 +1,4 @@
-"""`keepworth memory backup`, `export`, `import` and `salvage`: a memory in and out of other files."""
+"""`keepworth memory backup`, `export`, `import`, `migrate` and `salvage`: a memory in and out of other files and servers."""
 
 from __future__ import annotations
 
@@ -245,6 +245,53 @@ def import_(
             say_json({"items": before, "quarantined": len(held)})
             return
         say(f"{before} items{_in_quarantine(held)}.")
+
+
+@app.command(
+    rich_help_panel=FILE,
+    examples="""
+    keepworth memory migrate keepworth.mem postgresql://ann@db.example/agents
+    keepworth memory migrate postgresql://ann@db.example/agents back.mem
+    """,
+)
+def migrate(
+    source: Annotated[str, typer.Argument(help="A memory file, or the address of a memory in Postgres.")],
+    target: Annotated[str, typer.Argument(help="A new file, or an address where there is no memory yet.")],
+    encoder: Encoder = "default",
+    as_json: Json = False,
+) -> None:
+    """Take a memory from a file to a server, or back: what `export` and `import` take. All of it, or nothing."""
+    import keepworth
+    from keepworth.memory.errors import MemoryProblem
+    from keepworth.memory.store.opening import on_server
+    from keepworth.memory.store.transfer import exported, imported
+
+    if not on_server(source):
+        check_there(Path(source))
+    file = None if on_server(target) else Path(target)
+    if file is not None and file.exists():
+        raise MemoryProblem(f"{file} exists: a memory never goes over another; give another path.")
+    old = keepworth.Memory(source, encoder=None, policy=None, writer=None, log="off", read_only=True)
+    with closing(old):
+        identity = old.store.encoder_identity() if encoder == "default" else None
+        none = encoder == "none" or (encoder == "default" and identity is None)
+        chosen = None if none else keepworth.encoder(encoder, identity)
+        try:
+            with (
+                closing(keepworth.Memory(target, encoder=chosen, policy=None, writer=None, log="off")) as new,
+                closing(exported(old.store)) as lines,
+                working("reading"),
+            ):
+                items = imported(new.store, lines)
+                head, place = new.store.head(), new.path
+        except BaseException:
+            if file is not None:
+                file.unlink(missing_ok=True)
+            raise
+    if as_json:
+        say_json({"items": items, "journal": head, "to": place})
+        return
+    say(f"{items} items and {head} journal entries are in {place}. {old.path} is as it was.")
 
 
 def _in_quarantine(held: list[Item]) -> str:

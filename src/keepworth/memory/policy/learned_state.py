@@ -33,10 +33,10 @@ from keepworth.memory import item
 from keepworth.memory.policy.slots import Policy
 from keepworth.memory.search.beside import Unfit
 from keepworth.memory.store import log
+from keepworth.memory.store.connection import AnyConnection
 from keepworth.memory.store.learned_file import learned_path, read_learned, state_of, went_through, write_learned
 
 if TYPE_CHECKING:
-    import apsw
     import numpy.typing as npt
 
     from keepworth.memory.item import Item
@@ -59,7 +59,7 @@ class Beside:
     def __init__(
         self,
         store: Store,
-        connection: apsw.Connection,
+        connection: AnyConnection,
         policy: Policy,
         items: Sequence[Item],
         whose: Sequence[str],

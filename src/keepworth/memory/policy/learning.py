@@ -70,11 +70,11 @@ from keepworth.memory.search.chunks import spans
 from keepworth.memory.search.index import in_eight_bits, of_eight_bits
 from keepworth.memory.search.search import Ask, Chosen, Explanation, Hit, Hits, Worth, asked, compact
 from keepworth.memory.store import forking, log
+from keepworth.memory.store.connection import AnyConnection
 from keepworth.memory.store.log import Choice, News, Rewarded
 from keepworth.memory.store.transaction import changed_since
 
 if TYPE_CHECKING:
-    import apsw
     import numpy.typing as npt
 
     from keepworth.memory.policy.pool import Pool
@@ -482,7 +482,7 @@ class Learning:
             return log.begun(connection)
 
     def _rewarded_choices(
-        self, connection: apsw.Connection, about: Rewarded, value: float
+        self, connection: AnyConnection, about: Rewarded, value: float
     ) -> tuple[str, str, list[Choice] | None]:
         """The task, for whom it is, and the choices that a reward is about; None where the episode has this reward already."""
         record = log.record(connection, self._scopes(connection), about.episode) if about.episode else None
@@ -643,7 +643,7 @@ class Learning:
 
     # Keeping up with the file.
 
-    def _now(self, connection: apsw.Connection | None = None) -> Experience:
+    def _now(self, connection: AnyConnection | None = None) -> Experience:
         """What is learned, brought to what the file says."""
         if connection is None:
             with self.store.database.reading() as reading:
@@ -670,10 +670,10 @@ class Learning:
             self._unrewarded = isinstance(valuer, Effect) and not len(valuer)
         return self._experience
 
-    def _scopes(self, connection: apsw.Connection) -> Callable[[int], Scope]:
+    def _scopes(self, connection: AnyConnection) -> Callable[[int], Scope]:
         return lambda id: self.store.scope_named(connection, id)
 
-    def _chosen(self, connection: apsw.Connection) -> tuple[str, Policy]:
+    def _chosen(self, connection: AnyConnection) -> tuple[str, Policy]:
         """The policy that the file says, fresh."""
         gone = log.cancelled(connection)
         promoted = log.promotions(connection, self._scopes(connection), self.scope, gone)
@@ -691,7 +691,7 @@ class Learning:
             )
             return self._first, self._policies(self._first)
 
-    def _build(self, connection: apsw.Connection, head: int) -> None:
+    def _build(self, connection: AnyConnection, head: int) -> None:
         """Everything from the file: items as they are, values learned from the rewards that count."""
         self.policy, policy = self._chosen(connection)
         self._embedder = self.store.embedder
@@ -734,7 +734,7 @@ class Learning:
         if self._generator is None:
             # Draws after a restart go on elsewhere; where the policy searches by itself, once there is another reward.
             place: list[int] = []
-            if not self.store.database.in_memory:
+            if self.store.database.has_files:
                 place = [head, os.getpid()] if policy.retriever is None else [self._experience.count]
             self._generator = np.random.default_rng(None if self._seed is None else [31, self._seed, *place])
         self._experience.generator = self._generator
@@ -749,11 +749,11 @@ class Learning:
         columns = policy.retriever is not None
         return Experience(policy, encoder, seed=self._seed or 0, trusted=self._trusted, columns=columns)
 
-    def _beside(self, connection: apsw.Connection, items: Sequence[Item]) -> Beside | None:
+    def _beside(self, connection: AnyConnection, items: Sequence[Item]) -> Beside | None:
         """Where what was learned is kept beside the file; None where it is not: with the default policy, which reads little,
         and with slots of somebody else."""
         policy = self._experience.policy
-        if policy.retriever is None or self.store.database.in_memory:
+        if policy.retriever is None or not self.store.database.has_files:
             return None
         given = [*self.scope.parts(), self.policy], [self.reward_range, sorted(self._trusted), self._identity()]
         try:
@@ -766,7 +766,7 @@ class Learning:
         identity = self._experience.encoder.identity
         return [identity.model, identity.dimension]
 
-    def _follow(self, connection: apsw.Connection, since: int) -> None:
+    def _follow(self, connection: AnyConnection, since: int) -> None:
         """What others, or other calls, wrote since."""
         aside: dict[str, str] = {}
         if self._experience.policy.retriever is not None:
@@ -1038,7 +1038,7 @@ class Learning:
                 steps.append(self._scaled(credited))
         return pairs, steps if any(math.isfinite(choice.reward) for choice in choices) else None
 
-    def _uses(self, connection: apsw.Connection, other: Policy) -> tuple[list[Use], Experience]:
+    def _uses(self, connection: AnyConnection, other: Policy) -> tuple[list[Use], Experience]:
         """What was learned from, in order, with rewards on the scale from 0 to 1 and as they were given; an experience with the
         items they speak of."""
         current = self._experience

@@ -42,12 +42,11 @@ from keepworth.memory.operations import Draft, new_item
 from keepworth.memory.overlay import Layer, Overlay
 from keepworth.memory.search.search import Hit, several
 from keepworth.memory.store import forking, log, undo
-from keepworth.memory.store.database import scalar, select
+from keepworth.memory.store.connection import AnyConnection, scalar, select
 from keepworth.memory.store.rows import PARAMETERS
 from keepworth.memory.store.schema import OF_KIND
 
 if TYPE_CHECKING:
-    import apsw
     import numpy as np
     import numpy.typing as npt
 
@@ -226,7 +225,7 @@ class Rewrites:
                 self._learn(connection, max(since, min(each.seq for each in self._trials.values())))
             self._head = head
 
-    def _notes(self, connection: apsw.Connection, since: int) -> None:
+    def _notes(self, connection: AnyConnection, since: int) -> None:
         query = (
             f"SELECT seq, scope, payload FROM events WHERE {OF_KIND} AND kind = '{PARAMETERS}' AND seq > ? AND payload IS NOT "
             "NULL AND json_extract(payload, '$.name') = ? ORDER BY seq"
@@ -245,7 +244,7 @@ class Rewrites:
             elif body.get("what") == "over" and seq not in self._gone:
                 self._over[body["source"]] = body
 
-    def _learn(self, connection: apsw.Connection, since: int) -> None:
+    def _learn(self, connection: AnyConnection, since: int) -> None:
         from keepworth.memory.policy.ledger import Ledger
 
         self._ledger = self._ledger or Ledger()
@@ -558,7 +557,7 @@ class Rewrites:
 
         return bool(self.store.change(self.scope, work))
 
-    def _has_ended(self, connection: apsw.Connection, trial: TrialOfRewrite) -> bool:
+    def _has_ended(self, connection: AnyConnection, trial: TrialOfRewrite) -> bool:
         query = (
             f"SELECT seq FROM events WHERE {OF_KIND} AND kind = '{PARAMETERS}' AND seq > ? AND payload IS NOT NULL AND "
             "json_extract(payload, '$.name') = ? AND json_extract(payload, '$.what') = 'over' AND "

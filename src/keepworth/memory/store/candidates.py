@@ -2,7 +2,8 @@
 
 Three forms are read: "[]" (none, or dropped by `keep_candidates`), JSON `[["m7", 0.25], ...]` (files of formats before 7, and
 what the packed form cannot say), and the packed one, which is written: four bytes for the number of each item, then four for each
-score in millionths, lowest byte first. It takes some two fifths of the bytes of JSON.
+score in millionths, lowest byte first. It takes some two fifths of the bytes of JSON. In Postgres, whose columns have one type,
+the packed form is text: \\x and its bytes in hexadecimal digits.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ def packed(pairs: Pairs) -> str | bytes:
 
 def unpacked(candidates: str | bytes) -> tuple[tuple[str, float], ...]:
     """What `packed` was given, scores with DIGITS digits. Raises ValueError or TypeError where no search wrote it."""
+    candidates = _plain(candidates)
     if isinstance(candidates, str):
         return tuple([(item, score) for item, score in from_json(candidates)])
     count, rest = divmod(len(candidates), _WIDTH)
@@ -47,9 +49,15 @@ def unpacked(candidates: str | bytes) -> tuple[tuple[str, float], ...]:
 
 def named(listed: str | bytes) -> set[int]:
     """The numbers of the items in a list of candidates, or in one of ids, also where the row is damaged."""
+    listed = _plain(listed)
     if isinstance(listed, str):
         return set(map(int, _NAMED.findall(listed)))
     return {number for (number,) in struct.iter_unpack("<I", listed[: len(listed) // _WIDTH * _WIDTH // 2])}
+
+
+def _plain(listed: str | bytes) -> str | bytes:
+    """The packed form as a file has it."""
+    return bytes.fromhex(listed[2:]) if isinstance(listed, str) and listed.startswith("\\x") else listed
 
 
 def as_json(pairs: Pairs) -> str:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from keepworth.memory.errors import MemoryProblem, NotAMemoryFile
 from keepworth.memory.item import HASH_MODULUS, Item, Scope, content_digest, duplicate_key
@@ -14,18 +13,16 @@ from keepworth.memory.operations import execute
 from keepworth.memory.search.beside import Unfit, index_path, made_from, read_index_file, read_sidecar, sidecar_path
 from keepworth.memory.search.chunks import PART
 from keepworth.memory.search.quantised import INDEXES
-from keepworth.memory.search.terms import term_count, terms
+from keepworth.memory.search.terms import term_count
 from keepworth.memory.store import rows, schema, undo
 from keepworth.memory.store.candidates import unpacked
-from keepworth.memory.store.database import first, scalar, select
-from keepworth.memory.store.full_text import CURRENT, FULL_TEXT
+from keepworth.memory.store.connection import AnyConnection, first, scalar, select
+from keepworth.memory.store.full_text import CURRENT
 from keepworth.memory.store.learned_file import learned_problems
 from keepworth.memory.store.rows import VECTORS, image, targets_of
 from keepworth.memory.store.transaction import PARTS, indexed_text
 
 if TYPE_CHECKING:
-    import apsw
-
     from keepworth.memory.store.store import Store
 
 NAMED = 5
@@ -50,8 +47,8 @@ def check(store: Store, *, deep: bool = True) -> list[str]:
     return problems
 
 
-def _problems(store: Store, connection: apsw.Connection, deep: bool) -> Iterator[str]:
-    damaged = [f"SQLite: {line}" for (line,) in select(connection, "PRAGMA integrity_check(20)") if line != "ok"]
+def _problems(store: Store, connection: AnyConnection, deep: bool) -> Iterator[str]:
+    damaged = store.database.damage(connection)
     yield from damaged
     if damaged:
         return
@@ -68,18 +65,21 @@ def _problems(store: Store, connection: apsw.Connection, deep: bool) -> Iterator
         yield from _journal_problems(store, connection, items)
         yield from _decision_problems(connection)
         for table in ("words", "past_words"):
-            yield from _word_problems(connection, table)
+            wrong = connection.full_text.wrong(connection, table)
+            yield from _named(
+                f"full-text index {table}: it does not hold the words of", [f"m{n}" for n in sorted(wrong)]
+            )
         yield from _vector_problems(connection, items)
     yield from _sidecar_problems(store, connection, deep)
 
 
-def _all_items(store: Store, connection: apsw.Connection) -> Iterator[tuple[str, Item]]:
+def _all_items(store: Store, connection: AnyConnection) -> Iterator[tuple[str, Item]]:
     for row in connection.execute(f"{rows.SELECT} ORDER BY n"):
         item = rows.to_item(row, store.scope_named(connection, row[1]))
         yield item.id, item
 
 
-def _scope_problems(store: Store, connection: apsw.Connection, items: dict[str, Item]) -> Iterator[str]:
+def _scope_problems(store: Store, connection: AnyConnection, items: dict[str, Item]) -> Iterator[str]:
     sums: dict[Scope, list[int]] = defaultdict(lambda: [0, 0, 0])
     for item in items.values():
         mine = sums[item.scope]
@@ -101,7 +101,7 @@ def _scope_problems(store: Store, connection: apsw.Connection, items: dict[str, 
             yield f"table scopes: the search tokens of {scope} are {tokens!r} where its names give {' '.join(expected)!r}"
 
 
-def _table_problems(connection: apsw.Connection, items: dict[str, Item]) -> Iterator[str]:
+def _table_problems(connection: AnyConnection, items: dict[str, Item]) -> Iterator[str]:
     """Small tables, and columns that follow from others."""
     head = scalar(connection, "SELECT max(seq) FROM events") or 0
     if scalar(connection, "SELECT count(*) FROM events") != head or scalar(
@@ -138,7 +138,7 @@ def _table_problems(connection: apsw.Connection, items: dict[str, Item]) -> Iter
             yield f"table {table}: {lost} rows are of a scope that does not exist"
 
 
-def _row_problems(connection: apsw.Connection, table: str) -> Iterator[str]:
+def _row_problems(connection: AnyConnection, table: str) -> Iterator[str]:
     held = CURRENT if table == "words" else f"NOT deleted AND NOT ({CURRENT})"
     where = f"({held}) AND n <= (SELECT through FROM indexed)"
     missing = select(connection, f"SELECT n FROM items WHERE {where} AND n NOT IN (SELECT rowid FROM {table})")
@@ -147,61 +147,7 @@ def _row_problems(connection: apsw.Connection, table: str) -> Iterator[str]:
     yield from _named(f"full-text index {table}: rows that belong to no item of its kind:", [f"m{n}" for (n,) in extra])
 
 
-def _word_problems(connection: apsw.Connection, table: str) -> Iterator[str]:
-    """Every occurrence of every word, next to an index made anew from the items."""
-    import apsw
-
-    held = CURRENT if table == "words" else f"NOT deleted AND NOT ({CURRENT})"
-    fresh = apsw.Connection("")  # SQLite's name for a file of its own that vanishes
-    try:
-        fresh.execute(f"CREATE VIRTUAL TABLE {table} USING fts5({FULL_TEXT})")
-        query = (
-            "SELECT i.n, s.tokens, CASE WHEN i.key = '' THEN i.text ELSE i.key || char(10) || i.text END FROM items i "
-            f"CROSS JOIN scopes s ON s.id = i.scope WHERE {held} AND i.n <= (SELECT through FROM indexed) ORDER BY i.n"
-        )
-        with fresh:
-            fresh.executemany(
-                f"INSERT INTO {table}(rowid, scope, text) VALUES(?,?,?)",
-                ((n, scope, " ".join(terms(text))) for n, scope, text in connection.execute(query)),
-            )
-        named = f"occurrences_{table}"
-        for one in (connection, fresh):
-            one.execute(f"CREATE VIRTUAL TABLE IF NOT EXISTS temp.{named} USING fts5vocab(main, {table}, instance)")
-        try:
-            occurrences = f"SELECT term, doc, col, offset FROM temp.{named}"
-            wrong = _differing(connection.execute(occurrences), fresh.execute(occurrences))
-        finally:
-            with contextlib.suppress(apsw.LockedError):  # a damaged index can leave its reader open
-                connection.execute(f"DROP TABLE temp.{named}")
-    finally:
-        fresh.close()
-    yield from _named(f"full-text index {table}: it does not hold the words of", [f"m{n}" for n in sorted(wrong)])
-
-
-def _differing(one: Iterator[tuple[Any, ...]], other: Iterator[tuple[Any, ...]]) -> set[int]:
-    """Rows of which two sorted lists of (term, row, column, place) do not say the same."""
-    out: set[int] = set()
-    left, right = next(one, None), next(other, None)
-    while left is not None or right is not None:
-        if left == right:
-            left, right = next(one, None), next(other, None)
-        elif right is None or (left is not None and _place(left) < _place(right)):
-            assert left is not None
-            out.add(left[1])
-            left = next(one, None)
-        else:
-            out.add(right[1])
-            right = next(other, None)
-    return out
-
-
-def _place(occurrence: tuple[Any, ...]) -> tuple[bytes, int, str, int]:
-    term, row, column, offset = occurrence
-    # Of a damaged index any of them may be missing.
-    return ((term or "").encode("utf-8", "surrogatepass"), row or 0, column or "", offset or 0)
-
-
-def _chain_problems(store: Store, connection: apsw.Connection) -> Iterator[str]:
+def _chain_problems(store: Store, connection: AnyConnection) -> Iterator[str]:
     before: bytes | None = None
     wrong = []
     for *event, link in connection.execute(f"SELECT {rows.EVENT_COLUMNS}, chain FROM events ORDER BY seq"):
@@ -211,14 +157,14 @@ def _chain_problems(store: Store, connection: apsw.Connection) -> Iterator[str]:
     yield from _named("journal: not what was written, by its chain:", wrong)
 
 
-def journal_problems(store: Store, connection: apsw.Connection) -> list[str]:
+def journal_problems(store: Store, connection: AnyConnection) -> list[str]:
     """Where the journal, as `connection` sees it, does not lead to the items and the images there are. Raises rows.Unreadable."""
     return list(_journal_problems(store, connection, dict(_all_items(store, connection))))
 
 
-def _journal_problems(store: Store, connection: apsw.Connection, items: dict[str, Item]) -> Iterator[str]:
+def _journal_problems(store: Store, connection: AnyConnection, items: dict[str, Item]) -> Iterator[str]:
     erased = {f"m{n}" for (n,) in select(connection, "SELECT n FROM tombstones")}
-    listed = undo.entries(connection, lambda id: store.scope_named(connection, id), "1", ())
+    listed = undo.entries(connection, lambda id: store.scope_named(connection, id), "true", ())
     cancelled = undo.active_ranges(undo.rollbacks_in(connection))
     replayed = undo.replay(entry for entry in listed if not undo.within(entry.seq, cancelled))[0].items
     known = sorted(set(items) | (set(replayed) - erased), key=lambda id: int(id[1:]))
@@ -228,7 +174,7 @@ def _journal_problems(store: Store, connection: apsw.Connection, items: dict[str
 
 
 def _image_problems(
-    connection: apsw.Connection, items: dict[str, Item], listed: Iterable[rows.Entry], erased: set[str]
+    connection: AnyConnection, items: dict[str, Item], listed: Iterable[rows.Entry], erased: set[str]
 ) -> Iterator[str]:
     """Replays the journal as it happened, rollbacks as steps, and compares each image of an item before a change."""
     images: dict[str, list[tuple[int, str | None]]] = defaultdict(list)
@@ -282,7 +228,7 @@ def _image_problems(
 
 
 def _former_problems(
-    connection: apsw.Connection,
+    connection: AnyConnection,
     items: dict[str, Item],
     images: dict[str, list[tuple[int, str | None]]],
     erased: set[str],
@@ -307,7 +253,7 @@ def _former_problems(
     yield from _named("table former_contents: what it said before is missing of", missing)
 
 
-def _decision_problems(connection: apsw.Connection) -> Iterator[str]:
+def _decision_problems(connection: AnyConnection) -> Iterator[str]:
     wrong = []
     shown: dict[str, tuple[list[str], float]] = {}
     query = "SELECT id, candidates, chosen, propensity, episode FROM decisions"
@@ -333,7 +279,7 @@ def _decision_problems(connection: apsw.Connection) -> Iterator[str]:
     yield from _named("table decisions: not what was rewarded:", unlike)
 
 
-def _vector_problems(connection: apsw.Connection, items: dict[str, Item]) -> Iterator[str]:
+def _vector_problems(connection: AnyConnection, items: dict[str, Item]) -> Iterator[str]:
 
     for set_id, dimension, state in select(connection, "SELECT id, dimension, state FROM vector_sets"):
         table = VECTORS.format(set_id)
@@ -367,8 +313,8 @@ def _unit(blob: bytes, dimension: int) -> bool:
     return bool((((lengths > least - 1e-3) & (lengths < 1.0 + 1e-3)) | ~vectors.any(axis=1)).all())
 
 
-def _sidecar_problems(store: Store, connection: apsw.Connection, deep: bool) -> Iterator[str]:
-    if store.database.in_memory:
+def _sidecar_problems(store: Store, connection: AnyConnection, deep: bool) -> Iterator[str]:
+    if not store.database.has_files:
         return
     import numpy as np
 

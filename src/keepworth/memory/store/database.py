@@ -14,10 +14,10 @@ import threading
 import time
 import uuid
 import weakref
-from collections import Counter, deque
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote
 
 import apsw
@@ -33,98 +33,17 @@ from keepworth.memory.errors import (
     NotAMemoryFile,
     OlderFile,
     ReadOnly,
-    ScopeFull,
     StorageFailed,
     StorageFull,
 )
 from keepworth.memory.store import forking, schema
+from keepworth.memory.store.connection import scalar, select
+from keepworth.memory.store.fts5 import Fts5
+from keepworth.memory.store.queued import FORKED, ConnectionGate, QueuedDatabase, QueuedWrite, WriteQueue
 from keepworth.memory.store.rows import Unreadable
 
 if TYPE_CHECKING:
-    import apsw
-
-
-class QueuedWrite:
-    """A write that waits its turn. woken: released once it is done, or once its thread is to lead."""
-
-    __slots__ = ("error", "lead", "result", "woken", "work")
-
-    def __init__(self, work: Callable[[apsw.Connection], Any]) -> None:
-        self.work = work
-        self.lead = False
-        self.woken = threading.Lock()
-        self.woken.acquire()
-        self.result: Any = None
-        self.error: BaseException | None = None
-
-
-class WriteQueue:
-    """commit: carries out a group of queued writes and sets each one's result or error; it does not raise. gathering: seconds a
-    leader waits at most for those of the last group, who are on their way again; worth it where a commit costs a sync."""
-
-    def __init__(self, commit: Callable[[Sequence[QueuedWrite]], None], gathering: float = 0.0) -> None:
-        self._commit = commit
-        self._gathering = gathering
-        self._turn = threading.Lock()
-        self._waiting: deque[QueuedWrite] = deque()
-        self._led = False
-        self._leader = 0
-        self._group = 0
-
-    def __len__(self) -> int:
-        """How many wait."""
-        return len(self._waiting)
-
-    def carry_out(self, work: Callable[[apsw.Connection], Any]) -> Any:
-        """What `work` returns, once it is committed; raises what it raised."""
-        if self._leader == threading.get_ident():
-            raise MemoryProblem("a write inside a write: do both in one")
-        queued = QueuedWrite(work)
-        with self._turn:
-            self._waiting.append(queued)
-            queued.lead = not self._led
-            self._led = True
-        try:
-            if not queued.lead:
-                queued.woken.acquire()
-            if queued.lead:
-                self._lead()
-        finally:
-            self._leave(queued)
-        if queued.error is not None:
-            raise queued.error
-        return queued.result
-
-    def _lead(self) -> None:
-        self._leader = threading.get_ident()
-        if self._gathering and self._group > 1:
-            end = time.monotonic() + self._gathering
-            while len(self._waiting) < self._group and time.monotonic() < end:
-                time.sleep(self._gathering / 10)
-        with self._turn:
-            batch = list(self._waiting)
-            self._waiting.clear()
-        self._group = len(batch)
-        try:
-            self._commit(batch)
-        finally:
-            for queued in batch:
-                if not queued.lead:
-                    queued.woken.release()
-
-    def _leave(self, queued: QueuedWrite) -> None:
-        """Whatever happened: what a thread that is gone had asked for is not done later, and where some wait, one leads."""
-        with self._turn:
-            if queued in self._waiting:
-                self._waiting.remove(queued)
-            if not queued.lead:
-                return
-            self._leader = 0
-            if self._waiting:
-                self._waiting[0].lead = True
-                self._waiting[0].woken.release()
-            else:
-                self._led = False
+    from keepworth.memory.store.connection import AnyConnection, FullText
 
 
 def writable(path: str) -> bool:
@@ -216,66 +135,8 @@ OPEN: Counter[tuple[int, int]] = Counter()
 """Files this process has open. Opening and closing one of them by other means would drop SQLite's locks on it (POSIX)."""
 _CARRIED: set[tuple[int, int]] = set()
 """Files that the parent had connections to when it forked this process."""
-_LEFT: list[apsw.Connection | None] = []
+_LEFT: list[FileConnection | None] = []
 """Those connections, which must not be closed here."""
-_FORKED = (
-    "{} was in use when the process forked, and cannot be used in the child: fork while no thread is in the middle of a call "
-    "to it, open it in the child only, or start the child with 'spawn'"
-)
-
-
-class ConnectionGate:
-    """Counts who is inside; can be closed once all are out. A thread that is inside may enter again."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
-        self._inside = 0
-        self._closed = False
-        self._mine = threading.local()
-
-    def enter(self) -> list[int]:
-        """Waits while the gate is closed. Give what it returns to `leave`."""
-        depth: list[int] | None = getattr(self._mine, "depth", None)
-        if depth is None:
-            depth = self._mine.depth = [0]
-        if not depth[0]:
-            with self._lock:
-                while self._closed:
-                    self._changed.wait()
-                self._inside += 1
-        depth[0] += 1
-        return depth
-
-    def leave(self, depth: list[int]) -> None:
-        depth[0] -= 1
-        if not depth[0]:
-            with self._lock:
-                self._inside -= 1
-                if self._closed:
-                    self._changed.notify_all()
-
-    def close(self, patience: float) -> bool:
-        """Let nobody in any more, and wait until all are out; False, and open again, where this thread is inside itself or others
-        do not come out in time."""
-        if getattr(self._mine, "depth", [0])[0]:
-            return False
-        end = time.monotonic() + patience
-        with self._changed:
-            self._closed = True
-            while self._inside:
-                left = end - time.monotonic()
-                if left <= 0.0:
-                    self._closed = False
-                    self._changed.notify_all()
-                    return False
-                self._changed.wait(left)
-        return True
-
-    def open(self) -> None:
-        with self._changed:
-            self._closed = False
-            self._changed.notify_all()
 
 
 class _Patience:
@@ -300,8 +161,18 @@ class _Patience:
         return True
 
 
-class Database:
-    """path: a file, or ":memory:". durability: "process" survives a killed process, "power" also a lost machine."""
+class FileConnection(apsw.Connection):
+    """A connection to a memory file: `connection.AnyConnection`."""
+
+    full_text: FullText = Fts5()
+
+
+class Database(QueuedDatabase):
+    """A memory in a file: `connection.Backend`.
+
+    path: a file, or ":memory:". durability: "process" survives a killed process, "power" also a lost machine."""
+
+    errors: tuple[type[Exception], ...] = (apsw.Error,)
 
     def __init__(
         self,
@@ -330,7 +201,7 @@ class Database:
         self._generation = 0  # of connections: a fork closes those there are
         self._forget_others()
         try:
-            self._writer: apsw.Connection | None = self._open_first()
+            self._writer: FileConnection | None = self._open_first()
             self.place = Path(os.path.realpath(self.path))
         except BaseException:
             self._close_connections()
@@ -345,10 +216,10 @@ class Database:
         self._write_lock = threading.RLock()
         self._local = threading.local()
         self._gate = ConnectionGate()
-        self._opened: list[weakref.ref[apsw.Connection]] = []
+        self._opened: list[weakref.ref[FileConnection]] = []
         self._mover: threading.Thread | None = None
 
-    def _open_first(self) -> apsw.Connection:
+    def _open_first(self) -> FileConnection:
         if not self.in_memory:
             if not os.path.exists(self.path):
                 if self.read_only:
@@ -357,7 +228,7 @@ class Database:
             if not writable(self.path):
                 self.read_only = True
             if identity(self.path) in _CARRIED:
-                raise Forked(_FORKED.format(self.path))
+                raise Forked(FORKED.format(self.path))
             if identity(self.path) not in OPEN:
                 refuse_strangers(self.path)
         with self.translated():
@@ -393,7 +264,7 @@ class Database:
         try:
             with self.translated():
                 os.close(os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE))
-                connection = apsw.Connection(str(part))
+                connection = FileConnection(str(part))
                 try:
                     connection.pragma("page_size", schema.PAGE)
                     with connection:
@@ -415,7 +286,7 @@ class Database:
                 with contextlib.suppress(OSError):
                     os.unlink(f"{part}{suffix}")
 
-    def _connect(self, read_only: bool) -> apsw.Connection:
+    def _connect(self, read_only: bool) -> FileConnection:
         if read_only:
             flags = apsw.SQLITE_OPEN_READONLY
         else:
@@ -426,7 +297,7 @@ class Database:
             # Beside a file whose folder cannot be written SQLite cannot make the files it shares with writers.
             name = f"file:{quote(self._where)}?immutable=1"
             flags |= apsw.SQLITE_OPEN_URI
-        connection = apsw.Connection(name, flags=flags, statementcachesize=200)
+        connection = FileConnection(name, flags=flags, statementcachesize=200)
         connection.set_busy_timeout(int(self._timeout * 1000))
         if not read_only:
             connection.set_busy_handler(_Patience(self._timeout))
@@ -465,22 +336,16 @@ class Database:
                 "written to it before is in the file that lay there, and nothing was written now"
             )
 
-    def _enter(self) -> list[int]:
-        """Begin to use connections. Give what it returns to `self._gate.leave`."""
-        if self._closed or self._forked or self._process != os.getpid():
-            self._refuse()
-        return self._gate.enter()
-
     def _refuse(self) -> None:
         if self._process != os.getpid():
             # Forked by other means than Python's, so that no hook was called: the connections are the parent's.
             self._carry_nothing()
         if self._forked:
-            raise Forked(_FORKED.format(self.path))
+            raise Forked(FORKED.format(self.path))
         raise MemoryProblem(f"the memory at {self.path} was closed: open it again")
 
     @contextlib.contextmanager
-    def reading(self) -> Iterator[apsw.Connection]:
+    def reading(self) -> Iterator[FileConnection]:
         """A connection in a read transaction: everything read inside is of one moment. Nests."""
         if self._closed or self._forked or self._process != os.getpid():
             self._refuse()
@@ -492,7 +357,7 @@ class Database:
                     yield self._writer
                 return
             local = self._local
-            connection: apsw.Connection | None = getattr(local, "connection", None)
+            connection: FileConnection | None = getattr(local, "connection", None)
             if connection is None or local.generation != self._generation or local.still is not None:
                 connection = self._reader()
             if connection.in_transaction:
@@ -509,21 +374,10 @@ class Database:
         finally:
             self._gate.leave(depth)
 
-    def once(self, connection: apsw.Connection, name: Hashable, read: Callable[[], Result]) -> Result:
-        """What `read` finds through `connection`; inside one `reading`, where nothing changes, it is asked once for each name."""
-        local = self._local
-        known: dict[Hashable, Any] | None = getattr(local, "known", None)
-        if known is None or connection is not local.connection:
-            return read()
-        if name not in known:
-            known[name] = read()
-        found: Result = known[name]
-        return found
-
-    def _reader(self) -> apsw.Connection:
+    def _reader(self) -> FileConnection:
         """This thread's connection to read from."""
         local = self._local
-        known: apsw.Connection | None = getattr(local, "connection", None)
+        known: FileConnection | None = getattr(local, "connection", None)
         # A connection that was made for a file that stays as it is (see `_still`) ends with that.
         usable = known is not None and local.generation == self._generation
         if known is not None and usable and (known.in_transaction or local.still in (None, self._still())):
@@ -534,7 +388,7 @@ class Database:
             local.generation = self._generation
         return fresh
 
-    def _to_write(self) -> apsw.Connection:
+    def _to_write(self) -> FileConnection:
         """The connection to write with; the caller holds the write lock."""
         if self._writer is None:
             with self.translated():
@@ -542,51 +396,7 @@ class Database:
                 self._writer.set_wal_hook(self._log_grew)
         return self._writer
 
-    def write(self, work: Callable[[apsw.Connection], Result]) -> Result:
-        """Run `work` in a durable transaction; concurrent calls share one. If it raises, nothing of it was written."""
-        earlier: list[Callable[[apsw.Connection], Any]] | None = getattr(self._local, "later", None)
-        if not earlier:
-            return self._carried_out(work)
-        before = list(earlier)
-        earlier.clear()
-
-        def all_in_turn(connection: apsw.Connection) -> Result:
-            for each in before:
-                each(connection)
-            return work(connection)
-
-        try:
-            return self._carried_out(all_in_turn)
-        except BaseException:
-            earlier[:0] = before  # what is wrong with this write is not wrong with those before it
-            raise
-
-    def write_later(self, work: Callable[[apsw.Connection], None]) -> None:
-        """As `write`, of what this thread does not read back before it leaves `together`: inside that, it is written with the
-        next write or at the end, whichever comes first."""
-        later: list[Callable[[apsw.Connection], Any]] | None = getattr(self._local, "later", None)
-        if later is None:
-            self.write(work)
-        else:
-            self.check_writable()
-            later.append(work)
-
-    @contextlib.contextmanager
-    def together(self) -> Iterator[None]:
-        """Inside, writes of this thread that nothing is read back of share a transaction: see `write_later`. They are durable
-        when it is left, also by an error."""
-        if getattr(self._local, "later", None) is not None:
-            yield
-            return
-        self._local.later = []
-        try:
-            yield
-        finally:
-            left, self._local.later = self._local.later, None
-            if left:
-                self._carried_out(lambda connection: [each(connection) for each in left])
-
-    def _carried_out(self, work: Callable[[apsw.Connection], Result]) -> Result:
+    def _carried_out(self, work: Callable[[AnyConnection], Result]) -> Result:
         depth = self._enter_to_write()
         try:
             result: Result = self._alone(work) if self.in_memory else self._writes.carry_out(work)
@@ -594,7 +404,7 @@ class Database:
             self._gate.leave(depth)
         return result
 
-    def _alone(self, work: Callable[[apsw.Connection], Result]) -> Result:
+    def _alone(self, work: Callable[[AnyConnection], Result]) -> Result:
         """Without the queue: whoever reads what lies in memory holds the lock, and may write meanwhile."""
         queued = QueuedWrite(work)
         with self._write_lock:
@@ -605,11 +415,6 @@ class Database:
             raise queued.error
         result: Result = queued.result
         return result
-
-    def check_writable(self) -> None:
-        """Raise ReadOnly for a file that was opened so."""
-        if self.read_only:
-            raise ReadOnly(f"{self.path} is open read-only: open it with write access to change it")
 
     def _enter_to_write(self) -> list[int]:
         """See `_enter`. Raises ReadOnly, NotAMemoryFile."""
@@ -661,20 +466,6 @@ class Database:
                 mover.start()
                 self._mover = mover
         return apsw.SQLITE_OK
-
-    def _run(self, connection: apsw.Connection, queued: QueuedWrite) -> None:
-        """One of several in a transaction: what goes wrong with it is its own."""
-        connection.execute("SAVEPOINT one")
-        try:
-            with self.translated():
-                queued.result = queued.work(connection)
-        except BaseException as error:
-            # A full disk is everybody's; a full scope is that of whoever writes to it.
-            if isinstance(error, (StorageFull, StorageFailed)) and not isinstance(error, ScopeFull):
-                raise
-            connection.execute("ROLLBACK TO one")
-            queued.error = error
-        connection.execute("RELEASE one")
 
     @contextlib.contextmanager
     def translated(self) -> Iterator[None]:
@@ -729,7 +520,7 @@ class Database:
             self._gate.leave(depth)
         return not busy
 
-    def undisturbed(self, work: Callable[[apsw.Connection], Result]) -> Result:
+    def undisturbed(self, work: Callable[[AnyConnection], Result]) -> Result:
         """What `work` returns, which only reads, while nobody writes. Raises Busy, at once, where another process writes."""
         depth = self._enter_to_write()
         try:
@@ -748,7 +539,7 @@ class Database:
         finally:
             self._gate.leave(depth)
 
-    def exclusive(self, work: Callable[[apsw.Connection], Result]) -> Result:
+    def exclusive(self, work: Callable[[AnyConnection], Result]) -> Result:
         """Run `work` on the writing connection outside any transaction (VACUUM and the like)."""
         depth = self._enter_to_write()
         try:
@@ -756,6 +547,42 @@ class Database:
                 return work(self._to_write())
         finally:
             self._gate.leave(depth)
+
+    @property
+    def has_files(self) -> bool:
+        """Whether it is a file, beside which others may lie."""
+        return not self.in_memory
+
+    def pack(self, *, optimise: bool = False) -> None:
+        """Overwrite and give back what rows left behind: overwriting what is deleted is not enough, as pages that are balanced
+        keep copies in what they do not use. optimise: gather, too, what queries are planned by."""
+        self.exclusive(lambda connection: connection.execute("VACUUM; PRAGMA optimize" if optimise else "VACUUM"))
+
+    def forget_samples(self, connection: AnyConnection) -> None:
+        """What indexes hold may be quoted in the samples that queries are planned by."""
+        if scalar(connection, "SELECT 1 FROM sqlite_schema WHERE name = 'sqlite_stat4'"):
+            connection.execute("DELETE FROM sqlite_stat4")
+
+    def damage(self, connection: AnyConnection) -> list[str]:
+        """What SQLite itself finds wrong."""
+        return [f"SQLite: {line}" for (line,) in select(connection, "PRAGMA integrity_check(20)") if line != "ok"]
+
+    def size(self) -> int:
+        """Bytes of the file, of its log, and of the vectors laid out beside it."""
+        parts = (Path(self.path + suffix) for suffix in ("", "-wal", ".vectors"))
+        return sum(file.stat().st_size for file in parts if file.is_file())
+
+    def copy(self, target: Path) -> None:
+        """Write what it holds to the new, empty file `target`, as a memory with a name of its own."""
+        copy = apsw.Connection(str(target))
+        try:
+            with self.reading() as connection, copy.backup("main", connection, "main") as job:
+                while not job.done:
+                    job.step(2000)
+            copy.pragma("journal_mode", "delete")
+            copy.execute("UPDATE facts_of_file SET value = ? WHERE name = 'store'", (uuid.uuid4().hex,))
+        finally:
+            copy.close(True)
 
     def _wait_for_mover(self) -> None:
         """Not under the write lock: the mover asks for it."""
@@ -793,11 +620,6 @@ class Database:
                         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
                     connection.close(True)
         self._opened = []
-
-    @property
-    def forked(self) -> bool:
-        """Whether this process was forked while its parent was in the middle of using the memory: see `errors.Forked`."""
-        return self._forked
 
     def before_fork(self) -> None:
         self._quiet = False
@@ -859,19 +681,3 @@ def _move_log(path: str, writing: threading.RLock) -> None:
                 connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         finally:
             connection.close()
-
-
-def select(connection: apsw.Connection, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-    """All rows of a query."""
-    return connection.execute(query, values).fetchall()
-
-
-def first(connection: apsw.Connection, query: str, values: Sequence[Any] = ()) -> Any:
-    """The first row of a query as a tuple, or None."""
-    return connection.execute(query, values).fetchone()
-
-
-def scalar(connection: apsw.Connection, query: str, values: Sequence[Any] = ()) -> Any:
-    """The first value of the first row of a query, or None."""
-    row = connection.execute(query, values).fetchone()
-    return None if row is None else row[0]

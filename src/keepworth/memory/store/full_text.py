@@ -1,15 +1,12 @@
-"""The full-text index of a file: its tables, and how terms get into it."""
+"""How terms get into the full-text index. The index itself is each database's own: see `connection.FullText`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from keepworth.memory.search.terms import terms_and_languages
-
-if TYPE_CHECKING:
-    import apsw
+from keepworth.memory.store.connection import AnyConnection
 
 FULL_TEXT = "scope, text, content='', contentless_delete=1, tokenize='ascii'"
 """Of terms: to this tokenizer whatever is not ASCII is a letter."""
@@ -20,7 +17,7 @@ CURRENT = "content IS NOT NULL AND status = 'active'"
 """The condition under which an item is current."""
 
 
-def index_through(connection: apsw.Connection, since: int, through: int) -> None:
+def index_through(connection: AnyConnection, since: int, through: int) -> None:
     """Put the items of rows since < n <= through, as they are now, into the full-text index, which goes up to `since`."""
     text = "CASE WHEN i.key = '' THEN i.text ELSE i.key || char(10) || i.text END"
     for table, held in (("words", CURRENT), ("past_words", f"NOT deleted AND NOT ({CURRENT})")):
@@ -38,7 +35,7 @@ TOGETHER = 1000
 """Rows that are put into the full-text index in one call."""
 
 
-def write_terms(connection: apsw.Connection, table: str, listed: Iterable[tuple[int, str, str]]) -> None:
+def write_terms(connection: AnyConnection, table: str, listed: Iterable[tuple[int, str, str]]) -> None:
     """Put texts into a full-text index. listed: row, tokens of the scope, text."""
     languages: set[str] = set()
     written = []
@@ -46,5 +43,5 @@ def write_terms(connection: apsw.Connection, table: str, listed: Iterable[tuple[
         found, own = terms_and_languages(text)
         languages |= own
         written.append((n, scope, " ".join(found)))
-    connection.executemany(f"INSERT INTO {table}(rowid, scope, text) VALUES(?,?,?)", written)
+    connection.full_text.write(connection, table, written)
     connection.executemany("INSERT OR IGNORE INTO languages VALUES(?)", [(name,) for name in sorted(languages)])

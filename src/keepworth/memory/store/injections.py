@@ -12,13 +12,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from keepworth.memory.item import Scope, later, timestamp
-from keepworth.memory.store.database import first, select
+from keepworth.memory.store.connection import AnyConnection, first, select
 from keepworth.memory.store.requests import NOTE
 from keepworth.memory.store.transaction import erased_since
 
 if TYPE_CHECKING:
-    import apsw
-
     from keepworth.memory.store.store import Store
 
 KEPT_SECONDS = 30 * 24 * 3600.0
@@ -50,7 +48,7 @@ def begin_turn(
     if turn is not None:
         rows.append((_TURN + episode, turn))
 
-    def work(connection: apsw.Connection) -> bool:
+    def work(connection: AnyConnection) -> bool:
         if erased_since(connection, since):
             return False
         put = "INSERT OR REPLACE INTO facts_of_file VALUES(?, ?)"
@@ -68,7 +66,7 @@ def keep_block(store: Store, digest: str, block: Json, *, since: int) -> None:
     """Note one more name for what is in prompts: what an upstream keeps of a conversation. since: as for `begin_turn`."""
     body = {**block, "until": later(timestamp(store.clock()), KEPT_SECONDS)}
 
-    def work(connection: apsw.Connection) -> None:
+    def work(connection: AnyConnection) -> None:
         if erased_since(connection, since):
             return
         put = "INSERT OR REPLACE INTO facts_of_file VALUES(?, ?)"
@@ -83,13 +81,13 @@ def keep_given(store: Store, digests: Sequence[str], scope: Scope, *, since: int
     until = later(timestamp(store.clock()), KEPT_SECONDS)
     body = json.dumps({"scope": list(scope.parts()), "until": until}, ensure_ascii=False)
 
-    def work(connection: apsw.Connection) -> None:
+    def work(connection: AnyConnection) -> None:
         if erased_since(connection, since):
             return
         # Whose it is does not change, whoever uses it: the first owner stays.
         put = (
             "INSERT INTO facts_of_file VALUES(?, ?) ON CONFLICT(name) DO UPDATE "
-            "SET value = json_set(value, '$.until', json_extract(excluded.value, '$.until'))"
+            "SET value = json_set(facts_of_file.value, '$.until', json_extract(excluded.value, '$.until'))"
         )
         connection.executemany(put, [(_GIVEN + digest, body) for digest in digests])
 
@@ -109,7 +107,7 @@ def keep_call(store: Store, episode: str, model: str, call: Json | None, *, sinc
     """Note in the receipt which model answered, and what it drew, for training; None where that is not to be kept. since: as for
     `begin_turn`."""
 
-    def work(connection: apsw.Connection) -> None:
+    def work(connection: AnyConnection) -> None:
         said = "UPDATE facts_of_file SET value = json_set(value, '$.model', ?) WHERE name = ?"
         connection.execute(said, (model, _RECEIPT + episode))
         if call is None or erased_since(connection, since):
@@ -123,7 +121,7 @@ def keep_call(store: Store, episode: str, model: str, call: Json | None, *, sinc
     store.database.write_later(work)
 
 
-def call(connection: apsw.Connection, episode: str) -> Json | None:
+def call(connection: AnyConnection, episode: str) -> Json | None:
     """What the in-process model drew in an episode; None where that was not kept."""
     row = first(connection, "SELECT value FROM facts_of_file WHERE name = ?", (_CALL + episode,))
     return None if row is None else json.loads(row[0])
@@ -145,7 +143,7 @@ def receipt(store: Store, episode: str) -> Json | None:
     return None if row is None else json.loads(row[0])
 
 
-def with_receipt(connection: apsw.Connection, episodes: Sequence[str]) -> set[str]:
+def with_receipt(connection: AnyConnection, episodes: Sequence[str]) -> set[str]:
     """Those of the episodes that have one."""
     names = json.dumps([_RECEIPT + each for each in episodes])
     found = select(
@@ -181,14 +179,14 @@ def ending_turn(store: Store, episode: str) -> Iterator[Callable[[], None]]:
 
     over = False
 
-    def done(connection: apsw.Connection) -> None:
+    def done(connection: AnyConnection) -> None:
         nonlocal over
-        connection.execute("DELETE FROM facts_of_file WHERE name = ?", (_TURN + episode,))
-        if not over and not connection.changes():
+        gone = first(connection, "DELETE FROM facts_of_file WHERE name = ? RETURNING name", (_TURN + episode,))
+        if not over and gone is None:
             raise _TurnIsOver
         over = True
 
-    def end(connection: apsw.Connection) -> None:
+    def end(connection: AnyConnection) -> None:
         connection.execute("DELETE FROM facts_of_file WHERE name = ?", (_TURN + episode,))
 
     reset = NOTE.set(done)
@@ -200,7 +198,7 @@ def ending_turn(store: Store, episode: str) -> Iterator[Callable[[], None]]:
         NOTE.reset(reset)
 
 
-def forget_blocks(connection: apsw.Connection, whose: Scope | None) -> None:
+def forget_blocks(connection: AnyConnection, whose: Scope | None) -> None:
     """They quote what is remembered: all go when something is erased. Conversations that go on lose what a provider cached.
     whose: of whom everything is erased, turns that are being answered too; the turns of others are theirs, and are still
     written."""

@@ -30,12 +30,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from keepworth.memory.durable_file import alive, part_for, part_of, remove
 from keepworth.memory.errors import Busy
 from keepworth.memory.search.beside import Unfit, mode_beside
-from keepworth.memory.store.database import OPEN, first, scalar, select
+from keepworth.memory.store.connection import AnyConnection, first, scalar, select
+from keepworth.memory.store.database import OPEN
 from keepworth.memory.store.rows import FORGOTTEN
 from keepworth.memory.store.schema import OF_KIND
 
 if TYPE_CHECKING:
-    import apsw
     import numpy as np
     import numpy.typing as npt
 
@@ -122,7 +122,7 @@ def remove_unfit(store: Store) -> None:
                         remove([each])
 
 
-def _fits(store: Store, connection: apsw.Connection, target: Path) -> bool:
+def _fits(store: Store, connection: AnyConnection, target: Path) -> bool:
     try:
         read = read_learned(target)
     except Unfit:
@@ -130,7 +130,7 @@ def _fits(store: Store, connection: apsw.Connection, target: Path) -> bool:
     return read is not None and went_through(store, connection, read[0].get("state", {}))
 
 
-def state_of(store: Store, connection: apsw.Connection, head: int) -> dict[str, Any]:
+def state_of(store: Store, connection: AnyConnection, head: int) -> dict[str, Any]:
     """What names the state of the memory at entry `head` of its journal, as far as it decides what is learned: the journal, the
     vectors that queries have, and the decisions that lost their candidates."""
     made = scalar(connection, "SELECT made FROM vector_sets WHERE id = ?", (store.set_id,)) if store.set_id else None
@@ -143,7 +143,7 @@ def state_of(store: Store, connection: apsw.Connection, head: int) -> dict[str, 
     }
 
 
-def went_through(store: Store, connection: apsw.Connection, state: Mapping[str, Any]) -> bool:
+def went_through(store: Store, connection: AnyConnection, state: Mapping[str, Any]) -> bool:
     """Whether the memory was in `state`, and nothing was rolled back or erased since."""
     head = state.get("head")
     if type(head) is not int or state.get("chain") is None or state != state_of(store, connection, head):
@@ -152,7 +152,7 @@ def went_through(store: Store, connection: apsw.Connection, state: Mapping[str, 
     return first(connection, undone, (head,)) is None
 
 
-def shorten(connection: apsw.Connection, through: int, after: int = 0) -> None:
+def shorten(connection: AnyConnection, through: int, after: int = 0) -> None:
     """Take the candidates from decisions `after` to `through`."""
     if through < 1:
         return
@@ -186,14 +186,14 @@ def write_learned(
 
     # Nobody erases anything between a look and what is done on it: who erases removes both names afterwards. So nothing of what
     # is erased comes to lie under a name, whenever this process is killed, and nobody waits while the file is written.
-    def start(connection: apsw.Connection) -> int | None:
+    def start(connection: AnyConnection) -> int | None:
         if not went_through(store, connection, header["state"]):
             return None
         descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode_beside(store.database.place))
         os.write(descriptor, lines)
         return descriptor
 
-    def put(connection: apsw.Connection) -> bool:
+    def put(connection: AnyConnection) -> bool:
         if not went_through(store, connection, header["state"]):
             return False
         with contextlib.suppress(FileNotFoundError):  # somebody erased something
@@ -217,7 +217,7 @@ def write_learned(
             part.unlink()
 
 
-def _between_writes(store: Store, work: Callable[[apsw.Connection], Result], goes_on: Callable[[], bool]) -> Result:
+def _between_writes(store: Store, work: Callable[[AnyConnection], Result], goes_on: Callable[[], bool]) -> Result:
     while True:
         try:
             return store.database.undisturbed(work)
@@ -267,7 +267,7 @@ def read_learned(target: Path) -> tuple[dict[str, Any], list[npt.NDArray[Any]]] 
         raise Unfit(f"it cannot be read ({error})") from error
 
 
-def learned_problems(store: Store, connection: apsw.Connection) -> list[str]:
+def learned_problems(store: Store, connection: AnyConnection) -> list[str]:
     """What `check` says of the files: those that are damaged, or of no earlier state of this memory."""
     problems = []
     place = store.database.place

@@ -35,20 +35,18 @@ from keepworth.episodes.episode import (
     StopReason,
 )
 from keepworth.episodes.model import FinishReason, VersionSpan
-from keepworth.memory.errors import MemoryProblem, UnknownEpisode
+from keepworth.memory.errors import InvalidText, MemoryProblem, UnknownEpisode
 from keepworth.memory.item import Scope, whose
 from keepworth.memory.operations import Credit
 from keepworth.memory.store import forking, injections, undo
 from keepworth.memory.store.candidates import packed, unpacked
-from keepworth.memory.store.database import first, scalar, select
+from keepworth.memory.store.connection import AnyConnection, first, scalar, select
 from keepworth.memory.store.learned_file import shorten
 from keepworth.memory.store.rows import PARAMETERS, REWARD, from_json, readable
 from keepworth.memory.store.schema import OF_KIND
 from keepworth.memory.store.transaction import Transaction
 
 if TYPE_CHECKING:
-    import apsw
-
     from keepworth.memory.store.store import Store
     from keepworth.memory.store.transaction import Transaction
 
@@ -127,14 +125,15 @@ class DecisionLog:
         """A search that succeeded must not fail later for its log; rewards for what cannot be logged will be refused."""
         try:
             self.write(entries, since)
-        except MemoryProblem as problem:
-            _LOG.warning("%d decisions could not be logged: %s", len(entries), problem)
-        except Exception as error:  # a value that no file can hold, such as a selector may give: the others are sound
-            if len(entries) == 1:
+        except Exception as error:
+            # Of a value that nothing can hold, such as a selector may give, one decision is the reason: the others are sound.
+            if isinstance(error, MemoryProblem) and not isinstance(error, InvalidText):
+                _LOG.warning("%d decisions could not be logged: %s", len(entries), error)
+            elif len(entries) == 1:
                 _LOG.warning("decision %s could not be logged: %r", entries[0].decision.id, error)
-                return
-            for entry in entries:
-                self._written([entry], since)
+            else:
+                for entry in entries:
+                    self._written([entry], since)
 
     def wait(self, seconds: float) -> None:
         with self._wake:
@@ -181,17 +180,17 @@ class DecisionLog:
             shorten(transaction.connection, through, through - len(entries) - LARGEST_BATCH)
 
 
-def newest_purge(connection: apsw.Connection) -> int:
+def newest_purge(connection: AnyConnection) -> int:
     """The number of the newest entry that erased something; 0 where nothing was erased."""
     return scalar(connection, f"SELECT max(seq) FROM events WHERE {OF_KIND} AND kind = 'PURGE'") or 0
 
 
-def is_erased(connection: apsw.Connection, episode: str) -> bool:
+def is_erased(connection: AnyConnection, episode: str) -> bool:
     """Whether this episode was erased, with everything that is of it: what still happens in it is not written any more."""
     return episode != "" and scalar(connection, "SELECT outcome FROM episodes WHERE id = ?", (episode,)) == "erased"
 
 
-def _without_erased(connection: apsw.Connection, entry: Logged, waited: bool) -> list[Logged]:
+def _without_erased(connection: AnyConnection, entry: Logged, waited: bool) -> list[Logged]:
     """The entry as erasing would have left it. waited: something was erased after the search and before this."""
     if waited:
         known = "SELECT 1 FROM scopes WHERE tenant = ? AND user = ? AND agent = ? AND session = ?"
@@ -205,13 +204,13 @@ def _without_erased(connection: apsw.Connection, entry: Logged, waited: bool) ->
     return [erased] if waited else [entry]
 
 
-def find(connection: apsw.Connection, id: str) -> tuple[Decision, str, int] | None:
+def find(connection: AnyConnection, id: str) -> tuple[Decision, str, int] | None:
     """(decision, episode, scope id), or None."""
     row = first(connection, f"{SELECT}, episode, scope FROM decisions WHERE id = ?", (id,))
     return None if row is None else (decision(row), row[8], row[9])
 
 
-def of_episode(connection: apsw.Connection, episode: str) -> list[Decision]:
+def of_episode(connection: AnyConnection, episode: str) -> list[Decision]:
     return [
         decision(row)
         for row in select(connection, f"{SELECT} FROM decisions WHERE {IN_EPISODE} ORDER BY n", (episode,))
@@ -236,7 +235,7 @@ class EpisodeDraws(dict[str, tuple[float, bool]]):
         for id in shown:
             self.setdefault(id, (1.0, True))
 
-    def read(self, connection: apsw.Connection, number: int) -> None:
+    def read(self, connection: AnyConnection, number: int) -> None:
         """What is on file of the episode of this number, counted from 0, since it was last read."""
         query = (
             "SELECT n, chosen, CASE WHEN details LIKE '%\"odds\"%' THEN json_extract(details, '$.odds') END FROM decisions "
@@ -247,7 +246,7 @@ class EpisodeDraws(dict[str, tuple[float, bool]]):
             self.last = last
 
 
-def trials(connection: apsw.Connection, scope: Scope) -> list[tuple[list[Any], float]]:
+def trials(connection: AnyConnection, scope: Scope) -> list[tuple[list[Any], float]]:
     """What was logged of a trial in each episode inside `scope` that has a reward, and the latest reward that counts."""
     rewards: dict[str, float] = {}
     for each in news(connection, scope, cancelled(connection)):
@@ -261,7 +260,7 @@ def trials(connection: apsw.Connection, scope: Scope) -> list[tuple[list[Any], f
     return [(body, rewards[episode]) for episode, body in logged.items()]
 
 
-def without_odds(connection: apsw.Connection, scope: Scope) -> int:
+def without_odds(connection: AnyConnection, scope: Scope) -> int:
     """How many choices inside `scope` were drawn by chance, by a policy that did not say how likely each item was to be shown."""
     homes = json.dumps(list(_inside(connection, scope)))
     query = (
@@ -271,7 +270,7 @@ def without_odds(connection: apsw.Connection, scope: Scope) -> int:
     return scalar(connection, query, (homes,)) or 0
 
 
-def withdrawals(connection: apsw.Connection, scope: Scope) -> list[GaveUp]:
+def withdrawals(connection: AnyConnection, scope: Scope) -> list[GaveUp]:
     """What a keeper gave up inside `scope`, in order."""
     homes = json.dumps(list(_inside(connection, scope)))
     query = (
@@ -433,18 +432,18 @@ NOTHING = Cancelled(())
 """Of entries that are newer than the last rollback."""
 
 
-def cancelled(connection: apsw.Connection) -> Cancelled:
+def cancelled(connection: AnyConnection) -> Cancelled:
     return Cancelled(undo.active_ranges(undo.rollbacks_in(connection)))
 
 
-def news_since(connection: apsw.Connection, since: int) -> tuple[int, bool]:
+def news_since(connection: AnyConnection, since: int) -> tuple[int, bool]:
     """The newest entry of the journal, and whether anything that concerns what is learned was written after entry `since`."""
     query = f"SELECT (SELECT max(seq) FROM events), EXISTS(SELECT 1 FROM events WHERE {OF_KIND} AND seq > ?)"
     newest, any_ = first(connection, query, (since,))
     return newest or 0, bool(any_)
 
 
-def turned_back(connection: apsw.Connection, since: int) -> bool:
+def turned_back(connection: AnyConnection, since: int) -> bool:
     """Whether something was rolled back or erased after entry `since`, or another policy was chosen."""
     query = (
         f"SELECT 1 FROM events WHERE {OF_KIND} AND kind IN ('ROLLBACK', 'PURGE', 'PARAMETERS') AND seq > ? AND (kind <> "
@@ -453,7 +452,7 @@ def turned_back(connection: apsw.Connection, since: int) -> bool:
     return scalar(connection, query, (since,)) is not None
 
 
-def promotions(connection: apsw.Connection, scope_of: ScopeLookup, scope: Scope, gone: Cancelled) -> list[str]:
+def promotions(connection: AnyConnection, scope_of: ScopeLookup, scope: Scope, gone: Cancelled) -> list[str]:
     """The policies that were promoted in just this scope and not demoted since, the latest last."""
     promoted: list[str] = []
     query = (
@@ -472,7 +471,7 @@ def promotions(connection: apsw.Connection, scope_of: ScopeLookup, scope: Scope,
 
 
 def news(
-    connection: apsw.Connection, scope: Scope, gone: Cancelled, since: int = 0, newest: int | None = None
+    connection: AnyConnection, scope: Scope, gone: Cancelled, since: int = 0, newest: int | None = None
 ) -> list[News]:
     """The rewards inside `scope` after entry `since` that count, in order. newest: at most so many, the latest."""
     homes: dict[int, Scope] | None = None  # read where there are rewards: a file may hold very many
@@ -510,7 +509,7 @@ def news(
 
 
 def record(
-    connection: apsw.Connection,
+    connection: AnyConnection,
     scope_of: ScopeLookup,
     id: str,
     gone: Cancelled | None = None,
@@ -526,7 +525,7 @@ def record(
 
 
 def with_choices(
-    connection: apsw.Connection, scope_of: ScopeLookup, listed: Sequence[News], gone: Cancelled
+    connection: AnyConnection, scope_of: ScopeLookup, listed: Sequence[News], gone: Cancelled
 ) -> Iterator[tuple[News, Callable[[], tuple[str, str, list[Choice]]]]]:
     """Rewards, each with a function that says what it is about: the task, for whom it is, and the choices. Many are read with
     one query; what cannot be read is an error of the function, and of that reward alone."""
@@ -540,7 +539,7 @@ def with_choices(
 class _OnFile:
     """Some episodes and decisions as they are on file. Only those that somebody asks for are decoded."""
 
-    def __init__(self, connection: apsw.Connection, episodes: Collection[str], decisions: Collection[str]) -> None:
+    def __init__(self, connection: AnyConnection, episodes: Collection[str], decisions: Collection[str]) -> None:
         def listed(query: str, ids: Collection[str]) -> list[tuple[Any, ...]]:
             return (
                 select(connection, query.format("(SELECT value FROM json_each(?))"), (json.dumps([*ids]),))
@@ -637,13 +636,13 @@ def credited(choices: Sequence[Choice], value: float) -> list[tuple[Choice, floa
     return [(c, c.reward, 1.0) if math.isfinite(c.reward) else (c, value, 1.0 / shared) for c in choices]
 
 
-def single(connection: apsw.Connection, decision: str) -> Choice | None:
+def single(connection: AnyConnection, decision: str) -> Choice | None:
     """One decision, of an episode or outside."""
     row = first(connection, f"{_CHOICE} FROM decisions WHERE id = ?", (decision,))
     return None if row is None else _choice(row)
 
 
-def acted(connection: apsw.Connection, scope: Scope, nobody: bool = False) -> list[str]:
+def acted(connection: AnyConnection, scope: Scope, nobody: bool = False) -> list[str]:
     """Episodes inside `scope` in which something was done and that have no reward yet, oldest first. nobody: without a person."""
     gone, homes = cancelled(connection), _inside(connection, scope, nobody)
     query = (
@@ -664,7 +663,7 @@ def acted(connection: apsw.Connection, scope: Scope, nobody: bool = False) -> li
     return [episode for episode in waiting if episode not in over]
 
 
-def done_in(connection: apsw.Connection, episode: str) -> tuple[int, list[str], str | None, int]:
+def done_in(connection: AnyConnection, episode: str) -> tuple[int, list[str], str | None, int]:
     """(searches, the choices that wait for an act, the last act, acts) of an episode that is gone on with."""
     query = "SELECT id FROM decisions WHERE episode = ? AND episode <> '' AND kind = ? ORDER BY n"
     choices = [id for (id,) in select(connection, query, (episode, DecisionKind.SEARCH.value))]
@@ -677,7 +676,7 @@ def done_in(connection: apsw.Connection, episode: str) -> tuple[int, list[str], 
     return len(choices), [id for id in choices if id not in over], acts[-1]["action"] if acts else None, len(acts)
 
 
-def has_reward(connection: apsw.Connection, episode: str) -> bool:
+def has_reward(connection: AnyConnection, episode: str) -> bool:
     """Whether an episode has a reward for the whole of it that counts."""
     query = "SELECT seq, payload FROM events WHERE episode = ? AND episode <> '' AND kind = 'REWARD'"
     found = select(connection, query, (episode,))
@@ -686,7 +685,7 @@ def has_reward(connection: apsw.Connection, episode: str) -> bool:
     return any(seq not in gone for seq in rewards)
 
 
-def rewards_of(connection: apsw.Connection, episode: str) -> list[tuple[int, str, float]]:
+def rewards_of(connection: AnyConnection, episode: str) -> list[tuple[int, str, float]]:
     """(number, source, value) of the rewards for the whole of an episode that count."""
     query = "SELECT seq, source, payload FROM events WHERE episode = ? AND episode <> '' AND kind = 'REWARD'"
     listed = [
@@ -700,7 +699,7 @@ def rewards_of(connection: apsw.Connection, episode: str) -> list[tuple[int, str
     ]
 
 
-def rewarders(connection: apsw.Connection, scope: Scope) -> list[str]:
+def rewarders(connection: AnyConnection, scope: Scope) -> list[str]:
     """Who rewarded something inside `scope`, by name."""
     homes = _inside(connection, scope)
     found = select(connection, "SELECT DISTINCT source, scope FROM events WHERE source > 'own:' AND source < 'own;'")
@@ -733,7 +732,7 @@ def _choice(row: tuple[Any, ...]) -> Choice:
         return Choice(_decision(row), from_json(row[8]) if row[8] else {}, row[9])
 
 
-def _inside(connection: apsw.Connection, scope: Scope, nobody: bool = False) -> dict[int, Scope]:
+def _inside(connection: AnyConnection, scope: Scope, nobody: bool = False) -> dict[int, Scope]:
     """The scopes inside `scope`, by number. nobody: those without a person."""
     listed = select(connection, "SELECT id, tenant, user, agent, session FROM scopes")
     return {id: home for id, *parts in listed if scope.contains(home := Scope(*parts)) and not (nobody and home.user)}
@@ -743,22 +742,23 @@ def begin(store: Store, scope: Scope, id: str, task: str, person: str = "") -> i
     """The number of the new episode, counted from 0."""
 
     def work(transaction: Transaction) -> int:
-        transaction.connection.execute(
-            "INSERT INTO episodes(id, scope, task, began, person) VALUES(?,?,?,?,?)",
+        row: int = scalar(
+            transaction.connection,
+            "INSERT INTO episodes(id, scope, task, began, person) VALUES(?,?,?,?,?) RETURNING rowid",
             (id, transaction.book.row(scope).id, task, store.clock(), person),
         )
-        return transaction.connection.last_insert_rowid() - 1
+        return row - 1
 
     number: int = store.change(scope, work)
     return number
 
 
-def begun(connection: apsw.Connection) -> int:
+def begun(connection: AnyConnection) -> int:
     """How many episodes were begun: the number of the next."""
     return scalar(connection, "SELECT max(rowid) FROM episodes") or 0
 
 
-def episodes_in(connection: apsw.Connection, scope: Scope, after: int, limit: int, nobody: bool = False) -> list[str]:
+def episodes_in(connection: AnyConnection, scope: Scope, after: int, limit: int, nobody: bool = False) -> list[str]:
     """Ids of those inside `scope` with a number, counted from 0, above `after`, in order."""
     homes = json.dumps(list(_inside(connection, scope, nobody)))
     query = (
@@ -792,7 +792,7 @@ class EpisodeSummary:
 
 
 def summaries(
-    connection: apsw.Connection, scope_of: ScopeLookup, scope: Scope, before: int, limit: int, nobody: bool = False
+    connection: AnyConnection, scope_of: ScopeLookup, scope: Scope, before: int, limit: int, nobody: bool = False
 ) -> list[EpisodeSummary]:
     """Episodes inside `scope` with a number, counted from 0, below `before`, the newest first."""
     homes = json.dumps(list(_inside(connection, scope, nobody)))
@@ -835,7 +835,7 @@ def summaries(
     ]
 
 
-def totals(connection: apsw.Connection, scope: Scope, nobody: bool = False) -> tuple[int, int]:
+def totals(connection: AnyConnection, scope: Scope, nobody: bool = False) -> tuple[int, int]:
     """How many current items and how many episodes there are inside `scope`. nobody: without a person."""
     homes = json.dumps(list(_inside(connection, scope, nobody)))
     inside = "IN (SELECT value FROM json_each(?))"

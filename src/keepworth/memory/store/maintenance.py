@@ -17,15 +17,13 @@ from keepworth.memory.search.chunks import LONG, WIDE, spans
 from keepworth.memory.search.index import Embedder
 from keepworth.memory.store import rows, schema
 from keepworth.memory.store.checks import check as check
-from keepworth.memory.store.database import first, scalar, select
-from keepworth.memory.store.full_text import index_through
+from keepworth.memory.store.connection import AnyConnection, first, scalar, select
+from keepworth.memory.store.full_text import CURRENT, index_through
 from keepworth.memory.store.learned_file import remove_unfit, shorten
 from keepworth.memory.store.purge import finish
 from keepworth.memory.store.rows import VECTORS
 
 if TYPE_CHECKING:
-    import apsw
-
     from keepworth.memory.store.store import Store
 
 _SEARCHED = "coalesce(nullif(i.key, ''), i.text)"
@@ -58,8 +56,8 @@ def statistics(store: Store) -> Statistics:
     with store.database.reading() as connection:
         current, closed, deleted = first(
             connection,
-            "SELECT sum(content IS NOT NULL AND status = 'active'), "
-            "sum(NOT deleted AND NOT (content IS NOT NULL AND status = 'active')), sum(deleted) FROM items",
+            f"SELECT count(*) FILTER (WHERE {CURRENT}), count(*) FILTER (WHERE NOT deleted AND NOT ({CURRENT})), "
+            "count(*) FILTER (WHERE deleted) FROM items",
         )
         served = first(connection, "SELECT id, model, dimension FROM vector_sets WHERE state = 'serving'")
         unembedded = current or 0
@@ -70,7 +68,7 @@ def statistics(store: Store) -> Statistics:
                 "WHERE content IS NOT NULL AND status = 'active'",
             )
 
-        def count(table: str, where: str = "1") -> int:
+        def count(table: str, where: str = "true") -> int:
             return int(scalar(connection, f"SELECT count(*) FROM {table} WHERE {where}"))
 
         return Statistics(
@@ -87,7 +85,7 @@ def statistics(store: Store) -> Statistics:
             erased=count("tombstones", "n IN (SELECT n FROM touches)"),
             encoder=served[1] if served is not None else "",
             dimension=served[2] if served is not None else 0,
-            bytes_on_disk=_bytes(store.database.path),
+            bytes_on_disk=store.database.size(),
             format=schema.VERSION,
         )
 
@@ -99,29 +97,29 @@ def compact(store: Store, *, keep_decisions: int | None = None) -> tuple[int, in
     what was learned but can no longer be used.
     keep_decisions: drop the candidate lists of all but that many decisions.
     """
-    before = _bytes(store.database.path)
+    before = store.database.size()
 
-    def work(connection: apsw.Connection) -> None:
+    def work(connection: AnyConnection) -> None:
         since, through = first(connection, "SELECT through, (SELECT max(seq) FROM events) FROM indexed")
         if through is not None:
             index_through(connection, since, through)
-        for table in ("words", "past_words"):
-            connection.execute(f"INSERT INTO {table}({table}) VALUES('optimize')")
+        connection.full_text.tidy(connection)
         connection.execute("DELETE FROM former_vectors WHERE set_id NOT IN (SELECT id FROM vector_sets)")
         if keep_decisions is not None:
             shorten(connection, (scalar(connection, "SELECT max(n) FROM decisions") or 0) - keep_decisions)
 
     store.database.write(work)
-    store.database.exclusive(lambda connection: connection.execute("VACUUM; PRAGMA optimize"))
+    store.database.pack(optimise=True)
     finish(store)
-    remove_unfit(store)
+    if store.database.has_files:
+        remove_unfit(store)
     lay_out(store)
-    return before, _bytes(store.database.path)
+    return before, store.database.size()
 
 
 def lay_out(store: Store, *, least: int = SIDECAR_FROM) -> Path | None:
     """Write the file that makes opening a large memory instant; None where it would not pay."""
-    if store.database.in_memory or store.set_id is None:
+    if not store.database.has_files or store.set_id is None:
         return None
     index, stamp = store.dense_index(packed=True)
     if len(index) < least:
@@ -139,8 +137,6 @@ def lay_out(store: Store, *, least: int = SIDECAR_FROM) -> Path | None:
 def backup(store: Store, target: str | os.PathLike[str]) -> Path:
     """Copy a memory in use to a new file; readers and writers go on meanwhile. The file appears once it is whole and on disk:
     if it is there, it is a backup. It is another memory from then on, with a name of its own (`store_id`)."""
-    import apsw
-
     path = Path(target)
     if os.path.lexists(path):
         raise MemoryProblem(f"{path} exists: a backup never overwrites; give another path")
@@ -150,15 +146,7 @@ def backup(store: Store, target: str | os.PathLike[str]) -> Path:
     try:
         with store.database.translated():
             os.close(os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE))
-            copy = apsw.Connection(str(part))
-            try:
-                with store.database.reading() as connection, copy.backup("main", connection, "main") as job:
-                    while not job.done:
-                        job.step(2000)
-                copy.pragma("journal_mode", "delete")
-                copy.execute("UPDATE facts_of_file SET value = ? WHERE name = 'store'", (uuid.uuid4().hex,))
-            finally:
-                copy.close(True)
+            store.database.copy(part)
             publish(part, path)
     except FileExistsError as error:
         raise MemoryProblem(f"{path} exists by now: a backup never overwrites; give another path") from error
@@ -181,7 +169,7 @@ def reembed(store: Store, encoder: Encoder, *, batch: int = 256) -> Iterator[tup
     identity = encoder.identity
     embedder = Embedder(encoder, cached=0)
 
-    def begin(connection: apsw.Connection) -> int:
+    def begin(connection: AnyConnection) -> int:
         known = first(
             connection,
             "SELECT id FROM vector_sets WHERE model=? AND dimension=? AND normalised=? AND state <> 'former'",
@@ -189,11 +177,11 @@ def reembed(store: Store, encoder: Encoder, *, batch: int = 256) -> Iterator[tup
         )
         if known is not None:
             return int(known[0])
-        connection.execute(
-            "INSERT INTO vector_sets(model, dimension, normalised, state, made) VALUES(?,?,?,'filling','')",
+        id: int = scalar(
+            connection,
+            "INSERT INTO vector_sets(model, dimension, normalised, state, made) VALUES(?,?,?,'filling','') RETURNING id",
             (identity.model, identity.dimension, int(identity.normalised)),
         )
-        id = connection.last_insert_rowid()
         schema.create_vectors(connection, id)
         return id
 
@@ -232,7 +220,7 @@ def reembed(store: Store, encoder: Encoder, *, batch: int = 256) -> Iterator[tup
         done += sum(new for _, _, new in todo)
         yield done, everything
 
-    def switch(connection: apsw.Connection) -> None:
+    def switch(connection: AnyConnection) -> None:
         stale = select(connection, f"SELECT v.n, v.hash, {_SEARCHED} FROM {table} v JOIN items i USING(n)")
         changed = [n for n, number, text in stale if rows.text_number(text) != number]
         connection.executemany(f"DELETE FROM {table} WHERE n = ?", [(n,) for n in changed])
@@ -250,7 +238,7 @@ def reembed(store: Store, encoder: Encoder, *, batch: int = 256) -> Iterator[tup
 
     store.database.write(switch)
     store.serve(set_id, Embedder(encoder))
-    if not store.database.in_memory:
+    if store.database.has_files:
         remove_sidecar(store.database.place)
     yield everything, everything
 
@@ -258,7 +246,3 @@ def reembed(store: Store, encoder: Encoder, *, batch: int = 256) -> Iterator[tup
 def _to_make(listed: Sequence[tuple[int, str, int]]) -> list[tuple[int, str]]:
     """Of (row number, text, whether it has no vector at all) those that lack a vector."""
     return [(n, text) for n, text, new in listed if new or spans(text)]
-
-
-def _bytes(path: str) -> int:
-    return sum(file.stat().st_size for suffix in ("", "-wal", ".vectors") if (file := Path(path + suffix)).is_file())

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import TYPE_CHECKING
 
 from keepworth.memory.item import DATED, Item, Scope, folded, from_record
 from keepworth.memory.search.terms import term_count
 from keepworth.memory.store import rows
+from keepworth.memory.store.connection import AnyConnection
 from keepworth.memory.store.full_text import CURRENT, FULL_TEXT, SEGMENTS, index_through
 
-if TYPE_CHECKING:
-    import apsw
 
-
-def number_by_scope(connection: apsw.Connection) -> None:
+def number_by_scope(connection: AnyConnection) -> None:
     """Format 1 to 2: the numbers by which duplicates are found begin with the scope, so that what one user writes lies
     together in the index. The caller holds a write transaction."""
     scopes = {
@@ -42,7 +39,7 @@ def number_by_scope(connection: apsw.Connection) -> None:
     )
 
 
-def learning_in_columns(connection: apsw.Connection) -> None:
+def learning_in_columns(connection: AnyConnection) -> None:
     """Format 4 to 5: what a memory that learns notes of its choices stands beside them. The caller holds a write transaction."""
     connection.execute(
         "ALTER TABLE decisions ADD COLUMN details TEXT NOT NULL DEFAULT '';"
@@ -54,7 +51,7 @@ def learning_in_columns(connection: apsw.Connection) -> None:
     fill_from_notes(connection)
 
 
-def fill_from_notes(connection: apsw.Connection) -> None:
+def fill_from_notes(connection: AnyConnection) -> None:
     """Until format 4 each choice was noted in the journal, after the row of its decision; and for whom an episode was."""
     places: dict[str, int] = {}
     query = "SELECT episode, payload FROM events WHERE kind = 'PARAMETERS' AND payload IS NOT NULL ORDER BY seq"
@@ -85,7 +82,7 @@ def _plain_number(item: Item) -> int:
     return int.from_bytes(digest[:8], "little", signed=True)
 
 
-def stemmed(connection: apsw.Connection) -> None:
+def stemmed(connection: AnyConnection) -> None:
     """Format 5 to 6: the full-text index holds terms (`keepworth.memory.search.terms`) where it held words. The caller holds a
     write transaction."""
     ((through,),) = connection.execute("SELECT through FROM indexed")

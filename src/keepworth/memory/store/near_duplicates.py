@@ -24,11 +24,9 @@ from keepworth.memory.errors import InvalidFilter, MemoryProblem, NoEncoder
 from keepworth.memory.item import Item, ItemKind, Provenance, Scope, folded, indented_alike
 from keepworth.memory.operations import Draft
 from keepworth.memory.store import forking
-from keepworth.memory.store.database import scalar
+from keepworth.memory.store.connection import AnyConnection, scalar
 
 if TYPE_CHECKING:
-    import apsw
-
     from keepworth.memory.store.store import Store
     from keepworth.memory.store.transaction import Transaction
 
@@ -256,7 +254,7 @@ class NearDuplicates:
                 store.database.write(lambda connection: self._note(connection, head))
             return merged
 
-    def _note(self, connection: apsw.Connection, head: int) -> None:
+    def _note(self, connection: AnyConnection, head: int) -> None:
         # The name says whose it is: where everything of theirs was erased it must not come back.
         parts = [(name, value) for name, value in asdict(self._scope).items() if value or name == "tenant"]
         inside = " AND ".join(f"{name} = ?" for name, _ in parts)

@@ -24,7 +24,7 @@ from keepworth.memory.search.beside import remove_sidecar
 from keepworth.memory.search.terms import asked_terms, terms
 from keepworth.memory.store import near_duplicates, rows, undo
 from keepworth.memory.store.candidates import named
-from keepworth.memory.store.database import first, scalar, select
+from keepworth.memory.store.connection import AnyConnection, first, scalar, select
 from keepworth.memory.store.injections import forget_blocks
 from keepworth.memory.store.learned_file import remove_learned
 from keepworth.memory.store.requests import forget_answers
@@ -33,8 +33,6 @@ from keepworth.memory.store.transaction import PARTS, Transaction
 from keepworth.memory.store.unread import forget_unread
 
 if TYPE_CHECKING:
-    import apsw
-
     from keepworth.memory.store.store import Store
 
 _LOG = logging.getLogger("keepworth.memory")
@@ -164,17 +162,14 @@ def _erase(store: Store, transaction: Transaction, scope: Scope, gone: _Gone) ->
     # Also the set that an interrupted `reembed` has begun.
     for (set_id,) in select(connection, "SELECT id FROM vector_sets"):
         connection.execute(f"DELETE FROM {VECTORS.format(set_id)} WHERE n {of}", (listed,))
-    for table in ("words", "past_words"):
-        # Deleted rows leave their words in the index until its segments are merged.
-        connection.execute(f"INSERT INTO {table}({table}) VALUES('optimize')")
+    connection.full_text.tidy(connection)
     if gone.homes:
         _forget_scopes(connection, gone)
     _forget_queries(connection, gone, homes)
     forget_answers(connection)
     forget_blocks(connection, gone.whose)
     forget_unread(connection, json.dumps([f"m{n}" for n in sorted(gone.numbers)]))
-    if scalar(connection, "SELECT 1 FROM sqlite_schema WHERE name = 'sqlite_stat4'"):
-        connection.execute("DELETE FROM sqlite_stat4")  # samples of what indexes hold
+    store.database.forget_samples(connection)
     connection.execute("INSERT OR REPLACE INTO facts_of_file VALUES(?, '1')", (UNFINISHED,))
 
 
@@ -193,7 +188,7 @@ def _homes_and_wordings(transaction: Transaction, gone: _Gone) -> dict[int, int]
     return homes
 
 
-def _forget_events(connection: apsw.Connection, gone: _Gone, by: int) -> dict[int, int]:
+def _forget_events(connection: AnyConnection, gone: _Gone, by: int) -> dict[int, int]:
     """Take from the journal what it says about the items, and about nothing that stays. by: the number of the entry that erases.
     Returns the entries that are void now, with the ids of their scopes."""
     of = "IN (SELECT value FROM json_each(?))"
@@ -290,7 +285,7 @@ class _Shapes:
         return f"{self._by}.{self._numbers.setdefault(value, len(self._numbers))}"
 
 
-def _forget_scopes(connection: apsw.Connection, gone: _Gone) -> None:
+def _forget_scopes(connection: AnyConnection, gone: _Gone) -> None:
     """Episodes, searches and names of the scopes. Their rows stay, as the journal's entries are of them, under a name that says
     nothing; whoever writes under the old name begins anew."""
     of = "IN (SELECT value FROM json_each(?))"
@@ -303,8 +298,9 @@ def _forget_scopes(connection: apsw.Connection, gone: _Gone) -> None:
     names = select(connection, f"SELECT id, tenant FROM scopes WHERE id {of}", (homes,))
     for id, tenant in names:
         nobody = f"[erased {id} {uuid.uuid4().hex[:8]}]"
-        connection.execute("INSERT INTO names(tenant, part, name) VALUES(?, 'session', ?)", (tenant, nobody))
-        new = connection.last_insert_rowid()
+        new = scalar(
+            connection, "INSERT INTO names(tenant, part, name) VALUES(?, 'session', ?) RETURNING id", (tenant, nobody)
+        )
         whole = [] if not tenant else [f"t{_name_id(connection, tenant, 'tenant', tenant)}"]
         connection.execute(
             "UPDATE scopes SET user = '', agent = '', session = ?, tokens = ? WHERE id = ?",
@@ -317,12 +313,12 @@ def _forget_scopes(connection: apsw.Connection, gone: _Gone) -> None:
         )
 
 
-def _name_id(connection: apsw.Connection, tenant: str, part: str, name: str) -> int:
+def _name_id(connection: AnyConnection, tenant: str, part: str, name: str) -> int:
     query = "SELECT id FROM names WHERE tenant = ? AND part = ? AND name = ?"
     return int(scalar(connection, query, (tenant, part, name)))
 
 
-def _forget_queries(connection: apsw.Connection, gone: _Gone, homes: set[Scope]) -> None:
+def _forget_queries(connection: AnyConnection, gone: _Gone, homes: set[Scope]) -> None:
     """The questions of searches that considered one of the items, and of those that quote a word which only they held; tasks of
     episodes that quote one, too. Quotes are looked for in the scopes that lie inside the items' or around them."""
     scopes = {
@@ -344,13 +340,12 @@ def _forget_queries(connection: apsw.Connection, gone: _Gone, homes: set[Scope])
     connection.executemany("UPDATE episodes SET task = '' WHERE id = ?", quoting)
 
 
-def _not_used(words: set[str], connection: apsw.Connection) -> set[str]:
+def _not_used(words: set[str], connection: AnyConnection) -> set[str]:
     """Those of `words` that no item holds any more."""
     newest = "SELECT key || char(10) || text FROM items WHERE n > (SELECT through FROM indexed) AND NOT deleted"
     used = {word for (text,) in select(connection, newest) for word in terms(text)}
     for word in words - used:
-        found = "SELECT 1 FROM {0} WHERE {0} MATCH ? LIMIT 1"
-        if any(scalar(connection, found.format(table), (f'text : "{word}"',)) for table in ("words", "past_words")):
+        if any(connection.full_text.holds(connection, table, word) for table in ("words", "past_words")):
             used.add(word)
     return words - used
 
@@ -372,10 +367,10 @@ def finish(store: Store) -> bool:
     database = store.database
     if database.in_memory:
         return True
-    left = remove_sidecar(database.place)
+    left = remove_sidecar(database.place) if database.has_files else []
     with database.reading() as connection:
         noted = scalar(connection, "SELECT value FROM facts_of_file WHERE name = ?", (UNFINISHED,))
-    if noted:
+    if noted and database.has_files:
         left += remove_learned(store)
     if left:
         _LOG.warning(
@@ -385,8 +380,7 @@ def finish(store: Store) -> bool:
         )
     try:
         if noted == "1":
-            # Overwriting what is deleted is not enough: pages that are balanced keep copies in what they do not use.
-            database.exclusive(lambda connection: connection.execute("VACUUM"))
+            database.pack()
         if not database.truncate_log():
             return False
     except (Busy, StorageFull, StorageFailed) as problem:
@@ -411,7 +405,7 @@ def is_tombstone(store: Store, scope: Scope, id: str) -> bool:
         return bool(found) and scope.contains(store.scope_named(connection, found[0][0]))
 
 
-def _inside(connection: apsw.Connection, whose: Scope) -> list[int]:
+def _inside(connection: AnyConnection, whose: Scope) -> list[int]:
     conditions, values = _conditions(whose)
     where = " AND ".join(f"{part} = ?" for part in conditions)
     return sorted(_column(connection, f"SELECT id FROM scopes WHERE {where}", *values))
@@ -422,5 +416,5 @@ def _conditions(whose: Scope) -> tuple[list[str], list[str]]:
     return parts, [getattr(whose, part) for part in parts]
 
 
-def _column(connection: apsw.Connection, query: str, *values: object) -> set[Any]:
+def _column(connection: AnyConnection, query: str, *values: object) -> set[Any]:
     return {value for (value,) in select(connection, query, values)}

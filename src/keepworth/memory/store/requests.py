@@ -15,14 +15,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from keepworth.memory.item import later, timestamp
-from keepworth.memory.store.database import first
+from keepworth.memory.store.connection import AnyConnection, first
 
 if TYPE_CHECKING:
-    import apsw
-
     from keepworth.memory.store.store import Store
 
-NOTE: ContextVar[Callable[[apsw.Connection], None] | None] = ContextVar("NOTE", default=None)
+NOTE: ContextVar[Callable[[AnyConnection], None] | None] = ContextVar("NOTE", default=None)
 """What is noted in every transaction of this context."""
 KEPT_SECONDS = 24 * 3600.0
 LARGEST_ANSWER = 65_536
@@ -55,7 +53,7 @@ def noting(store: Store, name: str, digest: str) -> Iterator[None]:
     """Inside, whatever is written is written together with the note that this request was carried out."""
     body = json.dumps({"until": _until(store), "digest": digest})
 
-    def note(connection: apsw.Connection) -> None:
+    def note(connection: AnyConnection) -> None:
         connection.execute("INSERT OR REPLACE INTO facts_of_file VALUES(?, ?)", (_PREFIX + name, body))
 
     reset = NOTE.set(note)
@@ -71,7 +69,7 @@ def keep_answer(store: Store, name: str, digest: str, answer: str) -> None:
         return
     body = json.dumps({"until": _until(store), "digest": digest, "answer": answer})
 
-    def work(connection: apsw.Connection) -> None:
+    def work(connection: AnyConnection) -> None:
         connection.execute("UPDATE facts_of_file SET value = ? WHERE name = ?", (body, _PREFIX + name))
         if name < "08":  # names are digests: on one request of 32
             over = f"name GLOB '{_PREFIX}*' AND json_extract(value, '$.until') < ?"
@@ -84,6 +82,6 @@ def _until(store: Store) -> str:
     return later(timestamp(store.clock()), KEPT_SECONDS)
 
 
-def forget_answers(connection: apsw.Connection) -> None:
+def forget_answers(connection: AnyConnection) -> None:
     """Answers quote what is remembered: those of all requests go when something is erased. That they were carried out stays."""
     connection.execute(f"UPDATE facts_of_file SET value = json_remove(value, '$.answer') WHERE name GLOB '{_PREFIX}*'")

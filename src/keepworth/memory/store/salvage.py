@@ -24,7 +24,8 @@ from keepworth.episodes.model import EncoderIdentity
 from keepworth.memory.errors import MemoryProblem, NotAMemoryFile, OlderFile
 from keepworth.memory.item import Item, Scope, Status, timestamp, to_record
 from keepworth.memory.store import rows, schema, undo
-from keepworth.memory.store.database import check_version, first, refuse_strangers, scalar, select
+from keepworth.memory.store.connection import first, scalar, select
+from keepworth.memory.store.database import check_version, refuse_strangers
 from keepworth.memory.store.rows import Entry
 from keepworth.memory.store.transfer import FORMAT, TABLES, VERSION, checked, line, plain, plain_row
 

@@ -22,16 +22,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from keepworth.memory.errors import OlderFile
 from keepworth.memory.search.chunks import LONG
+from keepworth.memory.store.connection import AnyConnection
 from keepworth.memory.store.full_text import FULL_TEXT, SEGMENTS
 from keepworth.memory.store.migration import learning_in_columns, number_by_scope, stemmed
 from keepworth.memory.store.rows import DIGEST, VECTORS
-
-if TYPE_CHECKING:
-    import apsw
 
 _LOG = logging.getLogger("keepworth.memory")
 PARTS_SINCE = 6
@@ -108,7 +105,7 @@ INSERT INTO words(words, rank) VALUES('automerge', {SEGMENTS});
 INSERT INTO past_words(past_words, rank) VALUES('automerge', {SEGMENTS});
 """
 
-MIGRATIONS: dict[int, str | Callable[[apsw.Connection], None]] = {
+MIGRATIONS: dict[int, str | Callable[[AnyConnection], None]] = {
     1: number_by_scope,
     2: f"DROP INDEX events_by_content; {ASKED} ALTER TABLE changes RENAME TO touches; {CREATIONS}",
     # The chain begins with the newest entry there is, at a value that no other file has.
@@ -121,15 +118,15 @@ MIGRATIONS: dict[int, str | Callable[[apsw.Connection], None]] = {
 """Statements, or functions, that turn version v into v + 1, by v. A published version is never edited, only followed."""
 
 
-def create(connection: apsw.Connection, store_id: str) -> None:
+def create(connection: AnyConnection, store_id: str) -> None:
     """Lay out an empty file. The caller holds a write transaction."""
     connection.execute(TABLES)
     connection.execute("INSERT INTO facts_of_file VALUES('store', ?)", (store_id,))
-    connection.pragma("application_id", APPLICATION_ID)
-    connection.pragma("user_version", VERSION)
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {VERSION}")
 
 
-def migrate(connection: apsw.Connection, old: int, path: str) -> None:
+def migrate(connection: AnyConnection, old: int, path: str) -> None:
     """Bring the file at `path`, of version `old`, to VERSION. The caller holds a write transaction: all steps or none.
     Raises OlderFile."""
     import apsw
@@ -151,7 +148,7 @@ def migrate(connection: apsw.Connection, old: int, path: str) -> None:
                 f"{path} has format {old} and could not be brought from {version} to {version + 1} ({error}): nothing was "
                 "changed; open it with the version of keepworth that wrote it and export it from there"
             ) from error
-        connection.pragma("user_version", version + 1)
+        connection.execute(f"PRAGMA user_version = {version + 1}")
     if old < PARTS_SINCE:
         ((long,),) = connection.execute(
             "SELECT count(*) FROM items WHERE length(coalesce(nullif(key, ''), text)) > ?", (LONG,)
@@ -166,7 +163,7 @@ def migrate(connection: apsw.Connection, old: int, path: str) -> None:
             )
 
 
-def create_vectors(connection: apsw.Connection, set_id: int) -> None:
+def create_vectors(connection: AnyConnection, set_id: int) -> None:
     connection.execute(
         f"CREATE TABLE IF NOT EXISTS {VECTORS.format(set_id)}"
         "(n INTEGER PRIMARY KEY, hash INTEGER NOT NULL, vector BLOB NOT NULL)"

@@ -48,8 +48,8 @@ from keepworth.memory.search.scope_words import LARGEST, ScopeWords
 from keepworth.memory.search.search import Ranked
 from keepworth.memory.search.terms import only_latin, terms_and_languages
 from keepworth.memory.search.where import Filter, with_facts
-from keepworth.memory.store import forking, requests, rows, schema, undo
-from keepworth.memory.store.database import Database, first, scalar, select
+from keepworth.memory.store import forking, opening, requests, rows, schema, undo
+from keepworth.memory.store.connection import AnyConnection, Backend, first, scalar, select
 from keepworth.memory.store.full_text import CURRENT
 from keepworth.memory.store.rows import VECTORS, image
 from keepworth.memory.store.transaction import (
@@ -63,7 +63,6 @@ from keepworth.memory.store.transaction import (
 from keepworth.memory.store.words import LEAST, RankedTexts, ScopeSums, WordStatistics, admit, proposed, scores
 
 if TYPE_CHECKING:
-    import apsw
     import numpy as np
     import numpy.typing as npt
 
@@ -104,8 +103,8 @@ class CorpusState:
 NAMED = f"lower(hex(coalesce({rows.FORGOTTEN}, '')))"
 """SQL for the name of the state that an event led to."""
 _STATE = (
-    "SELECT e.seq, e.chain, (SELECT through FROM indexed), (SELECT made FROM vector_sets WHERE id = ?) FROM (SELECT 1) "
-    "LEFT JOIN (SELECT seq, chain FROM events ORDER BY seq DESC LIMIT 1) e"
+    "SELECT e.seq, e.chain, (SELECT through FROM indexed), (SELECT made FROM vector_sets WHERE id = ?) FROM (SELECT 1) AS one "
+    "LEFT JOIN (SELECT seq, chain FROM events ORDER BY seq DESC LIMIT 1) AS e ON true"
 )
 
 
@@ -160,7 +159,7 @@ class Store:
         if index != "exact":
             check_kind(index)
         self._index = index
-        self.database = Database(path, durability=durability, read_only=read_only)
+        self.database: Backend = opening.opened(path, durability=durability, read_only=read_only)
         self.embedder = embedder
         self.clock = clock
         self._scope_names: dict[int, Scope] = {}
@@ -214,7 +213,7 @@ class Store:
             if self.embedder is not None:
                 self.embedder.unlocked()
 
-    def _with_index(self, use: Callable[[apsw.Connection, DenseIndex], Result]) -> Result | None:
+    def _with_index(self, use: Callable[[AnyConnection, DenseIndex], Result]) -> Result | None:
         """What `use` makes of the vectors; None where there are none. Where those that lie beside the file turn out to be
         damaged, they are dropped, and it is done again with those of the file."""
         while True:
@@ -260,7 +259,7 @@ class Store:
     def dense_index(self, *, packed: bool = False) -> tuple[DenseIndex, Stamp]:
         """The index as of now, and the state of the memory it is of. packed: without rows that no longer count."""
 
-        def use(_: apsw.Connection, index: DenseIndex) -> tuple[DenseIndex, Stamp]:
+        def use(_: AnyConnection, index: DenseIndex) -> tuple[DenseIndex, Stamp]:
             with self._lock:
                 if packed:
                     index.pack()
@@ -280,13 +279,13 @@ class Store:
         self.embedder = embedder
         self.reset_caches()
 
-    def stamp(self, connection: apsw.Connection) -> Stamp:
+    def stamp(self, connection: AnyConnection) -> Stamp:
         """Of the vector set in use, in the state this connection sees."""
         # Subqueries: one row also where there is no event, or no set any more.
         seq, name, made, model, dimension = first(
             connection,
-            f"SELECT e.seq, e.name, s.made, s.model, s.dimension FROM (SELECT 1) LEFT JOIN vector_sets s ON s.id = ? "
-            f"LEFT JOIN (SELECT seq, {NAMED} AS name FROM events ORDER BY seq DESC LIMIT 1) e",
+            f"SELECT e.seq, e.name, s.made, s.model, s.dimension FROM (SELECT 1) AS one LEFT JOIN vector_sets s ON s.id = ? "
+            f"LEFT JOIN (SELECT seq, {NAMED} AS name FROM events ORDER BY seq DESC LIMIT 1) AS e ON true",
             (self.set_id,),
         )
         if made is None:
@@ -297,7 +296,7 @@ class Store:
         assert self.set_id is not None
         return Stamp(self._store_id, self.set_id, made, model, dimension, seq or 0, name or "")
 
-    def leads_to(self, connection: apsw.Connection, earlier: Stamp, now: Stamp) -> bool:
+    def leads_to(self, connection: AnyConnection, earlier: Stamp, now: Stamp) -> bool:
         """Whether the journal, as this connection sees it, went through the state `earlier` on its way to `now`."""
         if replace(earlier, head=now.head, chain=now.chain) != now or earlier.head > now.head:
             return False
@@ -324,7 +323,7 @@ class Store:
         self._distrusted = False
         return target
 
-    def _synced(self, connection: apsw.Connection) -> DenseIndex:
+    def _synced(self, connection: AnyConnection) -> DenseIndex:
         """The dense index, brought up to the journal's head as this connection sees it."""
         with self._lock:
             state = self.corpus(connection).state
@@ -347,7 +346,7 @@ class Store:
                 self._to_keep = True
             return self._dense
 
-    def _pass(self, connection: apsw.Connection, earlier: Stamp, now: Stamp) -> None:
+    def _pass(self, connection: AnyConnection, earlier: Stamp, now: Stamp) -> None:
         """Note the states that the dense index went through."""
         self._passed[earlier.head] = earlier
         names = f"SELECT seq, {NAMED} FROM events WHERE seq > ? ORDER BY seq"
@@ -358,7 +357,7 @@ class Store:
 
     def _take_index(self, index: DenseIndex, stamp: Stamp) -> None:
         """Use the proposing index that is kept beside the file, where it was made from just these rows."""
-        if self._index == "exact" or self.database.in_memory:
+        if self._index == "exact" or not self.database.has_files:
             return
         from keepworth.memory.search.beside import read_index
 
@@ -372,7 +371,7 @@ class Store:
 
     def _keep(self) -> None:
         """Put the index and the vectors it was made from beside the file, so that the next one to open it need not build."""
-        if self.database.in_memory or self.database.read_only:
+        if not self.database.has_files or self.database.read_only:
             return
         try:
             self.lay_out(*self.dense_index())
@@ -386,7 +385,7 @@ class Store:
             self._distrusted = self._to_keep = True
             self._dense = self._dense_stamp = None
 
-    def _loaded(self, connection: apsw.Connection, now: Stamp) -> tuple[DenseIndex, Stamp]:
+    def _loaded(self, connection: AnyConnection, now: Stamp) -> tuple[DenseIndex, Stamp]:
         """The vectors that lie beside the file, where they are of an earlier state of this very memory, else those in it; and
         the state they are of."""
         beside = self._beside(connection, now)
@@ -409,8 +408,8 @@ class Store:
         block.size = row
         return DenseIndex(now.dimension, block if row else None), now
 
-    def _beside(self, connection: apsw.Connection, now: Stamp) -> Sidecar | None:
-        if self.database.in_memory or self._distrusted:
+    def _beside(self, connection: AnyConnection, now: Stamp) -> Sidecar | None:
+        if not self.database.has_files or self._distrusted:
             return None
         from keepworth.memory.search.beside import read_sidecar
 
@@ -424,7 +423,7 @@ class Store:
             return None
         return beside
 
-    def _follow(self, connection: apsw.Connection, since: int) -> None:
+    def _follow(self, connection: AnyConnection, since: int) -> None:
         """Apply to the dense index what the journal says changed after entry `since`."""
         import numpy as np
 
@@ -447,11 +446,11 @@ class Store:
             listed = [(n, scope) for (n, scope, _), each in zip(fresh, parts, strict=True) for _ in each]
             self._dense.put([n for n, _ in listed], [scope for _, scope in listed], np.concatenate(parts))
 
-    def corpus(self, connection: apsw.Connection) -> CorpusState:
+    def corpus(self, connection: AnyConnection) -> CorpusState:
         """What the file says, as this connection sees it."""
         return self.database.once(connection, ("corpus", self.set_id), lambda: self._corpus_now(connection))
 
-    def _corpus_now(self, connection: apsw.Connection) -> CorpusState:
+    def _corpus_now(self, connection: AnyConnection) -> CorpusState:
         state = first(connection, _STATE, (self.set_id,))
         before = self._corpus  # one read: another thread may put its own there meanwhile
         if before is not None and before.state == state:
@@ -475,7 +474,7 @@ class Store:
 
     def words_in(
         self,
-        connection: apsw.Connection,
+        connection: AnyConnection,
         corpus: CorpusState,
         inside: frozenset[int],
         *,
@@ -508,7 +507,7 @@ class Store:
         inside = self._inside.get((scope, nobody))
         return inside is not None and not self._scope_words.missing(inside)
 
-    def _follow_words(self, connection: apsw.Connection, seq: int, name: str) -> None:
+    def _follow_words(self, connection: AnyConnection, seq: int, name: str) -> None:
         """Bring the words of scopes to entry `seq`, or drop them where the journal does not lead there."""
         held = self._scope_words
         at = first(connection, f"SELECT {NAMED} FROM events WHERE seq = ?", (held.head,)) if held.head > 0 else None
@@ -536,14 +535,14 @@ class Store:
                 self._passed_words.pop(next(iter(self._passed_words)))
         held.head, held.name = seq, name
 
-    def mask(self, connection: apsw.Connection, where: Filter | None) -> Mask | None:
+    def mask(self, connection: AnyConnection, where: Filter | None) -> Mask | None:
         """By item number: whether an item is current and meets what `where` says of metadata, as this connection sees it, or is
         one that it lets through. None where it says nothing of metadata."""
         if where is None or where.tree is None:
             return None
         return self.database.once(connection, ("mask", where), lambda: self._mask(connection, where))
 
-    def _mask(self, connection: apsw.Connection, where: Filter) -> Mask:
+    def _mask(self, connection: AnyConnection, where: Filter) -> Mask:
         import numpy as np
 
         assert where.tree is not None
@@ -574,7 +573,7 @@ class Store:
             mask[let] = True
         return mask
 
-    def _follow_columns(self, connection: apsw.Connection, columns: MetadataColumns, seq: int, name: str) -> None:
+    def _follow_columns(self, connection: AnyConnection, columns: MetadataColumns, seq: int, name: str) -> None:
         """Bring the columns to entry `seq`, or let them begin anew where the journal does not lead there."""
         head = columns.head
         if head < 0 or self._name_of(connection, head) != columns.name or erased_since(connection, head):
@@ -584,7 +583,7 @@ class Store:
             connection,
             f"SELECT max(c.seq), c.n, CASE WHEN {CURRENT} THEN i.metadata END, i.kind, {WHEN} "
             "FROM changes c LEFT JOIN items i USING(n) "
-            "WHERE c.seq > ? AND c.changed GROUP BY c.n ORDER BY 1",
+            "WHERE c.seq > ? AND c.changed GROUP BY c.n, i.n ORDER BY 1",
             (head,),
         )
         known: dict[str, Any] = {}
@@ -595,7 +594,7 @@ class Store:
         while len(columns.passed) > PASSED_STATES:
             columns.passed.pop(next(iter(columns.passed)))
 
-    def _name_of(self, connection: apsw.Connection, seq: int) -> str:
+    def _name_of(self, connection: AnyConnection, seq: int) -> str:
         """Of the state that entry `seq` led to."""
         found = first(connection, f"SELECT {NAMED} FROM events WHERE seq = ?", (seq,)) if seq else None
         return "" if found is None else str(found[0])
@@ -609,7 +608,7 @@ class Store:
         with self._lock:
             self._forget()
 
-    def scope_named(self, connection: apsw.Connection, id: int) -> Scope:
+    def scope_named(self, connection: AnyConnection, id: int) -> Scope:
         """The scope of an integer id."""
         scope = self._scope_names.get(id)
         if scope is None:
@@ -619,7 +618,7 @@ class Store:
             scope = self._scope_names[id] = rows.to_scope(row, id)
         return scope
 
-    def _scope_ids(self, connection: apsw.Connection, scope: Scope, nobody: bool = False) -> frozenset[int] | None:
+    def _scope_ids(self, connection: AnyConnection, scope: Scope, nobody: bool = False) -> frozenset[int] | None:
         """Ids of the scopes inside `scope`; None where it holds the whole file. nobody: of those without a person alone."""
         with self._lock:
             count = self.database.once(connection, "scopes", lambda: scalar(connection, "SELECT max(id) FROM scopes"))
@@ -629,7 +628,9 @@ class Store:
             if (scope, nobody) not in self._inside:
                 ids = frozenset(id for each in scope.each() for id in _inside(connection, each, nobody))
                 # No further than it takes to see that there are others: this is asked anew after each new scope.
-                everything = scalar(connection, "SELECT count(*) FROM (SELECT 1 FROM scopes LIMIT ?)", (len(ids) + 1,))
+                everything = scalar(
+                    connection, "SELECT count(*) FROM (SELECT 1 FROM scopes LIMIT ?) AS known", (len(ids) + 1,)
+                )
                 if len(self._inside) >= SCOPES:
                     self._inside.clear()
                 self._inside[scope, nobody] = None if ids and len(ids) == everything else ids
@@ -650,15 +651,15 @@ class Store:
         if identity is None or self.database.read_only:
             return None
 
-        def work(connection: apsw.Connection) -> int:
+        def work(connection: AnyConnection) -> int:
             again = first(connection, "SELECT id FROM vector_sets WHERE state = 'serving'")
             if again is not None:
                 return int(again[0])
-            connection.execute(
-                "INSERT INTO vector_sets(model, dimension, normalised, state, made) VALUES(?,?,?,'serving',?)",
+            id: int = scalar(
+                connection,
+                "INSERT INTO vector_sets(model, dimension, normalised, state, made) VALUES(?,?,?,'serving',?) RETURNING id",
                 (identity.model, identity.dimension, int(identity.normalised), uuid.uuid4().hex),
             )
-            id = connection.last_insert_rowid()
             schema.create_vectors(connection, id)
             return id
 
@@ -673,7 +674,7 @@ class Store:
             raise
         self.embedder = embedder
 
-    def _find_set(self, connection: apsw.Connection) -> bool:
+    def _find_set(self, connection: AnyConnection) -> bool:
         """A reader may open a file before anyone has written vectors to it: look again."""
         if self.embedder is None:
             return False
@@ -761,10 +762,10 @@ class Store:
         work: Callable[[Transaction], Any],
         vectors: Mapping[str, bytes] | None,
         bounded: bool,
-    ) -> Callable[[apsw.Connection], Any]:
+    ) -> Callable[[AnyConnection], Any]:
         note = requests.NOTE.get()
 
-        def inside(connection: apsw.Connection) -> Any:
+        def inside(connection: AnyConnection) -> Any:
             transaction = Transaction(connection, scope, set_id=self.set_id, vectors=vectors)
             transaction.scan, transaction.encode = self.scan, self.encode
             most = self.max_items if bounded else None
@@ -785,7 +786,7 @@ class Store:
 
         return inside
 
-    def _count(self, connection: apsw.Connection, scope: Scope) -> int:
+    def _count(self, connection: AnyConnection, scope: Scope) -> int:
         """Current items of a scope, inside a transaction."""
         parts = [part for part in ("user", "agent", "session") if getattr(scope, part)]
         where = " AND ".join(f"{part} = ?" for part in ["tenant", *parts])
@@ -902,7 +903,7 @@ class Store:
             sum(words_ for _, _, words_ in found),
         )
 
-    def scope_tokens(self, connection: apsw.Connection, scope: Scope) -> list[list[str]] | None:
+    def scope_tokens(self, connection: AnyConnection, scope: Scope) -> list[list[str]] | None:
         """The full-text tokens every row in `scope` has, or, where that is several, every row in each: [] where that is no
         token, None where nobody ever wrote in any."""
         listed = [tokens for each in scope.each() if (tokens := _tokens_of(connection, each)) is not None]
@@ -987,7 +988,7 @@ class Store:
                     out.append(Difference(f"m{n}", before, after))
         return out
 
-    def entries(self, where: str = "1", values: tuple[object, ...] = ()) -> list[rows.Entry]:
+    def entries(self, where: str = "true", values: tuple[object, ...] = ()) -> list[rows.Entry]:
         """Journal entries. `where` is SQL of the caller's own making, never of a user's."""
         with self.database.reading() as connection:
             return undo.entries(connection, lambda id: self.scope_named(connection, id), where, values)
@@ -1026,7 +1027,7 @@ class Store:
 
 
 def _metadata_in(
-    connection: apsw.Connection, which: str, numbers: Sequence[int] = ()
+    connection: AnyConnection, which: str, numbers: Sequence[int] = ()
 ) -> list[tuple[int, Mapping[str, Any] | None]]:
     """Number and metadata of the items that SQL names. numbers: its parameter, as JSON."""
     known: dict[str, Any] = {}
@@ -1050,7 +1051,7 @@ def _facts(known: dict[str, Any], text: str | None, kind: str, when: str) -> Map
     return with_facts(found, kind, when)
 
 
-def _inside(connection: apsw.Connection, scope: Scope, nobody: bool) -> list[int]:
+def _inside(connection: AnyConnection, scope: Scope, nobody: bool) -> list[int]:
     where, values = ["tenant = ?"], [scope.tenant]
     if nobody:
         where.append("user = ''")
@@ -1061,7 +1062,7 @@ def _inside(connection: apsw.Connection, scope: Scope, nobody: bool) -> list[int
     return [id for (id,) in select(connection, f"SELECT id FROM scopes WHERE {' AND '.join(where)}", values)]
 
 
-def _tokens_of(connection: apsw.Connection, scope: Scope) -> list[str] | None:
+def _tokens_of(connection: AnyConnection, scope: Scope) -> list[str] | None:
     out = []
     for letter, part in PARTS:
         name = getattr(scope, part)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from keepworth.episodes.episode import Operation, OperationKind
 from keepworth.memory.item import (
@@ -27,13 +27,10 @@ from keepworth.memory.operations import Act, Assignment, Credit, Draft, Operatio
 from keepworth.memory.scan import HELD_FOR, Scan
 from keepworth.memory.search.terms import term_count
 from keepworth.memory.store import rows
-from keepworth.memory.store.database import first, scalar, select
+from keepworth.memory.store.connection import AnyConnection, first, scalar, select
 from keepworth.memory.store.full_text import index_through, write_terms
 from keepworth.memory.store.rows import VECTORS, encoded, linked, targets_of
 from keepworth.memory.store.schema import CREATED
-
-if TYPE_CHECKING:
-    import apsw
 
 PARTS = tuple(zip("tuas", ("tenant", "user", "agent", "session"), strict=True))
 _COLUMNS = "SELECT id, tokens, count, words, total FROM scopes WHERE tenant=? AND user=? AND agent=? AND session=?"
@@ -55,7 +52,7 @@ class ScopeRow:
 class ScopeBook:
     """Reads each scope once, adds unknown ones, and writes changed sums back on `close`."""
 
-    _connection: apsw.Connection
+    _connection: AnyConnection
     _by_scope: dict[Scope, ScopeRow] = field(default_factory=dict)
     _by_id: dict[int, Scope] = field(default_factory=dict)
     # A batch is nearly always of one scope, and hashing four names for every item adds up.
@@ -129,13 +126,13 @@ class Changed:
     erased: bool
 
 
-def changed_since(connection: apsw.Connection, seq: int) -> Changed:
+def changed_since(connection: AnyConnection, seq: int) -> Changed:
     """What entries after number `seq` changed."""
     found = select(connection, "SELECT DISTINCT n FROM changes WHERE seq > ? AND changed", (seq,))
     return Changed(tuple(f"m{n}" for (n,) in found), erased_since(connection, seq))
 
 
-def erased_since(connection: apsw.Connection, seq: int) -> bool:
+def erased_since(connection: AnyConnection, seq: int) -> bool:
     """Whether something was erased after entry `seq`."""
     return scalar(connection, "SELECT 1 FROM events WHERE seq > ? AND kind = 'PURGE' LIMIT 1", (seq,)) is not None
 
@@ -147,7 +144,7 @@ class Transaction:
     """
 
     def __init__(
-        self, connection: apsw.Connection, scope: Scope, *, set_id: int | None, vectors: Vectors | None = None
+        self, connection: AnyConnection, scope: Scope, *, set_id: int | None, vectors: Vectors | None = None
     ) -> None:
         self.connection = connection
         self.scope = scope
@@ -407,7 +404,7 @@ class Transaction:
             self.connection.executemany("DELETE FROM items WHERE n = ?", gone)
 
     def _write_words(self, changed: list[tuple[Item | None, Item | None]]) -> None:
-        deletes: dict[str, list[tuple[int]]] = {"words": [], "past_words": []}
+        deletes: dict[str, list[int]] = {"words": [], "past_words": []}
         inserts: dict[str, list[tuple[int, str, str]]] = {"words": [], "past_words": []}
         newest, long = self.seq - 1, False
         for before, after in changed:
@@ -423,12 +420,12 @@ class Transaction:
             if old == new and before is not None and after is not None and indexed_text(before) == indexed_text(after):
                 continue
             if before is not None and old:
-                deletes[old].append((n,))
+                deletes[old].append(n)
             if after is not None and new:
                 inserts[new].append((n, self.book.row(after.scope).tokens, indexed_text(after)))
         for table, listed in deletes.items():
             if listed:
-                self.connection.executemany(f"DELETE FROM {table} WHERE rowid = ?", listed)
+                self.connection.full_text.remove(self.connection, table, listed)
         for table, added in inserts.items():
             if added:
                 write_terms(self.connection, table, added)

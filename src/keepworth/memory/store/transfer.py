@@ -12,8 +12,6 @@ from collections.abc import Generator, Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-import apsw
-
 from keepworth.episodes.model import EncoderIdentity
 from keepworth.memory.errors import MemoryProblem, NotAMemoryFile
 from keepworth.memory.item import Item, Scope, Status, checked_text, from_record, timestamp, to_record
@@ -21,7 +19,7 @@ from keepworth.memory.operations import Assignment, Draft
 from keepworth.memory.scan import HELD_FOR, Scan
 from keepworth.memory.store import rows
 from keepworth.memory.store.candidates import as_json, packed, unpacked
-from keepworth.memory.store.database import first, scalar, select
+from keepworth.memory.store.connection import AnyConnection, first, scalar, select
 from keepworth.memory.store.migration import fill_from_notes, number_by_scope
 from keepworth.memory.store.transaction import Transaction
 
@@ -45,7 +43,10 @@ TABLES = {
 }
 CANDIDATES = TABLES["decision"][1].split(", ").index("candidates")
 """Their place in a decision; an export says them in JSON."""
-_SAID = {"events": "(SELECT *, min(applied, 1) AS done FROM events)", "touches": "changes"}
+_SAID = {
+    "events": "(SELECT *, CASE applied WHEN 0 THEN 0 ELSE 1 END AS done FROM events) AS said",
+    "touches": "changes",
+}
 """Where more is said than a table holds: an export names every item that an event touched, the one it created too."""
 
 
@@ -84,6 +85,8 @@ def imported(store: Store, lines: Iterable[str], *, unsound: bool = False) -> in
     if store.head():
         raise MemoryProblem(f"{store.database.path} is not empty: import needs a new file")
 
+    refused: tuple[type[Exception], ...] = (*_NOT_OURS, *store.database.errors)
+
     def work(transaction: Transaction) -> int:
         connection = transaction.connection
         scopes: dict[int, int] = {}
@@ -117,7 +120,7 @@ def imported(store: Store, lines: Iterable[str], *, unsound: bool = False) -> in
                         values[place] = scopes[values[place]]
                     marks = ",".join("?" * len(named))
                     connection.execute(f"INSERT INTO {table}({', '.join(named)}) VALUES({marks})", values)
-            except (*_NOT_OURS, apsw.Error) as error:
+            except refused as error:
                 raise _no_export(number, error) from error
         lowest, last, entries = first(
             connection, "SELECT coalesce(min(seq), 1), coalesce(max(seq), 0), count(*) FROM events"
@@ -203,7 +206,7 @@ def _hold(transaction: Transaction, scan: Scan, now: str) -> None:
     transaction.finish()
 
 
-def _refuse_unsound(store: Store, connection: apsw.Connection) -> None:
+def _refuse_unsound(store: Store, connection: AnyConnection) -> None:
     from keepworth.memory.store.checks import journal_problems
 
     try:

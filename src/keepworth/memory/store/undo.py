@@ -15,13 +15,10 @@ from keepworth.memory.errors import Purged, UnknownEpisode
 from keepworth.memory.item import Item, Scope, duplicate_key
 from keepworth.memory.operations import Credit, execute
 from keepworth.memory.store import rows
-from keepworth.memory.store.database import first, select
+from keepworth.memory.store.connection import AnyConnection, first, select
 from keepworth.memory.store.rows import Entry
 from keepworth.memory.store.schema import CREATED, OF_KIND
 from keepworth.memory.store.transaction import Transaction
-
-if TYPE_CHECKING:
-    import apsw
 
 Ranges = tuple[tuple[int, int], ...]
 _MAKING = ("ADD", "SUPERSEDE", "MERGE")
@@ -65,7 +62,7 @@ def active_ranges(rollbacks: Iterable[tuple[int, Ranges]]) -> Ranges:
     return tuple(active)
 
 
-def rollbacks_in(connection: apsw.Connection, until: int | None = None) -> list[tuple[int, Ranges]]:
+def rollbacks_in(connection: AnyConnection, until: int | None = None) -> list[tuple[int, Ranges]]:
     found = select(connection, f"SELECT seq, payload FROM events WHERE {OF_KIND} AND kind = 'ROLLBACK'")
     with rows.readable("a rollback in the journal"):
         return [
@@ -132,7 +129,7 @@ def replay(entries: Iterable[Entry], only: set[int] | None = None) -> tuple[Repl
 
 
 def entries(
-    connection: apsw.Connection, scope_of: ScopeLookup, where: str, values: tuple[object, ...] = ()
+    connection: AnyConnection, scope_of: ScopeLookup, where: str, values: tuple[object, ...] = ()
 ) -> list[Entry]:
     """Journal entries that satisfy an SQL condition of ours, in order."""
     query = (
@@ -184,7 +181,7 @@ def _unknown(store: Store, what: str, id: str) -> str:
     return f"no {what} {id!r:.80} in this scope of {path}: take what `.id` or `rollback` gave; nothing was undone"
 
 
-def _entries_with(connection: apsw.Connection, where: str, values: tuple[object, ...]) -> list[tuple[int, int]]:
+def _entries_with(connection: AnyConnection, where: str, values: tuple[object, ...]) -> list[tuple[int, int]]:
     return [(seq, home) for seq, home in select(connection, f"SELECT seq, scope FROM events WHERE {where}", values)]
 
 
@@ -242,7 +239,7 @@ def _is_rewrite(transaction: Transaction, item: Item) -> bool:
 
 
 def _moved(
-    connection: apsw.Connection, cancel: Ranges, older: list[tuple[int, Ranges]], was: Ranges, will_be: Ranges
+    connection: AnyConnection, cancel: Ranges, older: list[tuple[int, Ranges]], was: Ranges, will_be: Ranges
 ) -> list[int]:
     """Entries that counted and no longer do, or the other way round."""
     spans = list(cancel)
@@ -257,7 +254,7 @@ def _moved(
     return sorted(seq for seq in found if within(seq, was) != within(seq, will_be))
 
 
-def _refuse_purged(connection: apsw.Connection, cancel: Ranges, moved: list[int], will_be: Ranges) -> None:
+def _refuse_purged(connection: AnyConnection, cancel: Ranges, moved: list[int], will_be: Ranges) -> None:
     for seq, at in select(connection, f"SELECT seq, at FROM events WHERE {OF_KIND} AND kind = 'PURGE'"):
         if within(seq, cancel):
             raise Purged(f"something was erased on purpose at {at}: memory can be taken back to later moments alone")
@@ -323,7 +320,7 @@ def _replayed_closure(
     if first(connection, shaped, (json.dumps(sorted(members)),)) is None:
         return view, members, no_ops
     # What is left of an erased item has no number by which duplicates are found: only all entries together tell what it led to.
-    everything = entries(connection, transaction.scope_of, "1", ())
+    everything = entries(connection, transaction.scope_of, "true", ())
     concerned = {entry.seq for entry in listed}
     view, all_no_ops = replay(entry for entry in everything if not within(entry.seq, cancelled))
     no_ops = [(seq, reason) for seq, reason in all_no_ops if seq in concerned]
@@ -332,7 +329,7 @@ def _replayed_closure(
     return view, members, no_ops
 
 
-def _numbers(connection: apsw.Connection, query: str, values: Iterable[int]) -> set[int]:
+def _numbers(connection: AnyConnection, query: str, values: Iterable[int]) -> set[int]:
     return {value for (value,) in select(connection, query, (json.dumps(sorted(values)),))}
 
 

@@ -15,12 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from keepworth.memory.item import ItemKind, Provenance, Scope, Status, later, timestamp
 from keepworth.memory.operations import Draft
-from keepworth.memory.store.database import first, scalar, select
+from keepworth.memory.store.connection import AnyConnection, first, scalar, select
 from keepworth.memory.store.requests import NOTE
 
 if TYPE_CHECKING:
-    import apsw
-
     from keepworth.memory.store.store import Store
 
 _PREFIX = "unread "
@@ -80,7 +78,7 @@ def turn(
     return UnreadTurn(id, words, tuple(items), fields, episode, draft.event_time or at, later(at, seconds))
 
 
-def put(connection: apsw.Connection, waiting: UnreadTurn) -> None:
+def put(connection: AnyConnection, waiting: UnreadTurn) -> None:
     body = {name: getattr(waiting, name) for name in UnreadTurn.__dataclass_fields__ if name != "id"}
     text = json.dumps(body, ensure_ascii=False, default=str)
     connection.execute("INSERT OR REPLACE INTO facts_of_file VALUES(?, ?)", (_PREFIX + waiting.id, text))
@@ -114,7 +112,7 @@ def seconds_to_next(store: Store, time: str) -> float | None:
 def once(store: Store, waiting: UnreadTurn) -> Iterator[None]:
     """Inside, whatever is written is written together with the note that this turn was read. Raises AlreadyRead."""
 
-    def done(connection: apsw.Connection) -> None:
+    def done(connection: AnyConnection) -> None:
         if first(connection, "SELECT 1 FROM facts_of_file WHERE name = ?", (_PREFIX + waiting.id,)) is None:
             raise AlreadyRead
         _drop(waiting)(connection)
@@ -131,14 +129,14 @@ def end(store: Store, waiting: UnreadTurn) -> None:
     store.database.write(_drop(waiting))
 
 
-def _drop(waiting: UnreadTurn) -> Callable[[apsw.Connection], None]:
-    def work(connection: apsw.Connection) -> None:
+def _drop(waiting: UnreadTurn) -> Callable[[AnyConnection], None]:
+    def work(connection: AnyConnection) -> None:
         connection.execute("DELETE FROM facts_of_file WHERE name = ?", (_PREFIX + waiting.id,))
 
     return work
 
 
-def forget_unread(connection: apsw.Connection, ids: str) -> None:
+def forget_unread(connection: AnyConnection, ids: str) -> None:
     """Those that quote one of the items of these ids (a JSON list), or that no item vouches for, are not read any more."""
     connection.execute(
         f"DELETE FROM facts_of_file WHERE name GLOB '{_PREFIX}*' AND (json_array_length(value, '$.items') = 0 OR EXISTS("

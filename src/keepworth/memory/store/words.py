@@ -14,12 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from keepworth.memory.search.index import CorpusStatistics, term_score
 from keepworth.memory.search.terms import terms as terms_of
-from keepworth.memory.store.database import first, select
+from keepworth.memory.store.connection import AnyConnection, first, select
 from keepworth.memory.store.transaction import erased_since
 
 if TYPE_CHECKING:
-    import apsw
-
     from keepworth.memory.search.columns import Mask
     from keepworth.memory.store.store import CorpusState
 
@@ -54,7 +52,7 @@ class WordStatistics:
         self._documents = 0
         self._lock = threading.Lock()
 
-    def of(self, connection: apsw.Connection, corpus: CorpusState, terms: Sequence[str]) -> CorpusStatistics:
+    def of(self, connection: AnyConnection, corpus: CorpusState, terms: Sequence[str]) -> CorpusStatistics:
         """Of all current items, whatever their scope; a term nobody uses is left out."""
         with self._lock:
             if abs(corpus.documents - self._documents) * 10 > self._documents or len(self._counts) > 200_000:
@@ -66,9 +64,7 @@ class WordStatistics:
         fresh: dict[str, int] = {}
         for start in range(0, len(unknown), COUNTED_TOGETHER):
             part = unknown[start : start + COUNTED_TOGETHER]
-            # One call, and still a look-up for each: a list of terms would read the whole vocabulary.
-            each = "(SELECT doc FROM word_counts WHERE term = ?)"
-            counts = first(connection, f"SELECT {', '.join([each] * len(part))}", part)
+            counts = connection.full_text.counts(connection, part)
             fresh.update((term, count) for term, count in zip(part, counts, strict=True) if count is not None)
         for term in terms:
             count = known.get(term)
@@ -102,7 +98,7 @@ def proposal(frequency: Mapping[str, int], share: float = 1.0, postings: int = P
 
 
 def proposed(
-    connection: apsw.Connection,
+    connection: AnyConnection,
     statistics: CorpusStatistics,
     scope_tokens: Sequence[Sequence[str]],
     share: float,
@@ -139,28 +135,9 @@ def proposed(
     return found
 
 
-LEFT_OUT = 2000
-"""Rows that a filter may leave out for them to be listed; of more, a function says which are kept, which costs half a microsecond
-each time."""
-
-
-def admit(connection: apsw.Connection, mask: Mask, row: str) -> str:
+def admit(connection: AnyConnection, mask: Mask, row: str) -> str:
     """SQL for whether the column `row` of row numbers is in `mask`, which this connection is told."""
-    import numpy as np
-
-    kept = np.flatnonzero(mask)
-    end = int(kept[-1]) + 1 if len(kept) else 0
-    if end - len(kept) <= LEFT_OUT:
-        listed = ",".join(map(str, np.flatnonzero(~mask[:end]).tolist()))
-        return f"{row} < {end} AND {row} NOT IN ({listed})"
-    flags, room = mask.tobytes(), len(mask)
-
-    def admitted(*row: Any) -> int:
-        (number,) = row
-        return flags[number] if number < room else 0
-
-    connection.create_scalar_function("admitted", admitted, 1, deterministic=True)
-    return f"admitted({row})"
+    return connection.full_text.admit(connection, mask, row)
 
 
 def joint_proposal(statistics: CorpusStatistics, share: float, postings: int = JOINT) -> tuple[list[str], float]:
@@ -175,7 +152,7 @@ def joint_proposal(statistics: CorpusStatistics, share: float, postings: int = J
 
 
 def candidates(
-    connection: apsw.Connection,
+    connection: AnyConnection,
     terms: Sequence[str],
     scope_tokens: Sequence[Sequence[str]],
     count: int,
@@ -192,19 +169,7 @@ def candidates(
     """
     if not terms:
         return []
-    match = "text : (" + (" AND " if together else " OR ").join(f'"{term}"' for term in terms) + ")"
-    if scope_tokens:
-        each = ["(" + " AND ".join(f'"{token}"' for token in tokens) + ")" for tokens in scope_tokens]
-        match = "(scope : (" + " OR ".join(each) + ")) AND (" + match + ")"
-    query = "SELECT rowid FROM words WHERE words MATCH ?"
-    values: tuple[object, ...] = (match,)
-    if newest_only is not None:
-        query += " AND rowid > ?"
-        values += (newest_only,)
-    if admitted:
-        query += f" AND {admitted}"
-    query += " ORDER BY bm25(words, 0.0, 1.0), rowid LIMIT ?"
-    return [n for (n,) in select(connection, query, (*values, count))]
+    return connection.full_text.best(connection, terms, scope_tokens, count, newest_only, together, admitted)
 
 
 HELD = 8192
@@ -267,14 +232,15 @@ class ScopeSums:
         self._state: tuple[Any, Any] = (None, None)
         self._lock = threading.Lock()
 
-    def at(self, connection: apsw.Connection, state: Sequence[Any]) -> tuple[int, int]:
+    def at(self, connection: AnyConnection, state: Sequence[Any]) -> tuple[int, int]:
         """As this connection sees it. state: number and chain of the newest entry."""
         seq, chain = state[:2]
         with self._lock:
             if (seq, chain) == self._state:
                 return self._documents, self._words
             if seq is not None and self._state[0] is not None and seq < self._state[0]:
-                found = first(connection, "SELECT total(count), total(words) FROM scopes")  # it is ahead of this one
+                # It is ahead of this one.
+                found = first(connection, "SELECT coalesce(sum(count), 0), coalesce(sum(words), 0) FROM scopes")
                 return int(found[0]), int(found[1])
             changed = self._changed(connection)
             query = "SELECT id, count, words FROM scopes"
@@ -293,7 +259,7 @@ class ScopeSums:
             self._state = (seq, chain)
             return self._documents, self._words
 
-    def _changed(self, connection: apsw.Connection) -> list[int] | None:
+    def _changed(self, connection: AnyConnection) -> list[int] | None:
         """Ids of the scopes that changed since; None where that cannot be told."""
         seq, chain = self._state
         if seq is None or first(connection, "SELECT chain FROM events WHERE seq = ?", (seq,)) != (chain,):

@@ -1,0 +1,135 @@
+"""The full-text index of a file: FTS5 of SQLite, which implements `connection.FullText`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from keepworth.memory.search.terms import terms as terms_of
+from keepworth.memory.store.connection import AnyConnection, first, scalar, select
+from keepworth.memory.store.full_text import CURRENT, FULL_TEXT
+
+if TYPE_CHECKING:
+    from keepworth.memory.search.columns import Mask
+
+LEFT_OUT = 2000
+"""Rows that a filter may leave out for them to be listed; of more, a function says which are kept, which costs half a microsecond
+each time."""
+
+
+class Fts5:
+    """The tables are made by `schema.TABLES`."""
+
+    def write(self, connection: AnyConnection, table: str, rows: Sequence[tuple[int, str, str]]) -> None:
+        connection.executemany(f"INSERT INTO {table}(rowid, scope, text) VALUES(?,?,?)", rows)
+
+    def remove(self, connection: AnyConnection, table: str, numbers: Sequence[int]) -> None:
+        connection.executemany(f"DELETE FROM {table} WHERE rowid = ?", [(n,) for n in numbers])
+
+    def tidy(self, connection: AnyConnection) -> None:
+        for table in ("words", "past_words"):
+            # Deleted rows leave their words in the index until its segments are merged.
+            connection.execute(f"INSERT INTO {table}({table}) VALUES('optimize')")
+
+    def counts(self, connection: AnyConnection, terms: Sequence[str]) -> list[int | None]:
+        # One call, and still a look-up for each: a list of terms would read the whole vocabulary.
+        each = "(SELECT doc FROM word_counts WHERE term = ?)"
+        return list(first(connection, f"SELECT {', '.join([each] * len(terms))}", terms))
+
+    def holds(self, connection: AnyConnection, table: str, term: str) -> bool:
+        found = scalar(connection, f"SELECT 1 FROM {table} WHERE {table} MATCH ? LIMIT 1", (f'text : "{term}"',))
+        return found is not None
+
+    def best(
+        self,
+        connection: AnyConnection,
+        terms: Sequence[str],
+        scope_tokens: Sequence[Sequence[str]],
+        count: int,
+        newest_only: int | None,
+        together: bool,
+        admitted: str,
+    ) -> list[int]:
+        match = "text : (" + (" AND " if together else " OR ").join(f'"{term}"' for term in terms) + ")"
+        if scope_tokens:
+            each = ["(" + " AND ".join(f'"{token}"' for token in tokens) + ")" for tokens in scope_tokens]
+            match = "(scope : (" + " OR ".join(each) + ")) AND (" + match + ")"
+        query = "SELECT rowid FROM words WHERE words MATCH ?"
+        values: tuple[object, ...] = (match,)
+        if newest_only is not None:
+            query += " AND rowid > ?"
+            values += (newest_only,)
+        if admitted:
+            query += f" AND {admitted}"
+        query += " ORDER BY bm25(words, 0.0, 1.0), rowid LIMIT ?"
+        return [n for (n,) in select(connection, query, (*values, count))]
+
+    def admit(self, connection: AnyConnection, mask: Mask, row: str) -> str:
+        import numpy as np
+
+        kept = np.flatnonzero(mask)
+        end = int(kept[-1]) + 1 if len(kept) else 0
+        if end - len(kept) <= LEFT_OUT:
+            listed = ",".join(map(str, np.flatnonzero(~mask[:end]).tolist()))
+            return f"{row} < {end} AND {row} NOT IN ({listed})"
+        flags, room = mask.tobytes(), len(mask)
+
+        def admitted(*row: Any) -> int:
+            (number,) = row
+            return flags[number] if number < room else 0
+
+        connection.create_scalar_function("admitted", admitted, 1, deterministic=True)  # type: ignore[attr-defined]
+        return f"admitted({row})"
+
+    def wrong(self, connection: AnyConnection, table: str) -> set[int]:
+        """Every occurrence of every word, next to an index made anew from the items."""
+        import apsw
+
+        held = CURRENT if table == "words" else f"NOT deleted AND NOT ({CURRENT})"
+        fresh = apsw.Connection("")  # SQLite's name for a file of its own that vanishes
+        try:
+            fresh.execute(f"CREATE VIRTUAL TABLE {table} USING fts5({FULL_TEXT})")
+            query = (
+                "SELECT i.n, s.tokens, CASE WHEN i.key = '' THEN i.text ELSE i.key || char(10) || i.text END FROM items i "
+                f"CROSS JOIN scopes s ON s.id = i.scope WHERE {held} AND i.n <= (SELECT through FROM indexed) ORDER BY i.n"
+            )
+            with fresh:
+                fresh.executemany(
+                    f"INSERT INTO {table}(rowid, scope, text) VALUES(?,?,?)",
+                    ((n, scope, " ".join(terms_of(text))) for n, scope, text in connection.execute(query)),
+                )
+            named = f"occurrences_{table}"
+            for one in (connection, fresh):
+                one.execute(f"CREATE VIRTUAL TABLE IF NOT EXISTS temp.{named} USING fts5vocab(main, {table}, instance)")
+            try:
+                occurrences = f"SELECT term, doc, col, offset FROM temp.{named}"
+                return _differing(iter(connection.execute(occurrences)), fresh.execute(occurrences))
+            finally:
+                with contextlib.suppress(apsw.LockedError):  # a damaged index can leave its reader open
+                    connection.execute(f"DROP TABLE temp.{named}")
+        finally:
+            fresh.close()
+
+
+def _differing(one: Iterator[tuple[Any, ...]], other: Iterator[tuple[Any, ...]]) -> set[int]:
+    """Rows of which two sorted lists of (term, row, column, place) do not say the same."""
+    out: set[int] = set()
+    left, right = next(one, None), next(other, None)
+    while left is not None or right is not None:
+        if left == right:
+            left, right = next(one, None), next(other, None)
+        elif right is None or (left is not None and _place(left) < _place(right)):
+            assert left is not None
+            out.add(left[1])
+            left = next(one, None)
+        else:
+            out.add(right[1])
+            right = next(other, None)
+    return out
+
+
+def _place(occurrence: tuple[Any, ...]) -> tuple[bytes, int, str, int]:
+    term, row, column, offset = occurrence
+    # Of a damaged index any of them may be missing.
+    return ((term or "").encode("utf-8", "surrogatepass"), row or 0, column or "", offset or 0)

@@ -1,0 +1,579 @@
+"""A memory in Postgres: connections, who may write, and what a failure means.
+
+One writes at a time, under an advisory lock of the memory that a transaction holds to its end: so the journal has one order
+without gaps, and whoever reads sees all of it up to some entry. Readers never wait: each `reading` sees one moment. Whether
+something was written is asked of the journal, at each search; nothing is taken from notifications.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
+
+from keepworth.memory.errors import (
+    Busy,
+    EncoderMismatch,
+    Forked,
+    InvalidText,
+    MemoryProblem,
+    NewerFile,
+    NotAMemoryFile,
+    OlderFile,
+    ReadOnly,
+    StorageFailed,
+    StorageFull,
+)
+from keepworth.memory.store import forking
+from keepworth.memory.store.connection import AnyConnection, Cursor, FullText, scalar, select
+from keepworth.memory.store.postgres import schema as tables
+from keepworth.memory.store.postgres.dialect import translated
+from keepworth.memory.store.postgres.full_text import Postings
+from keepworth.memory.store.queued import FORKED, ConnectionGate, QueuedDatabase, QueuedWrite, WriteQueue
+from keepworth.memory.store.rows import Unreadable
+from keepworth.memory.store.schema import VERSION
+
+if TYPE_CHECKING:
+    import psycopg
+
+PREFIXES = ("postgresql://", "postgres://")
+SCHEMA = "keepworth"
+"""Where a memory lies whose address names no schema."""
+IDLE = 4
+"""Connections to read from that are kept open while nobody uses them."""
+MOST = 16
+"""Connections to read from that may be in use at once; whoever is one too many waits."""
+DURABILITIES = {"process": "off", "power": "on"}
+"""Whether a commit waits for the server's disk."""
+GATHERING = 0.0005
+"""As of `database.GATHERING`."""
+Result = TypeVar("Result")
+_NOWHERE = "\ufffe\uffff\ufffe"
+"""A text of characters that no text has."""
+_LEFT: list[Any] = []
+"""Connections of a parent, which must not be closed here: that would end them for it, too."""
+
+
+class ServerConnection:
+    """`connection.AnyConnection` on one of psycopg's."""
+
+    full_text: FullText = Postings()
+
+    def __init__(self, raw: psycopg.Connection[tuple[Any, ...]]) -> None:
+        self.raw = raw
+
+    @property
+    def in_transaction(self) -> bool:
+        return self.raw.info.transaction_status.name in ("INTRANS", "INERROR", "ACTIVE")
+
+    def execute(self, statements: str, bindings: Sequence[Any] = (), /) -> Cursor:
+        if any(isinstance(value, str) and "\0" in value for value in bindings) and statements.startswith("SELECT"):
+            # No text of Postgres holds one, so what is asked for is not there.
+            bindings = [_NOWHERE if isinstance(value, str) and "\0" in value else value for value in bindings]
+        known = translated(statements)
+        cursor: Cursor
+        if bindings:
+            cursor = self.raw.execute(known.text, known.values(bindings))
+        else:  # nothing is written twice for psycopg, and several statements may go at once
+            cursor = self.raw.execute(known.text.replace("%%", "%"))
+        return cursor
+
+    def executemany(self, statements: str, bindings: Iterable[Sequence[Any]], /) -> None:
+        listed = list(bindings)
+        if len(listed) == 1:
+            self.execute(statements, listed[0])
+        elif listed:
+            known = translated(statements)
+            with self.raw.cursor() as cursor:
+                cursor.executemany(known.text, [known.values(each) for each in listed])
+
+    def close(self) -> None:
+        with contextlib.suppress(Exception):
+            self.raw.close()
+
+
+class PostgresDatabase(QueuedDatabase):
+    """`connection.Backend` on a server.
+
+    url: postgresql://user:password@host:port/database, and `?schema=name` where it is not `keepworth`. durability: "process"
+    survives a killed process of ours, "power" a killed server, too, for which each commit waits for its disk."""
+
+    in_memory = False
+    has_files = False
+    place = Path()
+
+    def __init__(
+        self, url: str, *, durability: str = "process", read_only: bool = False, timeout: float = 10.0
+    ) -> None:
+        if durability not in DURABILITIES:
+            raise MemoryProblem(f"durability {durability!r} does not exist: use 'process' or 'power'")
+        try:
+            import psycopg
+        except ImportError as error:
+            raise MemoryProblem("a memory in Postgres needs psycopg: pip install 'keepworth[postgres]'") from error
+        self._psycopg = psycopg
+        self.errors: tuple[type[Exception], ...] = (psycopg.Error,)
+        self.path, self._conninfo, self.schema = _parsed(url)
+        digest = hashlib.blake2b(f"keepworth {self.schema}".encode(), digest_size=8).digest()
+        self._lock_number = int.from_bytes(digest, "little", signed=True)
+        self.read_only = read_only
+        self._timeout = timeout
+        self._durability = durability
+        self._closed = False
+        self._committing = 0
+        self._quiet = False
+        self._writer: ServerConnection | None = None
+        self._forget_others()
+        try:
+            with self.translated():
+                self._open_first()
+        except BaseException:
+            self._close_connections()
+            raise
+        forking.register(self, last=True)
+
+    def _forget_others(self) -> None:
+        """As if no thread but this had ever been here: at the start, and in a forked child."""
+        self._forked = False
+        self._process = os.getpid()
+        self._writes = WriteQueue(self._commit, GATHERING if self._durability == "power" else 0.0)
+        self._write_lock = threading.RLock()
+        self._local = threading.local()
+        self._gate = ConnectionGate()
+        self._idle: list[ServerConnection] = []
+        self._used: set[ServerConnection] = set()
+        self._freed = threading.Condition()
+
+    # Opening.
+
+    def _open_first(self) -> None:
+        connection = self._connect()
+        self._used.add(connection)
+        found = self._format(connection)
+        if found is None and self.read_only:
+            raise NotAMemoryFile(f"{self.path} holds no memory, and none can be made: it was opened read-only")
+        if found is None:
+            self._make(connection)
+            found = self._format(connection)
+        if found is None or found > VERSION:
+            raise NewerFile(
+                f"{self.path} was written by a newer version (format {found}, this one knows {VERSION}): upgrade keepworth"
+            )
+        if found < VERSION:
+            raise OlderFile(
+                f"{self.path} has format {found} and no step leads to {VERSION}: open it with the version of keepworth that "
+                "wrote it and export it from there"
+            )
+        may = "SELECT has_table_privilege('events', 'INSERT') AND NOT pg_is_in_recovery()"
+        if not scalar(connection, may):
+            self.read_only = True
+        self._used.discard(connection)
+        self._idle.append(connection)
+
+    def _make(self, connection: ServerConnection) -> None:
+        """A new, empty memory, which is there whole or not at all; or somebody else's, made at the same moment."""
+        connection.execute("BEGIN")
+        try:
+            connection.execute("SELECT pg_advisory_xact_lock(?)", (self._lock_number,))
+            if self._format(connection) is None:
+                connection.execute(f"CREATE SCHEMA IF NOT EXISTS {_name(self.schema)}")
+                tables.create(connection.raw, uuid.uuid4().hex)
+            connection.execute("COMMIT")
+        except self._psycopg.errors.InsufficientPrivilege as error:
+            raise ReadOnly(
+                f"{self.path} holds no memory, and this user may not make one ({_first_line(error)}): let its owner run "
+                f"GRANT CREATE ON DATABASE, or CREATE SCHEMA {_name(self.schema)} AUTHORIZATION this user"
+            ) from error
+        except (self._psycopg.errors.DuplicateTable, self._psycopg.errors.DuplicateFunction) as error:
+            raise NotAMemoryFile(
+                f"the schema {self.schema!r} of {self.path} holds tables of another program ({_first_line(error)}): name another "
+                "with ?schema="
+            ) from error
+
+    def _format(self, connection: ServerConnection) -> int | None:
+        """The format of the memory that is there; None where there is none."""
+        # Not with to_regclass: what that was told of before the lock was there, it says again.
+        there = "SELECT 1 FROM pg_tables WHERE schemaname = ? AND tablename = 'facts_of_file'"
+        if scalar(connection, there, (self.schema,)) is None:
+            return None
+        said = scalar(connection, "SELECT value FROM facts_of_file WHERE name = 'format'")
+        if said is None:
+            raise NotAMemoryFile(f"the schema {self.schema!r} of {self.path} is no memory: name another with ?schema=")
+        return int(said)
+
+    def _connect(self) -> ServerConnection:
+        from keepworth.memory.store.postgres.adapting import adapt
+
+        commit = DURABILITIES[self._durability]
+        options = f"-c search_path={_name(self.schema)} -c synchronous_commit={commit} -c client_min_messages=warning"
+        raw = self._psycopg.connect(
+            self._conninfo, autocommit=True, options=options, connect_timeout=max(2, round(self._timeout))
+        )
+        adapt(raw)
+        return ServerConnection(raw)
+
+    def _refuse(self) -> None:
+        if self._process != os.getpid():
+            self._carry_nothing()
+        if self._forked:
+            raise Forked(FORKED.format(self.path))
+        raise MemoryProblem(f"the memory at {self.path} was closed: open it again")
+
+    # Reading.
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[AnyConnection]:
+        """A connection in a read transaction: everything read inside is of one moment. Nests."""
+        depth = self._enter()
+        try:
+            local = self._local
+            present: ServerConnection | None = getattr(local, "connection", None)
+            if present is not None:
+                yield present
+                return
+            with self.translated():
+                connection = self._begun(self._taken(), "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                local.connection, local.known = connection, {}
+                try:
+                    yield connection
+                finally:
+                    local.connection = local.known = None
+                    self._given_back(connection)
+        finally:
+            self._gate.leave(depth)
+
+    def _begun(self, connection: ServerConnection, begin: str) -> ServerConnection:
+        """The connection, or a new one where the server has let go of it since it was last used, in a transaction."""
+        try:
+            connection.execute(begin)
+            return connection
+        except self._psycopg.Error:
+            if not connection.raw.closed:
+                self._dropped(connection)
+                raise
+            self._dropped(connection)
+        fresh = self._connect()
+        with self._freed:
+            self._used.add(fresh)
+        fresh.execute(begin)
+        return fresh
+
+    def _taken(self) -> ServerConnection:
+        end = time.monotonic() + self._timeout
+        with self._freed:
+            while not self._idle and len(self._used) >= MOST:
+                if not self._freed.wait(end - time.monotonic()):
+                    raise Busy(
+                        f"all {MOST} connections of this process to {self.path} were in use for {self._timeout:g} s: read in "
+                        "fewer threads at once"
+                    )
+            if self._idle:
+                connection = self._idle.pop()
+                self._used.add(connection)
+                return connection
+        connection = self._connect()
+        with self._freed:
+            self._used.add(connection)
+        return connection
+
+    def _dropped(self, connection: ServerConnection) -> None:
+        connection.close()
+        with self._freed:
+            self._used.discard(connection)
+            self._freed.notify()
+
+    def _given_back(self, connection: ServerConnection) -> None:
+        with contextlib.suppress(self._psycopg.Error):  # what was read is read
+            connection.execute("COMMIT")
+        with self._freed:
+            self._used.discard(connection)
+            keep = not connection.raw.closed and not connection.in_transaction and len(self._idle) < IDLE
+            if keep and not self._closed:
+                self._idle.append(connection)
+            self._freed.notify()
+        if not keep:
+            connection.close()
+
+    # Writing.
+
+    def _carried_out(self, work: Callable[[AnyConnection], Result]) -> Result:
+        self.check_writable()
+        depth = self._enter()
+        try:
+            result: Result = self._writes.carry_out(work)
+        finally:
+            self._gate.leave(depth)
+        return result
+
+    def _commit(self, batch: Sequence[QueuedWrite]) -> None:
+        try:
+            with self._write_lock, self.translated():
+                connection = self._in_turn()
+                try:
+                    if len(batch) == 1:
+                        batch[0].result = batch[0].work(connection)
+                    else:
+                        for queued in batch:
+                            self._run(connection, queued)
+                    self._committing = threading.get_ident()
+                    connection.execute("COMMIT")
+                    self._committing = 0
+                except BaseException:
+                    self._rolled_back(connection)
+                    raise
+        except BaseException as error:
+            for queued in batch:
+                queued.error = queued.error or error
+        finally:
+            self._committing = 0
+
+    def _in_turn(self, seconds: float | None = None) -> ServerConnection:
+        """The connection to write with, in a transaction that no other process writes beside; the caller holds the write lock."""
+        wait = round(1000 * (self._timeout if seconds is None else seconds))
+        begin = f"BEGIN; SET LOCAL lock_timeout = {max(1, wait)}; SELECT pg_advisory_xact_lock({self._lock_number})"
+        if self._writer is None or self._writer.raw.closed:
+            self._writer = self._connect()
+        try:
+            self._writer.execute(begin)
+        except self._psycopg.Error:
+            if not self._writer.raw.closed:
+                self._rolled_back(self._writer)
+                raise
+            self._writer = self._connect()  # the server had let go of it since it was last used
+            self._writer.execute(begin)
+        return self._writer
+
+    def _rolled_back(self, connection: ServerConnection) -> None:
+        with contextlib.suppress(self._psycopg.Error):
+            if not connection.raw.closed and connection.in_transaction:
+                connection.execute("ROLLBACK")
+
+    def undisturbed(self, work: Callable[[AnyConnection], Result]) -> Result:
+        """What `work` returns, which only reads, while nobody writes. Raises Busy, at once, where another process writes."""
+        self.check_writable()
+        depth = self._enter()
+        try:
+            with self._write_lock, self.translated():
+                connection = self._in_turn(0.0)
+                try:
+                    return work(connection)
+                finally:
+                    self._rolled_back(connection)
+        finally:
+            self._gate.leave(depth)
+
+    # What each database does in its own words.
+
+    def pack(self, *, optimise: bool = False) -> None:
+        """Give back what rows left behind. The server's log of writes, its backups and its replicas are not reached from here."""
+        depth = self._enter()
+        try:
+            with self._write_lock, self.translated():
+                if self._writer is None or self._writer.raw.closed:
+                    self._writer = self._connect()
+                command = "VACUUM (ANALYZE)" if optimise else "VACUUM"
+                owned = "SELECT quote_ident(tablename) FROM pg_tables WHERE schemaname = current_schema()"
+                for (table,) in select(self._writer, owned):
+                    self._writer.execute(f"{command} {table}")
+        finally:
+            self._gate.leave(depth)
+
+    def truncate_log(self) -> bool:
+        """The log is the server's."""
+        return True
+
+    def forget_samples(self, connection: AnyConnection) -> None:
+        """Samples of values are gathered anew, from what is still there."""
+        listed = "items events touches decisions words past_words word_counts names scopes episodes"
+        for table in listed.split():
+            connection.execute(f"ANALYZE {table}")
+
+    def damage(self, connection: AnyConnection) -> list[str]:
+        """Pages are the server's to check (`pg_amcheck`); what is counted of words is ours."""
+        wrong = scalar(
+            connection,
+            "SELECT count(*) FROM (SELECT term, count(*) AS n FROM words WHERE term <> '' GROUP BY term) AS said "
+            "FULL JOIN (SELECT term, doc FROM word_counts WHERE doc <> 0) AS known USING(term) WHERE n IS DISTINCT FROM doc",
+        )
+        return [f"table word_counts: it is wrong of {wrong} terms"] if wrong else []
+
+    def size(self) -> int:
+        """Bytes of the tables and their indexes."""
+        query = (
+            "SELECT sum(pg_total_relation_size(c.oid)) FROM pg_class c JOIN pg_namespace s ON s.oid = c.relnamespace "
+            "WHERE s.nspname = current_schema() AND c.relkind = 'r'"
+        )
+        with self.reading() as connection:
+            return int(scalar(connection, query) or 0)
+
+    def copy(self, target: Path) -> None:
+        raise MemoryProblem(
+            f"{self.path} is no file to copy: use pg_dump --schema={self.schema}, or `keepworth memory export`"
+        )
+
+    # Coming and going.
+
+    def close(self) -> None:
+        if self._forked or self._process != os.getpid():
+            return  # the connections are the parent's
+        with self._write_lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._close_connections()
+
+    def _close_connections(self) -> None:
+        with self._freed:
+            listed, self._idle = [*self._idle, *self._used], []
+            self._used.clear()
+        if self._writer is not None:
+            listed.append(self._writer)
+            self._writer = None
+        for connection in listed:
+            connection.close()
+
+    def before_fork(self) -> None:
+        self._quiet = False
+        if self._closed or self._forked:
+            return
+        if self._gate.close(forking.PATIENCE):
+            self._quiet = True
+            self._close_connections()
+
+    def after_fork(self, *, child: bool) -> None:
+        if self._closed or self._forked:
+            return
+        if not child:
+            if self._quiet:
+                self._gate.open()
+        elif self._quiet:
+            self._forget_others()
+        else:
+            self._carry_nothing()
+
+    def _carry_nothing(self) -> None:
+        """In a child whose parent had connections open: they may be neither used nor closed here."""
+        _LEFT.extend([*self._idle, *self._used, self._writer])
+        self._writer = None
+        self._forget_others()
+        self._forked = True
+
+    @contextlib.contextmanager
+    def translated(self) -> Iterator[None]:
+        """psycopg's errors as ours."""
+        errors = self._psycopg.errors
+        try:
+            yield
+        except Unreadable as error:
+            raise NotAMemoryFile(f"{self.path} is damaged ({error}): restore a backup") from error
+        except UnicodeEncodeError as error:
+            raise InvalidText(
+                f"{error.object!r:.80} is not valid Unicode: decode it with errors='replace'; nothing was done"
+            ) from error
+        except errors.UndefinedTable as error:
+            if "vectors_" in str(error):
+                raise EncoderMismatch(
+                    f"the vectors of {self.path} were made anew with another encoder meanwhile: open the memory again, with "
+                    "that one"
+                ) from error
+            raise NotAMemoryFile(
+                f"the tables of {self.path} were taken away while it was open ({_first_line(error)}): restore a backup"
+            ) from error
+        except (errors.InsufficientPrivilege, errors.ReadOnlySqlTransaction) as error:
+            raise ReadOnly(
+                f"{self.path} cannot be written or read by this user ({_first_line(error)}): let its owner GRANT the rights"
+            ) from error
+        except (
+            errors.LockNotAvailable,
+            errors.DeadlockDetected,
+            errors.QueryCanceled,
+            errors.TooManyConnections,
+        ) as error:
+            raise Busy(f"{self.path} was locked by another process for {self._timeout:g} s: try again") from error
+        except (errors.DiskFull, errors.OutOfMemory) as error:
+            raise StorageFull(
+                f"no room left for {self.path}: free some space on the server; nothing was written"
+            ) from error
+        except self._psycopg.DataError as error:
+            raise InvalidText(
+                f"Postgres holds no such text or number ({_first_line(error)}): leave out characters of number 0; nothing was "
+                "done"
+            ) from error
+        except (self._psycopg.OperationalError, self._psycopg.InterfaceError) as error:
+            raise self._unreachable(error) from error
+
+    def _unreachable(self, error: Exception) -> MemoryProblem:
+        said = _first_line(error)
+        if "too many clients" in said or "connection slots" in said or "too many connections" in said:
+            return Busy(
+                f"the server of {self.path} takes no more connections ({said}): try again, raise its max_connections, or put a "
+                "pool that keeps a session before it"
+            )
+        if any(each in said for each in ("does not exist", "authentication", "no password", "pg_hba", "not permitted")):
+            return NotAMemoryFile(
+                f"{self.path} cannot be opened ({said}): check user, password and database, and make the database with createdb"
+            )
+        if self._committing == threading.get_ident():
+            return StorageFailed(
+                f"the connection to {self.path} was lost while a write was committed ({said}): look whether it is there before "
+                "you write it again"
+            )
+        return StorageFailed(
+            f"no connection to the server of {self.path} ({said}): see that it runs and can be reached; nothing was written"
+        )
+
+
+def _first_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]
+
+
+def _name(schema: str) -> str:
+    return '"' + schema.replace('"', '""') + '"'
+
+
+def _parsed(url: str) -> tuple[str, str, str]:
+    """What to call a memory in messages, without its password; what libpq is given; and the schema."""
+    try:
+        url.encode()
+        parts = urlsplit(url)
+        asked = parse_qsl(parts.query, keep_blank_values=True)
+        _ = parts.port
+    except ValueError as error:
+        raise NotAMemoryFile(f"{_unsaid(url)!r:.80} is no address of a database ({error})") from error
+    schema = [value for name, value in asked if name == "schema"]
+    rest = [(name, value) for name, value in asked if name != "schema"]
+    name = schema[-1] if schema else SCHEMA
+    if (
+        not name
+        or not name.replace("_", "a").isalnum()
+        or not name.isascii()
+        or len(name) > 63
+        or name.startswith("pg_")
+    ):
+        raise NotAMemoryFile(
+            f"{name!r:.80} is no name of a schema for a memory: use letters, digits and underscores, 63 at most"
+        )
+    if any(key == "options" for key, _ in rest):
+        raise NotAMemoryFile(
+            "an address with options= cannot take effect, as they are set for each connection: leave it out"
+        )
+    conninfo = urlunsplit(("postgresql", parts.netloc, parts.path, urlencode(rest, quote_via=quote), ""))
+    user = parts.username or ""
+    where = parts.netloc.rpartition("@")[2]
+    shown = [(key, value) for key, value in rest if key != "password"] + [("schema", name)] * bool(schema)
+    said = urlencode(shown, quote_via=quote, safe="/")
+    path = urlunsplit(("postgresql", f"{unquote(user)}@{where}" if user else where, parts.path, said, ""))
+    return path, conninfo, name
+
+
+def _unsaid(url: str) -> str:
+    """An address without a password."""
+    before, at, after = url.rpartition("@")
+    return f"{before.partition('://')[0]}://...@{after}" if at else url

@@ -1,0 +1,166 @@
+"""The full-text index in Postgres: plain tables of which row holds which term how often, ranked by the formula of `search.index`.
+
+A line of the empty term stands for each row, so that a row without a word is known, too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from keepworth.memory.search.index import K1, B
+from keepworth.memory.search.terms import terms as terms_of
+from keepworth.memory.store.connection import AnyConnection, scalar, select
+from keepworth.memory.store.full_text import CURRENT
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from keepworth.memory.search.columns import Mask
+
+LONGEST = 500
+"""Bytes of a term: an index of Postgres holds none of more than some 2,700. Of a longer one a digest stands there."""
+LISTED = 2000
+"""Rows that are listed in a statement; of more a string of bits says which."""
+TABLES = """
+CREATE TABLE words(term TEXT NOT NULL, rowid INTEGER NOT NULL, home INTEGER NOT NULL, times INTEGER NOT NULL,
+  length INTEGER NOT NULL, PRIMARY KEY(term, home, rowid));
+CREATE INDEX words_by_row ON words(rowid);
+CREATE TABLE past_words(term TEXT NOT NULL, rowid INTEGER NOT NULL, home INTEGER NOT NULL, times INTEGER NOT NULL,
+  length INTEGER NOT NULL, PRIMARY KEY(term, home, rowid));
+CREATE INDEX past_words_by_row ON past_words(rowid);
+CREATE TABLE word_counts(term TEXT PRIMARY KEY, doc INTEGER NOT NULL);
+"""
+
+
+class Postings:
+    """`connection.FullText` in the tables above."""
+
+    def write(self, connection: AnyConnection, table: str, rows: Sequence[tuple[int, str, str]]) -> None:
+        terms: list[str] = []
+        numbers: list[int] = []
+        times: list[int] = []
+        lengths: list[int] = []
+        documents: Counter[str] = Counter()
+        for n, _, text in rows:
+            listed = [stored_term(term) for term in text.split()]
+            counted = Counter(listed)
+            documents.update(counted.keys())
+            for term, count in [("", 0), *counted.items()]:
+                terms.append(term)
+                numbers.append(n)
+                times.append(count)
+                lengths.append(len(listed))
+        if not rows:
+            return
+        connection.execute(
+            f"INSERT INTO {table}(term, rowid, home, times, length) SELECT t.term, t.n, i.scope, t.times, t.length "
+            "FROM unnest(?::text[], ?::bigint[], ?::bigint[], ?::bigint[]) AS t(term, n, times, length) "
+            "JOIN items i ON i.n = t.n",
+            (terms, numbers, times, lengths),
+        )
+        if table == "words" and documents:
+            # In one order, so that two that write never wait for each other.
+            listed = sorted(documents)
+            connection.execute(
+                "INSERT INTO word_counts SELECT * FROM unnest(?::text[], ?::bigint[]) ON CONFLICT(term) DO UPDATE SET "
+                "doc = word_counts.doc + excluded.doc",
+                (listed, [documents[term] for term in listed]),
+            )
+
+    def remove(self, connection: AnyConnection, table: str, numbers: Sequence[int]) -> None:
+        gone = select(connection, f"DELETE FROM {table} WHERE rowid = ANY(?) RETURNING term", (list(numbers),))
+        fewer = Counter(term for (term,) in gone if term)
+        if table == "words" and fewer:
+            listed = sorted(fewer)
+            connection.execute(
+                "UPDATE word_counts SET doc = word_counts.doc - less.doc FROM unnest(?::text[], ?::bigint[]) AS less(term, doc) "
+                "WHERE word_counts.term = less.term",
+                (listed, [fewer[term] for term in listed]),
+            )
+
+    def tidy(self, connection: AnyConnection) -> None:
+        connection.execute("DELETE FROM word_counts WHERE doc <= 0")
+
+    def counts(self, connection: AnyConnection, terms: Sequence[str]) -> list[int | None]:
+        keys = [stored_term(term) for term in terms]
+        known = dict(select(connection, "SELECT term, doc FROM word_counts WHERE term = ANY(?)", (keys,)))
+        return [known.get(key) for key in keys]
+
+    def holds(self, connection: AnyConnection, table: str, term: str) -> bool:
+        return scalar(connection, f"SELECT 1 FROM {table} WHERE term = ? LIMIT 1", (stored_term(term),)) is not None
+
+    def best(
+        self,
+        connection: AnyConnection,
+        terms: Sequence[str],
+        scope_tokens: Sequence[Sequence[str]],
+        count: int,
+        newest_only: int | None,
+        together: bool,
+        admitted: str,
+    ) -> list[int]:
+        keys = list(dict.fromkeys(map(stored_term, terms)))
+        where, values = "", list[object]()
+        if scope_tokens:
+            one = "string_to_array(tokens, ' ') @> ?::text[]"
+            where += f" AND p.home IN (SELECT id FROM scopes WHERE {' OR '.join([one] * len(scope_tokens))})"
+            values += [list(tokens) for tokens in scope_tokens]
+        if newest_only is not None:
+            where += " AND p.rowid > ?"
+            values.append(newest_only)
+        if admitted:
+            where += f" AND {admitted}"
+        having = f" HAVING count(*) = {len(keys)}" if together else ""
+        query = (
+            "WITH every AS (SELECT greatest(sum(count), 1)::float8 AS n, greatest(sum(words), 1)::float8 AS words FROM scopes), "
+            "asked AS (SELECT term, ln(1 + (greatest(n - doc, 0) + 0.5) / (doc + 0.5)) AS weight, words / n AS mean "
+            "FROM word_counts, every WHERE term = ANY(?) AND doc > 0) "
+            f"SELECT p.rowid FROM asked a JOIN words p ON p.term = a.term WHERE p.term = ANY(?){where} GROUP BY p.rowid{having} "
+            f"ORDER BY sum(a.weight * p.times * {K1 + 1} / (p.times + {K1} * ({1 - B} + {B} * p.length / a.mean))) DESC, p.rowid "
+            "LIMIT ?"
+        )
+        return [n for (n,) in select(connection, query, (keys, keys, *values, count))]
+
+    def admit(self, connection: AnyConnection, mask: Mask, row: str) -> str:
+        import numpy as np
+
+        kept = np.flatnonzero(mask)
+        end = int(kept[-1]) + 1 if len(kept) else 0
+        if len(kept) <= LISTED:
+            return f"{row} = ANY('{{{_joined(kept)}}}')"
+        if end - len(kept) <= LISTED:
+            return f"{row} < {end} AND {row} <> ALL('{{{_joined(np.flatnonzero(~mask[:end]))}}}')"
+        bits = np.packbits(mask[:end], bitorder="little").tobytes().hex()
+        return f"(CASE WHEN {row} < {end} THEN get_bit('\\x{bits}'::bytea, {row}) = 1 ELSE false END)"
+
+    def wrong(self, connection: AnyConnection, table: str) -> set[int]:
+        own = CURRENT if table == "words" else f"NOT deleted AND NOT ({CURRENT})"
+        query = (
+            "SELECT i.n, i.scope, CASE WHEN i.key = '' THEN i.text ELSE i.key || char(10) || i.text END FROM items i "
+            f"WHERE {own} AND i.n <= (SELECT through FROM indexed)"
+        )
+        expected: dict[int, set[tuple[str, int, int, int]]] = {}
+        for n, home, text in select(connection, query):
+            listed = [stored_term(term) for term in terms_of(text)]
+            lines = [("", 0), *Counter(listed).items()]
+            expected[n] = {(term, home, times, len(listed)) for term, times in lines}
+        there: dict[int, set[tuple[str, int, int, int]]] = {}
+        for n, *line in select(connection, f"SELECT rowid, term, home, times, length FROM {table}"):
+            there.setdefault(n, set()).add(tuple(line))
+        return {n for n in expected.keys() | there.keys() if expected.get(n) != there.get(n)}
+
+
+def _joined(numbers: npt.NDArray[np.intp]) -> str:
+    return ",".join(map(str, numbers.tolist()))
+
+
+def stored_term(term: str) -> str:
+    """A term as the tables have it."""
+    encoded = term.encode("utf-8", "surrogatepass")
+    if len(encoded) <= LONGEST:
+        return term
+    return f"{term[:50]} {hashlib.blake2b(encoded, digest_size=16).hexdigest()}"

@@ -1,0 +1,71 @@
+"""The tables of a memory in Postgres: those of a file, and what stands in the place of SQLite's own.
+
+A memory is a schema of its own, so one database holds many, and the rights to each are given with Postgres's own `GRANT`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from keepworth.memory.store.postgres.dialect import translated
+from keepworth.memory.store.postgres.full_text import TABLES as FULL_TEXT
+from keepworth.memory.store.schema import TABLES, VERSION
+
+if TYPE_CHECKING:
+    import psycopg
+
+NUMBERED = {"names": "id", "scopes": "id", "vector_sets": "id", "decisions": "n", "episodes": "rowid"}
+"""Tables whose rows SQLite numbers by itself: one more than the largest number, without gaps, as one writes at a time."""
+
+# What a query says of JSON that is none, such as another fact of the file, is nothing.
+_FUNCTIONS = r"""
+CREATE FUNCTION json_of(said text) RETURNS json LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+BEGIN
+  IF said LIKE '{%' OR said LIKE '[%' THEN RETURN said::json; END IF;
+  RETURN NULL;
+EXCEPTION WHEN invalid_text_representation THEN RETURN NULL;
+END $$;
+CREATE FUNCTION json_extract(said text, path text) RETURNS text LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+DECLARE keys text[] := string_to_array(substr(path, 3), '.');
+BEGIN
+  RETURN json_of(said) #>> keys;
+EXCEPTION WHEN untranslatable_character THEN
+  -- Postgres holds no character of number 0, nor halves of a pair.
+  RETURN json_of(regexp_replace(said, '\\u(0000|[dD][89a-fA-F][0-9a-fA-F]{2})', '?', 'g')) #>> keys;
+END $$;
+CREATE FUNCTION json_set(said text, path text, value text) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+  SELECT jsonb_set(json_of(said)::jsonb, string_to_array(substr(path, 3), '.'), to_jsonb(value))::text $$;
+CREATE FUNCTION json_remove(said text, path text) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+  SELECT (json_of(said)::jsonb #- string_to_array(substr(path, 3), '.'))::text $$;
+CREATE FUNCTION json_array_length(said text) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+  SELECT json_array_length(json_of(said))::bigint $$;
+CREATE FUNCTION json_array_length(said text, path text) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+  SELECT json_array_length(json_of(said) #> string_to_array(substr(path, 3), '.'))::bigint $$;
+CREATE FUNCTION hex(bytes bytea) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+  SELECT upper(encode(bytes, 'hex')) $$;
+"""
+
+
+def statements() -> list[str]:
+    """What lays out an empty memory, in order, in the SQL of Postgres."""
+    listed = [each.strip() for each in f"{TABLES};{FULL_TEXT}".split(";")]
+    plain = [translated(each).text for each in listed if each and "fts5" not in each and "automerge" not in each]
+    own = [
+        "ALTER TABLE episodes ADD COLUMN rowid BIGINT NOT NULL UNIQUE",
+        "CREATE INDEX scopes_by_token ON scopes USING gin (string_to_array(tokens, ' '))",
+    ]
+    for table, column in NUMBERED.items():
+        own += [
+            f"CREATE FUNCTION number_{table}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+            f"IF NEW.{column} IS NULL THEN SELECT coalesce(max({column}), 0) + 1 INTO NEW.{column} FROM {table}; END IF; "
+            "RETURN NEW; END $$",
+            f"CREATE TRIGGER number_{table} BEFORE INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION number_{table}()",
+        ]
+    return [_FUNCTIONS.strip().rstrip(";"), *plain, *own]
+
+
+def create(raw: psycopg.Connection[Any], store_id: str) -> None:
+    """Lay out the tables in the schema that this connection looks into first. The caller holds a write transaction."""
+    raw.execute(";\n".join(statements()).encode())  # in one journey to the server
+    for fact in (("store", store_id), ("format", str(VERSION))):
+        raw.execute("INSERT INTO facts_of_file VALUES(%s, %s)", fact)

@@ -1,0 +1,384 @@
+"""A memory in Postgres: what a file does not have. That both do the same, the whole suite shows (`make test-postgres`)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from keepworth import Memory
+from keepworth.memory.errors import (
+    Busy,
+    InvalidText,
+    MemoryProblem,
+    NewerFile,
+    NotAMemoryFile,
+    Purged,
+    ReadOnly,
+    StorageFailed,
+)
+from keepworth.memory.item import Scope
+from keepworth.memory.store.maintenance import backup, check, compact
+from keepworth.memory.store.postgres import database
+from keepworth.memory.store.store import Store
+from keepworth.memory.store.transfer import exported, imported
+from tests.memory.stub_encoder import WordEncoder
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def address(postgres: str) -> Iterator[str]:
+    """Of a memory of this test alone."""
+    import psycopg
+
+    schema = f"t_{uuid.uuid4().hex}"
+    yield f"{postgres}&schema={schema}"
+    with psycopg.connect(postgres, autocommit=True) as connection:
+        connection.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
+
+
+def run(postgres: str, *statements: str) -> list[tuple[Any, ...]]:
+    """Carries out statements from outside, and gives the rows of the last one."""
+    import psycopg
+
+    with psycopg.connect(postgres, autocommit=True) as connection:
+        for each in statements:
+            cursor = connection.execute(each)
+        return cursor.fetchall() if cursor.description else []
+
+
+def schema_of(address: str) -> str:
+    return address.rpartition("schema=")[2]
+
+
+def in_steps(memory: Memory) -> str:
+    """Some of everything, with times of its own; what the memory exports."""
+    first = memory.add("Ana lives in Lisbon", user_id="ana")
+    memory.add("Bob likes tea", user_id="bob", metadata={"topic": "drinks"})
+    memory.add_many([f"fact number {n} of many" for n in range(70)], user_id="ana")
+    before = memory.snapshot()
+    memory.update(first.id, "Ana lives in Porto")
+    with memory.episode("a question", user_id="ana") as episode:
+        episode.search("where does Ana live")
+        episode.add("Ana moved in May")
+    episode.reward(1.0)
+    memory.rollback(since=before)
+    memory.delete(memory.add("to be deleted", user_id="bob").id)
+    return "\n".join(exported(memory.store))
+
+
+def test_a_memory_is_the_same_as_in_a_file(address: str, tmp_path: Path) -> None:
+    exports = []
+    for place in (str(tmp_path / "a.mem"), address):
+        ticks = iter(range(1, 10_000))
+        ids = iter(range(1, 10_000))
+        memory = Memory(
+            place,
+            encoder=WordEncoder(),
+            clock=lambda ticks=ticks: f"2026-01-01T00:{next(ticks) // 60 % 60:02}:00",
+            new_id=lambda ids=ids: f"{next(ids):016x}",
+            seed=3,
+        )
+        exports.append(in_steps(memory))
+        assert check(memory.store) == []
+        hits = [
+            [(hit.id, round(hit.score, 6)) for hit in memory.search(q, user_id="ana")] for q in ("Lisbon", "number 7")
+        ]
+        exports.append(str(hits))
+        memory.close()
+    assert exports[0] == exports[2]
+    assert exports[1] == exports[3]
+
+
+def test_what_was_written_is_there_when_it_is_opened_again(address: str) -> None:
+    with_encoder = Memory(address, encoder=WordEncoder())
+    item = with_encoder.add("the tea is in the blue tin")
+    with_encoder.close()
+    again = Memory(address, encoder=WordEncoder(), read_only=True)
+    assert [hit.id for hit in again.search("blue tin")] == [item.id]
+    with pytest.raises(ReadOnly):
+        again.add("no")
+    again.close()
+
+
+WRITER = """
+import sys
+from keepworth import Memory
+memory = Memory(sys.argv[1], encoder=None, policy=None, log="off", durability=sys.argv[3])
+n = 0
+while True:
+    item = memory.add(f"{sys.argv[2]} wrote {n}", user_id=sys.argv[2])
+    print(n, item.id, flush=True)
+    n += 1
+"""
+
+
+def test_writers_that_are_killed_lose_nothing_that_was_said_to_be_written(address: str) -> None:
+    """Four processes write to one memory; each is killed in the middle, and another takes its place."""
+    Memory(address, encoder=None).close()
+    said: dict[str, str] = {}
+    for round_ in range(3):
+        writers = {
+            f"w{round_}{n}": subprocess.Popen(
+                [sys.executable, "-c", WRITER, address, f"w{round_}{n}", "process"], stdout=subprocess.PIPE, text=True
+            )
+            for n in range(4)
+        }
+        for writer in writers.values():
+            assert writer.stdout is not None
+            writer.stdout.readline()
+        time.sleep(0.3)
+        for writer in writers.values():
+            writer.send_signal(signal.SIGKILL)
+        for name, writer in writers.items():
+            assert writer.stdout is not None
+            rest = writer.stdout.read().splitlines()
+            writer.wait()
+            said.update((line.split()[1], f"{name} wrote {line.split()[0]}") for line in rest if len(line.split()) == 2)
+    memory = Memory(address, encoder=None)
+    assert said
+    there = {item.id: item.text for item in memory.store.items(Scope())}
+    lost = {id: text for id, text in said.items() if there.get(id) != text}
+    assert lost == {}
+    numbers = [entry.seq for entry in memory.store.entries()]
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert check(memory.store) == []
+    memory.close()
+
+
+def test_a_connection_that_is_lost_in_a_transaction_is_named_and_nothing_of_it_stays(
+    address: str, postgres: str
+) -> None:
+    memory = Memory(address, encoder=None, policy=None, log="off")
+    memory.add("before")
+
+    def work(transaction: Any) -> None:
+        transaction.write_event("PARAMETERS", Scope(), "{}", now="2026-01-01T00:00:00")
+        transaction.finish()
+        run(
+            postgres,
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%INSERT INTO events%' "
+            "AND pid <> pg_backend_pid()",
+        )
+        time.sleep(0.2)
+        transaction.connection.execute("SELECT 1")
+
+    with pytest.raises(StorageFailed, match="nothing was written"):
+        memory.store.change(Scope(), work)
+    assert memory.store.head() == 1
+    memory.add("after")
+    assert [item.text for item in memory.store.items(Scope())] == ["before", "after"]
+    memory.close()
+
+
+def test_connections_that_the_server_closed_meanwhile_are_made_again(address: str, postgres: str) -> None:
+    memory = Memory(address, encoder=None, policy=None, log="off")
+    memory.add("before")
+    run(
+        postgres,
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND "
+        "pid <> pg_backend_pid()",
+    )
+    time.sleep(0.2)
+    assert [hit.text for hit in memory.search("before")] == ["before"]
+    memory.add("after")
+    assert memory.store.head() == 2
+    memory.close()
+
+
+def test_a_server_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(StorageFailed, match="see that it runs"):
+        Memory(f"postgresql://ann:secret@/db?host={tmp_path}", encoder=None)
+
+
+def test_a_database_and_a_user_that_are_not_there(postgres: str) -> None:
+    address = postgres.replace(postgres.partition("?")[0].rpartition("/")[2] + "?", "no_such_database?")
+    with pytest.raises(NotAMemoryFile, match="createdb"):
+        Memory(address, encoder=None)
+    with pytest.raises(NotAMemoryFile, match="user"):
+        Memory(postgres.replace("://postgres:@", "://nobody_of_this_name:@"), encoder=None)
+
+
+def test_a_user_without_rights(address: str, postgres: str) -> None:
+    role, schema = f"r_{uuid.uuid4().hex}", schema_of(address)
+    run(postgres, f"CREATE ROLE {role} LOGIN")
+    theirs = address.replace("://postgres:@", f"://{role}:@")
+    try:
+        with pytest.raises(ReadOnly, match="GRANT CREATE ON DATABASE"):
+            Memory(theirs, encoder=None)
+        memory = Memory(address, encoder=None)
+        memory.add("there is tea")
+        memory.close()
+        run(
+            postgres,
+            f"GRANT USAGE ON SCHEMA {schema} TO {role}",
+            f"GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO {role}",
+        )
+        reader = Memory(theirs, encoder=None)
+        assert reader.read_only
+        assert [hit.text for hit in reader.search("tea")] == ["there is tea"]
+        with pytest.raises(ReadOnly):
+            reader.add("more")
+        reader.close()
+    finally:
+        run(postgres, f"DROP OWNED BY {role}", f"DROP ROLE {role}")
+
+
+def test_a_newer_format_and_tables_of_another_program(address: str, postgres: str) -> None:
+    schema = schema_of(address)
+    run(postgres, f"CREATE SCHEMA {schema}", f"CREATE TABLE {schema}.items(n int)")
+    with pytest.raises(NotAMemoryFile, match="another program"):
+        Memory(address, encoder=None)
+    run(postgres, f"DROP TABLE {schema}.items")
+    Memory(address, encoder=None).close()
+    run(postgres, f"UPDATE {schema}.facts_of_file SET value = '99' WHERE name = 'format'")
+    with pytest.raises(NewerFile, match="upgrade"):
+        Memory(address, encoder=None)
+
+
+def test_two_that_open_a_new_memory_at_once_make_one(address: str) -> None:
+    opened: list[Memory] = []
+    threads = [threading.Thread(target=lambda: opened.append(Memory(address, encoder=None))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(opened) == 4
+    assert len({memory.store.store_id() for memory in opened}) == 1
+    for memory in opened:
+        memory.close()
+
+
+def test_memories_of_two_schemas_do_not_see_each_other(address: str, postgres: str) -> None:
+    other = f"{address}_2"
+    one, two = Memory(address, encoder=None), Memory(other, encoder=None)
+    one.add("of the first")
+    assert two.search("first") == []
+    assert two.store.head() == 0
+    one.close()
+    two.close()
+    run(postgres, f"DROP SCHEMA {schema_of(other)} CASCADE")
+
+
+def test_a_text_that_postgres_cannot_hold_is_refused_by_name(address: str) -> None:
+    memory = Memory(address, encoder=None)
+    with pytest.raises(InvalidText, match="number 0"):
+        memory.add("plain", source="a\0b")
+    assert memory.store.head() == 0
+    memory.close()
+
+
+def test_more_readers_than_connections_wait_their_turn(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "MOST", 1)
+    store = Store(address)
+    store.database._timeout = 0.2  # type: ignore[attr-defined]
+    problems: list[Exception] = []
+
+    def read() -> None:
+        try:
+            store.head()
+        except MemoryProblem as problem:
+            problems.append(problem)
+
+    with store.database.reading():
+        thread = threading.Thread(target=read)
+        thread.start()
+        thread.join()
+    assert [type(problem) for problem in problems] == [Busy]
+    assert store.head() == 0
+    store.close()
+
+
+def test_a_writer_that_holds_the_journal_makes_others_wait_and_then_say_so(address: str) -> None:
+    one, two = Store(address), Store(address)
+    two.database._timeout = 0.2  # type: ignore[attr-defined]
+
+    def work(transaction: Any) -> None:
+        with pytest.raises(Busy):
+            two.change(Scope(), lambda other: other.write_event("PARAMETERS", Scope(), "{}", now="2026-01-01T00:00:00"))
+
+    one.change(Scope(), work)
+    two.change(Scope(), lambda other: other.write_event("PARAMETERS", Scope(), "{}", now="2026-01-01T00:00:00"))
+    assert one.head() == 1
+    one.close()
+    two.close()
+
+
+def test_what_is_erased_is_in_no_table_any_more(address: str, postgres: str) -> None:
+    memory = Memory(address, encoder=WordEncoder())
+    secret = memory.add("the password of the xylophone is quagmire")
+    memory.update(secret.id, "the password of the xylophone is bumblebee")
+    before = memory.snapshot()
+    memory.add("something else")
+    memory.search("quagmire xylophone")
+    memory.forget(secret.id, purge_history=True)
+    with pytest.raises(Purged):
+        memory.rollback(since=before)
+    memory.close()
+    schema = schema_of(address)
+    tables = [name for (name,) in run(postgres, f"SELECT tablename FROM pg_tables WHERE schemaname = '{schema}'")]
+    for table in tables:
+        for word in ("quagmire", "xylophone", "bumblebee"):
+            assert run(postgres, f"SELECT * FROM {schema}.{table} AS t WHERE t::text LIKE '%{word}%'") == [], (
+                table,
+                word,
+            )
+    samples = f"SELECT * FROM pg_stats WHERE schemaname = '{schema}' AND most_common_vals::text LIKE '%quagmire%'"
+    assert run(postgres, samples) == []
+
+
+def test_a_child_of_a_fork_opens_connections_of_its_own(address: str) -> None:
+    memory = Memory(address, encoder=None, policy=None, log="off")
+    memory.add("of the parent")
+    child = os.fork()
+    if child == 0:
+        try:
+            memory.add("of the child")
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    memory.add("of the parent again")
+    assert [item.text for item in memory.store.items(Scope())] == [
+        "of the parent",
+        "of the child",
+        "of the parent again",
+    ]
+    memory.close()
+
+
+def test_an_export_goes_from_a_file_to_a_server_and_back(address: str, tmp_path: Path) -> None:
+    file = Memory(tmp_path / "a.mem", encoder=None)
+    said = in_steps(file)
+    file.close()
+    server = Memory(address, encoder=None)
+    imported(server.store, said.splitlines())
+    assert check(server.store) == []
+    back = Memory(tmp_path / "b.mem", encoder=None)
+    lines = list(exported(server.store))
+    imported(back.store, lines)
+    assert list(exported(back.store)) == said.splitlines() == lines
+    server.close()
+    back.close()
+
+
+def test_upkeep(address: str, tmp_path: Path) -> None:
+    memory = Memory(address, encoder=WordEncoder())
+    for n in range(80):
+        memory.add(f"fact {n}")
+    assert compact(memory.store)[1] > 0
+    assert check(memory.store) == []
+    with pytest.raises(MemoryProblem, match="pg_dump"):
+        backup(memory.store, tmp_path / "copy.mem")
+    assert not (tmp_path / "copy.mem").exists()
+    memory.close()

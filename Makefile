@@ -6,12 +6,15 @@
 #   make test             lint, types, import rules, tests, the documentation's examples; about 15 minutes on two cores
 #   make test-all         the same with the slow tests: kills, the wheel in environments of its own, other programs
 #   make test-peers       the drop-ins and the examples beside mem0, LangGraph and OpenAI's and Anthropic's own packages
+#   make test-engine      the adapter and a short training beside a real vLLM on the processor (installs some 2.5 GB)
+#   make test-postgres    the memory's tests once more, on a Postgres server of their own
+#   make test-ray         workers on a Ray of two nodes on this machine
 #   make docs             write the documentation as a site, to build/site
 #   make numbers          write every number of the documentation anew, from the files that the benchmarks left
 #   make lint             the checks that run nothing
 #   make lock             write requirements/lock.txt anew, with the newest versions that fit
 #   make audit            ask whether a locked package is known to be vulnerable
-#   make clean            remove .venv, .venv-peers and caches (runs/ stays)
+#   make clean            remove .venv, .venv-peers, .venv-engine, .venv-postgres and caches (runs/ stays)
 #
 # pip's own settings (pip.conf, PIP_INDEX_URL, ...) hold. PYTHON=python3.12 picks another interpreter.
 
@@ -20,12 +23,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PEERS := .venv-peers
+RAY := .venv-ray
+ENGINE := .venv-engine
+POSTGRES := .venv-postgres
 UV := 0.13.8
 # One process for each core, each with a run of the tests that lie beside one another; who is done first takes from the other.
 PYTEST := $(BIN)/pytest -n auto --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all test-peers docs numbers lint lock audit clean
+.PHONY: help install demo test test-all test-peers test-engine test-postgres docs numbers lint lock audit clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -50,9 +56,34 @@ test-peers: $(PEERS)/.installed
 	@$(PEERS)/bin/python -m pytest -m "not slow" tests/memory/test_mem0.py tests/memory/test_adapters.py tests/memory/test_langgraph.py \
 		tests/memory/test_openai_agents.py tests/memory/test_claude_tool.py tests/test_examples.py
 
+test-engine: $(STAMP) $(ENGINE)/.installed
+	@KEEPWORTH_ENGINE_PYTHON=$(CURDIR)/$(ENGINE)/bin/python $(BIN)/pytest -m slow tests/end_to_end/test_vllm.py
+
+$(ENGINE)/.installed: requirements/engine.sh
+	@PYTHON="$(PYTHON)" VENV="$(ENGINE)" sh requirements/engine.sh
+	@touch $@
+
 $(PEERS)/.installed: pyproject.toml requirements/peers.txt
 	@$(PYTHON) -m venv $(PEERS)
 	@$(PEERS)/bin/python -m pip --disable-pip-version-check install --quiet -e ".[examples]" -r requirements/peers.txt
+	@touch $@
+
+# Beside the usual environment: a wheel that brings a server.
+test-postgres: $(STAMP) $(POSTGRES)/.installed
+	@KEEPWORTH_TEST_STORE=postgres PYTHONPATH=$(CURDIR)/$(POSTGRES) $(BIN)/python -m pytest -m "not slow" tests/memory
+	@PYTHONPATH=$(CURDIR)/$(POSTGRES) $(BIN)/python -m pytest tests/memory/test_postgres.py
+
+$(POSTGRES)/.installed: requirements/postgres.txt
+	@$(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps --target $(POSTGRES) -r requirements/postgres.txt
+	@touch $@
+
+# Ray brings half a gigabyte, and starts processes of its own.
+test-ray: $(RAY)/.installed
+	@$(RAY)/bin/python -m pytest tests/cluster/test_ray.py tests/recipes/test_workers_ray.py
+
+$(RAY)/.installed: pyproject.toml requirements/ray.txt
+	@$(PYTHON) -m venv $(RAY)
+	@$(RAY)/bin/python -m pip --disable-pip-version-check install --quiet -e ".[train,ray]" -r requirements/ray.txt
 	@touch $@
 
 docs: $(STAMP)
@@ -79,5 +110,5 @@ audit: $(STAMP)
 	@$(BIN)/python requirements/audit.py $(BIN)/pip-audit
 
 clean:
-	rm -rf $(VENV) $(PEERS) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(PEERS) $(ENGINE) $(POSTGRES) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -39,7 +39,7 @@ FILE = re.compile(r"# (\w+\.py)\n")
 """The first line of a block that is a file: it is written, so that what comes after it can use it."""
 REASONS = {
     "needs a key": 4,
-    "needs a server": 2,
+    "needs a server": 3,
     "needs an endpoint": 2,
     "needs an engine": 3,
     "needs another trainer": 8,
@@ -53,13 +53,13 @@ LINES = {
     "computes for minutes": r"make |\.venv/bin/pytest |python -m benchmarks\."
     r"|keepworth (demo|train|bench|eval (run|stream(?! --streams list)|answerer))\b",
     "needs a run, or another file of yours": r"open runs/"
-    r"|keepworth ((show|report) (my-run|demo demo-quick|demo --picture)|export|eval (compare|board)|models fetch)\b"
-    r"|keepworth memory (import|export|erase|rollback|rewrites|quarantine --release|token remove)\b",
-    "needs another program": r"(claude|codex|gemini) mcp |vf-eval ",
+    r"|keepworth ((show|report) (my-run|demo demo-quick|demo --picture)|plan \w+|export|eval (compare|board)|models fetch)\b"
+    r"|keepworth memory (import|export|migrate|erase|rollback|rewrites|quarantine --release|token remove)\b",
+    "needs another program": r"(claude|codex|gemini) mcp |vf-eval |ray start ",
     "is for your shell, or for a server": r"export |curl |TOKEN=|ask\b|echo ",
 }
 """Why a line of a shell block that is not marked may be left out: what it begins with."""
-FRAGMENTS = 190
+FRAGMENTS = 205
 """Lines of shell blocks that are not run, at most: all have options that are checked, where they are ours."""
 COMMANDS = [
     (page.name, line.split(" #")[0].strip())

@@ -65,7 +65,10 @@ for each in pkgutil.walk_packages(keepworth.__path__, "keepworth."):
     except MissingExtra as error:
         assert "keepworth[" in error.fix
         needs.add(each.name)
-bridges = {"keepworth.environments.verifiers_tasks"}  # what plays another package's environments needs that package
+bridges = {  # what plays another package's environments needs that package, and so does what talks to a server
+    "keepworth.environments.verifiers_tasks",
+    "keepworth.memory.store.postgres.adapting",
+}
 rooms = ("episodes", "tasks", "memory", "environments", "cli", "evaluation")
 light = [name for name in needs - bridges if name.split(".")[1] in rooms]
 assert not light, f"these must work without an extra: {light}"

@@ -25,6 +25,7 @@ def test_help_lists_what_there_is() -> None:
         "make test",
         "make test-all",
         "make test-peers",
+        "make test-engine",
         "make docs",
         "make lint",
         "make clean",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+pytest.importorskip("torch", reason="the study shares modules with measurements that load a model")
+
 from benchmarks.serving.accuracy import beside, changed
 from benchmarks.serving.load import Clock, Step, arrivals, common, memory, serve
 from benchmarks.serving.page import percentiles, pooled

@@ -60,8 +60,9 @@ class World:
         prompt = self.encode(task.input)
         length = max(1, round(self.lengths(context.group, context.member)))
         sample = await context.sample(prompt, SamplingParams(length))
-        if self.waits is not None:
-            await asyncio.sleep(self.waits(context.group, context.member))
+        wait = 0.0 if self.waits is None else self.waits(context.group, context.member)
+        if wait:
+            await asyncio.sleep(wait)
         segment = Segment(ROLE, "p", prompt, sample.ids, sample.logprobs, 1.0, sample.finish, sample.spans, "")
         return Episode(
             id=context.id,
@@ -75,6 +76,7 @@ class World:
             stop=StopReason.COMPLETED,
             memory_snapshot="",
             policy_version=sample.spans[0].version,
+            seconds={"environment": wait},
         )
 
     def evaluate(self, step: int) -> None:
@@ -144,13 +146,25 @@ def learner_of(model: InProcessModel, objective: Objective, learning_rate: float
 
 
 def run(
-    learner: Learner, world: World, asynchrony: Asynchrony, steps: int, pipeline: type[Pipeline] = Pipeline
+    learner: Learner,
+    world: World,
+    asynchrony: Asynchrony,
+    steps: int,
+    pipeline: type[Pipeline] = Pipeline,
+    ended: Callable[[RunFolder], None] = lambda run: None,
 ) -> Stopwatch:
-    """Train in a folder of its own, which is deleted."""
-    watch = Stopwatch()
-    with tempfile.TemporaryDirectory() as folder, RunFolder.create(Path(folder) / "run", {}) as opened:
+    """Train in a folder of its own, which is deleted. ended: is given the folder before."""
+    watch, bound = Stopwatch(), asynchrony.staleness
+    config = {
+        "sampling": asynchrony.mode,
+        "max_staleness": bound.max_staleness,
+        "pipeline_depth": bound.pipeline_depth,
+        "slots": asynchrony.width,
+    }
+    with tempfile.TemporaryDirectory() as folder, RunFolder.create(Path(folder) / "run", config) as opened:
         schedule = Schedule(steps, evaluate_every=steps + 1, checkpoint_every=steps + 1)
         train(opened, learner, pipeline(opened, learner, world, asynchrony), schedule, watch, "measured")
+        ended(opened)
     return watch
 
 

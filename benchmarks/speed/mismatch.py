@@ -2,27 +2,74 @@
 
     python -m benchmarks.speed.mismatch --json benchmarks/speed/mismatch.json
 
-Two prompts, eight answers to each, an adapter of rank 16 whose B is drawn (it is zero before any training). What was sampled is
-scored as the learner does it. Absolute differences in nats, by length of the answers.
+Two prompts, eight answers to each, an adapter of rank 16 whose B is drawn (it is zero before any training). What was sampled, in
+whole calls and in slots, is scored as the learner does it. Absolute differences in nats (of the logarithm of a token's
+probability), by length of the answers.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from benchmarks.speed.setting import MODEL, machine, prompts
-from keepworth.episodes.model import SamplingParams
+from keepworth.episodes.model import Sample, SamplingParams, Tokens
 from keepworth.models.adapter import attach_lora
 from keepworth.models.files import path_of
-from keepworth.models.inprocess import InProcessModel
+from keepworth.models.inprocess import ContinuousBatch, InProcessModel, PartialSample
 
 GROUP, PROMPT, SPREAD = 8, 200, 0.02
 LENGTHS = (24, 100, 220, 224)
+
+
+def drawn_adapter(model: InProcessModel) -> dict[str, torch.Tensor]:
+    """An adapter of rank 16 whose B is not zero."""
+    drawn = torch.Generator().manual_seed(3)
+    named = attach_lora(model, 16)
+    with torch.no_grad():
+        for name, value in named.items():
+            if "lora_B" in name:
+                value.copy_(torch.randn(value.shape, generator=drawn) * SPREAD)
+    return named
+
+
+def against_scored(
+    model: InProcessModel, texts: Sequence[Tokens], sampled: Sequence[Sequence[Sample]]
+) -> npt.NDArray[np.float64]:
+    """Of every sampled token, the absolute difference of its log-probability to that with which the learner scores it."""
+    scored = model.score(texts, [[each.ids for each in own] for own in sampled])
+    return np.array(
+        [
+            abs(a - b)
+            for own, rows in zip(sampled, scored, strict=True)
+            for each, row in zip(own, rows, strict=True)
+            for a, b in zip(each.logprobs, row, strict=True)
+        ]
+    )
+
+
+def in_slots(model: InProcessModel, texts: Sequence[Tokens], params: SamplingParams, slots: int) -> list[list[Sample]]:
+    """What `model.sample` draws, from a continuous batch."""
+    batch = ContinuousBatch(model, slots)
+    drafts = [
+        [PartialSample(text, replace(params, n=1), (i, j)) for j in range(params.n)] for i, text in enumerate(texts)
+    ]
+    for draft in (each for own in drafts for each in own):
+        batch.add(draft)
+    while batch.busy:
+        batch.step()
+    return [[each.sample(model.version) for each in own] for own in drafts]
+
+
+def _summary(gaps: npt.NDArray[np.float64]) -> dict[str, float]:
+    return {"n": len(gaps), "mean": float(gaps.mean()), "largest": float(gaps.max())}
 
 
 def main() -> None:
@@ -33,27 +80,15 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     result = {"machine": machine(options.threads), "group": GROUP, "prompt": PROMPT, "lengths": {}}
     model = InProcessModel.load(path_of(MODEL), name=MODEL, precision="bf16")
-    drawn = torch.Generator().manual_seed(3)
-    with torch.no_grad():
-        for name, value in attach_lora(model, 16).items():
-            if "lora_B" in name:
-                value.copy_(torch.randn(value.shape, generator=drawn) * SPREAD)
+    drawn_adapter(model)
     texts = [model.encode(text) for text in prompts(model.tokenizer, 2, PROMPT)]
     for tokens in LENGTHS:
-        sampled = model.sample(texts, SamplingParams(tokens, n=GROUP, seed=1))
-        scored = model.score(texts, [[each.ids for each in own] for own in sampled])
-        gaps = np.array(
-            [
-                abs(a - b)
-                for own, rows in zip(sampled, scored, strict=True)
-                for each, row in zip(own, rows, strict=True)
-                for a, b in zip(each.logprobs, row, strict=True)
-            ]
-        )
-        result["lengths"][tokens] = {"n": len(gaps), "mean": float(gaps.mean()), "largest": float(gaps.max())}
-        print(
-            f"{tokens} tokens: mean {gaps.mean():.4f}, largest {gaps.max():.2f} nats ({len(gaps)} tokens)", flush=True
-        )
+        params = SamplingParams(tokens, n=GROUP, seed=1)
+        whole = _summary(against_scored(model, texts, model.sample(texts, params)))
+        slots = _summary(against_scored(model, texts, in_slots(model, texts, params, len(texts) * GROUP)))
+        result["lengths"][tokens] = {**whole, "slots": slots}
+        for name, each in (("whole calls", whole), ("slots", slots)):
+            print(f"{tokens} tokens, {name}: mean {each['mean']:.4f}, largest {each['largest']:.2f} nats", flush=True)
     if options.json is not None:
         options.json.write_text(json.dumps(result, indent=1) + "\n")
 

@@ -52,7 +52,7 @@ def opened(count: int, tokens: int, threads: int) -> Iterator[Mapping[str, Call]
     from transformers import AutoModelForCausalLM
 
     folder = path_of(MODEL)
-    model = InProcessModel.load(folder, name=MODEL, precision="bf16")
+    model = InProcessModel.load(folder, name=MODEL, precision="bf16", device="cpu")
     network = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).eval()
     ids = [model.encode(text) for text in prompts(model.tokenizer, count, PROMPT_TOKENS)]
     calls = {
@@ -80,7 +80,7 @@ def ours(model: InProcessModel, ids: list[Tokens]) -> Callable[[int], None]:
 def generated(network: Any, ids: list[Tokens], *, prefilled: bool) -> Callable[[int], None]:
     from transformers import DynamicCache
 
-    inputs = torch.tensor(ids)  # all of one length: no padding, so their mask costs nothing
+    inputs = torch.tensor(ids, device=network.device)  # all of one length: no padding, so their mask costs nothing
 
     @torch.no_grad()
     def call(tokens: int) -> None:
@@ -102,6 +102,6 @@ def generated(network: Any, ids: list[Tokens], *, prefilled: bool) -> Callable[[
             pad_token_id=0,
             **more,
         )
-        assert drawn.shape == (len(ids) * SAMPLES, PROMPT_TOKENS + tokens), drawn.shape
+        assert drawn.shape == (len(ids) * SAMPLES, len(ids[0]) + tokens), drawn.shape
 
     return call

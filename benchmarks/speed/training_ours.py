@@ -3,8 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from benchmarks.speed.training_protocol import read_work, reward, serve
+
+if TYPE_CHECKING:
+    from keepworth.episodes.episode import Group
+    from keepworth.episodes.model import Sample, Tokens
+    from keepworth.models.inprocess import InProcessModel
+
+
+def group(model: InProcessModel, name: str, prompt: Tokens, samples: Sequence[Sample]) -> Group:
+    """Samples of a prompt as episodes, each with its reward."""
+    from keepworth.episodes.episode import Episode, Group, RewardTerm, Segment, StopReason
+
+    episodes = []
+    for index, sample in enumerate(samples):
+        text = model.decode(sample.ids)
+        segment = Segment(
+            "policy", "excerpt", prompt, sample.ids, sample.logprobs, 1.0, sample.finish, sample.spans, text
+        )
+        episodes.append(
+            Episode(
+                id=f"{name}#{index}",
+                task=name,
+                role="policy",
+                question="",
+                segments=(segment,),
+                answer=text,
+                expected=(),
+                rewards=(RewardTerm("length", reward(text)),),
+                stop=StopReason.MAX_TOKENS,
+                memory_snapshot="",
+                policy_version=model.version,
+            )
+        )
+    return Group(name, "", tuple(episodes))
 
 
 def main() -> None:
@@ -12,14 +46,13 @@ def main() -> None:
     import torch
 
     torch.set_num_threads(work.threads)
-    from keepworth.episodes.episode import Episode, Group, RewardTerm, Segment, StopReason
-    from keepworth.episodes.model import Sample, SamplingParams, Tokens
+    from keepworth.episodes.model import SamplingParams
     from keepworth.learning.learner import Learner, Optimisation
     from keepworth.learning.objective.presets import PRESETS, without_kl
     from keepworth.models.adapter import attach_lora
     from keepworth.models.inprocess import InProcessModel
 
-    model = InProcessModel.load(work.model, precision="bf16")
+    model = InProcessModel.load(work.model, precision="bf16", device=work.device)
     named = attach_lora(model, rank=work.rank, alpha=2.0 * work.rank)
     # A group is learned from in one pass: the budget must hold it.
     group_tokens = max(len(model.encode(text)) for text in work.texts) + work.group * work.tokens
@@ -30,31 +63,6 @@ def main() -> None:
     )
     learner = Learner(model, named, without_kl(PRESETS["grpo"]), optimisation, "policy")
 
-    def group(name: str, prompt: Tokens, samples: Sequence[Sample]) -> Group:
-        episodes = []
-        for index, sample in enumerate(samples):
-            text = model.decode(sample.ids)
-            segment = Segment(
-                "policy", "excerpt", prompt, sample.ids, sample.logprobs, 1.0, sample.finish, sample.spans, text
-            )
-            terms = (RewardTerm("length", reward(text)),)
-            episodes.append(
-                Episode(
-                    id=f"{name}#{index}",
-                    task=name,
-                    role="policy",
-                    question="",
-                    segments=(segment,),
-                    answer=text,
-                    expected=(),
-                    rewards=terms,
-                    stop=StopReason.MAX_TOKENS,
-                    memory_snapshot="",
-                    policy_version=model.version,
-                )
-            )
-        return Group(name, "", tuple(episodes))
-
     def step(number: int) -> dict[str, float]:
         texts = work.batch(number)
         prompts = [model.encode(text) for text in texts]
@@ -62,7 +70,7 @@ def main() -> None:
         drawn = model.sample(prompts, SamplingParams(max_tokens=length, n=work.group, seed=number))
         assert {len(sample.ids) for samples in drawn for sample in samples} == {length}
         learned = learner.update(
-            [group(f"{number}/{i}", p, s) for i, (p, s) in enumerate(zip(prompts, drawn, strict=True))]
+            [group(model, f"{number}/{i}", p, s) for i, (p, s) in enumerate(zip(prompts, drawn, strict=True))]
         )
         return {"learning_seconds": learned["seconds/learn"], "trained_rows": learned["trained_rows"]}
 

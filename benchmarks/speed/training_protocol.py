@@ -23,8 +23,8 @@ class Work:
     """What both sides do in a step: `prompts` of `texts` in turn, `group` completions of exactly `tokens` tokens each,
     one update of a rank-`rank` adapter. The first step is a warm-up, with completions of `warm_up` tokens.
 
-    memory: bytes of data that the process may allocate. recomputed: ours computes each layer again in the backward pass.
-    trl_micro_batch: completions per backward pass of TRL; trl_dtype: of its frozen weights."""
+    memory: bytes of data that the process may allocate. device: where the model is. recomputed: ours computes each layer
+    again in the backward pass. trl_micro_batch: completions per backward pass of TRL; trl_dtype: of its frozen weights."""
 
     model: str
     texts: tuple[str, ...]
@@ -36,6 +36,7 @@ class Work:
     learning_rate: float = 1e-5
     warm_up: int = 16
     memory: int = 0
+    device: str = "cpu"
     recomputed: bool = False
     trl_micro_batch: int = 8
     trl_autocast: bool = True
@@ -93,7 +94,7 @@ class Clock:
 
 def report(since: Clock, extra: Mapping[str, Any]) -> None:
     spent = {"seconds": time.perf_counter() - since.wall, "cpu_seconds": time.process_time() - since.cpu}
-    _say({**spent, **extra, "peak_rss": _peak()})
+    _say({**spent, **extra, "peak_rss": _peak(), **_peak_on_device()})
 
 
 def finish() -> NoReturn:
@@ -105,6 +106,14 @@ def finish() -> NoReturn:
 def _peak() -> int:
     """Largest resident memory of this process so far, in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def _peak_on_device() -> dict[str, int]:
+    """Most memory of a GPU that tensors had so far, in bytes; nothing where none was used."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return {}
+    return {"peak_device": torch.cuda.max_memory_allocated()}
 
 
 def _say(values: Mapping[str, Any]) -> None:

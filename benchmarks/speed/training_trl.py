@@ -43,7 +43,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         config = GRPOConfig(
             output_dir=folder,
-            use_cpu=True,
+            use_cpu=work.device == "cpu",
             bf16=work.trl_autocast,
             model_init_kwargs={"dtype": work.trl_dtype},
             gradient_checkpointing=work.trl_checkpointing,

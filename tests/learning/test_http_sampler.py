@@ -42,7 +42,7 @@ def trained(
         asynchrony = settings(
             **{"mode": "overlap", "max_staleness": 1, "pipeline_depth": 2.0, "caches": "keep", **changes}
         )
-        pipeline = Pipeline(run, mind, letters or Letters(), asynchrony, engine)
+        pipeline = Pipeline(run, mind, letters or Letters(), asynchrony, [engine])
         train(run, mind, pipeline, Schedule(steps, 100, 1), SilentProgress(), "letters")
     return mind
 
@@ -110,7 +110,7 @@ def test_a_stopped_run_continues_on_a_fresh_engine(tmp_path: Path) -> None:
         mind = learner()
         asynchrony = settings(mode="overlap", max_staleness=1, caches="keep")
         with RunFolder.create(tmp_path / "run", {}, clock=lambda: 0.0) as run:
-            pipeline = Pipeline(run, mind, Stop(), asynchrony, engine)
+            pipeline = Pipeline(run, mind, Stop(), asynchrony, [engine])
             with pytest.raises(KeyboardInterrupt):
                 train(run, mind, pipeline, Schedule(4, 2, 1), SilentProgress(), "")
     with ModelServer(tiny_model()) as running, connect(running.url, max_staleness=1, run="b") as engine:
@@ -140,7 +140,7 @@ def test_an_engine_that_is_gone_ends_the_run_with_its_name_and_keeps_what_was_fi
         mind = learner()
         with RunFolder.create(tmp_path / "run", {}, clock=lambda: 0.0) as run:
             asynchrony = settings(mode="overlap", max_staleness=1, caches="keep", patience=2)
-            pipeline = Pipeline(run, mind, Leaves(), asynchrony, engine)
+            pipeline = Pipeline(run, mind, Leaves(), asynchrony, [engine])
             with pytest.raises(Exception, match=r"127\.0\.0\.1"):
                 train(run, mind, pipeline, Schedule(6, 2, 1), SilentProgress(), "")
     with ModelServer(tiny_model()) as running, connect(running.url, max_staleness=1, run="b") as engine:

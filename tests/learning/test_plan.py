@@ -13,9 +13,9 @@ from keepworth.cli.watch import time_left
 from keepworth.learning.watch.progress import (
     STATUS,
     STEP,
-    Part,
     PlainProgress,
     Plan,
+    PlanPart,
     RichProgress,
     SilentProgress,
     StatedProgress,
@@ -30,7 +30,12 @@ class Clock:
         return self.now
 
 
-PARTS = [Part("before", "answer", 10), Part("training", STEP, 4), Part("nothing", STEP, 0), Part("after", "answer", 10)]
+PARTS = [
+    PlanPart("before", "answer", 10),
+    PlanPart("training", STEP, 4),
+    PlanPart("nothing", STEP, 0),
+    PlanPart("after", "answer", 10),
+]
 SECONDS = {STEP: 6.0, "answer": 0.3}
 
 

@@ -42,9 +42,9 @@ def learned(
     taken: dict[str, torch.Tensor] = {}
     step = learner.master_weights.step
 
-    def watched(scale: float = 1.0) -> float:
+    def watched(*given: float) -> float:
         taken.update({name: value.grad.clone() for name, value in learner.master_weights.named.items()})
-        return step(scale)
+        return step(*given)
 
     learner.master_weights.step = watched  # type: ignore[method-assign]
     measured = learner.update(groups)

@@ -17,6 +17,7 @@ from keepworth.learning.objective.batch import rows_of
 from keepworth.models.adapter import attach_lora
 from keepworth.models.files import ModelKind, path_of
 from keepworth.models.inprocess import InProcessModel
+from keepworth.models.text_side import TextSide
 from keepworth.recipes.settings import GROUP_RELATIVE
 from keepworth.rollouts.driver import Limits, Play, play
 from tests.models.tiny import ByteTokenizer, tiny_network
@@ -106,8 +107,9 @@ def test_imitation_puts_the_bos_before_the_prompt_alone() -> None:
 def test_the_default_model_begins_texts_with_nothing_as_before() -> None:
     from transformers import AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(path_of("smollm2-135m-instruct", kind=ModelKind.LANGUAGE))
+    folder = path_of("smollm2-135m-instruct", kind=ModelKind.LANGUAGE)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
     assert beginning(tokenizer) == ()
     text = "Question: where does Ana live?\nAnswer:"
-    model = InProcessModel(None, tokenizer, "m")
+    model = TextSide.load(folder)
     assert model.encode(text) == model.encode_continuation(text) == tuple(tokenizer(text)["input_ids"])

@@ -150,6 +150,18 @@ def test_what_cannot_be_sampled_is_refused() -> None:
         batch.add(PartialSample((1,) * 500, SamplingParams(13), (0,)))
     with pytest.raises(ValueError, match="at least one token"):
         batch.add(PartialSample((), SamplingParams(13), (0,)))
+    for wrong, said in (
+        ({"temperature": -1.0}, "temperature must be a number of at least 0"),
+        ({"top_k": -1}, "top_k must be at least 0"),
+        ({"top_p": 0.0}, "top_p in"),
+        ({"stop_ids": frozenset({-1})}, "stop ids must be tokens of .* not -1"),
+        ({"stop_ids": frozenset({10**6})}, "stop ids must be tokens"),
+    ):
+        params = SamplingParams(13, **wrong)
+        with pytest.raises(ValueError, match=said):
+            batch.add(PartialSample((1,), params, (0,)))
+        with pytest.raises(ValueError, match=said):
+            MODEL.sample([(1,)], params)
     with pytest.raises(ValueError, match="refill"):
         ContinuousBatch(MODEL, 2, refill=3)
 
@@ -201,6 +213,40 @@ def test_the_first_token_after_new_weights_is_drawn_from_the_new_head() -> None:
     (after,) = model.score([draft.prompt], [[tuple(draft.ids)]])
     assert draft.logprobs[3:] == pytest.approx(after[0][3:], abs=0.2)
     assert draft.logprobs[:3] != pytest.approx(after[0][:3], abs=0.2)
+
+
+@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize("change", ["taken off", "off", "another"])
+def test_after_an_interruption_another_adapter_or_none_is_drawn_with(change: str, keep: bool) -> None:
+    model = tiny_model(precision="fp32")
+    attach_lora(model, 4)
+    model.network.add_adapter("other", model.network.peft_config["default"])
+    with torch.no_grad():
+        for name, value in model.network.named_parameters():
+            if "lora_B" in name:
+                value.copy_(0.3 * torch.randn(value.shape, generator=torch.Generator().manual_seed(len(name))))
+    params = SamplingParams(6, seed=3)
+    undisturbed, draft = PartialSample(PROMPTS[1], params, (0, 0)), PartialSample(PROMPTS[1], params, (0, 0))
+    run(ContinuousBatch(model), [undisturbed])
+    batch = ContinuousBatch(model)
+    batch.add(draft)
+    for _ in range(3):
+        batch.step()
+    batch.interrupt(keep=keep)
+    if change == "taken off":
+        model.network = model.network.unload()
+    elif change == "off":
+        model.network.disable_adapter_layers()
+    else:
+        model.network.set_adapter("other")
+    while batch.busy:
+        batch.step()
+    assert draft.logprobs[:3] == undisturbed.logprobs[:3]
+    first = 3 + keep  # where the caches are kept, so is the state that the next token is drawn from
+    assert draft.logprobs[first:] != pytest.approx(undisturbed.logprobs[first:], abs=1e-3)
+    if not keep:
+        (after,) = model.score([draft.prompt], [[tuple(draft.ids)]])
+        assert draft.logprobs[3:] == pytest.approx(after[0][3:], abs=1e-3)
 
 
 def test_kept_caches_go_on_without_reading_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -140,8 +140,48 @@ def test_weights_that_change_are_laid_out_anew() -> None:
     assert [[each.ids for each in own] for own in other] == [[each.ids for each in own] for own in again]
 
 
+@pytest.mark.parametrize(
+    "change", ["written past autograd", "fused optimiser", "adapter added to its base", "scale 0", "hook"]
+)
+def test_what_is_drawn_after_any_change_is_what_is_scored(change: str) -> None:
+    model = model_of("llama", "fp32")
+    model.sample(PROMPTS, ENDING)
+    layers = model.network.base_model.model.model.layers
+    base = layers[1].mlp.up_proj.base_layer.weight
+    if change == "written past autograd":
+        base.data.mul_(1.5)
+    elif change == "fused optimiser":
+        base.requires_grad_(True).grad = torch.ones_like(base)
+        torch.optim.AdamW([base], lr=0.5, fused=True).step()
+        base.requires_grad_(False)
+    elif change == "adapter added to its base":
+        model.network.merge_adapter()
+    elif change == "scale 0":
+        layers[1].self_attn.q_proj.scaling["default"] = 0.0
+    else:
+        layers[1].mlp.register_forward_hook(lambda module, given, found: 3 * found)
+    drawn = model.sample(PROMPTS, ENDING)
+    scored = model.score(PROMPTS, [[each.ids for each in own] for own in drawn])
+    for own, rows in zip(drawn, scored, strict=True):
+        for each, row in zip(own, rows, strict=True):
+            assert each.logprobs == pytest.approx(row, abs=1e-4)
+
+
+def test_copies_of_weights_that_are_gone_are_given_back() -> None:
+    model = model_of("llama", "fp32", adapter=False)
+    model.sample(PROMPTS, ENDING)
+    before = len(model._packed._copies)
+    for module in model.network.modules():
+        if type(module) is torch.nn.Linear:
+            module.weight = torch.nn.Parameter(1.1 * module.weight.detach(), requires_grad=False)
+    model.sample(PROMPTS, ENDING)
+    assert len(model._packed._copies) == before > 0
+
+
 @pytest.mark.parametrize("lacking", ["product", "other numbers"])
-def test_without_the_processor_s_layout_the_numbers_are_the_same(monkeypatch: pytest.MonkeyPatch, lacking: str) -> None:
+def test_without_the_processor_s_layout_the_numbers_are_the_same(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, lacking: str
+) -> None:
     expected = model_of("llama", "bf16").sample(PROMPTS, ENDING)
 
     def refused(*arguments: object) -> torch.Tensor:
@@ -154,6 +194,7 @@ def test_without_the_processor_s_layout_the_numbers_are_the_same(monkeypatch: py
     model = model_of("llama", "bf16")
     assert not any(layer.gates.packed for layer in step_of(model)._layers)
     assert model.sample(PROMPTS, ENDING) == expected
+    assert ["has no product with it" in each.message for each in caplog.records] == [True]
 
 
 def test_where_memory_is_short_the_modules_sample_and_that_is_said_once(
@@ -178,6 +219,14 @@ def test_other_networks_go_through_their_modules() -> None:
     odd.network.model.layers[1].mlp.act_fn = torch.nn.GELU()
     with pytest.raises(ThroughModules):
         DecodingStep(odd.network, PackedWeights())
+    from peft import IA3Config
+
+    other = tiny_model()
+    other.network.add_adapter(IA3Config(target_modules=["down_proj"], feedforward_modules=["down_proj"]))
+    assert other._step() is None
+    with torch.inference_mode():
+        never_trained = tiny_model()
+    assert never_trained.sample(PROMPTS, ENDING) == tiny_model().sample(PROMPTS, ENDING)
 
 
 @settings(deadline=None, max_examples=60)

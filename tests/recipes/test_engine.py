@@ -18,10 +18,10 @@ from keepworth.episodes.errors import UnknownName
 from keepworth.learning.collect.curriculum import position_of
 from keepworth.learning.run_folder import RunConflict, RunFolder
 from keepworth.learning.watch.progress import SilentProgress
-from keepworth.models.errors import EngineRefused, EngineUnreachable, MissingCapability
+from keepworth.models.errors import EngineError, EngineRefused, EngineUnreachable, MissingCapability
 from keepworth.models.inprocess import InProcessModel
 from keepworth.recipes import arithmetic, memory_r1, overwrite_reading, strings
-from keepworth.recipes.configuration import as_toml
+from keepworth.recipes.configuration import as_toml, resolve
 from keepworth.recipes.front_door import find_recipe
 from keepworth.recipes.settings import CONTROL_KEY, KEY
 from keepworth.serving.model_server import ModelServer
@@ -69,7 +69,7 @@ def server(checkpoint: Path) -> Iterator[ModelServer]:
         yield running
 
 
-def config_of(recipe: ModuleType, checkpoint: Path, url: str, **settings: Any) -> Any:
+def config_of(recipe: ModuleType, checkpoint: Path, url: str | list[str], **settings: Any) -> Any:
     return recipe.Config(model=str(checkpoint), engine=url, **{**TINY, **OWN[recipe], **settings})
 
 
@@ -110,6 +110,69 @@ def test_a_recipe_samples_at_an_engine(
     assert adapters(server) == 0, "what was published is taken back"
 
 
+class Told(SilentProgress):
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.lines.append(text)
+
+
+class Interrupted(Told):
+    """As if somebody pressed Ctrl-C while step 2 is reported."""
+
+    def step(self, step: int, metrics: Mapping[str, float]) -> None:
+        if step == 2 and "reward" in metrics:
+            raise KeyboardInterrupt
+
+
+def test_a_recipe_samples_at_two_engines_and_goes_on_at_one(
+    checkpoint: Path, server: ModelServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = Interrupted()
+    with ModelServer(InProcessModel.load(checkpoint, precision="fp32")) as other:
+        config = config_of(strings, checkpoint, [server.url, other.url])
+        newer = {server.url: "0.32.0", other.url: "0.33.0"}
+        monkeypatch.setattr("keepworth.models.http_engine._version", lambda client: newer[client.url])
+        with pytest.raises(KeyboardInterrupt):
+            train(strings, config, tmp_path / "run", told)
+        assert adapters(server) == adapters(other) == 0, "what was published is taken back"
+    run = RunFolder.open(tmp_path / "run")
+    name = checkpoint.name
+    assert run.environment["engine"] == "; ".join(
+        f"{name} at {url} (keepworth {version})" for url, version in newer.items()
+    )
+    (line,) = (each for each in told.lines if "not of one version" in each)
+    assert f"keepworth 0.32.0 at {server.url}, keepworth 0.33.0 at {other.url}" in line
+    run = train(strings, config_of(strings, checkpoint, server.url), tmp_path / "run")
+    assert [row["pipeline/engines"] for row in run.metrics()] == [2, 2, 1, 1]
+    assert len({position_of(index) for _, index in trained(run)}) == 8
+
+
+def test_engines_that_serve_other_models_are_named_before_the_model_is_loaded(
+    checkpoint: Path, server: ModelServer, tmp_path: Path
+) -> None:
+    model = InProcessModel.load(checkpoint, precision="fp32")
+    model.name = "another"
+    with ModelServer(model) as other:
+        config = config_of(strings, checkpoint, [server.url, other.url])
+        with pytest.raises(EngineError, match=f"{server.url} serves .* and {other.url} serves 'another'"):
+            train(strings, config, tmp_path / "run")
+
+
+def test_several_engines_are_a_list_wherever_settings_are_written(tmp_path: Path) -> None:
+    urls = ["http://a:8000", "http://b:8000"]
+    given = ["sampling=overlap", 'engine=["http://a:8000", "http://b:8000"]']
+    config = resolve(strings.Config, assignments=given)
+    assert config.engine_urls == tuple(config.engine) == tuple(urls)  # type: ignore[attr-defined]
+    (tmp_path / "config.toml").write_text(as_toml(config))
+    assert resolve(strings.Config, file=tmp_path / "config.toml") == config
+    single = resolve(strings.Config, assignments=["sampling=overlap", "engine=http://a:8000"])
+    assert single.engine == "http://a:8000"  # type: ignore[attr-defined]
+    assert single.engine_urls == ("http://a:8000",)  # type: ignore[attr-defined]
+    assert resolve(strings.Config).engine_urls == ()  # type: ignore[attr-defined]
+
+
 def test_full_weights_are_published_to_an_engine_that_the_manager_samples_at(
     checkpoint: Path, server: ModelServer, tmp_path: Path
 ) -> None:
@@ -119,14 +182,6 @@ def test_full_weights_are_published_to_an_engine_that_the_manager_samples_at(
     assert [row["step"] for row in run.metrics()] == [1, 2, 3, 4]
     assert len({index for _, index in trained(run)}) == 8
     assert all(row["publish/probe_gap"] < 1e-3 for row in run.metrics())
-
-
-class Interrupted(SilentProgress):
-    """As if somebody pressed Ctrl-C while step 2 is reported."""
-
-    def step(self, step: int, metrics: Mapping[str, float]) -> None:
-        if step == 2 and "reward" in metrics:
-            raise KeyboardInterrupt
 
 
 def test_a_stopped_run_goes_on_at_another_engine(checkpoint: Path, server: ModelServer, tmp_path: Path) -> None:
@@ -212,6 +267,10 @@ def test_what_is_wrong_with_an_engine_is_said_before_the_model_is_loaded(
         (strings, {"engine": "gpu-host:8000"}, "is not the URL of a server"),
         (strings, {"engine": "http://key@gpu-host:8000"}, f"set {KEY}"),
         (strings, {"engine": "http://gpu-host:8000?api_key=k"}, f"set {KEY}"),
+        (strings, {"engine": ["http://a:8000", "b:8000"]}, "'b:8000' is not the URL of a server"),
+        (strings, {"engine": ["http://a:8000", ""]}, "'' is not the URL of a server"),
+        (strings, {"engine": ["http://a:80", "http://A/"]}, "'http://a:80' and 'http://A/' are one engine"),
+        (strings, {"engine": []}, "a list of no engines"),
     ],
 )
 def test_an_engine_that_would_be_idle_is_refused(recipe: ModuleType, settings: dict[str, Any], says: str) -> None:

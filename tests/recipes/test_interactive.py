@@ -279,6 +279,7 @@ def test_what_a_setting_or_another_recipe_gives_is_no_longer_refused() -> None:
         ({"passes": 0}, "greater than or equal to 1"),
         ({"minibatches": 9}, "minibatches = 9 with tasks_per_step = 8: each has a group at least"),
         ({"objective": "rloo", "minibatches": 2}, "minibatches = 2 with objective 'rloo'"),
+        ({"learners": 65}, r"learners = 65.*tasks_per_step \* group_size = 64 episodes to share"),
         ({"teacher": "other"}, "teacher = 'other' has no effect with the recipe's own objective, which has no teacher"),
         ({"objective": "grpo", "critic_rank": 4}, "critic_rank = 4 has no effect with objective = grpo"),
         ({"objective": "ppo", "train": "full", "critic_rank": 4}, "critic_rank = 4 has no effect with train = full"),
@@ -372,6 +373,27 @@ def test_objectives_that_need_more_run_from_a_recipe(
     if settings["objective"] == "kdrl":
         # The run that taught has other weights than the student; the checkpoint is what the student began as.
         assert (row["teacher_loss"] > 0) is (settings["teacher"] == "taught")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", [
+    {"objective": "ppo", "passes": 2, "critic_rank": 2},
+    {"objective": "a_star_po", "train": "full"},
+    {"objective": "kdrl", "teacher": "CHECKPOINT"},
+], ids=lambda each: " ".join(map(str, each.values())))  # fmt: skip
+def test_several_learners_train_what_one_does(checkpoint: Path, tmp_path: Path, settings: dict[str, Any]) -> None:
+    """A whole recipe; the second learner is made of its settings, in a process of its own."""
+    from safetensors.torch import load_file
+
+    settings = {key: str(checkpoint) if value == "CHECKPOINT" else value for key, value in settings.items()}
+    runs = [
+        run_answered(checkpoint, tmp_path / str(count), SilentProgress(), steps=2, learners=count, **settings)
+        for count in (1, 2)
+    ]
+    first, second = (load_file(next(kept_weights(run, "policy").glob("*.safetensors"))) for run in runs)
+    # Where a gradient is next to nothing, AdamW makes steps of its rounding.
+    assert all(torch.allclose(first[name], second[name], atol=1e-4, rtol=0) for name in first)
+    assert [row["seconds/all_reduce"] > 0 for row in runs[1].metrics()] == [True, True]
 
 
 def test_a_run_with_values_of_tasks_that_was_killed_ends_like_a_straight_one(checkpoint: Path, tmp_path: Path) -> None:

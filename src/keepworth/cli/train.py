@@ -12,7 +12,7 @@ import typer
 from keepworth.cli.command import App
 from keepworth.cli.export import uses_of
 from keepworth.cli.output import Runs, interruptible, say, say_json, say_row, say_terms
-from keepworth.episodes.errors import KeepworthError, UnknownName
+from keepworth.episodes.errors import KeepworthError
 from keepworth.recipes import RECIPES
 from keepworth.recipes.front_door import (
     OWN,
@@ -20,13 +20,13 @@ from keepworth.recipes.front_door import (
     Recipe,
     carry_out,
     find_recipe,
-    named_object,
+    made_of,
     opened,
     others,
-    own_recipe,
     record_of,
     run_name,
 )
+from keepworth.recipes.workers import Origin
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -230,8 +230,6 @@ def _asked_for(
     memory: Path | None,
 ) -> Recipe:
     """The recipe of that name or file, or the one that --tasks, --source or --environment and what goes with them make."""
-    from keepworth.tasks.verifiers import VERIFIERS
-
     if tasks is None and source is None and (recipe or environment is None):
         for option, value in (("--reward", reward), ("--environment", environment), ("--memory", memory)):
             if value:
@@ -243,17 +241,19 @@ def _asked_for(
                 "Nothing was said to train on.",
                 "Name a recipe (`keepworth recipes` lists them), a file of Python, --tasks FILE.jsonl, or --source FILE.",
             )
-        return find_recipe(recipe)
+        return made_of(Origin(recipe))
     if recipe:  # beside --tasks or --source: what else belongs to no recipe was refused above
         option = "--source" if tasks is None else "--tasks"
         raise KeepworthError(f"There are a recipe ({recipe}) and {option}.", "Leave one of them out.")
-    for each in reward:
-        if ":" not in each and each not in VERIFIERS:
-            raise UnknownName("verifier", each, VERIFIERS, where="--reward; a function of yours is FILE.py:NAME")
-    functions = [each if each in VERIFIERS else named_object(each, "--reward") for each in reward]
-    made = None if environment is None else named_object(environment, "--environment")
-    own = {"reward": functions or None, "environment": made, "memory": memory}
-    return own_recipe(tasks, source=source, kinds=kinds, **own)
+    found = Origin(
+        tasks=tasks,
+        source=None if source is None else str(source),
+        kinds=kinds,
+        reward=tuple(reward),
+        environment=environment,
+        memory=None if memory is None else str(memory),
+    )
+    return made_of(found)
 
 
 def recipes(as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON per recipe.")] = False) -> None:

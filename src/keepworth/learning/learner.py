@@ -31,6 +31,7 @@ from keepworth.learning.objective.batch import (
     row_scores,
     rows_of,
     soft_values_of,
+    work,
 )
 from keepworth.learning.objective.inputs import LEARNER_GIVES, require_clip, require_inputs, require_off_policy
 from keepworth.learning.objective.options import (
@@ -56,6 +57,7 @@ from keepworth.learning.objective.policy_loss import (
     value_loss,
 )
 from keepworth.learning.reference import SnapshotReference, reference_for, require_same_tokens, teacher_scores
+from keepworth.learning.shares import Shares
 from keepworth.models.adapter import Named
 from keepworth.models.attention import tree
 from keepworth.models.fused_adapter import fuse
@@ -141,7 +143,8 @@ class Learner:
 
     role: under which its weights are saved. roles: whose segments it trains, by default its own alone. teacher: for an
     objective with a teacher's term. soft_values: V* of each task, for one that regresses on it; `soft_values` of the learner
-    may grow. critic: settings of the value model of an objective that has one.
+    may grow. critic: settings of the value model of an objective that has one. shares: this learner's, of the updates that
+    several make together; by default it makes them alone. A teacher and values of tasks are then the first learner's.
     Raises ObjectiveError where the objective needs what is not there, or would leave unused what is: with one optimiser step
     an update, also a clip of your own; that of a preset is warned of, because many train it so.
     """
@@ -158,10 +161,13 @@ class Learner:
         teacher: Model | None = None,
         soft_values: Mapping[str, float] | None = None,
         critic: CriticSettings | None = None,
+        shares: Shares | None = None,
     ) -> None:
+        self.shares = shares or Shares()
+        follows = self.shares.rank > 0  # what a teacher or values of tasks say, the first learner tells the others
         given = {
-            "lp_teacher": teacher is not None,
-            "soft_value": soft_values is not None,
+            "lp_teacher": teacher is not None or follows,
+            "soft_value": soft_values is not None or follows,
             "adapter_decay": hasattr(model.network, "peft_config"),
         }
         require_inputs(objective, LEARNER_GIVES | {name for name, there in given.items() if there}, "the learner")
@@ -184,9 +190,10 @@ class Learner:
             optimisation.betas,
             optimisation.weight_decay,
             optimisation.max_norm,
+            self.shares,
         )
         self.reference = reference_for(model, named, objective)
-        self.critic = Critic(model, critic or CriticSettings()) if objective.needs_critic else None
+        self.critic = Critic(model, critic or CriticSettings(), self.shares) if objective.needs_critic else None
         self.controls = initial(objective)
         self.steps = 0
         self._validation: float | None = None
@@ -239,15 +246,17 @@ class Learner:
         begun = time.perf_counter()
         prompts, completions = [prompt for prompt, _ in pairs], [completion for _, completion in pairs]
         total = sum(map(len, completions))
-        value = 0.0
-        for part in micro_batches(prompts, completions, range(len(pairs)), self.room):
+        parts = micro_batches(prompts, completions, range(len(pairs)), self.room, self.shares.count)
+        values = {}
+        for number, part in own_parts(prompts, completions, parts, self.shares):
             shared = by_context(prompts, part.rows)
             branches = [[completions[row] for row in members] for members in shared.values()]
             with training_pass(self.model.network, part.recompute):
                 lp, _ = self.model.tree_scores(tree(list(shared), branches))
                 scalar = -lp.sum() / total
                 scalar.backward()  # type: ignore[no-untyped-call]
-            value += float(scalar.detach())
+            values[number] = float(scalar.detach())
+        value = sum(self.shares.gathered(values))
         rate = self.optimisation.learning_rate
         scale = rate_at(self.optimisation, self.steps) if learning_rate is None else learning_rate / rate
         norm = self.master_weights.step(scale)
@@ -292,6 +301,9 @@ class Learner:
             self.soft_values.update(state.get("soft_values", {}))
         self._validation = state.get("validation")
 
+    def close(self) -> None:
+        """End what it began besides: a learner alone, nothing."""
+
     # -- parts ----------------------------------------------------------------------------------------------------
 
     def _completed(self, rows: Rows, temperature: float) -> Batch:
@@ -306,20 +318,25 @@ class Learner:
         if self.reference is not None:
             with self.reference.active():
                 batch = replace(batch, lp_reference=self._scores(rows, every, temperature)[0].to(kind))
-        if self.teacher is not None:
-            batch = replace(batch, lp_teacher=teacher_scores(self.teacher, rows, every, temperature))
-        if self.soft_values is not None:
-            batch = replace(batch, soft_value=soft_values_of(rows, self.soft_values, objective.name))
+        if objective.teacher is not None:
+            batch = replace(batch, lp_teacher=self.shares.first(lambda: self._taught(rows, every, temperature)))
+        if objective.needs_soft_values:
+            values = self.soft_values or {}
+            batch = replace(batch, soft_value=self.shares.first(lambda: soft_values_of(rows, values, objective.name)))
         if isinstance(objective.advantage, OptimalBaseline):
             named = list(self.master_weights.named.values())
-            batch = replace(
-                batch,
-                score_norm=score_norms(named, batch, lambda chosen: self._gradients(named, rows, chosen, temperature)),
+            norms = score_norms(
+                named, batch, lambda chosen: self._gradients(named, rows, chosen, temperature), self.shares
             )
+            batch = replace(batch, score_norm=norms)
         if self.critic is not None:
             assert isinstance(objective.advantage, Gae)
             batch = self.critic.valued(rows, batch, every, objective.advantage.bootstrap)
         return batch
+
+    def _taught(self, rows: Rows, parts: Sequence[MicroBatch], temperature: float) -> torch.Tensor:
+        assert self.teacher is not None
+        return teacher_scores(self.teacher, rows, parts, temperature)
 
     def _step(
         self,
@@ -333,22 +350,21 @@ class Learner:
         parts = self._parts(rows, learning)
         if self.objective.needs_whole_episodes and _splits_an_episode(rows.batch, parts):
             found = [self._gradients_of_whole_episodes(rows, learning, parts, advantage, divisors, temperature)]
+            scored = [learning]
         else:
-            found = []
-            for each in parts:
+            own = {}
+            for number, each in own_parts(rows.contexts, rows.answers, parts, self.shares):
                 with training_pass(self.model.network, each.recompute):
                     lp, entropy = row_scores(self.model, rows, each.rows, temperature)
-                    scalar, metrics, part = self._loss(rows, each.rows, lp, entropy, advantage, divisors)
+                    scalar, metrics = self._loss(rows, each.rows, lp, entropy, advantage, divisors)
                     scalar.backward()  # type: ignore[no-untyped-call]
-                found.append((metrics, part, lp.detach()))
-        scored = [(part, lp) for _, part, lp in found]
-        measured = {**merge_metrics([metrics for metrics, _, _ in found]), **mismatch(scored)}
-        if self.objective.adapter_decay:
-            for value in self.master_weights.named.values():
-                decay = 2 * self.objective.adapter_decay * value.detach()
-                value.grad = decay if value.grad is None else value.grad + decay
+                own[number] = metrics, lp.detach()
+            # Everybody has the numbers of all parts, because the controls of the next update follow them.
+            found, scored = self.shares.gathered(own), [each.rows for each in parts]
+        drawn = [(rows.batch.rows(of), lp) for of, (_, lp) in zip(scored, found, strict=True)]
+        measured = {**merge_metrics([metrics for metrics, _ in found]), **mismatch(drawn)}
         scale = self._learning_rate_scale(rows.batch)
-        norm = self.master_weights.step(scale)
+        norm = self.master_weights.step(scale, self.objective.adapter_decay)
         return measured | {"gradient_norm": norm, "learning_rate": self.optimisation.learning_rate * scale}
 
     def _loss(
@@ -359,14 +375,13 @@ class Learner:
         entropy: torch.Tensor,
         advantage: torch.Tensor,
         divisors: Denominators,
-    ) -> tuple[torch.Tensor, dict[str, float], Batch]:
-        """The scalar to minimise, what is logged, and the rows as they were read."""
+    ) -> tuple[torch.Tensor, dict[str, float]]:
+        """The scalar to minimise, and what is logged."""
         part = rows.batch.rows(chosen)
         if self.objective.anchor in PROXIMAL and part.lp_proximal is None:
             part = replace(part, lp_proximal=lp.detach().to(part.lp_behaviour.dtype))
         weighed = advantage[torch.tensor(chosen)]
-        scalar, metrics = loss(self.objective, lp, entropy, weighed, part, divisors, self.controls)
-        return scalar, metrics, part
+        return loss(self.objective, lp, entropy, weighed, part, divisors, self.controls)
 
     def _gradients_of_whole_episodes(
         self,
@@ -376,15 +391,15 @@ class Learner:
         advantage: torch.Tensor,
         divisors: Denominators,
         temperature: float,
-    ) -> tuple[dict[str, float], Batch, torch.Tensor]:
+    ) -> tuple[dict[str, float], torch.Tensor]:
         """For a loss that reads all rows of an episode at once, where they do not fit into one pass: its gradient in the
         log-probabilities first, from a pass without a gradient, then that of the weights, part by part."""
         order = torch.tensor(learning)
         lp, entropy = (each[order].requires_grad_() for each in self._scores(rows, parts, temperature))
-        scalar, metrics, part = self._loss(rows, learning, lp, entropy, advantage, divisors)
+        scalar, metrics = self._loss(rows, learning, lp, entropy, advantage, divisors)
         scalar.backward()  # type: ignore[no-untyped-call]
         place = {row: position for position, row in enumerate(learning)}
-        for each in parts:
+        for _, each in own_parts(rows.contexts, rows.answers, parts, self.shares):
             own = torch.tensor([place[row] for row in each.rows])
             with training_pass(self.model.network, each.recompute):
                 scores = row_scores(self.model, rows, each.rows, temperature)
@@ -392,13 +407,13 @@ class Learner:
                     (s, leaf.grad[own]) for s, leaf in zip(scores, (lp, entropy), strict=True) if leaf.grad is not None
                 ]
                 torch.autograd.backward([s for s, _ in given], [gradient for _, gradient in given])
-        return metrics, part, lp.detach()
+        return metrics, lp.detach()
 
     def _gradients(
         self, named: Sequence[torch.Tensor], rows: Rows, chosen: Sequence[int], temperature: float
     ) -> Iterator[Gradients]:
         """Of the sum of the log-probabilities of the chosen rows, part by part."""
-        for each in self._parts(rows, chosen):
+        for each in micro_batches(rows.contexts, rows.answers, chosen, self.room):
             with training_pass(self.model.network, each.recompute):
                 lp, _ = row_scores(self.model, rows, each.rows, temperature)  # zero where nothing was drawn
                 yield torch.autograd.grad(lp.sum(), named, allow_unused=True)
@@ -472,17 +487,23 @@ class Learner:
             self._room = PassRoom(budget, how, measured, shares_prompts=not self.model.way.reason)
         return self._room
 
+    @room.setter
+    def room(self, room: PassRoom) -> None:
+        """Where another learner has measured it for all of a group."""
+        self._room = room
+
     def _parts(self, rows: Rows, chosen: Iterable[int]) -> list[MicroBatch]:
-        return micro_batches(rows.contexts, rows.answers, chosen, self.room)
+        return micro_batches(rows.contexts, rows.answers, chosen, self.room, self.shares.count)
 
     @torch.no_grad()
     def _scores(self, rows: Rows, parts: Sequence[MicroBatch], temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
         """Log-probabilities and entropies [B, T] under the weights as they are: the proximal or reference policy's."""
         wide = torch.promote_types(self.model.dtype, torch.float32)
         scores, entropies = (torch.zeros(rows.batch.shape, dtype=wide) for _ in range(2))
-        for part in parts:
+        for _, part in own_parts(rows.contexts, rows.answers, parts, self.shares):
             own = torch.tensor(part.rows)
             scores[own], entropies[own] = row_scores(self.model, rows, part.rows, temperature)
+        scores, entropies = self.shares.joined(scores, entropies)
         return scores, entropies
 
     def _learning_rate_scale(self, batch: Batch) -> float:
@@ -500,6 +521,15 @@ Gradients = Sequence[torch.Tensor | None]
 """One for each trained tensor; None where it has none."""
 
 
+def own_parts(
+    contexts: Sequence[Tokens], answers: Sequence[Tokens], parts: Sequence[MicroBatch], shares: Shares
+) -> list[tuple[int, MicroBatch]]:
+    """One learner's share of the parts, with their numbers."""
+    if shares.count == 1:
+        return list(enumerate(parts))
+    return [(number, parts[number]) for number in shares.own([work(contexts, answers, each) for each in parts])]
+
+
 def _splits_an_episode(batch: Batch, parts: Sequence[MicroBatch]) -> bool:
     places = {
         (episode, number) for number, part in enumerate(parts) for episode in batch.episode[list(part.rows)].tolist()
@@ -508,17 +538,22 @@ def _splits_an_episode(batch: Batch, parts: Sequence[MicroBatch]) -> bool:
 
 
 def score_norms(
-    parameters: Sequence[torch.Tensor], batch: Batch, gradients: Callable[[list[int]], Iterable[Gradients]]
+    parameters: Sequence[torch.Tensor],
+    batch: Batch,
+    gradients: Callable[[list[int]], Iterable[Gradients]],
+    shares: Shares,
 ) -> torch.Tensor:
-    """[B] float64 for Batch.score_norm: |grad sum of lp| of each row's episode; one backward pass an episode.
+    """[B] float64 for Batch.score_norm: |grad sum of lp| of each row's episode; one backward pass an episode, whole episodes
+    being shared out.
 
     gradients: row numbers -> gradients of the sum of their log-probabilities, in parts that add up. It is the g of the optimal
     baseline b* = sum w^2 |g|^2 R / sum w^2 |g|^2 over a group, w the episode's unclipped weight: unscaled, so that w counts once.
     Source: Stable Asynchrony (VCPO), arXiv 2602.17616.
     """
     norms = torch.zeros(batch.shape[0], dtype=torch.float64)
-    for episode in torch.unique(batch.episode):
-        rows = (batch.episode == episode).nonzero().flatten().tolist()
+    members = [(batch.episode == episode).nonzero().flatten().tolist() for episode in torch.unique(batch.episode)]
+    for number in shares.own([float(batch.mask[rows].sum()) for rows in members]):
+        rows = members[number]
         totals: list[torch.Tensor | None] = [None] * len(parameters)
         for part in gradients(rows):
             totals = [
@@ -527,6 +562,7 @@ def score_norms(
             ]
         squares = [(each.detach().to(torch.float64) ** 2).sum() for each in totals if each is not None]
         norms[rows] = torch.stack(squares).sum().sqrt().cpu() if squares else 0.0
+    (norms,) = shares.joined(norms)
     return norms.to(batch.mask.device)
 
 
@@ -589,6 +625,9 @@ class Imitator:
     def load(self, state: Mapping[str, Any]) -> None:
         self._learner.load(state)
 
+    def close(self) -> None:
+        self._learner.close()
+
 
 # Float32 master weights of low-precision ones, and the optimiser that moves them.
 
@@ -604,7 +643,8 @@ class BadLearningRate(KeepworthError, ValueError):
 class MasterWeights:
     """AdamW over float32 copies. In bfloat16 a weight near 1 moves in steps of 0.008: small updates would be lost.
 
-    Raises BadLearningRate for a learning rate that is no finite number of at least 0.
+    shares: of the learners whose gradients add up. Raises BadLearningRate for a learning rate that is no finite number of at
+    least 0.
     """
 
     def __init__(
@@ -614,6 +654,7 @@ class MasterWeights:
         betas: tuple[float, float] = (0.9, 0.95),
         weight_decay: float = 0.0,
         max_norm: float = 1.0,
+        shares: Shares | None = None,
     ) -> None:
         if not (math.isfinite(learning_rate) and learning_rate >= 0):
             raise BadLearningRate(
@@ -623,25 +664,32 @@ class MasterWeights:
         self.named = named
         self.learning_rate = learning_rate
         self.max_norm = max_norm
+        self._shares = shares or Shares()
         self._master_weights = {name: value.detach().to(_wide(value)).clone() for name, value in named.items()}
         self.optimiser = torch.optim.AdamW(
             list(self._master_weights.values()), lr=learning_rate, betas=betas, weight_decay=weight_decay
         )
 
-    def step(self, scale: float = 1.0) -> float:
+    def step(self, scale: float = 1.0, decay: float = 0.0) -> float:
         """One update from the gradients on the live weights, which are then cleared. Returns the gradient's norm.
 
-        scale: multiplies the learning rate of this step only. A gradient that is not finite changes nothing and
+        Where several learners make it, theirs are added first. scale: multiplies the learning rate of this step only. decay:
+        adds the gradient of so many times the weights' squares. A gradient that is not finite changes nothing and
         raises Diverged: the weights would be lost. A step to weights that are not finite raises Diverged too, before
         a live weight changes; the master weights and the moments then start afresh from the live weights.
         """
-        for name, value in self.named.items():
-            gradient = value.grad
-            self._master_weights[name].grad = (
-                None if gradient is None else gradient.to(self._master_weights[name].dtype)
-            )
+        wide = list(self._master_weights.values())
+        own: list[torch.Tensor | None] = []
+        for value, master in zip(self.named.values(), wide, strict=True):
+            own.append(None if value.grad is None else value.grad.to(master.dtype))
             value.grad = None
-        norm = float(torch.nn.utils.clip_grad_norm_(list(self._master_weights.values()), self.max_norm))
+        for value, master, each in zip(self.named.values(), wide, self._shares.summed(own, wide), strict=True):
+            gradient = each
+            if decay:
+                more = 2 * decay * value.detach().to(master.dtype)
+                gradient = more if gradient is None else gradient + more
+            master.grad = gradient
+        norm = float(torch.nn.utils.clip_grad_norm_(wide, self.max_norm))
         if not math.isfinite(norm):
             for master in self._master_weights.values():
                 master.grad = None
@@ -742,8 +790,9 @@ class CriticSettings:
 class Critic:
     """Values of states, and the optimiser that teaches them. Starts at 0 everywhere."""
 
-    def __init__(self, model: InProcessModel, settings: CriticSettings) -> None:
+    def __init__(self, model: InProcessModel, settings: CriticSettings, shares: Shares | None = None) -> None:
         self.settings = settings
+        self._shares = shares or Shares()
         self._model = model
         wide = torch.promote_types(model.dtype, torch.float32)
         self.head = torch.nn.Linear(int(model.network.config.hidden_size), 1, dtype=wide, device=model.device)
@@ -754,7 +803,9 @@ class Critic:
         if hasattr(model.network, "peft_config"):
             self._policy_adapter = str(model.network.active_adapter)
             named |= self._attach()
-        self.master_weights = MasterWeights(named, settings.learning_rate, max_norm=settings.max_norm)
+        self.master_weights = MasterWeights(
+            named, settings.learning_rate, max_norm=settings.max_norm, shares=self._shares
+        )
 
     def _attach(self) -> Named:
         """Another adapter on the same base; the policy's stays the active one."""
@@ -805,10 +856,11 @@ class Critic:
     def valued(self, rows: Rows, batch: Batch, parts: Sequence[MicroBatch], bootstrap: bool) -> Batch:
         """`batch` with `values`, and with `bootstrap`: what an episode that was cut off is worth at its end, else 0."""
         values, ends = torch.zeros_like(batch.lp_behaviour), torch.zeros(batch.shape[0])
-        for part in parts:
+        for _, part in own_parts(rows.contexts, rows.answers, parts, self._shares):
             found, behind = self.values(rows, part.rows)
             own = torch.tensor(part.rows)
             values[own], ends[own] = found.to(values.dtype), behind.to(ends.dtype)
+        values, ends = self._shares.joined(values, ends)
         if not bootstrap:
             return replace(batch, values=values)
         end = unit_sum(torch.where(torch.tensor(rows.cut), ends, 0.0)[:, None], unit_of(batch, "episode"))
@@ -819,14 +871,15 @@ class Critic:
     ) -> dict[str, float]:
         """One step towards the returns of this batch, whose values `valued` has filled in."""
         targets = value_targets(rows.batch, objective)
-        total = 0.0
-        for part in parts:
+        losses = {}
+        for number, part in own_parts(rows.contexts, rows.answers, parts, self._shares):
             with training_pass(self._model.network, part.recompute):
                 values, _ = self.values(rows, part.rows)
                 wanted = targets[torch.tensor(part.rows)].to(values.dtype)
                 scalar = value_loss(values, wanted, rows.batch.rows(part.rows), objective, divisors)
                 scalar.backward()  # type: ignore[no-untyped-call]
-            total += float(scalar.detach())
+            losses[number] = float(scalar.detach())
+        total = sum(self._shares.gathered(losses))
         norm = self.master_weights.step()
         assert rows.batch.values is not None
         drawn = rows.batch.mask > 0

@@ -392,14 +392,18 @@ _PATIENCE = 0.2
 """Seconds. Whoever asks `writer` holds the lock for an instant, which is no reason not to begin a run."""
 ROWS = ("metrics.jsonl", "evals.jsonl", "curriculum.jsonl")
 FILES = (*ROWS, "result.json", "status.json", "report.html", "curves.png")
-FOLDERS = ("episodes", "checkpoints", "weights", "finished", "memory", "published", "tensorboard")
+FOLDERS = ("episodes", "checkpoints", "weights", "finished", "memory", "published", "tensorboard", "workers")
 
-CHANGEABLE = ("engine", "token_budget", "checkpointing")
-"""Settings that a run may be continued with another value of: where something is reached, and how much is computed at once."""
+CHANGEABLE = ("engine", "token_budget", "checkpointing", "learners")
+"""Settings that a run may be continued with another value of: where something is reached, how much is computed at once, and by
+how many."""
+PLACED = ("workers", "cluster", "ray_address")
+"""Settings that say where the work is done, which changes nothing of what comes of it: any value may follow any other."""
 
 LATER: Mapping[str, Any] = {
     "objective": "",
     "minibatches": 1,
+    "learners": 1,
     "teacher": "",
     "critic_learning_rate": 1e-3,
     "critic_rank": 8,
@@ -482,7 +486,7 @@ def refuse_other(path: Path, before: Mapping[str, Any], asked: Mapping[str, Any]
     then = {key: value for key, value in LATER.items() if key in now} | flatten(before)
     absent = object()
     moved = {key for key in CHANGEABLE if then.get(key) and now.get(key)}
-    moved |= {key for key in now.keys() - then.keys() if key.startswith(UNRECORDED)}
+    moved |= {*PLACED, *(key for key in now.keys() - then.keys() if key.startswith(UNRECORDED))}
     changed = sorted(key for key in (then | now).keys() - moved if then.get(key, absent) != now.get(key, absent))
     if not changed:
         return

@@ -53,14 +53,20 @@ class Learns(Protocol):
 
     def load(self, state: Mapping[str, Any]) -> None: ...
 
+    def close(self) -> None:
+        """Called once, at the end, however the training ends."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """What one update trains on; episodes that came to nothing, with their errors; and how the collecting went."""
+    """What one update trains on; episodes that came to nothing, with their errors; how the collecting went, and lines for people
+    about it."""
 
     groups: list[Group]
     failed: tuple[Episode, ...] = ()
     metrics: dict[str, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 class Collector(Protocol):
@@ -155,8 +161,10 @@ def train(
             progress.phase("answering")
             collected = collector.collect(step)
             sampled = time.perf_counter()
+            number = schedule.first + step + 1
+            for each in collected.notes:
+                progress.note(f"Step {number}: {each}")
             if reason := next((error for episode in collected.failed for error in episode.errors), ""):
-                number = schedule.first + step + 1
                 progress.note(
                     f"Step {number}: {len(collected.failed)} episodes are not trained on: {reason.rstrip('.')}."
                 )
@@ -193,7 +201,10 @@ def train(
             if ends:
                 break
     finally:
-        collector.close()
+        try:
+            collector.close()
+        finally:
+            learner.close()
     if last < schedule.steps:
         progress.note(
             f"The score on dev did not rise in {schedule.patience} measurements: the run ends at step {last}."

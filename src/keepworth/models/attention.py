@@ -20,6 +20,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from keepworth.episodes.model import Tokens
 from keepworth.models.errors import UnsupportedModel
+from keepworth.models.text_side import context_limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +180,6 @@ def micro_batches(sizes: Sequence[int], token_budget: int) -> list[list[int]]:
 
 NAME = "keepworth_tree"
 _CHANGES_SCORES = ("s_aux", "sinks", "position_bias", "attention_bias", "alibi")
-_ROPE_BY_LENGTH = ("longrope", "dynamic")
 _BLOCK_ROWS = 192  # queries times the heads that share a key: the block's scores stay in the second-level cache
 
 
@@ -775,34 +775,8 @@ def register() -> str:
     return NAME
 
 
-UNBOUNDED = 1 << 20
-"""Tokens that a network reads whose configuration names no limit, as where a state is carried from token to token."""
-
-
-def context_limit(config: Any) -> int:
-    """Tokens of the longest text that the engine computes rightly for this network.
-
-    That is `max_position_embeddings`, or less where rope is of the kinds longrope and dynamic: past the length of the first
-    training its frequencies depend on the longest text of a batch, so that a token's probability would depend on what is
-    behind it."""
-    named = getattr(config, "max_position_embeddings", None)
-    limit = named if isinstance(named, int) else UNBOUNDED
-    for rope in _ropes(config):
-        if rope.get("rope_type", rope.get("type")) in _ROPE_BY_LENGTH:
-            limit = min(limit, int(rope.get("original_max_position_embeddings") or limit))
-    return limit
-
-
 def window_of(config: Any) -> int | None:
     """Tokens that the layers see whose attention slides a window; None where no text could outgrow it."""
     window, kinds = getattr(config, "sliding_window", None), getattr(config, "layer_types", None)
     slides = getattr(config, "use_sliding_window", True) and (kinds is None or "sliding_attention" in kinds)
     return window if isinstance(window, int) and slides and window < context_limit(config) else None
-
-
-def _ropes(config: Any) -> list[dict[str, Any]]:
-    """The settings of rotary embeddings: one set, or one for each kind of layer."""
-    rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None)
-    if not isinstance(rope, dict):
-        return []
-    return [each for each in (rope, *rope.values()) if isinstance(each, dict)]

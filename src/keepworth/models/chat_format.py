@@ -154,5 +154,9 @@ def _user(text: str) -> Message:
 
 def ends_of(network: Any) -> tuple[int, ...]:
     """The ids that end a text by the checkpoint's generation config."""
-    found = getattr(getattr(network, "generation_config", None), "eos_token_id", None)
-    return tuple(each for each in (found if isinstance(found, list) else [found]) if each is not None)
+    return ids_of(getattr(getattr(network, "generation_config", None), "eos_token_id", None))
+
+
+def ids_of(given: Any) -> tuple[int, ...]:
+    """An id, several or none, as a configuration has them."""
+    return tuple(each for each in (given if isinstance(given, list) else [given]) if each is not None)

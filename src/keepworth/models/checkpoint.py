@@ -16,9 +16,10 @@ import torch
 
 from keepworth.episodes.model import Sample, SamplingParams, Tokens
 from keepworth.models import attention, own_pass
-from keepworth.models.attention import context_limit, tree, window_of
+from keepworth.models.attention import tree, window_of
 from keepworth.models.errors import CorruptModel, IncompleteModel, UnsupportedModel
 from keepworth.models.own_pass import Way
+from keepworth.models.text_side import context_limit
 
 # How a network is computed is decided when it is loaded, by comparing numbers with its own plain forward pass.
 #

@@ -34,7 +34,7 @@ _SPARE = 3
 """Times what the laid out weights take has to be free memory."""
 
 
-_State = list[tuple[int, int]]
+_State = list[tuple[float, ...]]
 
 
 class PackedWeights:
@@ -43,7 +43,9 @@ class PackedWeights:
 
     def __init__(self) -> None:
         self._copies: dict[tuple[int, ...], tuple[Sequence[torch.Tensor], _State, torch.Tensor, bool]] = {}
+        self._used: set[tuple[int, ...]] = set()
         self._roomy: bool | None = None
+        self._warned = False
 
     def fit(self, size: int) -> bool:
         """Whether there was room for copies of so many bytes when that was first asked. Said once where there was not."""
@@ -65,18 +67,41 @@ class PackedWeights:
     def of(self, weights: Sequence[torch.Tensor]) -> tuple[torch.Tensor, bool]:
         """One weight, or several with the same input, one behind the other; and whether they are packed, or as they were
         because this build or processor has no such product."""
-        name, state = tuple(map(id, weights)), _state(weights)
+        name, state = tuple(map(id, weights)), [*_state(weights), *map(_sampled, weights)]
+        self._used.add(name)
         kept = self._copies.get(name)
         if kept is None or kept[1] != state:
             whole = weights[0] if len(weights) == 1 else torch.cat(list(weights))
             copied = _packed(whole)
+            if copied is None and not self._warned:
+                self._warned = True
+                _LOG.warning(
+                    "Sampling does without a faster layout of the weights: this build of PyTorch, or this processor, has no "
+                    "product with it."
+                )
             kept = self._copies[name] = weights, state, whole if copied is None else copied, copied is not None
         return kept[2], kept[3]
 
+    def forget_unused(self) -> None:
+        """Give back the copies of weights that were not asked for since this was last called."""
+        self._copies = {name: kept for name, kept in self._copies.items() if name in self._used}
+        self._used.clear()
+
 
 def _state(tensors: Sequence[torch.Tensor]) -> _State:
-    """Another one after each change."""
-    return [(each.data_ptr(), each._version) for each in tensors]
+    """Another one after each change that PyTorch counts."""
+    return [(each.data_ptr(), 0 if each.is_inference() else each._version) for each in tensors]
+
+
+_SAMPLED = 61
+"""Numbers that are looked at in a tensor, spread over it."""
+
+
+def _sampled(tensor: torch.Tensor) -> tuple[float, ...]:
+    """Another one after nearly every change that PyTorch does not count: those of fused optimisers, and writes to `.data`, such
+    as where an adapter is added to its base."""
+    flat = tensor.detach().reshape(-1)
+    return tuple(flat[:: len(flat) // _SAMPLED | 1].tolist())
 
 
 def _packed(weight: torch.Tensor) -> torch.Tensor | None:
@@ -149,6 +174,8 @@ class DecodingStep:
         config = causal.config
         if config.model_type not in _FAMILIES or window_of(config) is not None:
             raise ThroughModules
+        if any(each._forward_hooks or each._forward_pre_hooks for each in causal.modules()):
+            raise ThroughModules
         weights = [each.weight for each in _linear_layers(causal)]
         if any(each.device.type != "cpu" for each in weights):
             raise ThroughModules
@@ -161,6 +188,7 @@ class DecodingStep:
         self._layers = [self._layer(each) for each in decoder.layers]
         self._norm = self._norm_of(decoder.norm)
         self._head = self._product([causal.get_output_embeddings()])
+        packed.forget_unused()
         self._state = _state(self._read)
 
     def current(self) -> bool:
@@ -268,9 +296,11 @@ def _parts(layer: Any) -> tuple[Any, torch.Tensor | None, torch.Tensor | None, f
         raise ThroughModules
     if without_effect(layer):
         return base, None, None, 0.0
-    adapter = plain_adapter(layer, base.weight.dtype)
+    adapter = plain_adapter(layer, base.weight.dtype) if hasattr(layer, "lora_A") else None
     if adapter is None:
         raise ThroughModules
+    if layer.scaling[adapter] == 0:
+        return base, None, None, 0.0
     return base, layer.lora_A[adapter].weight, layer.lora_B[adapter].weight, float(layer.scaling[adapter])
 
 

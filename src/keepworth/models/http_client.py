@@ -193,6 +193,13 @@ def checked(url: str) -> str:
     return url.rstrip("/")
 
 
+def place_of(url: str) -> tuple[str, str, int, str]:
+    """Scheme, host, port and path: equal for two ways to write one address."""
+    parsed = httpx.URL(url)
+    port = parsed.port or {"http": 80, "https": 443}.get(parsed.scheme, 0)
+    return parsed.scheme, parsed.host, port, parsed.path.rstrip("/")
+
+
 def _detail(response: httpx.Response) -> str:
     try:
         answer = response.json()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
-from functools import cached_property
+from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -26,7 +26,6 @@ from keepworth.episodes.model import (
     SamplingParams,
     Tokens,
     VersionSpan,
-    beginning,
 )
 from keepworth.models.chat_format import TokenizerChat
 from keepworth.models.errors import (
@@ -40,7 +39,7 @@ from keepworth.models.errors import (
     MissingCapability,
     NothingDelivered,
 )
-from keepworth.models.http_client import JsonClient, Retries, Timeouts, Tried
+from keepworth.models.http_client import JsonClient, Retries, Timeouts, Tried, place_of
 from keepworth.models.http_wire import (
     Completions,
     Drawn,
@@ -52,6 +51,7 @@ from keepworth.models.http_wire import (
     as_sample,
     checked_sample,
 )
+from keepworth.models.text_side import TextSide
 
 # What a server is and can do, found out with calls that change nothing there.
 #
@@ -246,6 +246,7 @@ class Publisher:
         self._native = owner == "sglang"
         self._prefix = "" if self._native else "/v1"
         self._loaded: list[str] = []
+        self._lists_adapters = False
         self._labels: dict[str, int] = {}
         self._noise = 0.0
         self._proven: _Proven | None = None
@@ -328,6 +329,21 @@ class Publisher:
                 theirs = self._install(folder, self._new_label(0), score_of, paused)
             self._within_tolerance("the rehearsal", mean_gap(local, theirs))
 
+    def check(self) -> None:
+        """See `HttpModel.check`."""
+        serving = self.in_service
+        if serving.version and not serving.by_name:
+            label = f"{self._run}@{serving.version}"
+            there = self._label() == label
+        else:
+            label = serving.name
+            there = label in self._listed() or (serving.by_name and not self._lists_adapters)
+        if not there:
+            raise EngineError(
+                f"{self._client.url} does not have {label!r} any more.",
+                "Was it started anew, or changed by somebody else?",
+            )
+
     def close(self) -> None:
         self._unloader.shutdown(wait=False)
 
@@ -371,6 +387,7 @@ class Publisher:
         body = {"lora_name": name, "lora_path": str(folder)}
         answer = self._client.post(f"{self._prefix}/load_lora_adapter", body, control=True)
         listed = self._listed()
+        self._lists_adapters = name in listed
         if self._native and isinstance(answer, dict):  # not every version of SGLang lists adapters in /v1/models
             listed |= set(answer.get("loaded_adapters") or ())
         if name not in listed:
@@ -558,11 +575,9 @@ class HttpModel:
         self._wire = wire
         self._proven = proven
         self._scoring = threading.BoundedSemaphore(scoring)
-        self._tokenizer = tokenizer
-        self._beginning = beginning(tokenizer)
+        self._text = TextSide(tokenizer, card.name, context_limit=card.context_limit)
         self._publisher = publisher
         self._pool = ThreadPoolExecutor(client.connections, thread_name_prefix="http-model")
-        self._stops: dict[str, frozenset[int]] = {}
         self._in_flight: set[str] = set()
         self._lock = threading.Lock()
         self._version = _version(client)
@@ -681,26 +696,21 @@ class HttpModel:
     # -- text -------------------------------------------------------------------------------------------------------
 
     def encode(self, text: str) -> Tokens:
-        ids, first = self.encode_continuation(text), self._beginning
-        return ids if ids[: len(first)] == first else first + ids  # a chat template spells it out
+        return self._text.encode(text)
 
     def encode_continuation(self, text: str) -> Tokens:
-        return tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+        return self._text.encode_continuation(text)
 
     def decode(self, ids: Sequence[int]) -> str:
-        return str(self._tokenizer.decode(list(ids), skip_special_tokens=True))
+        return self._text.decode(ids)
 
     def stop_ids_for(self, prefix: str) -> frozenset[int]:
-        if prefix not in self._stops:
-            special = frozenset(self._tokenizer.all_special_ids)
-            texts = self._tokenizer.batch_decode([[each] for each in range(len(self._tokenizer))])
-            self._stops[prefix] = special | frozenset(i for i, text in enumerate(texts) if text.startswith(prefix))
-        return self._stops[prefix]
+        return self._text.stop_ids_for(prefix)
 
-    @cached_property
+    @property
     def chat(self) -> TokenizerChat:
         """Raises NoChatTemplate."""
-        return TokenizerChat(self._tokenizer, self.name)
+        return self._text.chat
 
     # -- sampling and scoring ---------------------------------------------------------------------------------------
 
@@ -861,19 +871,26 @@ class HttpModel:
     def _need_for(self, folder: Path) -> None:
         self.require(*(["adapters"] if (folder / "adapter_config.json").exists() else ["weights", "pause"]))
 
+    def check(self) -> None:
+        """Whether the weights in service are still there: an engine that was started anew has forgotten them. Raises EngineError
+        where they are not, and what calls raise where nobody answers."""
+        self._publisher.check()
+
     def unload(self) -> None:
         """Take the adapters of this run out of the engine, which is then as it was; full weights stay."""
         self._publisher.unload()
 
     def _probe(self, witness: Scorer) -> tuple[float, ...]:
-        prompt, branch = self._probe_tokens()
+        prompt, branch = self.probe
         return witness.score([prompt], [[branch]])[0][0]
 
     def _probe_name(self, name: str) -> tuple[float, ...]:
-        prompt, branch = self._probe_tokens()
+        prompt, branch = self.probe
         return self._score(name, [prompt], [[branch]])[0][0]
 
-    def _probe_tokens(self) -> tuple[Tokens, Tokens]:
+    @property
+    def probe(self) -> tuple[Tokens, Tokens]:
+        """What both sides of a proof score: a beginning, and what follows it."""
         ids = self.encode('In 1905 the harbour of Oslo froze; Ana moved her 3 boats south, and wrote: "we\'ll return."')
         ids = ids[: self.context_limit - 1]
         return ids[:8], ids[8:]
@@ -975,7 +992,7 @@ class HttpModel:
 
     def _check_tokens(self) -> None:
         """Ids and log-probabilities come back, and both ways to a log-probability agree on a few drawn tokens."""
-        prompt, _ = self._probe_tokens()
+        prompt, _ = self.probe
         params = SamplingParams(max_tokens=min(8, self.context_limit - len(prompt) - 1))
         ((drawn,),), labelled = self._labelled([prompt], params)
         if labelled and self._card.owner == "sglang":
@@ -994,7 +1011,7 @@ class HttpModel:
     def _check_temperature(self) -> None:
         """Whether log-probabilities are those of the distribution that is drawn from, once the temperature is not 1."""
         if self._temperature_shown is None:
-            prompt, _ = self._probe_tokens()
+            prompt, _ = self.probe
             (drawn,) = self._sample([prompt], SamplingParams(max_tokens=16, temperature=0.5))[0]
             ((raw,),) = self._score(self._publisher.in_service.name, [prompt], [[drawn.ids]])
             self._temperature_shown = mean_gap(drawn.logprobs, raw) > 2 * self._publisher.tolerance
@@ -1002,6 +1019,23 @@ class HttpModel:
             raise MissingCapability(
                 f"The engine at {self.url} returns log-probabilities from before the temperature, which did not draw the tokens.",
                 FIXES["any_temperature"],
+            )
+
+
+def require_alike(engines: Sequence[HttpModel]) -> None:
+    """Raises EngineError, naming both, where two of them are one, or where they do not serve the same model alike."""
+    for first, second in combinations(engines, 2):
+        if place_of(first.url) == place_of(second.url):
+            raise EngineError(f"{first.url} and {second.url} are one engine.", "Name each engine once.")
+        if first.name != second.name:
+            raise EngineError(
+                f"{first.url} serves {first.name!r} and {second.url} serves {second.name!r}.",
+                "Engines that one run samples at serve one model under one name.",
+            )
+        if first.context_limit != second.context_limit:
+            raise EngineError(
+                f"{first.url} reads {first.context_limit} tokens and {second.url} reads {second.context_limit}.",
+                "Start them with the same limit: what one of them can go on with, the others must be able to.",
             )
 
 

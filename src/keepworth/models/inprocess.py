@@ -6,7 +6,7 @@ import contextlib
 import math
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -14,7 +14,6 @@ from typing import Any, Literal
 from keepworth.episodes.needs import needs_llm
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch.autograd.function import once_differentiable
 
@@ -25,12 +24,10 @@ from keepworth.episodes.model import (
     SamplingParams,
     Tokens,
     VersionSpan,
-    beginning,
 )
 from keepworth.models import own_pass
 from keepworth.models.attention import (
     Tree,
-    context_limit,
     float32_products,
     micro_batches,
     per_branch,
@@ -42,9 +39,11 @@ from keepworth.models.caches import DrawingCache, GroupCache, buffer_cache
 from keepworth.models.chat_format import TokenizerChat, ends_of
 from keepworth.models.checkpoint import load_checkpoint, settle_way
 from keepworth.models.decoding_step import DecodingStep, PackedWeights, ThroughModules
-from keepworth.models.errors import ContextOverflow, UnsupportedModel
+from keepworth.models.errors import ContextOverflow, MemoryShort, UnsupportedModel
 from keepworth.models.machine_memory import whole_memory
+from keepworth.models.partial_sample import PartialSample
 from keepworth.models.slot_cache import ReadPrompt, Slots, misplaced, row_widths
+from keepworth.models.text_side import TextSide, context_limit
 
 Precision = Literal["bf16", "fp32", "fp64"]
 DTYPES: dict[Precision, torch.dtype] = {"bf16": torch.bfloat16, "fp32": torch.float32, "fp64": torch.float64}
@@ -62,14 +61,12 @@ class InProcessModel:
         self.token_budget = token_budget
         self.name = name
         self.version = 0
-        self._stops: dict[str, frozenset[int]] = {}
         self.folder: Path | None = None
         """Where it was loaded from."""
         self.base: dict[str, Any] | None = None
         """What `keepworth.models.files` says of the weights in `folder`, once it was asked."""
         self._packed = PackedWeights()
         self._limit = 0
-        self._beginning: Tokens | None = None
 
     @classmethod
     def load(
@@ -94,7 +91,7 @@ class InProcessModel:
 
     @property
     def context_limit(self) -> int:
-        """Tokens of the longest text that is computed: see `keepworth.models.attention.context_limit`."""
+        """Tokens of the longest text that is computed: see `keepworth.models.text_side.context_limit`."""
         if not self._limit:
             self._limit = context_limit(self.network.config)
         return self._limit
@@ -119,32 +116,27 @@ class InProcessModel:
         device: torch.device = next(self.network.parameters()).device
         return device
 
+    @cached_property
+    def _text(self) -> TextSide:
+        ends = ends_of(self._causal_model())
+        return TextSide(self.tokenizer, self.name, int(self.network.config.vocab_size), ends=ends)
+
     def encode(self, text: str) -> Tokens:
-        if self._beginning is None:
-            self._beginning = beginning(self.tokenizer)
-        ids, first = self.encode_continuation(text), self._beginning
-        return ids if ids[: len(first)] == first else first + ids  # a chat template spells it out
+        return self._text.encode(text)
 
     def encode_continuation(self, text: str) -> Tokens:
-        return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+        return self._text.encode_continuation(text)
 
     def decode(self, ids: Sequence[int]) -> str:
-        return str(self.tokenizer.decode(list(ids), skip_special_tokens=True))
+        return self._text.decode(ids)
 
     def stop_ids_for(self, prefix: str) -> frozenset[int]:
-        if prefix not in self._stops:
-            vocabulary = range(self.network.config.vocab_size)
-            texts = self.tokenizer.batch_decode([[i] for i in vocabulary])
-            special = set(self.tokenizer.all_special_ids)
-            self._stops[prefix] = frozenset(
-                i for i, text in zip(vocabulary, texts, strict=True) if i in special or text.startswith(prefix)
-            )
-        return self._stops[prefix]
+        return self._text.stop_ids_for(prefix)
 
-    @cached_property
+    @property
     def chat(self) -> TokenizerChat:
         """Raises NoChatTemplate."""
-        return TokenizerChat(self.tokenizer, self.name, ends_of(self._causal_model()))
+        return self._text.chat
 
     def capabilities(self) -> Capabilities:
         return Capabilities(
@@ -253,13 +245,9 @@ class InProcessModel:
         return int(memory / 4 / (2 * config.num_hidden_layers * heads * size * max(4, self.dtype.itemsize)))
 
     def _check(self, prompts: Sequence[Tokens], params: SamplingParams) -> None:
-        if params.max_tokens < 1 or params.n < 1 or params.temperature < 0:
-            raise ValueError(
-                f"max_tokens and n must be at least 1 and temperature at least 0, not {params.max_tokens}, "
-                f"{params.n} and {params.temperature}"
-            )
-        if params.top_k < 0 or not 0 < params.top_p <= 1:
-            raise ValueError(f"top_k must be at least 0 and top_p in (0, 1], not {params.top_k} and {params.top_p}")
+        if params.max_tokens < 1 or params.n < 1:
+            raise ValueError(f"max_tokens and n must be at least 1, not {params.max_tokens} and {params.n}")
+        require_draws(self, params)
         for index, prompt in enumerate(prompts):
             if not prompt:
                 raise ValueError(f"prompt {index} is empty: there is nothing to continue")
@@ -468,6 +456,17 @@ def draw(
     return token.squeeze(-1).cpu(), logprob.cpu()
 
 
+def require_draws(model: InProcessModel, params: SamplingParams) -> None:
+    """Raises ValueError for settings that say no distribution to draw from, or stop at what is no token."""
+    if not params.temperature >= 0 or math.isinf(params.temperature):
+        raise ValueError(f"temperature must be a number of at least 0, not {params.temperature}")
+    if params.top_k < 0 or not 0 < params.top_p <= 1:
+        raise ValueError(f"top_k must be at least 0 and top_p in (0, 1], not {params.top_k} and {params.top_p}")
+    vocabulary = int(model.network.config.vocab_size)
+    if strange := sorted(each for each in params.stop_ids if not 0 <= each < vocabulary):
+        raise ValueError(f"stop ids must be tokens of {model.name}, from 0 to {vocabulary - 1}, not {strange[0]}")
+
+
 def likeliest(scaled: torch.Tensor, top_k: int, top_p: float) -> torch.Tensor:
     """Logits [..., V] with those at minus infinity that are not among the `top_k` highest (0 for all), and of the rest not among
     the fewest that together have the share `top_p` of the probability. The one that passes the share is kept."""
@@ -603,52 +602,11 @@ _SORT_EVERY = 8
 """Steps between looks at which sequences are long."""
 
 
-@dataclass(slots=True, eq=False)
-class PartialSample:
-    """A sample in the making: all that is needed to go on with it here or in another process.
-
-    stream: what its draws are seeded with beside `params.seed`; (prompt index, sample index) draws what
-    `InProcessModel.sample` draws. group: index of the group it is sampled for. spans: of the tokens drawn under weights that
-    have been replaced since.
-    """
-
-    prompt: Tokens
-    params: SamplingParams
-    stream: tuple[int, ...]
-    ids: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    spans: list[VersionSpan] = field(default_factory=list)
-    finish: FinishReason | None = None
-    group: int = 0
-    _draws: npt.NDArray[np.float64] | None = None
-
-    def uniform(self) -> float:
-        return float(self.draws()[0])
-
-    def draws(self) -> npt.NDArray[np.float64]:
-        """Numbers in [0, 1) at which its next tokens are drawn, one for each that it may still have."""
-        if self._draws is None:
-            generator = np.random.default_rng((self.params.seed, *self.stream))
-            self._draws = generator.random(self.params.max_tokens)
-        return self._draws[len(self.ids) :]
-
-    def close_span(self, version: int) -> None:
-        """What was drawn since the last span was drawn under `version`."""
-        start = self.spans[-1].end if self.spans else 0
-        if len(self.ids) > start:
-            self.spans.append(VersionSpan(version, start, len(self.ids)))
-
-    def sample(self, version: int) -> Sample:
-        """What has been drawn so far; ABORTED where it has not ended."""
-        start = self.spans[-1].end if self.spans else 0
-        last = (VersionSpan(version, start, len(self.ids)),) if len(self.ids) > start else ()
-        return Sample(tuple(self.ids), tuple(self.logprobs), self.finish or FinishReason.ABORTED, (*self.spans, *last))
-
-
 def require_room(model: InProcessModel, draft: PartialSample) -> None:
     """Raises ContextOverflow where a draft could outgrow the model's window, ValueError where it asks for nothing."""
     if not draft.prompt or draft.params.max_tokens < 1 or draft.params.n != 1:
         raise ValueError("a draft continues a prompt of at least one token, by one sample of at least one token")
+    require_draws(model, draft.params)
     if len(draft.prompt) + draft.params.max_tokens > model.context_limit:
         raise ContextOverflow(
             f"A prompt has {len(draft.prompt)} tokens and may grow by {draft.params.max_tokens}, past the "
@@ -692,7 +650,7 @@ class ContinuousBatch:
         self.order = order
         self.live: list[PartialSample] = []
         self.waiting: list[PartialSample] = []
-        self.steps = 0
+        self.steps = self.drawn = self.read = 0
         self._cache = Slots(model.network.config.num_hidden_layers, slots)
         self._hidden: torch.Tensor | None = None
         self._prompts: dict[Tokens, ReadPrompt] = {}
@@ -727,6 +685,7 @@ class ContinuousBatch:
         single set of weights would give them again."""
         for draft in (*self.live, *self.waiting):
             draft.close_span(self.model.version)
+        self._cache.step, self._cache.asked = None, False  # it is of the adapter that was on
         if keep:
             self._prompts.clear()
             return
@@ -736,13 +695,20 @@ class ContinuousBatch:
 
     @torch.inference_mode()
     def step(self) -> list[PartialSample]:
-        """One token for every live sequence, after free slots are filled; returns the drafts that ended."""
+        """One token for every live sequence, after free slots are filled; returns the drafts that ended. Raises MemoryShort
+        before anything is drawn: every draft then waits, as it was."""
         free = self.slots - len(self.live)
-        if self.waiting and (free >= self.refill or not self.live):
-            self._fill(free)
-        if not self.live:
-            return []
+        try:
+            if self.waiting and (free >= self.refill or not self.live):
+                self._fill(free)
+            if not self.live:
+                return []
+            self._cache.require_next(len(self.live))
+        except MemoryShort:
+            self.interrupt()
+            raise
         self.steps += 1
+        self.drawn += len(self.live)
         assert self._hidden is not None
         step = self._cache.step  # of the last token: the weights may have changed since
         head = step.head if step is not None and step.current() else self.model.head
@@ -849,6 +815,7 @@ class ContinuousBatch:
         hidden = self.model.hidden_states(batch.ids, batch.positions, batch.mask, cache)
         if self._hidden is None:
             self._hidden = hidden.new_zeros(self.slots, hidden.shape[-1])
+        self.read += sum(map(len, prompts)) + sum(len(each) for own in branches for each in own)
         prompt_width = batch.ids.shape[1] - batch.mask.shape[2]
         for i, (prompt, own, rows) in enumerate(zip(prompts, branches, members, strict=True)):
             if prompt in expected:
@@ -878,7 +845,7 @@ class GroupBatch:
         self.model = model
         self.order = order
         self.waiting: list[PartialSample] = []
-        self.steps = 0
+        self.steps = self.drawn = self.read = 0
 
     def add(self, draft: PartialSample) -> None:
         """Raises ContextOverflow where it could outgrow the model's window, ValueError where it asks for nothing."""
@@ -901,7 +868,6 @@ class GroupBatch:
     def step(self) -> list[PartialSample]:
         """Everything that waits, drawn to its end, in as few calls of the model as the drafts' limits allow."""
         drafts, self.waiting = sorted(self.waiting, key=self.order), []
-        self.steps += bool(drafts)
         by_prompt: dict[tuple[SamplingParams, int, Tokens], list[PartialSample]] = {}
         for draft in drafts:
             limits = replace(draft.params, seed=0, max_tokens=draft.params.max_tokens - len(draft.ids))
@@ -917,6 +883,9 @@ class GroupBatch:
         greedy = params.temperature == 0
         draws = None if greedy else torch.from_numpy(np.array([[each.draws() for each in own] for _, own in entries]))
         drawn = self.model.sample_at([prompt for prompt, _ in entries], params, draws)
+        lengths = [len(sample.ids) for samples in drawn for sample in samples]
+        self.steps, self.drawn = self.steps + max(lengths), self.drawn + sum(lengths)
+        self.read += sum(len(prompt) for prompt, _ in entries)
         for (_, own), samples in zip(entries, drawn, strict=True):
             for draft, sample in zip(own, samples, strict=True):
                 draft.ids += sample.ids

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 
 
 def free_memory() -> float:
-    """Bytes that a process could still take; infinite where the system does not say."""
-    return _line("MemAvailable")
+    """Bytes that a process could still take, of the machine and of its container; infinite where the system does not say."""
+    return min(_line("MemAvailable"), max(0.0, _container("max") - _container("current", 0.0)))
 
 
 def whole_memory(device: torch.device) -> float:
@@ -20,7 +20,16 @@ def whole_memory(device: torch.device) -> float:
         import torch
 
         return float(torch.cuda.get_device_properties(device).total_memory)
-    return _line("MemTotal")
+    return min(_line("MemTotal"), _container("max"))
+
+
+def _container(name: str, otherwise: float = math.inf) -> float:
+    """Of the control group that this process is in, as it sees it (version 2)."""
+    try:
+        with open(f"/sys/fs/cgroup/memory.{name}") as file:
+            return float(file.read())
+    except (OSError, ValueError):  # ValueError: "max", where there is no limit
+        return otherwise
 
 
 def _line(name: str) -> float:

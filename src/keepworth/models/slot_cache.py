@@ -44,13 +44,16 @@ class Slots(DrawingCache):
         """Make room for one token in each of the first `count` rows; their positions [count, 1] and mask [count, 1, 1, K]."""
         where = self.lengths[:count].clone()
         longest = int(where.max()) + 1
-        first = self.layers.layers[0]
-        self._require_room(longest, first.keys, first.values)
         for layer in self.layers.layers:
             layer.begin(self.rows[:count], where, longest)
         self.lengths[:count] += 1
         mask = torch.arange(columns_for(longest))[None, :] <= where[:, None]
         return where[:, None], mask[:, None, None]
+
+    def require_next(self, count: int) -> None:
+        """Raises MemoryShort where there is no room for one more token in each of the first `count` rows."""
+        first = self.layers.layers[0]
+        self._require_room(int(self.lengths[:count].max()) + 1, first.keys, first.values)
 
     def put(self, row: int, source: Any, index: int, prompt: int, start: int, end: int) -> None:
         """A row from columns [0, prompt) and [start, end) of row `index` of another cache."""
@@ -80,9 +83,8 @@ class Slots(DrawingCache):
             return
         column = sum(first.slots * each.shape[1] * each.shape[3] * _wide(each).itemsize for each in (keys, values))
         wanted, free = column * columns * layers, free_memory()
-        if (
-            wanted - column * first.columns * (layers - 1) > free
-        ):  # a layer's old buffers go when its new ones are filled
+        given_back = column * first.columns * (layers - 1)  # a layer's old buffers go when its new ones are filled
+        if wanted - given_back > free:
             raise MemoryShort(
                 f"{first.slots} slots of {columns} tokens take {wanted / 1e9:.1f} GB for keys and values, and "
                 f"{free / 1e9:.1f} GB are free.",

@@ -28,17 +28,21 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from keepworth.episodes.errors import KeepworthError, UnknownName, nearest
 from keepworth.recipes import RECIPES
+from keepworth.recipes.workers import Origin
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
     from pydantic import BaseModel
 
+    from keepworth.episodes.model import Model
     from keepworth.learning.run_folder import RunFolder
     from keepworth.learning.watch.progress import Progress
     from keepworth.models.inprocess import InProcessModel
     from keepworth.recipes.export import Exported
+    from keepworth.recipes.interactive import System
     from keepworth.recipes.own import Given
+    from keepworth.rollouts.driver import Rollout
     from keepworth.tasks.unlabelled import LogReport
 
 T = TypeVar("T")
@@ -211,12 +215,13 @@ def in_own_thread(work: Callable[[], T]) -> T:
 @dataclass(frozen=True, slots=True)
 class OwnRecipe:
     """Tasks, reward and whatever else was given, as a recipe. settings: in the place of its defaults. report: of the log that the
-    tasks were made from, if they were."""
+    tasks were made from, if they were. origin: where it is found again, if it is."""
 
     given: Given
     settings: Mapping[str, Any] = field(default_factory=dict)
     summary: str = ""
     report: LogReport | None = None
+    origin: Origin | None = None
 
     @property
     def Config(self) -> type[BaseModel]:
@@ -237,7 +242,15 @@ class OwnRecipe:
     def train(self, config: BaseModel, run: RunFolder, progress: Progress) -> None:
         from keepworth.recipes import own
 
-        own.train(cast(own.Config, config), self.given, run, progress)
+        own.train(cast(own.Config, config), self.given, run, progress, self.origin)
+
+    def rollout(self, config: BaseModel, run: RunFolder, model: Model) -> Rollout:
+        """What a rollout worker runs."""
+        from keepworth.recipes import own
+        from keepworth.recipes.interactive import rollout_of
+
+        settings = cast(own.Config, config)
+        return rollout_of(settings, own.system(settings, self.given), model)
 
 
 def own_recipe(tasks: Any = None, *, source: Any = None, kinds: Sequence[str] | str = (), **others: Any) -> OwnRecipe:
@@ -348,6 +361,22 @@ def carry_out(run: RunFolder, work: Callable[[Progress], None], progress: Progre
 # Recipes by name: those that are shipped, those of other packages, and files.
 
 
+def made_of(origin: Origin) -> Recipe:
+    """The recipe that is named, or that tasks and what goes with them make. Raises UnknownName, BadRecipe, KeepworthError."""
+    from keepworth.tasks.verifiers import VERIFIERS
+
+    if origin.recipe:
+        return find_recipe(origin.recipe)
+    for each in origin.reward:
+        if ":" not in each and each not in VERIFIERS:
+            raise UnknownName("verifier", each, VERIFIERS, where="--reward; a function of yours is FILE.py:NAME")
+    functions = [each if each in VERIFIERS else named_object(each, "--reward") for each in origin.reward]
+    made = None if origin.environment is None else named_object(origin.environment, "--environment")
+    own = {"reward": functions or None, "environment": made, "memory": origin.memory}
+    source = None if origin.source is None else Path(origin.source)
+    return replace(own_recipe(origin.tasks, source=source, kinds=origin.kinds, **own), origin=origin)
+
+
 def find_recipe(name: str) -> Recipe:
     """The recipe of a name or a file of Python. Raises UnknownName with the nearest, or BadRecipe."""
     if name.endswith(".py"):
@@ -433,6 +462,7 @@ class SystemRecipe:
     """A module with `system(config)`, and perhaps with `Config` and `SUMMARY`, as a recipe."""
 
     module: ModuleType
+    origin: Origin | None = None
 
     @property
     def Config(self) -> type[BaseModel]:
@@ -447,9 +477,18 @@ class SystemRecipe:
     def train(self, config: BaseModel, run: RunFolder, progress: Progress) -> None:
         from keepworth.recipes.interactive import Settings, run_system
 
+        run_system(cast(Settings, config), self._system(config, run), run, progress, self.origin)
+
+    def rollout(self, config: BaseModel, run: RunFolder, model: Model) -> Rollout:
+        """What a rollout worker runs."""
+        from keepworth.recipes.interactive import Settings, rollout_of
+
+        return rollout_of(cast(Settings, config), self._system(config, run), model)
+
+    def _system(self, config: BaseModel, run: RunFolder) -> System:
         make = self.module.system
         takes_run = len(inspect.signature(make).parameters) > 1
-        run_system(cast(Settings, config), make(config, run) if takes_run else make(config), run, progress)
+        return cast("System", make(config, run) if takes_run else make(config))
 
 
 def _settings_in(holds: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -486,10 +525,15 @@ def _recipe_in(module: Any, name: str) -> Recipe:
     if "Config" in holds and "SUMMARY" in holds and callable(holds.get("train")) and holds["train"] is not train:
         return cast("Recipe", module)
     if callable(holds.get("system")):
-        return SystemRecipe(module)
+        return SystemRecipe(module, Origin(name))
     if "tasks" in holds or "source" in holds or brings_tasks(holds.get("environment")):
         made = own_recipe(**{each: holds[each] for each in ARGUMENTS if each in holds})
-        return replace(made, settings={**made.settings, **_settings_in(holds, name)}, summary=_first_line(module))
+        return replace(
+            made,
+            settings={**made.settings, **_settings_in(holds, name)},
+            summary=_first_line(module),
+            origin=Origin(name),
+        )
     raise BadRecipe(
         f"{name} holds no recipe.",
         f"Give it `tasks`, and what of {', '.join(ARGUMENTS[1:])} and `settings` it needs; or `system(config)`; or `Config`, "

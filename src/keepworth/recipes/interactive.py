@@ -37,15 +37,17 @@ from keepworth.recipes.settings import (
 
 if TYPE_CHECKING:
     from keepworth.episodes import Episode, Task
-    from keepworth.episodes.model import Tokens
+    from keepworth.episodes.model import Model, Tokens
     from keepworth.learning.collect.memories import LivingMemory
+    from keepworth.learning.collect.workers import RolloutWorkers
     from keepworth.learning.learner import Learner
     from keepworth.learning.run_folder import RunFolder
     from keepworth.learning.trainer import Ended, Schedule
     from keepworth.learning.watch.progress import Progress
     from keepworth.models.http_engine import HttpModel
     from keepworth.models.inprocess import InProcessModel
-    from keepworth.rollouts.driver import Drawing, Limits, Play, RolloutContext
+    from keepworth.recipes.workers import Origin
+    from keepworth.rollouts.driver import Drawing, Limits, Play, Rollout, RolloutContext
 
 
 class Settings(TrainingSettings):
@@ -177,10 +179,14 @@ class System:
     headline: str = "{metric} on {test}: {before:.2f} before training, {after:.2f} after."
 
 
-def run_system(settings: Settings, system: System, run: RunFolder, progress: Progress) -> None:
-    """Train and measure; called again on the same folder, it continues from the last checkpoint."""
+def run_system(
+    settings: Settings, system: System, run: RunFolder, progress: Progress, origin: Origin | None = None
+) -> None:
+    """Train and measure; called again on the same folder, it continues from the last checkpoint. origin: where workers find the
+    recipe."""
     from keepworth.models.files import ModelKind, path_of
-    from keepworth.recipes.training import engine_of, require_room
+    from keepworth.recipes.training import engines_of, require_room
+    from keepworth.recipes.workers import refuse_workers, workers_of
 
     objective = with_budget(objective_of(settings, system.objective), system.length_budget)
     require_objective(objective, settings, settings.holds)
@@ -191,8 +197,15 @@ def run_system(settings: Settings, system: System, run: RunFolder, progress: Pro
         raise KeepworthError(
             "keep = 'best' would part the weights from the memory that learns with them.", "Leave it out."
         )
-    with engine_of(settings, settings.train, run, progress) as engine:
-        ended = _train_system(settings, system, objective, run, progress, engine)
+    if system.play.live is not None:
+        refuse_workers(
+            settings, "agents remember in a memory that learns, and that is one file, which one process writes"
+        )
+    with (
+        engines_of(settings, settings.train, run, progress) as engines,
+        workers_of(settings, origin, run, progress) as workers,
+    ):
+        ended = _train_system(settings, system, objective, run, progress, engines, workers)
     said = (idle_clip(objective, settings.passes, settings.minibatches), ended.remark)
     tables = tables_of_system(run, settings, system, ". ".join(filter(None, said)))
     run.write_result({"headline": tables[0].get("headline", "") if tables else "", "tables": tables})
@@ -204,7 +217,8 @@ def _train_system(
     objective: Objective,
     run: RunFolder,
     progress: Progress,
-    engine: HttpModel | None,
+    engines: Sequence[HttpModel],
+    workers: RolloutWorkers | None,
 ) -> Ended:
     from keepworth.learning.collect.memories import Remembering
     from keepworth.learning.learner import Imitator
@@ -226,7 +240,7 @@ def _train_system(
         episodes, learns = Demonstrating(playing), Imitator(learner)
         curriculum, size = replace(curriculum, tasks_per_step=curriculum.tasks_per_step * size), 1
     seconds = settings.environment_seconds * (system.limits.max_turns + 2) + 3600
-    collector = collector_of(settings, run, learner, episodes, curriculum, seconds, engine, group_size=size)
+    collector = collector_of(settings, run, learner, episodes, curriculum, seconds, engines, size, workers)
     if system.memory is not None:
         collector = Remembering(collector, system.memory)
     ended = train_steps(
@@ -235,6 +249,13 @@ def _train_system(
     playing.measure_tests(ended.step, "trained")
     keep_weights(run, learner, ended.weights_of)
     return ended
+
+
+def rollout_of(settings: Settings, system: System, model: Model) -> Rollout:
+    """One episode of a system. model: it reads; what is drawn, the context draws."""
+    from keepworth.rollouts.driver import playing
+
+    return playing(model, system.play, temperature=settings.temperature, limits=system.limits)
 
 
 def supervised(settings: Settings) -> bool:
@@ -257,11 +278,7 @@ class Playing:
         return drawn_task(self.system.train, None, self.settings.seed, group)
 
     async def rollout(self, task: Task, context: RolloutContext) -> Episode:
-        from keepworth.rollouts.driver import playing
-
-        system = self.system
-        rollout = playing(self.model, system.play, temperature=self.settings.temperature, limits=system.limits)
-        return await rollout(task, context)
+        return await rollout_of(self.settings, self.system, self.model)(task, context)
 
     def evaluate(self, step: int) -> None:
         episodes = self._measure(step, "dev", self.system.role, "", self.system.dev)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from keepworth.agents import recall as recalling
 from keepworth.agents.answerer import Style
 from keepworth.agents.recall import Recall
-from keepworth.episodes import Episode, SamplingParams, Task
+from keepworth.episodes import Episode, Model, SamplingParams, Task
 from keepworth.evaluation.manager import answers, rows
 from keepworth.learning.collect.curriculum import drawn_task
 from keepworth.learning.learner import Imitator, Learner
@@ -20,8 +20,9 @@ from keepworth.learning.watch.progress import Plan, Progress
 from keepworth.models.files import ModelKind, path_of
 from keepworth.models.inprocess import InProcessModel
 from keepworth.recipes.settings import curriculum_of, objective_of, with_budget
-from keepworth.recipes.training import collector_of, engine_of, keep_weights, prepared, require_room
-from keepworth.rollouts.driver import RolloutContext
+from keepworth.recipes.training import collector_of, engines_of, keep_weights, prepared, require_room
+from keepworth.recipes.workers import Origin, workers_of
+from keepworth.rollouts.driver import Rollout, RolloutContext
 from keepworth.rollouts.memory_r1 import answer, demonstration
 
 if TYPE_CHECKING:
@@ -52,7 +53,10 @@ def train_answerer(
     path_of(config.model, kind=ModelKind.LANGUAGE)
     recall = recall_for(config)
     sets = task_sets(config)
-    with engine_of(config, config.train, run, progress) as engine:
+    with (
+        engines_of(config, config.train, run, progress) as engines,
+        workers_of(config, Origin("memory_r1"), run, progress) as workers,
+    ):
         model, learner = prepared(config, objective, config.role, run, progress)
         answering = Answering(config, run, model, sets, recall)
         every, plan = planning(answering, learner) if planning else (config.evaluate_every, None)
@@ -64,8 +68,9 @@ def train_answerer(
             answering,
             curriculum_of(config, config.curriculum_stages),
             3600.0,
-            engine,
-            group_size=1 if config.method == "supervised" else None,
+            engines,
+            1 if config.method == "supervised" else None,
+            workers,
         )
         schedule = Schedule(config.steps, every, config.checkpoint_every)
         learns: Learns = Imitator(learner) if config.method == "supervised" else learner
@@ -94,13 +99,10 @@ class Answering:
         return drawn_task(self.sets["train"], kind_of, self.config.seed, group)
 
     async def rollout(self, task: Task, context: RolloutContext) -> Episode:
-        config, model = self.config, self.model
+        config = self.config
         if config.method == "supervised":
-            return demonstration(model, task, self.recall, config.max_tokens, self.style, identity=context.id)
-        params = SamplingParams(
-            context.horizon(config.max_tokens), temperature=config.temperature, stop_ids=model.stop_ids_for("\n")
-        )
-        return await answer(model, task, self.recall, context, params, reward=config.reward, style=self.style)
+            return demonstration(self.model, task, self.recall, config.max_tokens, self.style, identity=context.id)
+        return await rollout_of(config, self.recall, self.model)(task, context)
 
     def evaluate(self, step: int) -> None:
         if self.config.curve == "dev":
@@ -120,6 +122,19 @@ class Answering:
             self.run.write_episodes(step, found.episodes, arm=f"{split}-{arm.replace(' ', '_')}")
             for row in rows(arm, found):
                 self.run.append_eval(step, **row, role="answerer", split=split)  # type: ignore[arg-type]
+
+
+def rollout_of(config: Config, recall: Recall, model: Model) -> Rollout:
+    """One answer from memory. model: it reads; what is drawn, the context draws."""
+
+    async def rollout(task: Task, context: RolloutContext) -> Episode:
+        params = SamplingParams(
+            context.horizon(config.max_tokens), temperature=config.temperature, stop_ids=model.stop_ids_for("\n")
+        )
+        style = Style(config.style)
+        return await answer(model, task, recall, context, params, reward=config.reward, style=style)
+
+    return rollout
 
 
 def table_arms(when: str, recall: Recall, tasks: Sequence[Task], config: Config) -> dict[str, Recall]:

@@ -14,7 +14,7 @@ import torch
 from keepworth.evaluation.manager import answers
 from keepworth.learning.learner import Learner
 from keepworth.learning.run_folder import RunFolder
-from keepworth.learning.watch.progress import STEP, Part, Plan, Progress
+from keepworth.learning.watch.progress import STEP, Plan, PlanPart, Progress
 from keepworth.recipes.memory_r1 import Config, finish
 from keepworth.recipes.memory_r1_answerer import ANSWER, Answering, train_answerer
 from keepworth.rollouts.driver import together
@@ -115,10 +115,10 @@ def plan_of(
     left = config.steps - (done or 0)
     return Plan(
         [
-            Part("measuring before training", ANSWER, ends if done is None else 0),
-            Part(f"training, {left} steps", STEP, left),
-            Part(f"measuring every {every} steps", ANSWER, between * len(points)),
-            Part("measuring after training", ANSWER, ends if left else 0),
+            PlanPart("measuring before training", ANSWER, ends if done is None else 0),
+            PlanPart(f"training, {left} steps", STEP, left),
+            PlanPart(f"measuring every {every} steps", ANSWER, between * len(points)),
+            PlanPart("measuring after training", ANSWER, ends if left else 0),
         ],
         seconds,
     )

@@ -41,7 +41,7 @@ from keepworth.recipes.settings import TrainingSettings, curriculum_of, objectiv
 from keepworth.recipes.training import (
     batch,
     collector_of,
-    engine_of,
+    engines_of,
     imitate_first,
     keep_weights,
     kept_weights,
@@ -50,6 +50,7 @@ from keepworth.recipes.training import (
     require_room,
     with_weights,
 )
+from keepworth.recipes.workers import refuse_workers
 from keepworth.rollouts.driver import RolloutContext
 from keepworth.rollouts.memory_r1 import (
     Consequence,
@@ -83,6 +84,9 @@ SHOWN = ("operation_accuracy", "operation_kind", "f1", "evidence_kept", "bank_si
 
 def train_manager(config: Config, run: RunFolder, progress: Progress) -> list[dict[str, Any]]:
     """Warm start, reinforcement, both measures; returns the run's tables."""
+    refuse_workers(
+        config, "what a manager's operation is worth is computed beside the model, which a worker does not have"
+    )
     assert config.steps is not None
     assert config.evaluate_every is not None
     objective = with_budget(objective_of(config), ANSWER_TOKENS)
@@ -90,7 +94,7 @@ def train_manager(config: Config, run: RunFolder, progress: Progress) -> list[di
     progress.phase(f"looking for {config.model}")
     path_of(config.model, kind=ModelKind.LANGUAGE)
     reading = reading_of(config, run) if config.reads else None
-    with engine_of(config, config.train, run, progress) as engine:
+    with engines_of(config, config.train, run, progress) as engines:
         model, learner = prepared(config, objective, config.role, run, progress)
         measures = Measures(config, run, model, progress, reading)
         if not restored(run, learner):
@@ -103,7 +107,7 @@ def train_manager(config: Config, run: RunFolder, progress: Progress) -> list[di
             measures.maintained(0, "warm_start", lambda tasks: chosen_by(model))
         managing = Managing(config, model, measures, progress)
         curriculum = curriculum_of(config, config.curriculum_stages)
-        collector = collector_of(config, run, learner, managing, curriculum, 3600.0, engine)
+        collector = collector_of(config, run, learner, managing, curriculum, 3600.0, engines)
         schedule = Schedule(config.steps, config.evaluate_every, config.checkpoint_every)
         train_steps(run, learner, collector, schedule, progress, "the manager learns to maintain a memory")
     keep_weights(run, learner)

@@ -14,7 +14,10 @@ from typing import Any
 from keepworth.evaluation.tables import ResultTable, tables_of
 from keepworth.learning.run_folder import RunFolder, flatten
 
-_HIDDEN = ("recipe", "engine", "engine_model", "threads", "token_budget", "checkpointing", "slots")
+_HIDDEN = (
+    *("recipe", "engine", "engine_model", "threads", "token_budget", "checkpointing", "slots"),
+    *("workers", "cluster", "ray_address"),
+)
 """Settings that say where a run ran, or how much it computed at once."""
 _DATA = ("tasks", "source", "data", "dataset", "labels", "environment", "memory")
 _VERSIONS = ("keepworth", "torch", "transformers", "peft", "tokenizers", "python")

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from keepworth.learning.watch.progress import Progress
     from keepworth.memory.overlay import Bank
     from keepworth.models.inprocess import InProcessModel
+    from keepworth.recipes.workers import Origin
 
 SUMMARY = "Your own tasks, reward and model: keepworth train --tasks FILE.jsonl --reward FILE.py:FUNCTION."
 
@@ -365,9 +366,9 @@ TRIED_FOR = 10.0
 """Seconds for which prompts are measured before training, those that ask the most first."""
 
 
-def train(config: Config, given: Given, run: RunFolder, progress: Progress) -> None:
-    """Train and measure. Called again on the same folder, it continues from the last checkpoint."""
-    run_system(config, system(config, given), run, progress)
+def train(config: Config, given: Given, run: RunFolder, progress: Progress, origin: Origin | None = None) -> None:
+    """Train and measure. Called again on the same folder, it continues from the last checkpoint. origin: as of `run_system`."""
+    run_system(config, system(config, given), run, progress, origin)
 
 
 def remembered(path: Any) -> tuple[Callable[[Config], Recall], str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import combinations
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
@@ -97,6 +99,10 @@ class TrainingSettings(BaseModel):
     )
     max_norm: Rate = Field(default=1.0, description="a longer gradient is cut to this")
     weight_decay: Share = 0.0
+    learners: Count = Field(
+        default=1,
+        description="processes that make an update together, each on its share of the micro-batches (see docs/cluster.md)",
+    )
 
     refill: Refill = 0
     difficulty: tuple[float, float] | None = Field(
@@ -109,12 +115,33 @@ class TrainingSettings(BaseModel):
     )
     max_staleness: int = Field(default=1, ge=1, description="updates by which a token may be older than the learner")
     pipeline_depth: float = Field(default=2.0, ge=1, description="batches of groups started and not yet trained")
-    slots: int = Field(default=32, ge=1, description="sequences decoded together when sampling ahead")
-    engine: str = Field(
+    slots: int = Field(
+        default=32,
+        ge=1,
+        description="sequences decoded together when sampling ahead; at each, where there are several engines",
+    )
+    engine: str | list[str] = Field(
         default="",
-        description=f"sampling = overlap: URL of an engine that samples instead of this process; its key is read from {KEY}",
+        description="sampling = overlap: URL of an engine that samples instead of this process, or a list of several; "
+        f"their key is read from {KEY}",
     )
     engine_model: str = Field(default="", description="the model's name at the engine, where that serves several")
+    workers: int = Field(
+        default=0,
+        ge=0,
+        description="processes that run environments, tools and rewards; 0: this one does (see docs/cluster.md)",
+    )
+    cluster: Literal["local", "ray"] = Field(
+        default="local", description="where workers and learners are placed: processes of this machine, or Ray"
+    )
+    ray_address: str = Field(
+        default="", description="cluster = ray: HOST:PORT of a Ray that runs; empty starts one on this machine"
+    )
+
+    @property
+    def engine_urls(self) -> tuple[str, ...]:
+        """None where this process samples."""
+        return (self.engine,) if isinstance(self.engine, str) and self.engine else tuple(self.engine)
 
     @property
     def own_objective(self) -> Objective:
@@ -147,13 +174,29 @@ class TrainingSettings(BaseModel):
 
     @field_validator("engine")
     @classmethod
-    def _is_a_server(cls, url: str) -> str:
-        found = urlsplit(url)
-        if url and (found.scheme not in ("http", "https") or not found.hostname):
-            raise ValueError(f"{url!r} is not the URL of a server: it starts with http:// or https:// and names a host")
-        if found.username or found.password or found.query:
-            raise ValueError(f"a configuration is written to disk: leave the key out of the URL, and set {KEY} to it")
-        return url
+    def _are_servers(cls, given: str | list[str]) -> str | list[str]:
+        if given == "":
+            return given
+        if not given:
+            raise ValueError("a list of no engines: leave it out, and this process samples")
+        urls = [given] if isinstance(given, str) else given
+        for url in urls:
+            parsed = urlsplit(url)
+            if parsed.scheme not in ("http", "https") or not parsed.hostname:
+                raise ValueError(
+                    f"{url!r} is not the URL of a server: it starts with http:// or https:// and names a host"
+                )
+            if parsed.username or parsed.password or parsed.query:
+                raise ValueError(
+                    f"a configuration is written to disk: leave the key out of the URL, and set {KEY} to it"
+                )
+        if len(urls) > 1:
+            from keepworth.models.http_client import place_of
+
+            for first, second in combinations(urls, 2):
+                if place_of(first) == place_of(second):
+                    raise ValueError(f"{first!r} and {second!r} are one engine: name each once")
+        return given
 
 
 Idle = tuple[tuple[str, ...], str, str]
@@ -205,6 +248,11 @@ def idle_in_training(settings: TrainingSettings) -> Iterator[Idle]:
         yield ("engine", "engine_model"), reason, "set sampling = overlap"
     elif not settings.engine:
         yield ("engine_model",), "without engine", "set engine"
+    if not settings.workers and settings.learners == 1:
+        reason = "with workers = 0 and learners = 1, where this process does everything"
+        yield ("cluster", "ray_address"), reason, "set workers"
+    elif settings.cluster != "ray":
+        yield ("ray_address",), "with cluster = local", "set cluster = ray"
 
 
 def require_effect(settings: BaseModel, idle: Iterable[Idle], default_of: Callable[[str], Any] | None = None) -> None:
@@ -225,7 +273,7 @@ def require_effect(settings: BaseModel, idle: Iterable[Idle], default_of: Callab
 
 SAMPLED = (
     *("objective", "temperature", "refill", "difficulty", "sampling", "entropy"),
-    *("passes", "minibatches"),
+    *("passes", "minibatches", "workers"),
 )
 """Settings of reinforcement, which say nothing where right answers are imitated."""
 
@@ -244,6 +292,17 @@ def require_objective(objective: Objective, settings: TrainingSettings, provided
         raise ValueError(
             f"minibatches = {settings.minibatches} with tasks_per_step = {settings.tasks_per_step}: each has a group at least. "
             "Set minibatches lower, or tasks_per_step higher"
+        )
+    if settings.learners > (rows := settings.tasks_per_step * settings.group_size):
+        raise ValueError(
+            f"learners = {settings.learners}, and an update has tasks_per_step * group_size = {rows} episodes to share: "
+            "some would wait. Set learners lower"
+        )
+    at_once = settings.tasks_per_step * (1 if settings.sampling == "synchronous" else settings.pipeline_depth)
+    if settings.workers > at_once:
+        raise ValueError(
+            f"workers = {settings.workers}, and at most {math.ceil(at_once)} groups of episodes run at once, each in one worker: "
+            "the others would wait. Set workers lower, or tasks_per_step higher"
         )
     given = {
         "length_budget": True,

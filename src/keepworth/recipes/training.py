@@ -3,38 +3,46 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from keepworth.episodes.episode import Episode, Task
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import SamplingParams, Tokens
+from keepworth.learning.collect.admission import Staleness
 from keepworth.learning.collect.curriculum import CANDIDATES, Curriculum, draw_seed, group_at
 from keepworth.learning.collect.curriculum import batch as batch
 from keepworth.learning.collect.groups import has_failed
-from keepworth.learning.collect.pipeline import Asynchrony, Episodes, Staleness, synchronous
+from keepworth.learning.collect.pipeline import Asynchrony, Episodes, synchronous
 from keepworth.learning.learner import CriticSettings, Learner, Optimisation
 from keepworth.learning.objective.batch import PassRoom
 from keepworth.learning.objective.inputs import idle_clip
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import EntropyBonus
 from keepworth.learning.objective.presets import varied
+from keepworth.learning.placement import Needs, Part
 from keepworth.learning.reference import reference_values
 from keepworth.learning.run_folder import Checkpoint, RunFolder, is_run
+from keepworth.learning.shares import Shares
 from keepworth.learning.trainer import Collected, Collector
-from keepworth.learning.watch.progress import Progress
+from keepworth.learning.watch.progress import Progress, SilentProgress
 from keepworth.models.adapter import Named, attach_lora, is_tied, load_trained, save_trained, unfreeze
 from keepworth.models.attention import round_up
 from keepworth.models.inprocess import InProcessModel, Precision
-from keepworth.models.threads import SLOWER, Speed, in_faster_type, settle_threads
+from keepworth.models.threads import SLOWER, Speed, available_cores, in_faster_type, settle_threads
 from keepworth.recipes.settings import CONTROL_KEY, KEY, TrainingSettings, own_entropy
+from keepworth.recipes.workers import cluster_of
 from keepworth.rollouts.driver import RolloutContext, together
 
 if TYPE_CHECKING:
+    from keepworth.learning.collect.workers import RolloutWorkers
+    from keepworth.learning.learner_group import Company, Follower
     from keepworth.models.http_engine import HttpModel
 
 
@@ -86,16 +94,37 @@ def fewer_threads(speed: Speed) -> str:
 def prepared(
     config: TrainingSettings, objective: Objective, role: str, run: RunFolder, progress: Progress
 ) -> tuple[InProcessModel, Learner]:
-    """A model with its trainable part, and the learner of `role`. Threads and type of number: see `settled_model`."""
+    """A model with its trainable part, and the learner of `role`: with the others of its group, where there are several. Threads
+    and type of number: see `settled_model`."""
     model = settled_model(config, run, progress)
     named = trainable(model, config)
     if config.train_embeddings and is_tied(model):
         progress.note(f"The head of {config.model} is its embeddings (they are tied): one is trained with the other.")
-    assert config.learning_rate is not None
-    assert config.token_budget is not None
     if config.entropy and not own_entropy(config):
         objective = varied(objective, entropy=EntropyBonus(config.entropy))
-    optimisation = Optimisation(
+    if idle := idle_clip(objective, config.passes, config.minibatches):
+        progress.note(f"{idle}.")
+    made: dict[str, Any] = {
+        "optimisation": optimisation_of(config),
+        "role": role,
+        "teacher": teacher_of(config, run, role, progress) if objective.teacher is not None else None,
+        "soft_values": {} if objective.needs_soft_values else None,
+        "critic": critic_of(config, objective),
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # the learner says the same
+        if config.learners == 1:
+            return model, Learner(model, named, objective, **made)
+        from keepworth.learning.learner_group import LeadingLearner
+
+        company = company_of(config, objective, role, model, run, progress)
+        return model, LeadingLearner(model, named, objective, company=company, **made)
+
+
+def optimisation_of(config: TrainingSettings) -> Optimisation:
+    assert config.learning_rate is not None
+    assert config.token_budget is not None
+    return Optimisation(
         learning_rate=config.learning_rate,
         weight_decay=config.weight_decay,
         max_norm=config.max_norm,
@@ -107,21 +136,63 @@ def prepared(
         passes=config.passes,
         minibatches=config.minibatches,
     )
-    critic = CriticSettings(config.critic_learning_rate, config.critic_rank, config.critic_warmup, seed=config.seed)
-    if idle := idle_clip(objective, config.passes, config.minibatches):
-        progress.note(f"{idle}.")
+
+
+def critic_of(config: TrainingSettings, objective: Objective) -> CriticSettings | None:
+    if not objective.needs_critic:
+        return None
+    return CriticSettings(config.critic_learning_rate, config.critic_rank, config.critic_warmup, seed=config.seed)
+
+
+# Several learners: the first is the recipe's, the others are workers made of the same settings.
+
+
+def company_of(
+    config: TrainingSettings,
+    objective: Objective,
+    role: str,
+    model: InProcessModel,
+    run: RunFolder,
+    progress: Progress,
+) -> Company:
+    from keepworth.learning.learner_group import Company
+
+    settings = {
+        "settings": {name: getattr(config, name) for name in TrainingSettings.model_fields},
+        "objective": objective,
+        "role": role,
+        "precision": model.precision,
+    }
+    gpus = int(model.device.type != "cpu")
+    return Company(
+        cluster_of(config, run),
+        Part("keepworth.recipes.training:follower", settings),
+        config.learners,
+        progress.note,
+        Needs(cores=max(1, (config.threads or available_cores()) // config.learners), gpus=gpus),
+    )
+
+
+def follower(
+    settings: Mapping[str, Any], objective: Objective, role: str, precision: str, rank: int, count: int
+) -> Follower:
+    """The learner of a worker. settings: those of `TrainingSettings`, whatever the recipe has besides."""
+    from keepworth.learning.learner_group import Follower
+
+    config = TrainingSettings.model_construct(**settings)
+    model = loaded_model(config, SilentProgress(), precision)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # the learner says the same
-        return model, Learner(
+        warnings.simplefilter("ignore", UserWarning)  # the first learner has said it
+        learner = Learner(
             model,
-            named,
+            trainable(model, config),
             objective,
-            optimisation,
+            optimisation_of(config),
             role,
-            teacher=teacher_of(config, run, role, progress) if objective.teacher is not None else None,
-            soft_values={} if objective.needs_soft_values else None,
-            critic=critic if objective.needs_critic else None,
+            critic=critic_of(config, objective),
+            shares=Shares(rank, count),
         )
+    return Follower(learner)
 
 
 def trainable(model: InProcessModel, config: TrainingSettings) -> Named:
@@ -248,11 +319,12 @@ def collector_of(
     episodes: RecipeEpisodes,
     curriculum: Curriculum,
     episode_seconds: float,
-    engine: HttpModel | None = None,
+    engines: Sequence[HttpModel] = (),
     group_size: int | None = None,
+    workers: RolloutWorkers | None = None,
 ) -> Collector:
     """The collector of a training: samples `episodes` in step with the learner or ahead of it, as `settings` and `curriculum`
-    say; at the engine, if any. group_size: where it is not that of the settings."""
+    say; at the engines, if any. group_size: where it is not that of the settings. workers: run the rollouts."""
     from keepworth.learning.collect.pipeline import Pipeline
 
     groups, size = curriculum.tasks_per_step, group_size or settings.group_size
@@ -266,10 +338,10 @@ def collector_of(
             slots=settings.slots,
             seed=settings.seed,
             # What runs at an engine goes on under the adapter that it began with: no engine needs to know how to stop it.
-            caches="recompute" if engine is None else "keep",
+            caches="keep" if engines else "recompute",
             episode_seconds=episode_seconds,
         )
-    pipeline = Pipeline(run, learner, episodes, asynchrony, engine, curriculum)
+    pipeline = Pipeline(run, learner, episodes, asynchrony, engines, curriculum, workers)
     if learner.soft_values is None:
         return pipeline
     return ValuedFirst(pipeline, learner, episodes, size, settings.seed)
@@ -299,38 +371,58 @@ def with_weights(model: InProcessModel, folder: Path) -> InProcessModel:
     return model
 
 
-# The engine that a recipe samples at, where its settings name one: found, and found fit, before anything slow is loaded.
+# The engines that a recipe samples at, where its settings name any: found, and found fit, before anything slow is loaded.
 
 
 @contextmanager
-def engine_of(
+def engines_of(
     settings: TrainingSettings, train: Literal["lora", "full"] | None, run: RunFolder, progress: Progress
-) -> Iterator[HttpModel | None]:
-    """None where this process samples. At the end the adapters that were published are taken out of the engine again.
+) -> Iterator[tuple[HttpModel, ...]]:
+    """None where this process samples. At the end the adapters that were published are taken out of the engines again.
 
-    Raises EngineUnreachable, MissingCapability for what publishing `train` needs and the engine lacks, UnknownName or EngineError
-    where it serves another model, and what else `HttpModel.connect` raises."""
-    if not settings.engine:
-        yield None
+    Raises EngineUnreachable, MissingCapability for what publishing `train` needs and an engine lacks, UnknownName or EngineError
+    where one serves another model, and what else `HttpModel.connect` raises."""
+    if not settings.engine_urls:
+        yield ()
         return
     from keepworth.models.files import ModelKind, path_of
-    from keepworth.models.http_engine import HttpModel
+    from keepworth.models.http_engine import HttpModel, require_alike
 
-    progress.phase(f"asking the engine at {settings.engine} what it can do")
-    with HttpModel.connect(
-        settings.engine,
-        path_of(settings.model, kind=ModelKind.LANGUAGE),
-        model=settings.engine_model,
-        require=("weights", "pause") if train == "full" else ("adapters",),
-        max_staleness=settings.max_staleness,
-        api_key=os.environ.get(KEY) or None,
-        control_key=os.environ.get(CONTROL_KEY) or None,
-        concurrency=max(8, settings.slots),
-    ) as engine:
-        if settings.temperature != 1:  # raises where the engine's log-probabilities are of another temperature
-            engine.sample([engine.encode("The")], SamplingParams(1, temperature=settings.temperature))
-        run.record_environment(engine=f"{engine.name} at {engine.url} ({engine.software})")
+    with ExitStack() as connections:
+        engines = []
+        for url in settings.engine_urls:
+            progress.phase(f"asking the engine at {url} what it can do")
+            engine = HttpModel.connect(
+                url,
+                path_of(settings.model, kind=ModelKind.LANGUAGE),
+                model=settings.engine_model,
+                require=("weights", "pause") if train == "full" else ("adapters",),
+                max_staleness=settings.max_staleness,
+                api_key=os.environ.get(KEY) or None,
+                control_key=os.environ.get(CONTROL_KEY) or None,
+                concurrency=max(8, settings.slots),
+            )
+            engines.append(connections.enter_context(engine))
+            if settings.temperature != 1:  # raises where the engine's log-probabilities are of another temperature
+                engine.sample([engine.encode("The")], SamplingParams(1, temperature=settings.temperature))
+        require_alike(engines)
+        run.record_environment(engine="; ".join(f"{each.name} at {each.url} ({each.software})" for each in engines))
+        if len({each.software for each in engines}) > 1:
+            listed = ", ".join(f"{each.software} at {each.url}" for each in engines)
+            progress.note(
+                f"The engines are not of one version: {listed}. Each proves by itself that it computes as the learner."
+            )
         try:
-            yield engine
+            yield tuple(engines)
         finally:
-            engine.unload()
+            _unload(engines)
+
+
+def _unload(engines: Sequence[HttpModel]) -> None:
+    """From all at once, and not waiting for ever: one of them may be gone, and hold on to whoever asks."""
+    threads = [threading.Thread(target=each.unload, daemon=True, name=f"unload {each.url}") for each in engines]
+    for each in threads:
+        each.start()
+    ends = time.monotonic() + 60.0
+    for each in threads:
+        each.join(max(0.0, ends - time.monotonic()))

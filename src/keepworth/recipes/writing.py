@@ -41,12 +41,13 @@ from keepworth.recipes.settings import curriculum_of, objective_of, require_obje
 from keepworth.recipes.training import (
     batch,
     collector_of,
-    engine_of,
+    engines_of,
     imitate_first,
     keep_weights,
     prepared,
     require_room,
 )
+from keepworth.recipes.workers import refuse_workers
 from keepworth.rollouts.bank_calls import Earned, WritingCourse, fitted, write_by_calls
 from keepworth.rollouts.bounded_bank import (
     DIGITS,
@@ -123,6 +124,7 @@ def train_writer(
     calls: of a writer that has them; without, it draws a digit for each fact. reading: what banks are worth, in the
     place of the reader that the configuration names. remembered: rewards episodes besides. Raises KeepworthError where
     that cannot be permuted and is to be."""
+    refuse_workers(config, "what a bank is worth says a reader that is loaded in this process")
     if reading is not None and config.permuted:
         raise KeepworthError("permuted has no effect on a reading that is handed in.", "Permute its scores yourself.")
     tokens, turns = (1, config.length) if calls is None else (calls.max_tokens, calls.turns)
@@ -138,7 +140,7 @@ def train_writer(
         )
     teacher = teacher_of(config, run)
     streams = WriterStreams(config)
-    with engine_of(config, config.train, run, progress) as engine:
+    with engines_of(config, config.train, run, progress) as engines:
         model, learner = prepared(config, objective, ROLE, run, progress)
         reader = reading or named.loaded(config, config.max_tokens, config.style, run, progress)
         writing = WriterTraining(config, run, model, reader, streams, progress, calls)
@@ -156,7 +158,7 @@ def train_writer(
         seconds = config.environment_seconds + 3600
         if remembered is not None:
             curriculum = replace(curriculum, after_group=remembered.after_group)
-        collector = collector_of(config, run, learner, writing, curriculum, seconds, engine)
+        collector = collector_of(config, run, learner, writing, curriculum, seconds, engines)
         if remembered is not None:
             collector = Remembering(collector, remembered)
         title = "the writer learns what to keep"

@@ -23,6 +23,7 @@ from keepworth.learning.objective.parts import (
 )
 from keepworth.learning.objective.policy_loss import denominators, loss
 from keepworth.learning.objective.presets import preset, varied
+from keepworth.learning.shares import Shares
 from tests.learning.objective.toys import bandit_batch, toy
 
 SYMBOLS = 3
@@ -159,7 +160,7 @@ def vcpo_setting() -> tuple[Batch, Tensor, object]:
         # In two parts: of an episode's first row, and of the others.
         return [torch.autograd.grad(part.sum(), [world.logits], retain_graph=True) for part in (drawn[:1], drawn[1:])]
 
-    batch = replace(world.batch, score_norm=score_norms([world.logits], world.batch, gradients))
+    batch = replace(world.batch, score_norm=score_norms([world.logits], world.batch, gradients, Shares()))
     assert len(rows) == batch.shape[0]
     return batch, world.logits, forward
 

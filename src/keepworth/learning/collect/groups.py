@@ -34,7 +34,7 @@ from keepworth.episodes.model import FinishReason, Sample, SamplingParams, Token
 from keepworth.learning.collect.curriculum import GroupOrder, candidate_of, draw_seed, position_of
 from keepworth.learning.run_folder import Fields, disk, line, read_json, read_rows, write_json
 from keepworth.models.errors import ContextOverflow
-from keepworth.models.inprocess import PartialSample
+from keepworth.models.partial_sample import PartialSample
 from keepworth.rollouts.driver import OutOfTime, made, within
 
 if TYPE_CHECKING:
@@ -251,15 +251,24 @@ class RecordedContext:
     async def remember(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
         """The same for a call whose result, a value that JSON can hold, is all there is to it: continued later, the
         episode gets the same result without the call. Not for the steps of an environment that keeps a state."""
+        known, value = self.recalled(name)
+        if not known:
+            value = await self.call(function, *arguments, name=name)
+            self.keep(name, value)
+        return value
+
+    def recalled(self, name: str) -> tuple[bool, Any]:
+        """Whether the log has a result of that name here, and the result."""
         found = self._logged()
-        if isinstance(found, Remembered) and found.name == name:
-            self._position += 1
-            return found.value
-        value = await self.call(function, *arguments, name=name)
+        if not (isinstance(found, Remembered) and found.name == name):
+            return False, None
+        self._position += 1
+        return True, found.value
+
+    def keep(self, name: str, value: Any) -> None:
         json.dumps(value)  # raises TypeError here, where it can be put right, and not when the run is saved
         self._record(Remembered(name, value))
         self._position += 1
-        return value
 
     async def reward(
         self,
@@ -308,13 +317,13 @@ async def run_rollout(rollout: RecordedRollout, task: Task, context: RecordedCon
         episode = await within(rollout(task, context), seconds, f"The rollout of episode {context.id}")
         episode = _checked(episode, task, context)
     except OutOfTime:
-        return _failed(task, context, StopReason.TIMEOUT, f"episode {context.id} took longer than {seconds:g} s")
+        return failed_episode(task, context, StopReason.TIMEOUT, f"episode {context.id} took longer than {seconds:g} s")
     except ContextOverflow as error:
-        return _failed(task, context, StopReason.CONTEXT_OVERFLOW, str(error))
+        return failed_episode(task, context, StopReason.CONTEXT_OVERFLOW, str(error))
     except CallFailed as error:
-        return _failed(task, context, error.stop, str(error))
+        return failed_episode(task, context, error.stop, str(error))
     except (Exception, SystemExit) as error:
-        return _failed(task, context, StopReason.ENVIRONMENT_ERROR, f"{type(error).__name__}: {error}")
+        return failed_episode(task, context, StopReason.ENVIRONMENT_ERROR, f"{type(error).__name__}: {error}")
     return replace(episode, errors=(*episode.errors, *context.errors)) if context.errors else episode
 
 
@@ -347,7 +356,8 @@ def _checked(episode: object, task: Task, context: RecordedContext) -> Episode:
         raise BadReward(f"The rollout of episode {context.id} gave {error}.") from None
 
 
-def _failed(task: Task, context: RecordedContext, stop: StopReason, why: str) -> Episode:
+def failed_episode(task: Task, context: RecordedContext, stop: StopReason, why: str) -> Episode:
+    """An episode without segments that says why."""
     return Episode(
         id=context.id,
         task=task.key,

@@ -1,7 +1,7 @@
 """The pipeline: groups for the trainer's loop, in step with the learner or ahead of it.
 
 Every group has an index; its task and its stage are functions of it. Rollouts are coroutines on one loop; their model calls go
-to a sampler: in this process, or an engine behind HTTP. Groups are started as `Staleness` allows, trained oldest first among
+to a sampler: in this process, or engines behind HTTP. Groups are started as `Staleness` allows, trained oldest first among
 those that are ready, and nothing that is unfinished when a batch is complete is thrown away: it goes on under the next
 weights (AReaL, arXiv 2505.24298; APRIL, arXiv 2509.18521). With staleness 0 that is synchronous training: a step's groups are
 started when the step asks for them, and all of them end in it.
@@ -10,7 +10,6 @@ started when the step asks for them, and all of them end in it.
 from __future__ import annotations
 
 import asyncio
-import math
 import threading
 import time
 from collections.abc import Coroutine, Mapping, Sequence
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 from keepworth.episodes.episode import Episode, Group, StopReason, Task
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import Receipt
+from keepworth.learning.collect.admission import Staleness
 from keepworth.learning.collect.curriculum import AdmissionError, AppliedCurriculum, Curriculum, GroupOrder
 from keepworth.learning.collect.groups import (
     PIPELINE_STATE,
@@ -44,101 +44,18 @@ from keepworth.learning.collect.groups import (
     write_state,
 )
 from keepworth.learning.collect.sampler import Decoder, Host, LocalSampler, Sampler, Samples
+from keepworth.learning.collect.workers import EpisodeTry
 from keepworth.learning.objective.inputs import require_off_policy
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.run_folder import Checkpoint, RunFolder, reading
 from keepworth.learning.trainer import Collected
-from keepworth.models.inprocess import PartialSample
+from keepworth.models.partial_sample import PartialSample
 
 if TYPE_CHECKING:
+    from keepworth.learning.collect.workers import RolloutWorkers
     from keepworth.models.http_engine import HttpModel
 
 T = TypeVar("T")
-
-
-# How far the sampler may run ahead of the learner, and how both share the machine: the settings of a pipeline, as plain data.
-#
-# Staleness is bounded where a group is started, not by throwing finished work away (AReaL, arXiv 2505.24298, section 4.2):
-# with B groups per update, S versions of lag allowed and v updates made, a group starts only while
-#
-#     accepted + running < (S + v + 1) * B,
-#
-# `accepted` counting every group that was ever finished and kept. The bound is on groups, so one slow group can still
-# outlive it; `Staleness.choose` says for which groups the next update has to wait so that none does. Synchronous training is
-# staleness 0 of the same: see `synchronous`.
-
-
-OnStale = Literal["wait", "keep", "evict"]
-
-
-@dataclass(frozen=True, slots=True)
-class Staleness:
-    """groups: trained per update. max_staleness: by how many versions a trained token may be behind the learner.
-    pipeline_depth: groups started and not yet trained, in batches: 1.5 asks for half a batch more than is needed and
-    goes on with the rest in the next round (APRIL, arXiv 2509.18521). on_stale: what happens to a group that would
-    exceed `max_staleness`: the update waits for it ("wait"), it is trained anyway and counted ("keep"), or it is dropped
-    and one other is started for it ("evict").
-
-    Raises AdmissionError.
-    """
-
-    groups: int
-    max_staleness: int = 1
-    pipeline_depth: float = 2.0
-    on_stale: OnStale = "wait"
-
-    def __post_init__(self) -> None:
-        if self.groups < 1:
-            raise AdmissionError(f"An update trains at least one group, not {self.groups}.", "Set groups to 1 or more.")
-        if self.max_staleness < 0:
-            raise AdmissionError(
-                f"max_staleness = {self.max_staleness} is below 0.",
-                "0 is synchronous; asynchronous training uses 1 to 8.",
-            )
-        if self.on_stale not in ("wait", "keep", "evict"):
-            raise AdmissionError(f"on_stale = {self.on_stale!r} is unknown.", "Known: wait, keep, evict.")
-        if not 1 <= self.pipeline_depth < math.inf:
-            raise AdmissionError(
-                f"pipeline_depth = {self.pipeline_depth} is not a number of batches from 1 on.", "Set it to 1 or more."
-            )
-        if self.pipeline_depth > self.max_staleness + 1:
-            raise AdmissionError(
-                f"pipeline_depth = {self.pipeline_depth:g} cannot take effect: with max_staleness = {self.max_staleness} "
-                f"at most {self.max_staleness + 1} batches may be started and not yet trained.",
-                f"Lower pipeline_depth to {self.max_staleness + 1} or less, or raise max_staleness.",
-            )
-
-    def capacity(self, *, version: int, accepted: int, running: int, consumed: int) -> int:
-        """How many groups may be started now. All arguments are counts of groups, but `version`, which counts updates."""
-        within = (self.max_staleness + version + 1) * self.groups - (accepted + running)
-        ahead = math.ceil(self.pipeline_depth * self.groups) - (accepted + running - consumed)
-        return max(0, min(within, ahead))
-
-    def lag(self, version: int, born: int) -> int:
-        """By how many versions a token of version `born` is behind. Of a version that a resumed run has not reached again,
-        the distance counts: those weights are as foreign."""
-        return abs(version - born)
-
-    def choose(self, version: int, finished: Mapping[int, int], running: Mapping[int, int]) -> list[int] | None:
-        """The groups of the update from `version`, oldest first; None where it has to wait for one that runs.
-
-        finished, running: the version under which each group was started, by its index. With on_stale "wait" every group has
-        a last version from which it can be trained, and an update waits unless, after it, all that is left can still be
-        trained in time at `groups` per update. Taking what is ready is else free to leave more old groups behind than one
-        later update can hold. Admission keeps it possible.
-        """
-        if len(finished) < self.groups:
-            return None
-        chosen = sorted(finished, key=lambda index: (finished[index], index))[: self.groups]
-        if self.on_stale != "wait":
-            return chosen
-        for later in range(self.max_staleness):
-            oldest = version + later - self.max_staleness  # what must be trained from version + later at the latest
-            left = sum(born <= oldest for born in (*finished.values(), *running.values()))
-            now = sum(finished[index] <= oldest for index in chosen)
-            if now < min(self.groups, left - later * self.groups):
-                return None
-        return chosen
 
 
 Mode = Literal["overlap", "turns", "serial"]
@@ -341,10 +258,10 @@ class Pipeline:
     """The `Collector` that samples. Everything but `begin`, `collect`, `publish`, `save` and `close`, which the trainer's
     thread calls, happens on the event loop, so that nothing here needs a lock.
 
-    engine: samples in place of this process. curriculum: stages, which groups are replaced by others, which tasks are put
-    aside, hooks; its `before_rollout` is called on the event loop. Raises AdmissionError for settings that the engine
-    cannot honour, or that contradict each other, and ObjectiveError for an objective that would take stale tokens for its own
-    policy's."""
+    engines: sample in place of this process. curriculum: stages, which groups are replaced by others, which tasks are put
+    aside, hooks; its `before_rollout` is called on the event loop. workers: run the rollouts in the place of this process.
+    Raises AdmissionError for settings that engines cannot honour, or that contradict each other, and ObjectiveError for an
+    objective that would take stale tokens for its own policy's."""
 
     def __init__(
         self,
@@ -352,8 +269,9 @@ class Pipeline:
         learner: Samples,
         episodes: Episodes,
         settings: Asynchrony,
-        engine: HttpModel | None = None,
+        engines: Sequence[HttpModel] = (),
         curriculum: Curriculum | None = None,
+        workers: RolloutWorkers | None = None,
     ) -> None:
         objective = getattr(learner, "objective", None)
         if isinstance(objective, Objective):
@@ -363,8 +281,8 @@ class Pipeline:
         self._curriculum = AppliedCurriculum(
             curriculum or Curriculum(settings.staleness.groups), settings.staleness, run, episodes.task
         )
-        host = Host(self._order, self._learn_length, self._may_draw, self._settle)
-        self.sampler = _sampler(learner, settings, host, engine, run)
+        host = Host(self._order, self._learn_length, self._may_draw, self._settle, lambda: self._open)
+        self.sampler = _sampler(learner, settings, host, engines, run)
         self._open: dict[int, OpenGroup] = {}
         self._taken: list[FinishedGroup] = []
         self._group_order = GroupOrder()
@@ -376,6 +294,7 @@ class Pipeline:
         self._counts = {"retried": 0, "failed_groups": 0, "evicted": 0, "rejected_groups": 0}
         self._lengths = ExpectedLengths()
         self._collecting = False
+        self._workers = workers
         self._loop = EventLoop()
 
     # -- called by the trainer --------------------------------------------------------------------------------------
@@ -438,6 +357,8 @@ class Pipeline:
         if self.settings.mode == "overlap":
             self._start_groups()
         self._loop.spawn(self.sampler.run())
+        if self._workers is not None:
+            self._loop.spawn(self._workers.listen())
 
     async def _collect(self, step: int) -> Collected:
         begun = time.perf_counter()
@@ -457,7 +378,8 @@ class Pipeline:
         self._taken = chosen = self._waiting.take(indices)
         failed, self._failed = tuple(self._failed), []
         version, limit = self.sampler.version, self.settings.staleness
-        metrics = self._curriculum.metrics(each.index for each in chosen)
+        measured, notes = self.sampler.news()
+        metrics = self._curriculum.metrics(each.index for each in chosen) | measured
         if limit.max_staleness:
             metrics |= {
                 "pipeline/running": float(len(self._open)),
@@ -469,7 +391,7 @@ class Pipeline:
             }
         groups = self._curriculum.chosen(chosen, step)
         self._curriculum.write(self._step + 1)
-        return Collected(groups, failed, metrics)
+        return Collected(groups, failed, metrics, notes)
 
     async def _publish(self, sent: Any) -> Receipt | None:
         receipt = await self.sampler.publish(sent)
@@ -528,7 +450,6 @@ class Pipeline:
 
     async def _member(self, group: OpenGroup, member: int) -> None:
         settings, log = self.settings, group.logs[member]
-        rollout = self._rollout_of(group, member)
         terms = Terms(
             settings.seed,
             settings.staleness.groups,
@@ -537,8 +458,7 @@ class Pipeline:
             self._curriculum.stage(group.index)[1],
         )
         while True:
-            context = RecordedContext(self.sampler, log, group.index, member, terms, group.companions)
-            episode = await run_rollout(rollout, group.task, context, settings.episode_seconds)
+            episode = await self._episode(group, member, terms)
             again = log.tries < settings.retries and episode.stop is not StopReason.CONTEXT_OVERFLOW
             if not (has_failed(episode) and again):
                 break
@@ -548,7 +468,19 @@ class Pipeline:
             log.tries += 1
         group.end(member, episode)
         if not group.missing():
+            if self._workers is not None:
+                self._workers.done(group.index)
             self._end_group(group)
+
+    async def _episode(self, group: OpenGroup, member: int, terms: Terms) -> Episode:
+        """One try at it, here or in a worker."""
+        log, seconds = group.logs[member], self.settings.episode_seconds
+        if self._workers is None:
+            context = RecordedContext(self.sampler, log, group.index, member, terms, group.companions)
+            return await run_rollout(self._rollout_of(group, member), group.task, context, seconds)
+        version = self._learner.model.version
+        attempt = EpisodeTry(group.task, group.index, member, log.tries, terms, version, seconds)
+        return await self._workers.episode(attempt, log, group.companions, self.sampler)
 
     def _rollout_of(self, group: OpenGroup, member: int) -> RecordedRollout:
         rerolls, branches = group.rerolls, self._curriculum.branches
@@ -685,10 +617,12 @@ class Pipeline:
         self._branch(group, finished.group, calls)
 
 
-def _sampler(learner: Samples, settings: Asynchrony, host: Host, engine: HttpModel | None, run: RunFolder) -> Sampler:
-    """Of `engine`, or of this process where there is none."""
-    if engine is None:
+def _sampler(
+    learner: Samples, settings: Asynchrony, host: Host, engines: Sequence[HttpModel], run: RunFolder
+) -> Sampler:
+    """Of `engines`, or of this process where there are none."""
+    if not engines:
         return LocalSampler(learner, settings, host)
     from keepworth.learning.collect.sampler import HttpSampler
 
-    return HttpSampler(learner, settings, host, engine, run.path)
+    return HttpSampler(learner, settings, host, engines, run.path)

@@ -427,12 +427,13 @@ class MicroBatch:
 
 
 def micro_batches(
-    contexts: Sequence[Tokens], answers: Sequence[Tokens], chosen: Iterable[int], room: PassRoom
+    contexts: Sequence[Tokens], answers: Sequence[Tokens], chosen: Iterable[int], room: PassRoom, least: int = 1
 ) -> list[MicroBatch]:
     """The chosen rows in micro-batches that fit the room, largest first.
 
     Rows of one prompt stay together, so that the prompt is computed once. Where they do not fit together, they are split and
-    each part computes the prompt again, or their layers are recomputed, whichever is less work. Raises BudgetTooSmall for a row
+    each part computes the prompt again, or their layers are recomputed, whichever is less work. least: as many micro-batches as
+    there are learners to share them, where there are rows enough: the largest are split. Raises BudgetTooSmall for a row
     that does not fit alone.
     """
     units: list[_Part] = []
@@ -454,7 +455,41 @@ def micro_batches(
             batches[-1] = together
         else:
             batches.append([unit])
-    return [MicroBatch(tuple(row for unit in batch for row in unit.rows), batch[0].recompute) for batch in batches]
+    found = [MicroBatch(tuple(row for unit in batch for row in unit.rows), batch[0].recompute) for batch in batches]
+    while len(found) < least:
+        divisible = [each for each in found if len(each.rows) > 1]
+        if not divisible:
+            break
+        largest = max(divisible, key=lambda each: work(contexts, answers, each))
+        place = found.index(largest)
+        found[place : place + 1] = _halves(contexts, answers, largest, room)
+    return found
+
+
+def work(contexts: Sequence[Tokens], answers: Sequence[Tokens], part: MicroBatch) -> float:
+    """How much a pass over it computes, in padded tokens of a plain pass."""
+    prompts, prompt, branches = _widths(contexts, answers, part.rows)
+    return prompts * (prompt + branches) * (RECOMPUTED_COST if part.recompute else 1.0)
+
+
+def _widths(contexts: Sequence[Tokens], answers: Sequence[Tokens], rows: Sequence[int]) -> tuple[int, int, int]:
+    """How many prompts there are, and the padded widths of the longest and of what stands behind them."""
+    shared = by_context(contexts, rows)
+    longest = max(sum(len(answers[row]) for row in members) for members in shared.values())
+    return len(shared), *_padded(max(map(len, shared)), longest)
+
+
+def _halves(
+    contexts: Sequence[Tokens], answers: Sequence[Tokens], part: MicroBatch, room: PassRoom
+) -> list[MicroBatch]:
+    """Two parts of it whose larger one is as little work as can be; plain passes where they fit."""
+
+    def of(rows: tuple[int, ...]) -> MicroBatch:
+        fits = room.checkpointing != "on" and room.fits(*_widths(contexts, answers, rows), recompute=False)
+        return MicroBatch(rows, part.recompute and not fits)
+
+    ways = [[of(part.rows[:cut]), of(part.rows[cut:])] for cut in range(1, len(part.rows))]
+    return min(ways, key=lambda way: max(work(contexts, answers, each) for each in way))
 
 
 @dataclass(frozen=True, slots=True)

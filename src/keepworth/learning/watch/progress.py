@@ -33,7 +33,7 @@ RECENT = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PlanPart:
     """A stretch of the work: `units` of one kind, which are expected to take equally long."""
 
     name: str
@@ -48,7 +48,10 @@ class Plan:
     """
 
     def __init__(
-        self, parts: Sequence[Part], seconds: Mapping[str, float], clock: Callable[[], float] = lambda: time.monotonic()
+        self,
+        parts: Sequence[PlanPart],
+        seconds: Mapping[str, float],
+        clock: Callable[[], float] = lambda: time.monotonic(),
     ) -> None:
         self.parts = tuple(part for part in parts if part.units)
         self.seconds_of_each = {kind: float(seconds[kind]) for kind in dict.fromkeys(each.kind for each in self.parts)}
@@ -58,7 +61,7 @@ class Plan:
         self._expected = self.planned
         self._since = clock()
 
-    def seconds(self, part: Part) -> float:
+    def seconds(self, part: PlanPart) -> float:
         """What the part was planned to take."""
         return part.units * self.seconds_of_each[part.kind]
 

@@ -1,0 +1,120 @@
+"""How several learners make one update: which micro-batches are whose, and the sums of what they found.
+
+Every learner has all rows of the update and computes the same advantages and denominators. Each runs its share of the
+micro-batches; gradients are added, and everybody takes the same step. A learner alone has everything for its share, and there is
+nothing to add.
+"""
+
+from __future__ import annotations
+
+import functools
+import pickle
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
+from typing import Any, Protocol, TypeVar
+
+from keepworth.episodes.needs import needs_train
+
+import torch
+from torch import Tensor
+
+from keepworth.episodes.errors import KeepworthError
+
+T = TypeVar("T")
+
+
+class GroupBroken(KeepworthError):
+    """A sum over the learners came to nothing: one of them is gone, or took too long. No step was taken."""
+
+
+class Collective(Protocol):
+    """What carries tensors between the learners of a group."""
+
+    def add(self, tensor: Tensor) -> None:
+        """Called by every learner with a tensor of one shape and type, on the CPU: afterwards each holds the same sum, to the
+        last bit. Raises GroupBroken."""
+        ...
+
+
+class Shares:
+    """The share of learner `rank` (from 0) of `count`. Those of a learner alone, which is the default, cost nothing.
+
+    collective: set before the first sum of several."""
+
+    def __init__(self, rank: int = 0, count: int = 1, collective: Collective | None = None) -> None:
+        self.rank = rank
+        self.count = count
+        self.collective = collective
+
+    def own(self, loads: Sequence[float]) -> list[int]:
+        """Which of the parts with these loads are this learner's, in their order."""
+        return divided(loads, self.count)[self.rank]
+
+    def joined(self, *parts: Tensor) -> tuple[Tensor, ...]:
+        """The sums of these tensors over all learners. Where each number is computed by one of them and 0 elsewhere, they are
+        exact."""
+        if self.count == 1:
+            return parts
+        kind = functools.reduce(torch.promote_types, (each.dtype for each in parts))
+        whole = torch.cat([each.detach().reshape(-1).to("cpu", kind) for each in parts])
+        self._add(whole)
+        sums = torch.split(whole, [each.numel() for each in parts])
+        return tuple(sum_.view(each.shape).to(each.device, each.dtype) for sum_, each in zip(sums, parts, strict=True))
+
+    def summed(self, gradients: Sequence[Tensor | None], like: Sequence[Tensor]) -> list[Tensor | None]:
+        """The sums of gradients, one for each of the tensors `like`, whose type they have. None stays where no learner has one:
+        an optimiser leaves such a tensor alone."""
+        if self.count == 1:
+            return list(gradients)
+        there = torch.tensor([float(each is not None) for each in gradients], dtype=like[0].dtype)
+        filled = [torch.zeros_like(of) if own is None else own for own, of in zip(gradients, like, strict=True)]
+        *sums, somewhere = self.joined(*filled, there)
+        return [each if any_ > 0 else None for each, any_ in zip(sums, somewhere.tolist(), strict=True)]
+
+    def gathered(self, items: Mapping[int, T]) -> list[T]:
+        """What all learners found, by the numbers of their parts and in the order of these."""
+        found = [items] if self.count == 1 else self._of_each(dict(items))
+        return [item for _, item in sorted((pair for own in found for pair in own.items()), key=itemgetter(0))]
+
+    def first(self, function: Callable[[], T]) -> T:
+        """What the function gives at the first learner, who alone calls it."""
+        if self.count == 1:
+            return function()
+        given: T = self._of_each(function() if self.rank == 0 else None)[0]
+        return given
+
+    def _of_each(self, own: Any) -> list[Any]:
+        """What every learner has, by rank."""
+        given = bytearray(pickle.dumps(own, pickle.HIGHEST_PROTOCOL))
+        lengths = torch.zeros(self.count, dtype=torch.int64)
+        lengths[self.rank] = len(given)
+        self._add(lengths)
+        ends = lengths.cumsum(0).tolist()
+        places = [slice(end - length, end) for end, length in zip(ends, lengths.tolist(), strict=True)]
+        whole = torch.zeros(ends[-1], dtype=torch.uint8)
+        whole[places[self.rank]] = torch.frombuffer(given, dtype=torch.uint8)
+        self._add(whole)
+        return [pickle.loads(whole[place].numpy().tobytes()) for place in places]
+
+    def _add(self, tensor: Tensor) -> None:
+        assert self.collective is not None, "a group adds up once it has been begun"
+        self.collective.add(tensor)
+
+
+def divided(loads: Sequence[float], count: int) -> list[list[int]]:
+    """Indices of the loads in `count` shares, each in order: the largest goes first, to whoever has least."""
+    shares: list[list[int]] = [[] for _ in range(count)]
+    totals = [0.0] * count
+    for index in sorted(range(len(loads)), key=lambda each: -loads[each]):
+        least = min(range(count), key=lambda each: (totals[each], len(shares[each])))
+        shares[least].append(index)
+        totals[least] += loads[index]
+    return [sorted(share) for share in shares]
+
+
+_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def fingerprints(values: Iterable[Tensor]) -> list[int]:
+    """The sum of each tensor's bits, read as whole numbers: a bit that differs changes it."""
+    return [int(each.detach().contiguous().view(_BITS[each.element_size()]).sum(dtype=torch.int64)) for each in values]

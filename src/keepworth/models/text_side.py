@@ -1,0 +1,125 @@
+"""The text side of a model: how it reads and writes, without its weights."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from keepworth.episodes import extras
+from keepworth.episodes.errors import KeepworthError
+from keepworth.episodes.model import Capabilities, Sample, SamplingParams, Tokens, beginning
+from keepworth.models.chat_format import TokenizerChat, ids_of
+from keepworth.models.errors import CorruptModel
+
+_ROPE_BY_LENGTH = ("longrope", "dynamic")
+
+
+class TextSide:
+    """A tokenizer, and what of a model's configuration concerns text. vocabulary: ids that the network has, which may be more
+    than the tokenizer names; None for those alone. ends: ids that end a text besides the tokenizer's own.
+
+    Where it stands in the place of a `keepworth.episodes.Model`, it samples and scores nothing."""
+
+    def __init__(
+        self, tokenizer: Any, name: str, vocabulary: int | None = None, context_limit: int = 0, ends: Sequence[int] = ()
+    ) -> None:
+        self.tokenizer, self.name, self.context_limit = tokenizer, name, context_limit
+        self.version = 0
+        self._vocabulary, self._ends = vocabulary, tuple(ends)
+        self._stops: dict[str, frozenset[int]] = {}
+
+    @classmethod
+    def load(cls, folder: Path | str, name: str = "") -> TextSide:
+        """Of the checkpoint in `folder`. Raises CorruptModel where its files cannot be read."""
+        extras.require("llm", "A model's tokenizer", "transformers")
+        from transformers import AutoConfig, AutoTokenizer
+
+        folder = Path(folder)
+        try:
+            config, tokenizer = AutoConfig.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+            generation = folder / "generation_config.json"
+            said = json.loads(generation.read_text(encoding="utf-8")) if generation.is_file() else config.to_dict()
+        except Exception as error:  # the libraries raise their own types besides OSError and ValueError
+            raise CorruptModel(f"The tokenizer in {folder} cannot be read: {error}") from error
+        return cls(
+            tokenizer,
+            name or folder.name,
+            int(config.vocab_size),
+            context_limit(config),
+            ids_of(said.get("eos_token_id")),
+        )
+
+    @cached_property
+    def _beginning(self) -> Tokens:
+        return beginning(self.tokenizer)
+
+    def encode(self, text: str) -> Tokens:
+        ids, first = self.encode_continuation(text), self._beginning
+        return ids if ids[: len(first)] == first else first + ids  # a chat template spells it out
+
+    def encode_continuation(self, text: str) -> Tokens:
+        return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return str(self.tokenizer.decode(list(ids), skip_special_tokens=True))
+
+    def stop_ids_for(self, prefix: str) -> frozenset[int]:
+        if prefix not in self._stops:
+            ids = range(len(self.tokenizer) if self._vocabulary is None else self._vocabulary)
+            texts = self.tokenizer.batch_decode([[each] for each in ids])
+            special = set(self.tokenizer.all_special_ids)
+            self._stops[prefix] = frozenset(
+                each for each, text in zip(ids, texts, strict=True) if each in special or text.startswith(prefix)
+            )
+        return self._stops[prefix]
+
+    @cached_property
+    def chat(self) -> TokenizerChat:
+        """Raises NoChatTemplate."""
+        return TokenizerChat(self.tokenizer, self.name, self._ends)
+
+    def sample(self, prompts: Sequence[Tokens], params: SamplingParams) -> list[list[Sample]]:
+        raise self._no_weights("samples")
+
+    def score(
+        self, prompts: Sequence[Tokens], branches: Sequence[Sequence[Tokens]], temperature: float = 1.0
+    ) -> list[list[tuple[float, ...]]]:
+        raise self._no_weights("scores")
+
+    def capabilities(self) -> Capabilities:
+        return Capabilities(adapters=False, in_flight_update=False, token_input=True, version_spans=False)
+
+    def _no_weights(self, what: str) -> KeepworthError:
+        return KeepworthError(
+            f"A rollout {what} with {self.name} itself, and a rollout worker has no weights of it.",
+            "Sample through the rollout's context, or leave workers out.",
+        )
+
+
+UNBOUNDED = 1 << 20
+"""Tokens that a network reads whose configuration names no limit, as where a state is carried from token to token."""
+
+
+def context_limit(config: Any) -> int:
+    """Tokens of the longest text that the engine computes rightly for this network.
+
+    That is `max_position_embeddings`, or less where rope is of the kinds longrope and dynamic: past the length of the first
+    training its frequencies depend on the longest text of a batch, so that a token's probability would depend on what is
+    behind it."""
+    named = getattr(config, "max_position_embeddings", None)
+    limit = named if isinstance(named, int) else UNBOUNDED
+    for rope in _ropes(config):
+        if rope.get("rope_type", rope.get("type")) in _ROPE_BY_LENGTH:
+            limit = min(limit, int(rope.get("original_max_position_embeddings") or limit))
+    return limit
+
+
+def _ropes(config: Any) -> list[dict[str, Any]]:
+    """The settings of rotary embeddings: one set, or one for each kind of layer."""
+    rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None)
+    if not isinstance(rope, dict):
+        return []
+    return [each for each in (rope, *rope.values()) if isinstance(each, dict)]

@@ -1,0 +1,106 @@
+"""Rollout workers for a recipe: where it is found again in another process, and what cannot run in one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from keepworth.episodes.errors import KeepworthError
+
+if TYPE_CHECKING:
+    from keepworth.learning.collect.workers import RolloutWorkers
+    from keepworth.learning.placement import Cluster
+    from keepworth.learning.run_folder import RunFolder
+    from keepworth.learning.watch.progress import Progress
+    from keepworth.recipes.settings import TrainingSettings
+
+OUTPUT = "workers"
+"""Folder of a run with what its workers wrote."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a recipe was found, as it was written on a command line: a name or a file, or tasks and what goes with them."""
+
+    recipe: str = ""
+    tasks: str | None = None
+    source: str | None = None
+    kinds: str = ""
+    reward: tuple[str, ...] = ()
+    environment: str | None = None
+    memory: str | None = None
+
+    def anywhere(self) -> Origin:
+        """The same for a process that was started in another folder."""
+        return replace(
+            self,
+            recipe=_absolute(self.recipe) or "",
+            tasks=_absolute(self.tasks),
+            source=_absolute(self.source),
+            reward=tuple(_absolute(each) or "" for each in self.reward),
+            environment=_absolute(self.environment),
+            memory=_absolute(self.memory),
+        )
+
+
+def _absolute(reference: str | None) -> str | None:
+    """`FILE.py:NAME` and other files with the whole path; names of modules and of recipes as they are."""
+    file, colon, name = (reference or "").partition(".py:")
+    path = Path(f"{file}.py" if colon else file).expanduser()
+    return f"{path.resolve()}{f':{name}' if colon else ''}" if reference and path.exists() else reference
+
+
+@contextmanager
+def workers_of(
+    settings: TrainingSettings, origin: Origin | None, run: RunFolder, progress: Progress
+) -> Iterator[RolloutWorkers | None]:
+    """The workers that run a recipe's rollouts; None where this process does. At the end they are closed.
+
+    Raises KeepworthError where a worker cannot make the recipe, and what `Cluster.spawn` raises."""
+    if not settings.workers:
+        yield None
+        return
+    if origin is None:
+        raise KeepworthError(
+            f"workers = {settings.workers}: a worker makes the recipe anew in its own process, and this one was given as objects "
+            "of Python.",
+            "Put tasks, reward and environment into a file, and train that: keepworth train FILE.py. Or leave workers out.",
+        )
+    from keepworth.learning.collect.workers import RolloutWorkers
+    from keepworth.learning.placement import Part
+
+    progress.phase(f"starting {settings.workers} rollout workers")
+    config = settings.model_dump(mode="json")
+    given = {
+        "origin": asdict(origin.anywhere()),
+        "config": config,
+        "run": str(run.path.resolve()),
+        "record": {name: value for name, value in run.config.items() if name not in ("recipe", *config)},
+    }
+    cluster = cluster_of(settings, run)
+    try:
+        part = Part("keepworth.recipes.rollout_worker:RolloutWorker", given)
+        yield RolloutWorkers(cluster, part, settings.workers, progress.note)
+    finally:
+        cluster.close()
+
+
+def cluster_of(settings: TrainingSettings, run: RunFolder) -> Cluster:
+    if settings.cluster == "ray":
+        from keepworth.cluster.ray import RayCluster
+
+        return RayCluster(settings.ray_address)
+    from keepworth.cluster.local import LocalCluster
+
+    return LocalCluster(run.path / OUTPUT)
+
+
+def refuse_workers(settings: TrainingSettings, why: str) -> None:
+    """Raises KeepworthError where workers are set, in a recipe whose rollouts need something that no worker has."""
+    if settings.workers:
+        raise KeepworthError(
+            f"workers = {settings.workers} cannot be: {why}.", "Leave workers out: rollouts then run in this process."
+        )

@@ -1,0 +1,92 @@
+"""A rollout that uses all that a context offers, and the worker that runs it in another process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from keepworth.episodes import Episode, SamplingParams, Segment, StopReason, Task
+from keepworth.learning.collect.groups import CallFailed, RecordedContext
+from keepworth.learning.collect.workers import Rollouts
+
+PARAMS = SamplingParams(4, seed=1)
+
+
+class Playing:
+    """folder: where it is noted what was called, by which process. A file `kill-MEMBER` there ends the process of that member,
+    once, between its two samples."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    async def rollout(self, task: Task, context: RecordedContext) -> Episode:
+        shared = await context.shared("shared", self.noted, "shared", 7)
+        first = await context.sample(tuple(b"go:"), PARAMS)
+        number = await context.remember("weather", self.noted, f"weather {context.member}", 40 + context.member)
+        order = self.folder / f"kill-{context.member}"
+        if order.exists():
+            order.unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+        if task.tags.get("fails") == str(context.member) and not context.log.tries:
+            await context.call(self.fails)
+        second = await context.sample((*b"go:", *first.ids, number), PARAMS)
+        place = await context.with_group("places", self.places, context.member * 10)
+        segments = tuple(
+            Segment("r", "p", (1,), each.ids, each.logprobs, 1.0, each.finish, each.spans, "")
+            for each in (first, second)
+        )
+        rewards = (
+            await context.reward("place", lambda: place),
+            await context.reward("draw", lambda: context.seed % 97),
+            await context.reward("shared", lambda: shared),
+            await context.reward("horizon", lambda: context.horizon(3)),
+        )
+        return Episode(context.id, task.key, "r", "", segments, "", (), rewards, StopReason.COMPLETED, "", 0)
+
+    def noted(self, what: str, value: int) -> int:
+        with open(self.folder / "called", "a", encoding="utf-8") as file:
+            file.write(f"{what}\n")
+        return value
+
+    def places(self, items: Sequence[int]) -> list[int]:
+        self.noted(f"places {sorted(items)}", 0)
+        if min(items) < 0:
+            raise CallFailed("nobody stands there")
+        return [sum(items) - each for each in items]
+
+    def fails(self) -> None:
+        raise ValueError("no such door")
+
+
+class Worker(Rollouts):
+    def __init__(self, folder: str) -> None:
+        super().__init__(Playing(Path(folder)).rollout)
+
+    def has_loaded(self, module: str) -> bool:
+        return module in sys.modules
+
+
+class Fatal(Rollouts):
+    """Ends its process whatever it is to play."""
+
+    def __init__(self, folder: str) -> None:
+        async def rollout(task: Task, context: RecordedContext) -> Episode:
+            os.kill(os.getpid(), signal.SIGKILL)
+            raise AssertionError
+
+        super().__init__(rollout)
+
+
+class Broken(Rollouts):
+    """Returns an episode that cannot be written down."""
+
+    def __init__(self, folder: str) -> None:
+        async def rollout(task: Task, context: RecordedContext) -> Episode:
+            episode = await Playing(Path(folder)).rollout(task, context)
+            return replace(episode, seconds={"play": object()})  # type: ignore[dict-item]
+
+        super().__init__(rollout)

@@ -1,0 +1,226 @@
+"""Learners that share an update against one that makes it alone: for every objective, to the last bits of float64."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from keepworth.learning.learner import CriticSettings, Learner, MasterWeights, Optimisation
+from keepworth.learning.objective.batch import PassRoom, micro_batches, rows_of, work
+from keepworth.learning.objective.options import Objective
+from keepworth.learning.objective.parts import Sequence
+from keepworth.learning.objective.presets import PRESETS, preset
+from keepworth.learning.shares import Shares, divided, fingerprints
+from keepworth.models.adapter import attach_lora, unfreeze
+from tests.learning.in_threads import in_threads
+from tests.learning.objective.toys import runnable
+from tests.learning.turns import ROLE, sampled_groups
+from tests.models.tiny import tiny_model
+
+MAKING = threading.Lock()
+"""Weights are drawn from the one generator that a process has."""
+VALUES = {"kind0/0": 0.4, "kind1/1": 0.2}
+WHOLE = "grpo, sequences over episodes"
+
+
+def chosen(name: str) -> Objective:
+    if name == WHOLE:
+        return runnable(preset("grpo", ratio=Sequence("proximal", unit="episode"), aggregation_unit="episode"), 8)
+    return runnable(preset(name), 8)
+
+
+@dataclass(frozen=True)
+class Learned:
+    """Weights, the critic's too, and what was measured at each update."""
+
+    weights: list[torch.Tensor]
+    measured: list[dict[str, float]]
+
+
+def learned(objective: Objective, shares: Shares, batches: list[Any], precision: Any, **how: Any) -> Learned:
+    """After an update on each batch. The first learner alone has the teacher, and values of tasks."""
+    leads = shares.rank == 0
+    taught = leads and objective.teacher is not None
+    with MAKING:
+        model = tiny_model(precision=precision, hidden=32)
+        named = attach_lora(model, 2) if objective.adapter_decay else unfreeze(model)
+        learner = Learner(
+            model,
+            named,
+            objective,
+            Optimisation(learning_rate=1e-2, **how),
+            ROLE,
+            teacher=tiny_model(seed=5, precision=precision, hidden=32) if taught else None,
+            soft_values=VALUES if leads and objective.needs_soft_values else None,
+            critic=CriticSettings(learning_rate=1e-2) if objective.needs_critic else None,
+            shares=shares,
+        )
+    measured = [learner.update(each) for each in batches]
+    weights = [each.detach().clone() for each in named.values()]
+    if learner.critic is not None:
+        weights += [each.detach().clone() for each in learner.critic.master_weights.named.values()]
+    found = [{name: value for name, value in each.items() if "seconds" not in name} for each in measured]
+    return Learned(weights, found)
+
+
+def require_close(one: Learned, other: Learned, relative: float) -> None:
+    for ours, theirs in zip(one.weights, other.weights, strict=True):
+        assert float((ours - theirs).abs().max()) <= relative * max(1.0, float(theirs.abs().max()))
+    for ours_, theirs_ in zip(one.measured, other.measured, strict=True):
+        assert ours_ == pytest.approx(theirs_, rel=relative, abs=relative)
+
+
+@pytest.fixture(scope="module")
+def batches() -> list[Any]:
+    model = tiny_model(precision="fp64", hidden=32)
+    return [sampled_groups(model, seed=seed) for seed in (0, 7)]
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("name", [*sorted(PRESETS), WHOLE])
+def test_two_updates_of_several_learners_are_those_of_one(name: str, batches: list[Any]) -> None:
+    """Two or three learners, with several passes and minibatches where the objective takes them."""
+    objective, even = chosen(name), len(name) % 2 == 0
+    how: dict[str, Any] = {"token_budget": 96, "checkpointing": "off" if even else "auto"}
+    if objective.takes_passes:
+        how |= {"passes": 2} if even else {"minibatches": 2}
+    alone = learned(objective, Shares(), batches, "fp64", **how)
+    together = in_threads(2 if even else 3, lambda shares: learned(objective, shares, batches, "fp64", **how))
+    for each in together:
+        require_close(each, alone, 1e-12)
+        assert all(torch.equal(ours, first) for ours, first in zip(each.weights, together[0].weights, strict=True))
+        assert each.measured == together[0].measured
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("name", ["grpo", "ppo", "rloo"])
+def test_with_two_micro_batches_two_learners_take_the_very_step_of_one(name: str) -> None:
+    """In float32, to the last bit: there is one sum of two terms, whoever adds it up."""
+    model = tiny_model(hidden=32)
+    batches, objective = [sampled_groups(model, seed=seed) for seed in (0, 7)], chosen(name)
+    how: dict[str, Any] = {"token_budget": 400, "checkpointing": "off"}
+    for each in batches:
+        rows = rows_of(each, [ROLE], 0, merge=objective.aggregation_unit == "episode")
+        every = range(rows.batch.shape[0])
+        assert len(micro_batches(rows.contexts, rows.answers, every, PassRoom(400))) == 2
+    alone = learned(objective, Shares(), batches, "fp32", **how)
+    for each in in_threads(2, lambda shares: learned(objective, shares, batches, "fp32", **how)):
+        assert all(torch.equal(ours, theirs) for ours, theirs in zip(each.weights, alone.weights, strict=True))
+        assert each.measured == alone.measured
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("count", [2, 5])
+def test_one_large_micro_batch_is_split_so_that_nobody_waits(count: int, batches: list[Any]) -> None:
+    objective, how = chosen("grpo"), {"token_budget": 8192, "checkpointing": "off"}
+    alone = learned(objective, Shares(), batches, "fp64", **how)
+    for each in in_threads(count, lambda shares: learned(objective, shares, batches, "fp64", **how)):
+        require_close(each, alone, 1e-12)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_supervised_step_is_shared_too(count: int) -> None:
+    pairs = [(tuple(b"say:"), tuple(f"word {number}".encode())) for number in range(7)]
+
+    def imitated(shares: Shares) -> Learned:
+        with MAKING:
+            model = tiny_model(precision="fp64", hidden=32)
+        named = unfreeze(model)
+        learner = Learner(model, named, chosen("rloo"), Optimisation(token_budget=64), ROLE, shares=shares)
+        measured = [{**learner.imitate(pairs), "seconds/learn": 0.0} for _ in range(2)]
+        return Learned([each.detach() for each in named.values()], measured)
+
+    alone = imitated(Shares())
+    for each in in_threads(count, imitated):
+        require_close(each, alone, 1e-12)
+
+
+def test_more_learners_than_rows_wait_and_learn_the_same() -> None:
+    pairs = [(tuple(b"say:"), tuple(b"yes")), (tuple(b"and:"), tuple(b"no"))]
+
+    def imitated(shares: Shares) -> list[int]:
+        with MAKING:
+            model = tiny_model(precision="fp64", hidden=32)
+        named = unfreeze(model)
+        Learner(model, named, chosen("rloo"), Optimisation(), ROLE, shares=shares).imitate(pairs)
+        return fingerprints(named.values())
+
+    found = in_threads(4, imitated)
+    assert all(each == found[0] for each in found)
+
+
+def test_what_nobody_has_a_gradient_of_is_left_alone() -> None:
+    """AdamW decays a weight whose gradient is zero, and leaves one alone that has none: as in one process."""
+
+    def stepped(shares: Shares) -> list[list[float]]:
+        values = {name: torch.nn.Parameter(torch.ones(2)) for name in ("both", "one", "none")}
+        weights = MasterWeights(values, 0.1, weight_decay=0.5, max_norm=1e9, shares=shares)
+        values["both"].grad = torch.full((2,), 1.0 + shares.rank)
+        if shares.rank == shares.count - 1:
+            values["one"].grad = torch.full((2,), 4.0)
+        norm = weights.step()
+        assert norm == pytest.approx((2 * 3.0**2 + 2 * 4.0**2) ** 0.5 if shares.count > 1 else (2 + 32) ** 0.5)
+        return [value.tolist() for value in values.values()]
+
+    one, other = in_threads(2, stepped)
+    assert one == other
+    assert one[2] == [1.0, 1.0]
+    assert one[1][0] < 1.0
+    assert stepped(Shares())[2] == [1.0, 1.0]
+
+
+def test_what_is_found_comes_in_the_order_of_its_parts_and_from_the_first() -> None:
+    def found(shares: Shares) -> tuple[list[Any], str]:
+        own = {
+            number: (number, torch.tensor([float("nan")] * number)) for number in range(shares.rank, 7, shares.count)
+        }
+        return [number for number, _ in shares.gathered(own)], shares.first(lambda: f"said by {shares.rank}")
+
+    assert in_threads(3, found) == [([0, 1, 2, 3, 4, 5, 6], "said by 0")] * 3
+    assert found(Shares()) == ([0, 1, 2, 3, 4, 5, 6], "said by 0")
+
+
+def test_an_error_of_one_learner_reaches_all() -> None:
+    def act(shares: Shares) -> None:
+        if shares.rank == 1:
+            raise ValueError("no memory left")
+        shares.gathered({0: 0})
+
+    with pytest.raises(ValueError, match="no memory left"):
+        in_threads(3, act)
+
+
+LOADS = st.lists(st.floats(0, 1e6), max_size=40)
+
+
+@given(LOADS, st.integers(1, 9))
+def test_shares_are_a_partition_balanced_and_the_same_every_time(loads: list[float], count: int) -> None:
+    shares = divided(loads, count)
+    assert sorted(index for share in shares for index in share) == list(range(len(loads)))
+    assert shares == divided(list(loads), count) == [Shares(rank, count).own(loads) for rank in range(count)]
+    assert all(share == sorted(share) for share in shares)
+    totals = [sum(loads[index] for index in share) for share in shares]
+    for share, total in zip(shares, totals, strict=True):
+        if share:  # what came last to it went to whoever had least
+            smallest = min(loads[index] for index in share)
+            assert total - smallest <= min(totals) + 1e-6 * max(1.0, total)
+    if len(loads) >= count:
+        assert all(shares) or min(loads) == 0 or max(loads) > 0
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 30)), min_size=1, max_size=20), st.integers(1, 8))
+def test_rows_are_split_until_everybody_has_some(rows: list[tuple[int, int]], least: int) -> None:
+    contexts = [(prompt,) * (5 + prompt) for prompt, _ in rows]
+    answers = [(1,) * length for _, length in rows]
+    whole = micro_batches(contexts, answers, range(len(rows)), PassRoom(4096))
+    parts = micro_batches(contexts, answers, range(len(rows)), PassRoom(4096), least)
+    assert sorted(row for part in parts for row in part.rows) == list(range(len(rows)))
+    assert len(parts) >= min(least, len(rows))
+    assert len(parts) <= max(least, len(whole))
+    assert max(work(contexts, answers, each) for each in parts) <= max(work(contexts, answers, each) for each in whole)

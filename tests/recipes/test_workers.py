@@ -1,0 +1,180 @@
+"""Recipes with rollout workers: the same run, bit for bit; and what cannot run in a worker says so."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+from safetensors.torch import load_file
+
+from keepworth.episodes.errors import KeepworthError
+from keepworth.learning.run_folder import RunFolder
+from keepworth.learning.watch.progress import SilentProgress
+from keepworth.recipes import arithmetic, memory_r1
+from keepworth.recipes.front_door import made_of, record_of
+from keepworth.recipes.training import kept_weights
+from keepworth.recipes.workers import Origin
+from tests.end_to_end.tiny_folder import write_tiny_checkpoint
+
+TINY = {
+    "precision": "fp32",
+    "threads": 1,
+    "steps": 2,
+    "tasks_per_step": 2,
+    "group_size": 2,
+    "questions": 2,
+}
+OWN = """
+import os, signal, time
+from pathlib import Path
+
+tasks = [{"prompt": f"{n} + {n}", "answer": str(2 * n)} for n in range(40)]
+
+def reward(answer, row):
+    order = Path(__file__).with_name("kill")  # what ends, and the process that is spared: it measures with the same reward
+    try:
+        what, spared = order.read_text().split()
+        if spared != str(os.getpid()):
+            order.unlink()
+            os.kill(os.getppid() if what == "raylet" else os.getpid(), signal.SIGKILL)
+            time.sleep(60)
+    except FileNotFoundError:  # nobody is to end, or another was faster
+        pass
+    return len(answer) / 10 + float(row["answer"] in answer)
+
+settings = {"format": "plain", "max_tokens": 6, "evaluate_every": 2, "checkpoint_every": 1}
+"""
+
+
+class Noting(SilentProgress):
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_checkpoint(tmp_path_factory.mktemp("model"))
+
+
+def run_of(origin: Origin, checkpoint: Path, path: Path, **settings: Any) -> tuple[RunFolder, list[str]]:
+    recipe, progress = made_of(origin), Noting()
+    base = getattr(recipe, "settings", {})
+    config = recipe.Config(model=str(checkpoint), **{**base, **TINY, **settings})
+    with RunFolder.create(path, record_of(recipe, config, "own")) as run:
+        recipe.train(config, run, progress)
+    return run, progress.notes
+
+
+def rows(run: RunFolder) -> list[Mapping[str, Any]]:
+    """What was measured of every step, without what a clock says."""
+    timed = ("time", "seconds", "_per_second")
+    return [
+        {name: value for name, value in row.items() if not any(each in name for each in timed)} for row in run.metrics()
+    ]
+
+
+def test_own_tasks_from_a_file_run_alike_with_workers_one_of_which_is_killed(checkpoint: Path, tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(OWN)
+    origin = Origin(str(file))
+    alone, _ = run_of(origin, checkpoint, tmp_path / "alone")
+    (tmp_path / "kill").write_text(f"worker {os.getpid()}")
+    apart, notes = run_of(origin, checkpoint, tmp_path / "apart", workers=2)
+    assert not (tmp_path / "kill").exists()
+    assert rows(apart) == rows(alone)
+    one, other = (load_file(kept_weights(run, "policy") / "adapter_model.safetensors") for run in (alone, apart))
+    assert one.keys() == other.keys()
+    assert all((one[name] == other[name]).all() for name in one)
+    said = [each for each in notes if "rollout worker" in each]
+    assert len(said) == 1
+    assert "SIGKILL" in said[0]
+    kept = [[each.episode for each in run.episodes(arm="train")] for run in (alone, apart)]
+    assert [each.segments for each in kept[0]] == [each.segments for each in kept[1]]
+    assert [each.rewards for each in kept[0]] == [each.rewards for each in kept[1]]
+    assert sorted(path.name for path in (apart.path / "workers").iterdir()) == [
+        "rollout-worker-1.log",
+        "rollout-worker-2.log",
+    ]
+    # A run goes on with another number of workers: where the work is done says nothing about the run.
+    RunFolder.create(apart.path, {**apart.config, "workers": 0}).close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "settings", "role"),
+    [
+        ("arithmetic", {"answer": "calculator", "max_tokens": 4, "evaluate_every": 2}, "policy"),
+        ("strings", {"warm_start": 2, "warm_start_batch": 2, "tasks": 8, "held_out": 4, "max_tokens": 4}, "policy"),
+        ("overwrite_reading", {"memory_tokens": 4, "answer_tokens": 3, "sections": 2, "warm_start": 0}, "reader"),
+        ("memory_r1", {"evaluate_every": 2, "max_tokens": 4, "distractors": 2}, "answerer"),
+    ],
+)
+def test_shipped_recipes_run_alike_with_workers(
+    checkpoint: Path, tmp_path: Path, name: str, settings: dict[str, Any], role: str
+) -> None:
+    alone, _ = run_of(Origin(name), checkpoint, tmp_path / "alone", **settings)
+    apart, notes = run_of(Origin(name), checkpoint, tmp_path / "apart", workers=2, **settings)
+    assert rows(apart) == rows(alone)
+    assert [row for row in notes if "worker" in row] == []
+    one, other = (load_file(kept_weights(run, role) / "adapter_model.safetensors") for run in (alone, apart))
+    assert all((one[each] == other[each]).all() for each in one)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sampling", ["turns", "overlap"])
+def test_sampling_ahead_with_workers_runs_whole(checkpoint: Path, tmp_path: Path, sampling: str) -> None:
+    settings = {"answer": "calculator", "max_tokens": 4, "evaluate_every": 2, "sampling": sampling}
+    run, _ = run_of(Origin("arithmetic"), checkpoint, tmp_path / "run", workers=2, **settings)
+    assert [row["step"] for row in run.metrics()] == [1, 2]
+    kept = [stored.episode for stored in run.episodes(arm="train")]
+    assert len(kept) == 8
+    assert len({each.id for each in kept}) == 8  # none was trained on twice
+
+
+def test_what_cannot_run_in_a_worker_says_so_before_anything_is_loaded(checkpoint: Path, tmp_path: Path) -> None:
+    from keepworth.recipes.front_door import train
+
+    with pytest.raises(KeepworthError, match="given as objects") as caught:
+        train(
+            [{"prompt": f"{n}", "answer": "1"} for n in range(40)],
+            model=str(checkpoint),
+            runs=tmp_path,
+            workers=2,
+            **TINY,
+        )
+    assert "keepworth train FILE.py" in caught.value.fix
+    with pytest.raises(KeepworthError, match="a memory that learns"):
+        run_of(Origin("text_world"), checkpoint, tmp_path / "world", workers=2, questions=None, world="near-miss")
+    with pytest.raises(KeepworthError, match="a reader that is loaded in this process"):
+        run_of(Origin("bounded_bank"), checkpoint, tmp_path / "bank", workers=2)
+    with pytest.raises(KeepworthError, match="manager"):
+        run_of(Origin("memory_r1"), checkpoint, tmp_path / "manager", workers=2, role="manager")
+
+
+def test_workers_that_would_wait_are_refused(checkpoint: Path) -> None:
+    with pytest.raises(ValidationError, match="workers = 3, and at most 2 groups"):
+        arithmetic.Config(model=str(checkpoint), **TINY, workers=3)
+    arithmetic.Config(model=str(checkpoint), **TINY, workers=3, sampling="overlap", pipeline_depth=1.5)
+    with pytest.raises(ValidationError, match="workers = 2 has no effect with method = supervised"):
+        memory_r1.Config(model=str(checkpoint), **TINY, workers=2, method="supervised")
+
+
+def test_an_origin_is_found_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("mine.py", "rows.jsonl"):
+        (tmp_path / name).touch()
+    found = Origin(
+        "", tasks="rows.jsonl", reward=("mine.py:reward", "token_f1", "package.module:f"), environment="mine.py:World"
+    ).anywhere()
+    assert found.tasks == str(tmp_path / "rows.jsonl")
+    assert found.reward == (f"{tmp_path}/mine.py:reward", "token_f1", "package.module:f")
+    assert found.environment == f"{tmp_path}/mine.py:World"
+    assert Origin("mine.py").anywhere().recipe == str(tmp_path / "mine.py")
+    assert Origin("arithmetic").anywhere() == Origin("arithmetic")

@@ -1,0 +1,74 @@
+"""Recipes with rollout workers on a real Ray of several nodes on this machine: the same run, whatever dies."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from keepworth.recipes.training import kept_weights
+from keepworth.recipes.workers import Origin
+from tests.end_to_end.tiny_folder import write_tiny_checkpoint
+from tests.recipes.test_workers import OWN, rows, run_of
+
+pytest.importorskip("ray", reason="Ray is not installed: make test-ray")
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """Of a head that places nothing, and of three nodes that do."""
+    import ray
+    from ray.cluster_utils import Cluster
+
+    nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    for _ in range(3):
+        nodes.add_node(num_cpus=1)
+    yield nodes.address
+    ray.shutdown()  # learners that nobody closes leave it open
+    nodes.shutdown()
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[Origin, Path, Any]:
+    """A recipe in a file, a model, and what comes of them in one process."""
+    folder = tmp_path_factory.mktemp("alone")
+    (folder / "mine.py").write_text(OWN)
+    checkpoint = write_tiny_checkpoint(folder / "model")
+    origin = Origin(str(folder / "mine.py"))
+    return origin, checkpoint, run_of(origin, checkpoint, folder / "run")[0]
+
+
+@pytest.mark.parametrize("killed", ["nobody", "worker", "raylet"])
+def test_a_run_on_several_nodes_is_that_of_one_process(
+    alone: tuple[Origin, Path, Any], address: str, tmp_path: Path, killed: str
+) -> None:
+    origin, checkpoint, expected = alone
+    order = Path(origin.recipe).with_name("kill")
+    if killed != "nobody":
+        order.write_text(f"{killed} {os.getpid()}")
+    run, notes = run_of(origin, checkpoint, tmp_path / "run", workers=2, cluster="ray", ray_address=address)
+    assert not order.exists()
+    assert rows(run) == rows(expected)
+    one, other = (load_file(kept_weights(each, "policy") / "adapter_model.safetensors") for each in (expected, run))
+    assert all((one[name] == other[name]).all() for name in one)
+    died = [each for each in notes if "rollout worker" in each and "died" in each]
+    assert len(died) == (0 if killed == "nobody" else 1)
+    assert all("(node " in each for each in died)
+    ids = [each.episode.id for each in run.episodes(arm="train")]
+    assert len(ids) == len(set(ids)) == 8  # none was trained on twice
+
+
+def test_learners_are_placed_there_as_well(alone: tuple[Origin, Path, Any], address: str, tmp_path: Path) -> None:
+    origin, checkpoint, expected = alone
+    settings = {"learners": 2, "cluster": "ray", "ray_address": address}
+    run, _ = run_of(origin, checkpoint, tmp_path / "run", workers=1, **settings)
+    assert [row["step"] for row in run.metrics()] == [row["step"] for row in expected.metrics()]
+    one, other = (load_file(kept_weights(each, "policy") / "adapter_model.safetensors") for each in (expected, run))
+    for name, weights in one.items():  # up to the rounding of sums
+        torch.testing.assert_close(other[name], weights, rtol=1e-4, atol=1e-6)

@@ -14,7 +14,7 @@
 #   make lint             the checks that run nothing
 #   make lock             write requirements/lock.txt anew, with the newest versions that fit
 #   make audit            ask whether a locked package is known to be vulnerable
-#   make clean            remove .venv, .venv-peers, .venv-engine, .venv-postgres and caches (runs/ stays)
+#   make clean            remove .venv, the other .venv-* and caches (runs/ stays)
 #
 # pip's own settings (pip.conf, PIP_INDEX_URL, ...) hold. PYTHON=python3.12 picks another interpreter.
 
@@ -31,7 +31,7 @@ UV := 0.13.8
 PYTEST := $(BIN)/pytest -n auto --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all test-peers test-engine test-postgres docs numbers lint lock audit clean
+.PHONY: help install demo test test-all test-peers test-engine test-postgres test-ray docs numbers lint lock audit clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -110,5 +110,5 @@ audit: $(STAMP)
 	@$(BIN)/python requirements/audit.py $(BIN)/pip-audit
 
 clean:
-	rm -rf $(VENV) $(PEERS) $(ENGINE) $(POSTGRES) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(PEERS) $(ENGINE) $(POSTGRES) $(RAY) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -24,22 +24,15 @@ from benchmarks.agents.quickstarts import BLOCKS as QUICKSTARTS
 from keepworth.cli.main import app, main
 from keepworth.serving.hook import parser as hook_parser
 from tests.evaluation.sample_run import sample_run
+from tests.pages import ROOT, blocks, lines_of
 
-ROOT = Path(__file__).parents[1]
 SITE = sorted((ROOT / "docs").rglob("*.md"))
 PAGES = [*(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "examples/README.md")), *SITE]
-BLOCK = re.compile(
-    r"(?:^<!-- (?P<mark>(?:runnable|runs in:|fragment:)[^>]*?) -->\n)?"
-    r"^```(?P<language>python|sh|bash)\n(?P<code>.*?)^```",
-    re.S | re.M,
-)
-"""A block of code and the mark above it: `runnable` is run here, `runnable: slow` by `make test-all` alone, `runs in: FILE` by
-that file. A `fragment: REASON` is not run."""
 FILE = re.compile(r"# (\w+\.py)\n")
 """The first line of a block that is a file: it is written, so that what comes after it can use it."""
 REASONS = {
     "needs a key": 4,
-    "needs a server": 3,
+    "needs a server": 2,
     "needs an endpoint": 2,
     "needs an engine": 3,
     "needs another trainer": 8,
@@ -53,13 +46,13 @@ LINES = {
     "computes for minutes": r"make |\.venv/bin/pytest |python -m benchmarks\."
     r"|keepworth (demo|train|bench|eval (run|stream(?! --streams list)|answerer))\b",
     "needs a run, or another file of yours": r"open runs/"
-    r"|keepworth ((show|report) (my-run|demo demo-quick|demo --picture)|plan \w+|export|eval (compare|board)|models fetch)\b"
+    r"|keepworth ((show|report) (my-run|demo demo-quick|demo --picture)|export|eval (compare|board)|models fetch)\b"
     r"|keepworth memory (import|export|migrate|erase|rollback|rewrites|quarantine --release|token remove)\b",
-    "needs another program": r"(claude|codex|gemini) mcp |vf-eval |ray start ",
+    "needs another program": r"(claude|codex|gemini) mcp |vf-eval ",
     "is for your shell, or for a server": r"export |curl |TOKEN=|ask\b|echo ",
 }
 """Why a line of a shell block that is not marked may be left out: what it begins with."""
-FRAGMENTS = 205
+FRAGMENTS = 190
 """Lines of shell blocks that are not run, at most: all have options that are checked, where they are ours."""
 COMMANDS = [
     (page.name, line.split(" #")[0].strip())
@@ -68,15 +61,6 @@ COMMANDS = [
     for line in block.splitlines()
     if line.startswith("keepworth ")
 ]
-
-
-def blocks(page: Path) -> list[tuple[int, str, str, str]]:
-    """(line of the first line of code, mark, language, code) of each block of a page, in order."""
-    text = page.read_text(encoding="utf-8")
-    found = BLOCK.finditer(text)
-    return [
-        (text[: each.start("code")].count("\n"), each["mark"] or "", each["language"], each["code"]) for each in found
-    ]
 
 
 def marked(*marks: str) -> list[Path]:
@@ -144,11 +128,6 @@ def test_examples_run(page: Path, elsewhere: Path, capsys: pytest.CaptureFixture
 @pytest.mark.parametrize("page", marked("runnable: slow"), ids=name_of)
 def test_examples_that_need_a_model_run(page: Path, elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_in_order(page, elsewhere, ("runnable", "runnable: slow"))
-
-
-def lines_of(code: str) -> list[str]:
-    joined = code.replace("\\\n", " ").splitlines()
-    return [line.split(" #")[0].strip() for line in joined if line.strip() and not line.strip().startswith("#")]
 
 
 def unmarked_lines() -> list[tuple[str, str]]:

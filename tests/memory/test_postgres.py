@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -98,6 +99,19 @@ def test_a_memory_is_the_same_as_in_a_file(address: str, tmp_path: Path) -> None
         memory.close()
     assert exports[0] == exports[2]
     assert exports[1] == exports[3]
+
+
+def test_the_lines_of_docs_memory_md_open_one(address: str) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "memory.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"^<!-- runs in: tests/memory/test_postgres.py -->\n```python\n(.*?)^```", page, re.S | re.M)
+    code, replaced = re.subn(r'"postgresql://[^"]*"', repr(address), code)
+    assert replaced == 1
+    made: dict[str, Any] = {}
+    exec(code, made)
+    made["m"].add("Ana likes tofu")
+    made["m"].close()
+    with Memory(address) as memory:
+        assert [item.text for item in memory.items()] == ["Ana likes tofu"]
 
 
 def test_what_was_written_is_there_when_it_is_opened_again(address: str) -> None:

@@ -11,6 +11,7 @@ import pytest
 from pydantic import ValidationError
 from safetensors.torch import load_file
 
+from keepworth.cli.main import main
 from keepworth.episodes.errors import KeepworthError
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import SilentProgress
@@ -19,6 +20,7 @@ from keepworth.recipes.front_door import made_of, record_of
 from keepworth.recipes.training import kept_weights
 from keepworth.recipes.workers import Origin
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
+from tests.pages import lines_that_run_in
 
 TINY = {
     "precision": "fp32",
@@ -70,6 +72,14 @@ def run_of(origin: Origin, checkpoint: Path, path: Path, **settings: Any) -> tup
     with RunFolder.create(path, record_of(recipe, config, "own")) as run:
         recipe.train(config, run, progress)
     return run, progress.notes
+
+
+def run_line(words: list[str], checkpoint: Path, name: str, **more: Any) -> None:
+    """Trains as a line of a page says, with a tiny model and few steps, in the current folder."""
+    settings = [f"{key}={value}" for key, value in {**TINY, **more}.items()]
+    assert words[:2] == ["keepworth", "train"]
+    sets = [word for each in settings for word in ("--set", each)]
+    assert main([*words[1:], "--name", name, "--model", str(checkpoint), *sets]) == 0
 
 
 def rows(run: RunFolder) -> list[Mapping[str, Any]]:
@@ -136,6 +146,22 @@ def test_sampling_ahead_with_workers_runs_whole(checkpoint: Path, tmp_path: Path
     kept = [stored.episode for stored in run.episodes(arm="train")]
     assert len(kept) == 8
     assert len({each.id for each in kept}) == 8  # none was trained on twice
+
+
+@pytest.mark.slow
+def test_the_lines_of_docs_cluster_md_train_with_workers(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("my_recipe.py").write_text(OWN)
+    Path("my.jsonl").write_text("".join(f'{{"prompt": "{n} + {n}", "answer": "{2 * n}"}}\n' for n in range(40)))
+    Path("my_reward.py").write_text("def score(answer, row):\n    return len(answer) / 10\n")
+    for number, words in enumerate(lines_that_run_in("cluster.md", "tests/recipes/test_workers.py")):
+        most = {"tasks_per_step": 4} if "workers=4" in words else {}
+        run_line(words, checkpoint, f"run-{number}", max_tokens=4, evaluate_every=2, **most)
+        run = RunFolder.open(tmp_path / "runs" / f"run-{number}")
+        assert [row["step"] for row in run.metrics()] == [1, 2]
+        assert len(list((run.path / "workers").iterdir())) == run.config["workers"]
 
 
 def test_what_cannot_run_in_a_worker_says_so_before_anything_is_loaded(checkpoint: Path, tmp_path: Path) -> None:

@@ -211,6 +211,7 @@ def test_connections_that_the_server_closed_meanwhile_are_made_again(address: st
 
 
 def test_a_server_that_is_not_there(tmp_path: Path) -> None:
+    pytest.importorskip("psycopg", reason="Postgres is not installed: make test-postgres")
     with pytest.raises(StorageFailed, match="see that it runs"):
         Memory(f"postgresql://ann:secret@/db?host={tmp_path}", encoder=None)
 

@@ -25,7 +25,7 @@ WHOLE = {
     "test_salvage.py": "damaged files",
     "test_learned_state.py": "what is kept beside a file",
     "test_learned_state_files.py": "what is kept beside a file",
-}
+        }
 """Tests that are left out in Postgres, and what of a file they are about."""
 SOME = {
     "test_upkeep": "copies of files and what lies beside them",
@@ -80,6 +80,12 @@ SOME = {
     "test_another_action_may_be_chosen": "commands that name a file",
     "test_refused_names_the_line_and_takes_nothing": "commands that name a file",
     "test_metadata_that_is_no_object_is_named": "commands that name a file",
+    "test_nothing_is_written_to_a_file_that_is_gone": "copies of files and what lies beside them",
+    "test_how_durable_a_commit_is_can_be_chosen": "SQLite's locks and its log",
+    "test_without_a_model_what_is_told_is_stored_and_nothing_is_made_up": "the path of a file, or none",
+    "test_a_configuration_of_mem0_s_own_class_counts_for_what_was_set": "the path of a file, or none",
+    "test_a_memory_that_is_reset_is_empty_and_goes_on": "the path of a file, or none",
+    "test_the_package_names_memory_lazily": "what a program loads that no address was given",
 }
 """The same of single tests of other files."""
 

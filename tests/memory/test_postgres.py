@@ -111,7 +111,7 @@ def test_the_lines_of_docs_memory_md_open_one(address: str) -> None:
     made["m"].add("Ana likes tofu")
     made["m"].close()
     with Memory(address) as memory:
-        assert [item.text for item in memory.items()] == ["Ana likes tofu"]
+        assert [item.text for item in memory.get_all()] == ["Ana likes tofu"]
 
 
 def test_what_was_written_is_there_when_it_is_opened_again(address: str) -> None:

@@ -10,6 +10,7 @@ import contextlib
 import os
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -163,7 +164,7 @@ class ConnectionGate:
             self._changed.notify_all()
 
 
-class QueuedDatabase:
+class QueuedDatabase(ABC):
     """What both kinds of `connection.Backend` do alike. Whoever builds on it carries out writes in `_carried_out`."""
 
     path: str
@@ -175,16 +176,16 @@ class QueuedDatabase:
     _local: threading.local
     """Of each thread. known: what was asked inside the present `reading`, of `connection`; later: writes that wait."""
 
+    @abstractmethod
     def _refuse(self) -> None:
         """Raise for what was closed, or carried into a child."""
-        raise NotImplementedError
 
-    def _carried_out(self, work: Callable[[AnyConnection], Result]) -> Result:
-        raise NotImplementedError
+    @abstractmethod
+    def _carried_out(self, work: Callable[[AnyConnection], Result]) -> Result: ...
 
+    @abstractmethod
     def translated(self) -> contextlib.AbstractContextManager[None]:
         """The database's errors as ours."""
-        raise NotImplementedError
 
     def _enter(self) -> list[int]:
         """Begin to use connections. Give what it returns to `self._gate.leave`."""

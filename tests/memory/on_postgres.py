@@ -25,7 +25,7 @@ WHOLE = {
     "test_salvage.py": "damaged files",
     "test_learned_state.py": "what is kept beside a file",
     "test_learned_state_files.py": "what is kept beside a file",
-        }
+}
 """Tests that are left out in Postgres, and what of a file they are about."""
 SOME = {
     "test_upkeep": "copies of files and what lies beside them",

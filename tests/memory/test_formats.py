@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from keepworth.cli.main import main
@@ -84,6 +84,7 @@ def test_what_is_true_now_comes_back_from_each_format(m: Memory, name: str) -> N
 
 
 @settings(max_examples=60, deadline=None)
+@example(texts=["0 \n0"], user="")
 @given(texts=st.lists(TEXTS, max_size=5), user=NAMES)
 def test_markdown_gives_the_texts_back(texts: list[str], user: str) -> None:
     def plain(text: str) -> str:

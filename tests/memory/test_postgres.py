@@ -179,9 +179,10 @@ def test_a_connection_that_is_lost_in_a_transaction_is_named_and_nothing_of_it_s
     def work(transaction: Any) -> None:
         transaction.write_event("PARAMETERS", Scope(), "{}", now="2026-01-01T00:00:00")
         transaction.finish()
+        transaction.connection.execute("SELECT 1 AS to_be_cut")  # what was written went to the server with it
         run(
             postgres,
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%INSERT INTO events%' "
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%to_be_cut%' "
             "AND pid <> pg_backend_pid()",
         )
         time.sleep(0.2)

@@ -360,7 +360,7 @@ def _entries(text: str) -> Iterator[tuple[int, str, str]]:
             headings = [*headings[: len(heading[1]) - 1], heading[2].strip()]
             continue
         entry = _ENTRY.fullmatch(line)
-        own = [line.strip() if entry is None else (entry[2] or "").strip()]
+        own = [line.strip() if entry is None else entry[2] or ""]
         while at < len(lines) and not _ENTRY.fullmatch(lines[at]) and not _HEADING.fullmatch(lines[at]):
             following = lines[at]
             if not following.strip():

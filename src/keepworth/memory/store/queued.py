@@ -259,13 +259,14 @@ class QueuedDatabase(ABC):
         try:
             with self.translated():
                 queued.result = queued.work(connection)
+                connection.execute("RELEASE one")  # a server carries out its writes at the latest now
         except BaseException as error:
             # A full disk is everybody's; a full scope is that of whoever writes to it.
             if isinstance(error, (StorageFull, StorageFailed)) and not isinstance(error, ScopeFull):
                 raise
             connection.execute("ROLLBACK TO one")
+            connection.execute("RELEASE one")
             queued.error = error
-        connection.execute("RELEASE one")
 
     @property
     def forked(self) -> bool:

@@ -55,19 +55,46 @@ DURABILITIES = {"process": "off", "power": "on"}
 GATHERING = 0.0005
 """As of `database.GATHERING`."""
 Result = TypeVar("Result")
+MOST_GATHERED = 1000
+"""Writes that wait, at most."""
+_WRITES = ("INSERT", "UPDATE", "DELETE")
 _NOWHERE = "\ufffe\uffff\ufffe"
 """A text of characters that no text has."""
+
+
+class _NoRows:
+    """The answer to a write."""
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        return iter(())
+
+    def fetchone(self) -> Any:
+        return None
+
+    def fetchall(self) -> list[tuple[Any, ...]]:
+        return []
+
+    def close(self) -> None:
+        pass
+
+
+_NO_ROWS = _NoRows()
 _LEFT: list[Any] = []
 """Connections of a parent, which must not be closed here: that would end them for it, too."""
 
 
 class ServerConnection:
-    """`connection.AnyConnection` on one of psycopg's."""
+    """`connection.AnyConnection` on one of psycopg's.
+
+    gathers: whether writes that give no rows back wait for the next statement that does, or for the end of the transaction, and
+    go to the server with it, in one journey. What is wrong with one of them is then raised there."""
 
     full_text: FullText = Postings()
 
     def __init__(self, raw: psycopg.Connection[tuple[Any, ...]]) -> None:
         self.raw = raw
+        self.gathers = False
+        self._gathered: list[tuple[str, Sequence[Any]]] = []
 
     @property
     def in_transaction(self) -> bool:
@@ -77,22 +104,34 @@ class ServerConnection:
         if any(isinstance(value, str) and "\0" in value for value in bindings) and statements.startswith("SELECT"):
             # No text of Postgres holds one, so what is asked for is not there.
             bindings = [_NOWHERE if isinstance(value, str) and "\0" in value else value for value in bindings]
+        if self.gathers and bindings and statements.startswith(_WRITES) and "RETURNING" not in statements:
+            self._gathered.append((statements, tuple(bindings)))
+            if len(self._gathered) < MOST_GATHERED:
+                return _NO_ROWS
+            statements, bindings = self._gathered.pop()
+        if statements.startswith("ROLLBACK"):  # what was not sent yet is undone already
+            self._gathered.clear()
+        if not self._gathered:
+            return self._sent(statements, bindings, None)
+        gathered, self._gathered = self._gathered, []
+        with self.raw.pipeline():
+            for each in gathered:
+                self._sent(*each, False)
+            return self._sent(statements, bindings, False)
+
+    def _sent(self, statements: str, bindings: Sequence[Any], prepare: bool | None) -> Cursor:
+        """prepare: False where an error would leave psycopg with statements that it takes to be prepared."""
         known = translated(statements)
         cursor: Cursor
         if bindings:
-            cursor = self.raw.execute(known.text, known.values(bindings))
+            cursor = self.raw.execute(known.text, known.values(bindings), prepare=prepare)
         else:  # nothing is written twice for psycopg, and several statements may go at once
-            cursor = self.raw.execute(known.text.replace("%%", "%"))
+            cursor = self.raw.execute(known.text.replace("%%", "%"), prepare=prepare)
         return cursor
 
     def executemany(self, statements: str, bindings: Iterable[Sequence[Any]], /) -> None:
-        listed = list(bindings)
-        if len(listed) == 1:
-            self.execute(statements, listed[0])
-        elif listed:
-            known = translated(statements)
-            with self.raw.cursor() as cursor:
-                cursor.executemany(known.text, [known.values(each) for each in listed])
+        for each in bindings:
+            self.execute(statements, each)
 
     def close(self) -> None:
         with contextlib.suppress(Exception):
@@ -340,6 +379,7 @@ class PostgresDatabase(QueuedDatabase):
         begin = f"BEGIN; SET LOCAL lock_timeout = {max(1, wait)}; SELECT pg_advisory_xact_lock({self._lock_number})"
         if self._writer is None or self._writer.raw.closed:
             self._writer = self._connect()
+            self._writer.gathers = True
         try:
             self._writer.execute(begin)
         except self._psycopg.Error:
@@ -347,6 +387,7 @@ class PostgresDatabase(QueuedDatabase):
                 self._rolled_back(self._writer)
                 raise
             self._writer = self._connect()  # the server had let go of it since it was last used
+            self._writer.gathers = True
             self._writer.execute(begin)
         return self._writer
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,11 +27,12 @@ def behind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> i
 
 
 @pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def postgres() -> Iterator[str]:
     """The address of an empty database on a server of our own."""
     server = pytest.importorskip("pgserver", reason="Postgres is not installed: make test-postgres")
     psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed: make test-postgres")
-    folder = Path(os.environ.get("KEEPWORTH_TEST_SERVER") or tmp_path_factory.mktemp("server"))
+    # Not below pytest's own folder: other runs of pytest clear away what is older than three of them.
+    folder = Path(os.environ.get("KEEPWORTH_TEST_SERVER") or tempfile.mkdtemp(prefix="keepworth-postgres-"))
     there = server.get_server(folder, cleanup_mode="stop")
     address = there.get_uri()
     name = f"tests_{uuid.uuid4().hex}"
@@ -40,6 +43,9 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     yield address.replace("/postgres?", f"/{name}?")
     with psycopg.connect(address, autocommit=True) as connection:
         connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    if "KEEPWORTH_TEST_SERVER" not in os.environ:
+        there.cleanup()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 if on_postgres.wanted():

@@ -79,7 +79,8 @@ $(POSTGRES)/.installed: requirements/postgres.txt
 
 # Ray brings half a gigabyte, and starts processes of its own.
 test-ray: $(RAY)/.installed
-	@$(RAY)/bin/python -m pytest tests/cluster/test_ray.py tests/recipes/test_workers_ray.py
+	@$(RAY)/bin/python -m pytest tests/cluster/test_ray.py
+	@$(RAY)/bin/python -m pytest tests/recipes/test_workers_ray.py
 
 $(RAY)/.installed: pyproject.toml requirements/ray.txt
 	@$(PYTHON) -m venv $(RAY)

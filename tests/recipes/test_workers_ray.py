@@ -49,6 +49,50 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[Origin, Path, Any]:
     return origin, checkpoint, run_of(origin, checkpoint, folder / "run")[0]
 
 
+def test_the_lines_of_docs_cluster_md_begin_a_ray_and_train_there(
+    alone: tuple[Origin, Path, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a port that is free here, and room for two workers on each of two nodes. It stands first: Ray's own program begins
+    none beside the nodes of `address`."""
+    _, checkpoint, _ = alone
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = int(listener.getsockname()[1])
+
+    def here(word: str) -> str:
+        return word.replace("10.0.0.1", "127.0.0.1").replace("6379", str(port))
+
+    programs = Path(sys.executable).parent
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    lines = [
+        [here(word) for word in line] for line in lines_that_run_in("cluster.md", "tests/recipes/test_workers_ray.py")
+    ]
+    starts, trainings = ([line for line in lines if line[0] == name] for name in ("ray", "keepworth"))
+    assert len(starts) == 2
+    assert len(trainings) == 1
+    monkeypatch.chdir(tmp_path)
+    began: list[subprocess.Popen[str]] = []
+    try:
+        for line in starts:
+            local = ["--node-ip-address=127.0.0.1"] if "--head" in line else []
+            command = [str(programs / "ray"), *line[1:], *local, "--num-cpus=2", "--disable-usage-stats", "--block"]
+            node = subprocess.Popen(command, env=plain, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            began.append(node)
+            assert node.stdout is not None
+            said = []
+            for text in node.stdout:
+                said.append(text)
+                if "Ray runtime started" in text:
+                    break
+            else:
+                pytest.fail("".join(said))
+        run_line(trainings[0], checkpoint, "there", max_tokens=4, evaluate_every=2, tasks_per_step=4)
+    finally:
+        for node in reversed(began):
+            node.terminate()
+            node.communicate(timeout=60)
+    assert [row["step"] for row in RunFolder.open(tmp_path / "runs" / "there").metrics()] == [1, 2]
+
+
 @pytest.mark.parametrize("killed", ["nobody", "worker", "raylet"])
 def test_a_run_on_several_nodes_is_that_of_one_process(
     alone: tuple[Origin, Path, Any], address: str, tmp_path: Path, killed: str
@@ -77,45 +121,3 @@ def test_learners_are_placed_there_as_well(alone: tuple[Origin, Path, Any], addr
     one, other = (load_file(kept_weights(each, "policy") / "adapter_model.safetensors") for each in (expected, run))
     for name, weights in one.items():  # up to the rounding of sums
         torch.testing.assert_close(other[name], weights, rtol=1e-4, atol=1e-6)
-
-
-def test_the_lines_of_docs_cluster_md_begin_a_ray_and_train_there(
-    alone: tuple[Origin, Path, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With a port that is free here, and room for two workers on each of two nodes."""
-    _, checkpoint, _ = alone
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = int(listener.getsockname()[1])
-
-    def here(word: str) -> str:
-        return word.replace("10.0.0.1", "127.0.0.1").replace("6379", str(port))
-
-    programs = Path(sys.executable).parent
-    lines = [
-        [here(word) for word in line] for line in lines_that_run_in("cluster.md", "tests/recipes/test_workers_ray.py")
-    ]
-    starts, trainings = ([line for line in lines if line[0] == name] for name in ("ray", "keepworth"))
-    assert len(starts) == 2
-    assert len(trainings) == 1
-    monkeypatch.chdir(tmp_path)
-    began: list[subprocess.Popen[str]] = []
-    try:
-        for line in starts:
-            local = ["--node-ip-address=127.0.0.1"] if "--head" in line else []
-            command = [str(programs / "ray"), *line[1:], *local, "--num-cpus=2", "--disable-usage-stats", "--block"]
-            node = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-            began.append(node)
-            assert node.stdout is not None
-            said = []
-            for text in node.stdout:
-                said.append(text)
-                if "Ray runtime started" in text:
-                    break
-            else:
-                pytest.fail("".join(said))
-        run_line(trainings[0], checkpoint, "there", max_tokens=4, evaluate_every=2, tasks_per_step=4)
-    finally:
-        for node in reversed(began):
-            node.terminate()
-            node.communicate(timeout=60)
-    assert [row["step"] for row in RunFolder.open(tmp_path / "runs" / "there").metrics()] == [1, 2]

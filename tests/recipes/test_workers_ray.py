@@ -62,12 +62,15 @@ def test_the_lines_of_docs_cluster_md_begin_a_ray_and_train_there(
         return word.replace("10.0.0.1", "127.0.0.1").replace("6379", str(port))
 
     programs = Path(sys.executable).parent
-    plain = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     lines = [
         [here(word) for word in line] for line in lines_that_run_in("cluster.md", "tests/recipes/test_workers_ray.py")
     ]
-    starts, trainings = ([line for line in lines if line[0] == name] for name in ("ray", "keepworth"))
+    exports, starts, trainings = (
+        [line for line in lines if line[0] == name] for name in ("export", "ray", "keepworth")
+    )
     assert len(starts) == 2
+    for each in (word for line in exports for word in line[1:]):
+        monkeypatch.setenv(*each.split("=", 1))
     assert len(trainings) == 1
     monkeypatch.chdir(tmp_path)
     began: list[subprocess.Popen[str]] = []
@@ -75,7 +78,7 @@ def test_the_lines_of_docs_cluster_md_begin_a_ray_and_train_there(
         for line in starts:
             local = ["--node-ip-address=127.0.0.1"] if "--head" in line else []
             command = [str(programs / "ray"), *line[1:], *local, "--num-cpus=2", "--disable-usage-stats", "--block"]
-            node = subprocess.Popen(command, env=plain, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            node = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
             began.append(node)
             assert node.stdout is not None
             said = []

@@ -11,6 +11,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+from keepworth.memory.place import on_server
 from keepworth.memory.store import opening
 
 ADDRESS = "KEEPWORTH_TEST_ADDRESS"
@@ -112,7 +113,7 @@ def redirect() -> None:
 
     def opened(path: Any, *, durability: str, read_only: bool) -> Any:
         is_path = isinstance(path, (str, os.PathLike)) and str(path) and "\0" not in str(path)
-        if not is_path or opening.on_server(path) or (str(path) != ":memory:" and os.path.lexists(path)):
+        if not is_path or on_server(path) or (str(path) != ":memory:" and os.path.lexists(path)):
             return real(path, durability=durability, read_only=read_only)
         address = f"{os.environ[ADDRESS]}&schema={schema_of(path)}"
         return real(address, durability=durability, read_only=read_only)

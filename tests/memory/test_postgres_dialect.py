@@ -7,8 +7,8 @@ import re
 import pytest
 
 from keepworth.memory.errors import NotAMemoryFile
+from keepworth.memory.place import address
 from keepworth.memory.store import rows
-from keepworth.memory.store.postgres.database import _parsed
 from keepworth.memory.store.postgres.dialect import translated
 from keepworth.memory.store.postgres.full_text import LONGEST, stored_term
 
@@ -75,13 +75,13 @@ def test_a_row_of_an_item_replaces_the_one_of_its_number_alone() -> None:
 
 
 def test_what_an_address_says() -> None:
-    path, conninfo, schema = _parsed(
+    path, conninfo, schema, *_ = address(
         "postgres://ann:se%20cret@db.example:5433/agents?schema=team_a&sslmode=require&password=x"
     )
     assert schema == "team_a"
     assert path == "postgresql://ann@db.example:5433/agents?sslmode=require&schema=team_a"
     assert conninfo == "postgresql://ann:se%20cret@db.example:5433/agents?sslmode=require&password=x"
-    assert _parsed("postgresql:///agents")[2] == "keepworth"
+    assert address("postgresql:///agents").schema == "keepworth"
 
 
 @pytest.mark.parametrize(
@@ -91,13 +91,18 @@ def test_what_an_address_says() -> None:
         "postgresql://ann:secret@host/db?schema=a-b",
         "postgresql://ann:secret@host/db?schema=pg_mine",
         "postgresql://ann:secret@host:port/db",
+        "postgresql://ann:secret/more@host/db",
+        "postgresql://ann:secret#more@host/db",
+        "postgresql://ann:1?secret@host/db",
+        "postgresql://ann:1/secret@host/db",
+        "postgresql://host:secret/db?password=secret",
         "postgresql://ann:secret@host/db?options=-cfoo",
         "postgresql://ann:secret@host/\ud800",
     ],
 )
 def test_addresses_that_cannot_be_are_refused_without_their_password(url: str) -> None:
     with pytest.raises(NotAMemoryFile) as caught:
-        _parsed(url)
+        address(url)
     assert "secret" not in str(caught.value)
 
 

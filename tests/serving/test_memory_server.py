@@ -141,10 +141,10 @@ def test_a_token_of_a_person_sees_that_person_alone(server: MemoryServer, tenant
 def test_tokens_are_given_within_bounds_hashed_at_rest_and_taken_back(server: MemoryServer, tenant: str) -> None:
     with as_(server, tenant, "read", "admin") as admin:
         made = admin.post("/tokens", json={"roles": ["read"], "user_id": "ana", "name": "phone"}).json()
-        at_rest = tokens_of(server.memories.path).read_text(encoding="utf-8")
+        at_rest = tokens_of(server.memories.place.file).read_text(encoding="utf-8")
         assert made["token"] not in at_rest
         assert made["id"] in at_rest
-        assert tokens_of(server.memories.path).stat().st_mode & 0o777 == 0o600
+        assert tokens_of(server.memories.place.file).stat().st_mode & 0o777 == 0o600
         headers = {"Authorization": f"Bearer {made['token']}"}
         assert admin.get("/access", headers=headers).json()["user_id"] == "ana"
         refused(admin.post("/tokens", json={"roles": ["write"]}), 403)
@@ -321,7 +321,7 @@ def test_what_is_wrong_is_named_with_its_value_and_a_fix(
     with as_(server, "where nothing is ever written") as client:
         problem = refused(client.request(method, path, json=body), status)
         assert problem["field"] == field
-        assert str(server.memories.path) not in problem["detail"]
+        assert str(server.memories.place.file) not in problem["detail"]
         assert (
             problem["value"] or field in ("", "content", "query", "body") or body in ({"content": 5}, {"content": ""})
         )

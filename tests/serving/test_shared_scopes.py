@@ -344,7 +344,7 @@ def test_the_audit_says_which_scope_was_meant(server: MemoryServer, tenant: str)
     ann.delete(ours.id)
     with pytest.raises(InvalidScope):
         ann.add("x", user_id="a stranger's words")
-    found = [each for each in entries(audit_of(server.memories.path)) if each.get("tenant") == tenant]
+    found = [each for each in entries(audit_of(server.memories.place.file)) if each.get("tenant") == tenant]
     assert [each.get("ids", []) for each in found] == [
         ["user_id=team", ours.id],
         [ours.id, "user_id=team"],

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 import typer
 
 from keepworth.cli.output import Runs, interruptible, say
+from keepworth.memory.place import MemoryPlace, place_of
 
 if TYPE_CHECKING:
     from keepworth.models.inprocess import InProcessModel
@@ -45,7 +46,13 @@ def serve(
     precision: Annotated[str, typer.Option("--precision", help="bf16 or fp32.")] = "bf16",
     runs: Runs = Path("runs"),
     memory: Annotated[
-        Path | None, typer.Option("--memory", help="Serve this memory instead; the file is made if it is not there.")
+        MemoryPlace | None,
+        typer.Option(
+            "--memory",
+            parser=place_of,
+            metavar="MEMORY",
+            help="Serve this memory instead: a file, or an address in Postgres. It is made if it is not there.",
+        ),
     ] = None,
     host: Annotated[str, typer.Option("--host", help="With --memory: the address to listen on.")] = "127.0.0.1",
     encoder: Annotated[
@@ -288,7 +295,7 @@ def _gateway_settings(items: int, tokens: int, signals: str) -> Any:
     )
 
 
-def _serve_memory(memory: Path, *, host: str, port: int, **options: Any) -> None:
+def _serve_memory(memory: MemoryPlace, *, host: str, port: int, **options: Any) -> None:
     require_free(port, host)
     from keepworth.serving.memory_server import MemoryServer
 
@@ -303,7 +310,7 @@ def _serve_memory(memory: Path, *, host: str, port: int, **options: Any) -> None
             raise typer.Exit(130) from None
 
 
-def _serve_stdio(memory: Path, user: str, **options: Any) -> None:
+def _serve_stdio(memory: MemoryPlace, user: str, **options: Any) -> None:
     """Until the host hangs up. Nothing but messages may be on standard output."""
     from keepworth.serving.access import Access
     from keepworth.serving.mcp_tools import mcp_server, over_stdio
@@ -319,7 +326,7 @@ def _serve_stdio(memory: Path, user: str, **options: Any) -> None:
         memories.close()
 
 
-def _say_memory(server: MemoryServer, memory: Path, host: str) -> None:
+def _say_memory(server: MemoryServer, memory: MemoryPlace, host: str) -> None:
     from rich.text import Text
 
     from keepworth.episodes.text import one_line, terminal
@@ -332,6 +339,10 @@ def _say_memory(server: MemoryServer, memory: Path, host: str) -> None:
     console.print(
         Text.assemble((server.url, "bold"), "  serves ", (one_line(str(memory)), "bold"), f" to {to}. Ctrl-C stops.")
     )
+    if memory.on_server:
+        console.print(
+            f"Its tokens and its audit log lie in this folder, as {memory.beside}.*", style="dim", highlight=False
+        )
     if os.environ.get(KEY):
         console.print(f"The token is what {KEY} holds.", style="dim")
         page = f"{server.url}/"

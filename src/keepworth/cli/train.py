@@ -13,6 +13,7 @@ from keepworth.cli.command import App
 from keepworth.cli.export import uses_of
 from keepworth.cli.output import Runs, interruptible, say, say_json, say_row, say_terms
 from keepworth.episodes.errors import KeepworthError
+from keepworth.memory.place import file_of
 from keepworth.recipes import RECIPES
 from keepworth.recipes.front_door import (
     OWN,
@@ -78,7 +79,12 @@ def train(
     ] = None,
     source: Annotated[
         Path | None,
-        typer.Option("--source", help="Conversations, or a memory's file, that tasks without labels are made of."),
+        typer.Option(
+            "--source",
+            parser=file_of,
+            metavar="SOURCE",
+            help="Conversations, or a memory's file, that tasks without labels are made of.",
+        ),
     ] = None,
     kinds: Annotated[
         str, typer.Option("--kinds", help="With --source: of cloze, next, order, with commas; or rewarded.")
@@ -104,7 +110,10 @@ def train(
         ),
     ] = None,
     memory: Annotated[
-        Path | None, typer.Option("--memory", help="With --tasks: a memory's file, whose items are shown.")
+        Path | None,
+        typer.Option(
+            "--memory", parser=file_of, metavar="MEMORY", help="With --tasks: a memory's file, whose items are shown."
+        ),
     ] = None,
     config: Annotated[Path | None, typer.Option("--config", help="A TOML file with settings.")] = None,
     assign: Annotated[

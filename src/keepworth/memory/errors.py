@@ -103,6 +103,10 @@ class NotAMemoryFile(MemoryProblem):
     """The file belongs to another program, or is damaged."""
 
 
+class NothingThere(NotAMemoryFile):
+    """No memory is there yet, and none may be made."""
+
+
 class OlderFile(MemoryProblem):
     """The file has an older format, and cannot be brought up to date here."""
 

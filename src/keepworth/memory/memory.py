@@ -72,6 +72,7 @@ from keepworth.memory.item import (
 )
 from keepworth.memory.operations import Assignment, Credit, Draft, OperationOutcome, checked_reward
 from keepworth.memory.overlay import Bank, Overlay
+from keepworth.memory.place import on_server
 from keepworth.memory.policy.rewrites import Arm, Consolidation, Rewrite, Rewriter, Rewrites, consolidate, logged
 from keepworth.memory.policy.signals import from_use
 from keepworth.memory.scan import HELD_FOR, Scan
@@ -108,7 +109,6 @@ from keepworth.memory.store.near_duplicates import (
     merge,
     near_duplicates,
 )
-from keepworth.memory.store.opening import on_server
 from keepworth.memory.store.rows import number_of
 from keepworth.memory.store.store import Difference, Revision, ScopeView, Store
 from keepworth.memory.writing import Message, UnreadTurns, add_unlike, messages_of, there

@@ -519,7 +519,9 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("event", nargs="?", default="", metavar="EVENT", help="Its name, where the JSON does not say it.")
     made.add_argument("--url", default="", help=f"Of the server; {URL}, or {LOCAL}, if not given.")
-    made.add_argument("--memory", metavar="FILE", default="", help="Open this file, where no server runs.")
+    made.add_argument(
+        "--memory", metavar="FILE", default="", help="Open this file, or address in Postgres, where no server runs."
+    )
     made.add_argument(
         "--encoder", default="default", help="With --memory: minilm, hashing, a folder, or none for words only."
     )
@@ -630,9 +632,26 @@ def _given(chosen: argparse.Namespace) -> list[str]:
     named = ("url", "memory", "encoder", "user", "agent", "top_k", "seconds")
     pairs = {name: getattr(chosen, name) for name in named if getattr(chosen, name) != getattr(usual, name)}
     if "memory" in pairs:
-        pairs["memory"] = str(Path(pairs["memory"]).resolve())  # a host starts it in another folder
+        pairs["memory"] = _from_anywhere(pairs["memory"])
     words = [word for name, value in pairs.items() for word in (f"--{name.replace('_', '-')}", str(value))]
     return [*words, *(["--no-keep"] if chosen.no_keep else [])]
+
+
+def _from_anywhere(memory: str) -> str:
+    """A host starts the hook in another folder. Raises HookProblem for an address with a password: settings are for others to
+    read, too."""
+    from keepworth.memory.errors import NotAMemoryFile
+    from keepworth.memory.place import place_of
+
+    try:
+        place = place_of(memory)
+    except NotAMemoryFile as error:
+        raise HookProblem(str(error)) from error
+    if place.has_password:
+        raise HookProblem(
+            f"{place} was given with a password, which would stand in the settings: leave it out, and put it into ~/.pgpass"
+        )
+    return place.given if place.on_server else str(place.file.resolve())
 
 
 def _say(line: str) -> None:

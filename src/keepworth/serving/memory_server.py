@@ -14,6 +14,7 @@ from keepworth.episodes.needs import needs_server
 from starlette.types import ASGIApp
 
 from keepworth.episodes.errors import KeepworthError
+from keepworth.memory.place import MemoryPlace, place_of
 from keepworth.memory.scan import Scan
 from keepworth.serving.access import Access, Tokens, tokens_of
 from keepworth.serving.application import LOCAL_HOSTS, ServerLimits, Streamed, application
@@ -45,7 +46,7 @@ PATIENCE = 10
 
 
 class MemoryServer(HttpServer):
-    """Serves the memory in `path` from `start` to `close`, or inside a `with` block.
+    """Serves the memory at `path`, a file or an address, from `start` to `close`, or inside a `with` block.
 
     token: opens everything until the server ends; a new one if not given. port 0: any free one; `url` says which. host: an
     address of this machine that others reach, too; without TLS, which belongs in front. upstream: where OpenAI's routes lead,
@@ -57,7 +58,7 @@ class MemoryServer(HttpServer):
 
     def __init__(
         self,
-        path: str | Path,
+        path: str | Path | MemoryPlace,
         *,
         host: str = LOOPBACK,
         port: int = 0,
@@ -76,8 +77,9 @@ class MemoryServer(HttpServer):
         self.metrics = Metrics()
         self.metrics.describe("keepworth_requests_total", "Answered requests.")
         self.metrics.describe("keepworth_request_seconds", "From the head of a request to its answer.")
-        self.tokens = Tokens(tokens_of(Path(path)))
-        self.audit = AuditLog(audit_of(Path(path)), audit)
+        place = place_of(path)
+        self.tokens = Tokens(tokens_of(place.beside))
+        self.audit = AuditLog(audit_of(place.beside), audit)
         self.token = self.tokens.passing(Access("start"), token)
         self.gateway: Gateway | None = None
         self.training: BackgroundTraining | None = None
@@ -96,20 +98,20 @@ class MemoryServer(HttpServer):
             from keepworth.serving.upstream import Upstream
 
             there = Upstream(upstream, upstream_key)
-        shown = checked_settings({"memory": str(path), "listens to": host, "audit": audit, "MCP": mcp, **options})
+        shown = checked_settings({"memory": str(place), "listens to": host, "audit": audit, "MCP": mcp, **options})
         shown |= {"gateway to": there.url} if there is not None else {}
         more = (*OVERVIEW_ROUTES, *server_routes(shown, runs, gateway=there is not None))
         make = partial(self._application, host=host, upstream=there, settings=gateway, mcp=mcp, more=more)
-        self.memories = OpenMemories(path, {"scan": Scan(), **options})
+        self.memories = OpenMemories(place, {"scan": Scan(), **options})
         try:
             if training is not None:
-                self.training = self._trains(training, there, Path(path))
+                self.training = self._trains(training, there, place.beside)
             super().__init__(make, host=host, port=port, name="memory-server", patience=PATIENCE)
         except BaseException:
             self.memories.close()
             raise
 
-    def _trains(self, settings: BackgroundSettings, there: AnyUpstream | None, path: Path) -> BackgroundTraining:
+    def _trains(self, settings: BackgroundSettings, there: AnyUpstream | None, beside: Path) -> BackgroundTraining:
         from keepworth.serving.background import BackgroundTraining
         from keepworth.serving.model_upstream import ModelUpstream
 
@@ -119,7 +121,7 @@ class MemoryServer(HttpServer):
             )
         memory = self.memories.of(Access("training")).memory
         trains = BackgroundTraining(
-            there.model, memory, path.with_name(f"{path.name}.adapters"), self.metrics, settings
+            there.model, memory, beside.with_name(f"{beside.name}.adapters"), self.metrics, settings
         )
         there.chosen = trains.chosen
         return trains

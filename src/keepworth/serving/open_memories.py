@@ -1,12 +1,12 @@
-"""The memories that a server has open: a file for each tenant, and a handle with the bounds of each token.
+"""The memories that a server has open: a file, or a schema of a database, for each tenant, and a handle with the bounds of each
+token.
 
-Tenants share no file. In one file they would share the numbers of items and journal entries, and how common a word is, which
+Tenants share neither. In one file they would share the numbers of items and journal entries, and how common a word is, which
 scores depend on: each would see something of the others in every answer.
 """
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,6 +16,7 @@ from typing import Any
 
 from keepworth.memory.episode import LiveEpisode
 from keepworth.memory.memory import Memory
+from keepworth.memory.place import MemoryPlace, place_of
 from keepworth.memory.store import log
 from keepworth.serving.access import Access
 from keepworth.serving.calls import NotServed
@@ -87,10 +88,10 @@ class OpenMemory:
 
 
 class OpenMemories:
-    """path: the file of the tenant ""; those of others lie in the folder beside it that bears its name. options: of `Memory`."""
+    """path: the memory of the tenant ""; for those of others see `MemoryPlace.of_tenant`. options: of `Memory`."""
 
-    def __init__(self, path: str | Path, options: Mapping[str, Any]) -> None:
-        self.path = Path(path)
+    def __init__(self, path: str | Path | MemoryPlace, options: Mapping[str, Any]) -> None:
+        self.place = place_of(path)
         self._options = dict(options)
         self._lock = threading.Lock()
         self._files: dict[str, Memory] = {}
@@ -123,7 +124,7 @@ class OpenMemories:
     def paths(self) -> tuple[str, ...]:
         """Of what is open, the longest first."""
         return tuple(
-            sorted({*(each.path for each in list(self._files.values())), str(self.path)}, key=len, reverse=True)
+            sorted({*(each.path for each in list(self._files.values())), str(self.place)}, key=len, reverse=True)
         )
 
     def close(self) -> None:
@@ -136,12 +137,9 @@ class OpenMemories:
     def _of_tenant(self, tenant: str) -> Memory:
         memory = self._files.get(tenant)
         if memory is None:
-            file = self.path
-            if tenant:
-                folder = self.path.with_name(f"{self.path.name}.tenants")
-                folder.mkdir(mode=0o700, exist_ok=True)
-                # Names of tenants are any text: a digest is a file name on every system, and tells none of them from the folder.
-                file = folder / f"{hashlib.sha256(tenant.encode()).hexdigest()[:32]}.mem"
-            memory = self._files[tenant] = Memory(file, tenant=tenant, **self._options)
+            place = self.place.of_tenant(tenant)
+            if tenant and not place.on_server:
+                place.file.parent.mkdir(mode=0o700, exist_ok=True)
+            memory = self._files[tenant] = Memory(place.opens, tenant=tenant, **self._options)
             self._opened(OpenMemory(memory))
         return memory

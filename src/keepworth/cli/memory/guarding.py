@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,6 +12,7 @@ from keepworth.cli.memory.group import FILE, app
 from keepworth.cli.memory.opening import DEFAULT, Agent, File, Json, User, named, opened, print_item
 from keepworth.cli.output import say, say_json
 from keepworth.episodes.text import one_line
+from keepworth.memory.place import MemoryPlace
 
 if TYPE_CHECKING:
     from keepworth.serving.access import Tokens
@@ -58,7 +58,7 @@ def audit(
     from keepworth.serving.audit import audit_of, entries
 
     _tokens(file)  # raises where there is no such memory
-    found = deque(entries(audit_of(file)), last)
+    found = deque(entries(audit_of(file.beside)), last)
     if not found and not as_json:
         say("Nothing is noted: `keepworth serve --memory` notes who changes what, and with --audit all who reads what.")
     for entry in found:
@@ -103,7 +103,7 @@ def add_token(
     Without --role it may read, write and reward. A server that runs knows it at once."""
     from dataclasses import asdict
 
-    from keepworth.serving.access import new_access, shared_of
+    from keepworth.serving.access import new_access, shared_of, tokens_of
 
     roles = role or ["read", "write", "reward"]
     access = new_access(
@@ -116,6 +116,8 @@ def add_token(
     say(token)
     remove = ["keepworth", "memory", "token", "remove", access.id, *named(file)]
     say(f"{access.id}: {', '.join(access.roles)}. `{shlex.join(remove)}` takes it back.", error=True)
+    if file.on_server:
+        say(f"Noted in {tokens_of(file.beside)}: start the server in this folder.", error=True)
 
 
 @tokens_app.command("list", examples="keepworth memory token list --json")
@@ -156,15 +158,16 @@ def remove_token(
     say(f"{id} opens nothing any more.")
 
 
-def _tokens(file: Path) -> Tokens:
-    """Raises NotAMemoryFile: tokens beside a file that is not there open nothing, and a mistyped name would not be seen."""
+def _tokens(file: MemoryPlace) -> Tokens:
+    """Raises NotAMemoryFile: tokens beside a memory that is not there open nothing, and a mistyped name would not be seen."""
     from keepworth.memory.errors import NotAMemoryFile
+    from keepworth.memory.store.opening import is_there
     from keepworth.serving.access import Tokens, tokens_of
 
-    if not file.is_file():
+    if not (is_there(file.given) if file.on_server else file.file.is_file()):
         serve = ["keepworth", "serve", "--memory", str(file)]
         raise NotAMemoryFile(
             f"There is no memory at {file}.",
-            f"Name the file that is served with --file, or make it: {shlex.join(serve)}.",
+            f"Name the memory that is served with --file, or make it: {shlex.join(serve)}.",
         )
-    return Tokens(tokens_of(file))
+    return Tokens(tokens_of(file.beside))

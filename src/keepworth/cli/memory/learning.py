@@ -20,6 +20,7 @@ from keepworth.cli.memory.group import LEARN, app
 from keepworth.cli.memory.opening import DEFAULT, Agent, Encoder, File, Json, Session, User, named, opened
 from keepworth.cli.output import say, say_json, say_text, width
 from keepworth.episodes.text import entry, one_line
+from keepworth.memory.place import MemoryPlace
 
 if TYPE_CHECKING:
     from keepworth.memory.memory import Memory
@@ -36,7 +37,7 @@ EpisodeId = Annotated[str, typer.Argument(metavar="EPISODE", help="Its id, as `b
 
 
 @contextmanager
-def learning(file: Path, encoder: str = "default", *, make: bool = False, **bounds: Any) -> Iterator[Memory]:
+def learning(file: MemoryPlace, encoder: str = "default", *, make: bool = False, **bounds: Any) -> Iterator[Memory]:
     """The memory as an agent opens it: with the policy that chooses and learns."""
     with opened(file, encoder, make=make, policy=POLICY, **bounds) as memory:
         yield memory
@@ -511,5 +512,5 @@ def demote(file: File = DEFAULT, encoder: Encoder = "default", as_json: Json = F
         say(f"{policy} chooses from now on.")
 
 
-def _again(verb: str, file: Path) -> str:
+def _again(verb: str, file: MemoryPlace) -> str:
     return shlex.join(["keepworth", "memory", verb, *named(file)])

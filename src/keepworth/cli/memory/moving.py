@@ -11,8 +11,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from keepworth.cli.memory.group import FILE, app
-from keepworth.cli.memory.opening import DEFAULT, Agent, Encoder, File, Json, Session, User, check_there, opened
+from keepworth.cli.memory.opening import (
+    DEFAULT,
+    Agent,
+    Encoder,
+    File,
+    FileAlone,
+    Json,
+    Session,
+    Target,
+    User,
+    check_file,
+    check_there,
+    opened,
+)
 from keepworth.cli.output import say, say_json, working
+from keepworth.memory.place import MemoryPlace, file_of, place_of
 
 if TYPE_CHECKING:
     from keepworth.memory.adapters.formats import FileFormat
@@ -22,11 +36,11 @@ if TYPE_CHECKING:
 
 
 @app.command(rich_help_panel=FILE, examples="keepworth memory backup copy.mem")
-def backup(
-    target: Annotated[Path, typer.Argument(help="A new file.")], file: File = DEFAULT, as_json: Json = False
-) -> None:
+def backup(target: Target, file: FileAlone = DEFAULT, as_json: Json = False) -> None:
     """Copy a memory, also while it is in use."""
     from keepworth.memory.store.maintenance import backup as back_up
+
+    check_file(file, "`backup` copies a file", "Use pg_dump, or `keepworth memory export`.")
 
     with opened(file, "none") as memory, working("copying"):
         copy = back_up(memory.store, target)
@@ -50,7 +64,7 @@ OWN = "keepworth"
     """,
 )
 def export_(
-    target: Annotated[Path, typer.Argument(help="A new file; - writes to the terminal.")],
+    target: Annotated[Path, typer.Argument(parser=file_of, help="A new file; - writes to the terminal.")],
     file: File = DEFAULT,
     to: Annotated[
         str,
@@ -90,17 +104,18 @@ def export_(
 
 @app.command(rich_help_panel=FILE, examples="keepworth memory salvage saved.jsonl --file damaged.mem")
 def salvage(
-    target: Annotated[Path, typer.Argument(help="A new file; - writes to the terminal.")],
-    file: File = DEFAULT,
+    target: Annotated[Path, typer.Argument(parser=file_of, help="A new file; - writes to the terminal.")],
+    file: FileAlone = DEFAULT,
     as_json: Json = False,
 ) -> None:
     """Write what can still be read of a damaged memory, as `export` does, and say what could not be."""
     from keepworth.memory.store.salvage import salvaged
 
     _refuse_both(target, as_json)
+    check_file(file, "`salvage` reads a damaged file", "Use the server's own means, or restore a dump.")
     check_there(file)
     lost: list[str] = []
-    with closing(salvaged(file, lost)) as lines, working("reading"):
+    with closing(salvaged(file.file, lost)) as lines, working("reading"):
         written = _write_lines(lines, target)
     if as_json:
         say_json({"file": str(target), "lines": written, "lost": lost})
@@ -108,6 +123,13 @@ def salvage(
     for line in lost:
         say(f"Could not be read: {line}.", error=True)
     say("Everything could be read." if not lost else "`keepworth memory import --unsound` takes what was.", error=True)
+
+
+def _readable(given: str) -> Path:
+    path = file_of(given)
+    if not path.is_file():
+        raise typer.BadParameter(f"File {str(path)!r} {'is a directory' if path.is_dir() else 'does not exist'}.")
+    return path
 
 
 def _refuse_both(target: Path, as_json: bool) -> None:
@@ -178,9 +200,7 @@ def _write_foreign(memory: Memory, target: Path, foreign: FileFormat, **bounds: 
     """,
 )
 def import_(
-    source: Annotated[
-        Path, typer.Argument(exists=True, dir_okay=False, help="A file that `export` or another program wrote.")
-    ],
+    source: Annotated[Path, typer.Argument(parser=_readable, help="A file that `export` or another program wrote.")],
     file: File = DEFAULT,
     format: Annotated[
         str, typer.Option("--from", help="keepworth, into a new file; or jsonl, mem0, letta or markdown, into any.")
@@ -255,30 +275,32 @@ def import_(
     """,
 )
 def migrate(
-    source: Annotated[str, typer.Argument(help="A memory file, or the address of a memory in Postgres.")],
-    target: Annotated[str, typer.Argument(help="A new file, or an address where there is no memory yet.")],
+    source: Annotated[
+        MemoryPlace, typer.Argument(parser=place_of, help="A memory file, or the address of a memory in Postgres.")
+    ],
+    target: Annotated[
+        MemoryPlace, typer.Argument(parser=place_of, help="A new file, or an address where there is no memory yet.")
+    ],
     encoder: Encoder = "default",
     as_json: Json = False,
 ) -> None:
     """Take a memory from a file to a server, or back: what `export` and `import` take. All of it, or nothing."""
     import keepworth
     from keepworth.memory.errors import MemoryProblem
-    from keepworth.memory.store.opening import on_server
     from keepworth.memory.store.transfer import exported, imported
 
-    if not on_server(source):
-        check_there(Path(source))
-    file = None if on_server(target) else Path(target)
+    check_there(source)
+    file = None if target.on_server else target.file
     if file is not None and file.exists():
         raise MemoryProblem(f"{file} exists: a memory never goes over another; give another path.")
-    old = keepworth.Memory(source, encoder=None, policy=None, writer=None, log="off", read_only=True)
+    old = keepworth.Memory(source.opens, encoder=None, policy=None, writer=None, log="off", read_only=True)
     with closing(old):
         identity = old.store.encoder_identity() if encoder == "default" else None
         none = encoder == "none" or (encoder == "default" and identity is None)
         chosen = None if none else keepworth.encoder(encoder, identity)
         try:
             with (
-                closing(keepworth.Memory(target, encoder=chosen, policy=None, writer=None, log="off")) as new,
+                closing(keepworth.Memory(target.opens, encoder=chosen, policy=None, writer=None, log="off")) as new,
                 closing(exported(old.store)) as lines,
                 working("reading"),
             ):
@@ -307,7 +329,7 @@ def _in_quarantine(held: list[Item]) -> str:
 
 def _take_foreign(
     source: Path,
-    file: Path,
+    file: MemoryPlace,
     foreign: FileFormat,
     encoder: str,
     skip_bad: bool,

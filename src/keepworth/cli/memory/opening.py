@@ -13,15 +13,23 @@ import typer
 
 from keepworth.cli.output import say, say_json
 from keepworth.episodes.text import one_line
+from keepworth.memory.place import MemoryPlace, file_of, place_of
 
 if TYPE_CHECKING:
     from keepworth.episodes.model import EncoderIdentity
     from keepworth.memory.item import Item
     from keepworth.memory.memory import Memory
 
-File = Annotated[
-    Path, typer.Option("--file", "-f", envvar="KEEPWORTH_MEMORY", help="The memory file.", show_default=True)
-]
+
+def _option(help: str) -> Any:
+    return typer.Option(
+        "--file", "-f", parser=place_of, metavar="FILE", envvar="KEEPWORTH_MEMORY", help=help, show_default=True
+    )
+
+
+File = Annotated[MemoryPlace, _option("The memory file, or an address: postgresql://user@host/database.")]
+FileAlone = Annotated[MemoryPlace, _option("The memory file.")]
+Target = Annotated[Path, typer.Argument(parser=file_of, help="A new file.")]
 User = Annotated[str, typer.Option("--user", "-u", metavar="NAME", help="Whose memory.")]
 Agent = Annotated[str, typer.Option("--agent", metavar="NAME", help="Which agent's memory.")]
 Session = Annotated[str, typer.Option("--session", metavar="NAME", help="Which session's memory.")]
@@ -43,12 +51,12 @@ Where = Annotated[
     ),
 ]
 Id = Annotated[str, typer.Argument(metavar="ID", help="An item's id, such as m17.")]
-DEFAULT, FIRST_DEFAULT = Path("keepworth.mem"), Path("recollect.mem")
+DEFAULT, FIRST_DEFAULT = MemoryPlace("keepworth.mem"), MemoryPlace("recollect.mem")
 
 
 @contextmanager
 def opened(
-    file: Path,
+    file: MemoryPlace,
     encoder: str,
     *,
     make: bool = False,
@@ -62,12 +70,15 @@ def opened(
     import keepworth
     from keepworth.memory.errors import MemoryProblem
 
-    existed = file.exists()
-    check_there(file, make)
+    existed = check_there(file, make)
+    if identity is not None and file.on_server:
+        from keepworth.memory.store.opening import is_there
+
+        existed = is_there(file.given)
     chosen: Any = None if encoder == "none" else encoder
     if identity is not None and not existed:
         chosen = keepworth.encoder(encoder, identity)
-    memory = keepworth.Memory(file, encoder=chosen, policy=policy, writer="default" if writer else None, **bounds)
+    memory = keepworth.Memory(file.opens, encoder=chosen, policy=policy, writer="default" if writer else None, **bounds)
     try:
         yield memory
     except BaseException:
@@ -75,25 +86,46 @@ def opened(
         with suppress(MemoryProblem):
             existed = existed or bool(memory.store.head())
         memory.close()
-        if not existed:
-            file.unlink(missing_ok=True)
+        if not existed and not file.on_server:  # others may have begun to use what is on a server
+            file.file.unlink(missing_ok=True)
         raise
     memory.close()
 
 
-def check_there(file: Path, make: bool = False) -> None:
-    """Raise NotAMemoryFile where there is no file. make: that is right, unless it is there under its first name."""
+def check_there(file: MemoryPlace, make: bool = False) -> bool:
+    """Whether a memory is there. Raises NotAMemoryFile where none is, unless it is to be made, or lies under its first name.
+    A server is asked only where none is to be made."""
     from keepworth.memory.errors import NotAMemoryFile
 
-    if file.exists():
-        return
-    if file == DEFAULT and FIRST_DEFAULT.exists():
+    if file.on_server:
+        from keepworth.memory.store.opening import is_there
+
+        if make:
+            return True
+        if not is_there(file.given):
+            raise NotAMemoryFile(
+                f"There is no memory at {file}.",
+                "`keepworth memory add` makes one. Another database or ?schema= may be meant.",
+            )
+        return True
+    if file.file.exists():
+        return True
+    if file == DEFAULT and FIRST_DEFAULT.file.exists():
         raise NotAMemoryFile(
             f"There is no {file} here, but {FIRST_DEFAULT}, which is what it was called in earlier versions.",
             f"Rename it, or say --file {FIRST_DEFAULT}.",
         )
     if not make:
-        raise NotAMemoryFile(f"There is no memory at {file}.", _instead_of(file))
+        raise NotAMemoryFile(f"There is no memory at {file}.", _instead_of(file.file))
+    return False
+
+
+def check_file(file: MemoryPlace, what: str, instead: str) -> None:
+    """Raises MemoryProblem for an address. what: the command does with a file; instead: of it, to do on a server."""
+    from keepworth.memory.errors import MemoryProblem
+
+    if file.on_server:
+        raise MemoryProblem(f"{what}, and {file} is on a server.", instead)
 
 
 def _instead_of(file: Path) -> str:
@@ -109,8 +141,8 @@ def _instead_of(file: Path) -> str:
     return f"Name one with --file: {', '.join(map(str, beside[:5]))}{more} are there."
 
 
-def named(file: Path) -> list[str]:
-    """The option that names the file again, in a command to copy."""
+def named(file: MemoryPlace) -> list[str]:
+    """The option that names the memory again, in a command to copy: without a password."""
     return ["--file", str(file)] if file != DEFAULT else []
 
 
@@ -142,7 +174,7 @@ def mark(item: Item) -> str:
     return f"  ({item.standing})" if item.standing else ""
 
 
-def tell_nothing(memory: Memory, file: Path, *, narrowed: bool) -> None:
+def tell_nothing(memory: Memory, file: MemoryPlace, *, narrowed: bool) -> None:
     """What to do where nothing was found. narrowed: options left something out."""
     there = len(memory)
     if not there:

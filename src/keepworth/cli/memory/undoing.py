@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,6 +11,7 @@ from keepworth.cli.memory.group import UNDO, app
 from keepworth.cli.memory.opening import DEFAULT, File, Json, mark, named, opened
 from keepworth.cli.output import say, say_json
 from keepworth.episodes.text import one_line
+from keepworth.memory.place import MemoryPlace
 
 if TYPE_CHECKING:
     from keepworth.memory.item import Item
@@ -101,7 +101,7 @@ def restore(snapshot: Snapshot, file: File = DEFAULT, as_json: Json = False) -> 
         _tell(memory.restore(snapshot), file, as_json)
 
 
-def _tell(result: Rollback, file: Path, as_json: bool) -> None:
+def _tell(result: Rollback, file: MemoryPlace, as_json: bool) -> None:
     from dataclasses import asdict
 
     if as_json:

@@ -4,16 +4,10 @@ from __future__ import annotations
 
 import os
 
+from keepworth.memory.errors import NothingThere
+from keepworth.memory.place import on_server
 from keepworth.memory.store.connection import Backend
 from keepworth.memory.store.database import Database
-
-SERVERS = ("postgresql://", "postgres://")
-"""How the address of a memory on a server begins."""
-
-
-def on_server(path: object) -> bool:
-    """Whether `path` is the address of a memory on a server."""
-    return isinstance(path, str) and path.startswith(SERVERS)
 
 
 def opened(path: str | os.PathLike[str], *, durability: str, read_only: bool) -> Backend:
@@ -23,3 +17,14 @@ def opened(path: str | os.PathLike[str], *, durability: str, read_only: bool) ->
 
         return PostgresDatabase(str(path), durability=durability, read_only=read_only)
     return Database(path, durability=durability, read_only=read_only)
+
+
+def is_there(path: str | os.PathLike[str]) -> bool:
+    """Whether a memory is there already; none is made. Raises MemoryProblem where a server does not say."""
+    if not on_server(path):
+        return os.path.exists(path)
+    try:
+        opened(path, durability="process", read_only=True).close()
+    except NothingThere:
+        return False
+    return True

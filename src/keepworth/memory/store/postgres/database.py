@@ -16,7 +16,6 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
 from keepworth.memory.errors import (
     Busy,
@@ -26,11 +25,13 @@ from keepworth.memory.errors import (
     MemoryProblem,
     NewerFile,
     NotAMemoryFile,
+    NothingThere,
     OlderFile,
     ReadOnly,
     StorageFailed,
     StorageFull,
 )
+from keepworth.memory.place import address
 from keepworth.memory.store import forking
 from keepworth.memory.store.connection import AnyConnection, Cursor, FullText, scalar, select
 from keepworth.memory.store.postgres import schema as tables
@@ -43,9 +44,6 @@ from keepworth.memory.store.schema import VERSION
 if TYPE_CHECKING:
     import psycopg
 
-PREFIXES = ("postgresql://", "postgres://")
-SCHEMA = "keepworth"
-"""Where a memory lies whose address names no schema."""
 IDLE = 4
 """Connections to read from that are kept open while nobody uses them."""
 MOST = 16
@@ -159,7 +157,8 @@ class PostgresDatabase(QueuedDatabase):
             raise MemoryProblem("a memory in Postgres needs psycopg: pip install 'keepworth[postgres]'") from error
         self._psycopg = psycopg
         self.errors: tuple[type[Exception], ...] = (psycopg.Error,)
-        self.path, self._conninfo, self.schema = _parsed(url)
+        found = address(url)
+        self.path, self._conninfo, self.schema = found.said, found.conninfo, found.schema
         digest = hashlib.blake2b(f"keepworth {self.schema}".encode(), digest_size=8).digest()
         self._lock_number = int.from_bytes(digest, "little", signed=True)
         self.read_only = read_only
@@ -197,7 +196,7 @@ class PostgresDatabase(QueuedDatabase):
         self._used.add(connection)
         found = self._format(connection)
         if found is None and self.read_only:
-            raise NotAMemoryFile(f"{self.path} holds no memory, and none can be made: it was opened read-only")
+            raise NothingThere(f"{self.path} holds no memory, and none can be made: it was opened read-only")
         if found is None:
             self._make(connection)
             found = self._format(connection)
@@ -577,44 +576,3 @@ def _first_line(error: Exception) -> str:
 
 def _name(schema: str) -> str:
     return '"' + schema.replace('"', '""') + '"'
-
-
-def _parsed(url: str) -> tuple[str, str, str]:
-    """What to call a memory in messages, without its password; what libpq is given; and the schema."""
-    try:
-        url.encode()
-        parts = urlsplit(url)
-        asked = parse_qsl(parts.query, keep_blank_values=True)
-        _ = parts.port
-    except ValueError as error:
-        raise NotAMemoryFile(f"{_unsaid(url)!r:.80} is no address of a database ({error})") from error
-    schema = [value for name, value in asked if name == "schema"]
-    rest = [(name, value) for name, value in asked if name != "schema"]
-    name = schema[-1] if schema else SCHEMA
-    if (
-        not name
-        or not name.replace("_", "a").isalnum()
-        or not name.isascii()
-        or len(name) > 63
-        or name.startswith("pg_")
-    ):
-        raise NotAMemoryFile(
-            f"{name!r:.80} is no name of a schema for a memory: use letters, digits and underscores, 63 at most"
-        )
-    if any(key == "options" for key, _ in rest):
-        raise NotAMemoryFile(
-            "an address with options= cannot take effect, as they are set for each connection: leave it out"
-        )
-    conninfo = urlunsplit(("postgresql", parts.netloc, parts.path, urlencode(rest, quote_via=quote), ""))
-    user = parts.username or ""
-    where = parts.netloc.rpartition("@")[2]
-    shown = [(key, value) for key, value in rest if key != "password"] + [("schema", name)] * bool(schema)
-    said = urlencode(shown, quote_via=quote, safe="/")
-    path = urlunsplit(("postgresql", f"{unquote(user)}@{where}" if user else where, parts.path, said, ""))
-    return path, conninfo, name
-
-
-def _unsaid(url: str) -> str:
-    """An address without a password."""
-    before, at, after = url.rpartition("@")
-    return f"{before.partition('://')[0]}://...@{after}" if at else url

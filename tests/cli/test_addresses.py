@@ -1,0 +1,189 @@
+"""Where a command takes a memory's file it takes an address, too; where it cannot, it says so. No server is needed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import keepworth
+from keepworth.cli.main import main
+from keepworth.memory.errors import MemoryProblem, NotAMemoryFile
+from keepworth.memory.place import MemoryPlace, file_of, place_of
+from keepworth.memory.store import opening
+from keepworth.serving import hook, open_memories
+from keepworth.serving.memory_server import MemoryServer
+from tests.cli.test_command import commands
+
+ADDRESS = "postgresql://ann:hunter2@db.example/agents?schema=team_a"
+SAID = "postgresql://ann@db.example/agents?schema=team_a"
+
+
+class Reached(MemoryProblem):
+    """In the place of a server."""
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """What the store was told to open."""
+    found: list[str] = []
+
+    def opened(path: Any, **_: Any) -> Any:
+        assert isinstance(path, str)
+        found.append(path)
+        raise Reached("here the server would be asked.")
+
+    monkeypatch.setattr(opening, "opened", opened)
+    monkeypatch.chdir(tmp_path)
+    return found
+
+
+def test_an_address_reaches_the_store_as_it_was_given(
+    asked: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words in (["list"], ["search", "tofu"], ["add", "Ana likes tofu"], ["rollback", "e1"], ["token", "list"]):
+        assert main(["memory", *words, "--file", ADDRESS]) == 2
+    monkeypatch.setenv("KEEPWORTH_MEMORY", ADDRESS)
+    assert main(["memory", "stats"]) == 2
+    assert main(["memory", "migrate", ADDRESS, "new.mem"]) == 2
+    assert main(["serve", "--memory", ADDRESS, "--port", "0", "--writer", "none"]) == 2
+    assert asked == [ADDRESS] * 8
+    said = capsys.readouterr().err
+    assert said.count("here the server would be asked") == 8
+    assert "hunter2" not in said
+    assert list(Path().iterdir()) == []
+
+
+def test_every_command_with_a_memory_takes_an_address_or_is_about_files() -> None:
+    files = {("memory", "backup"), ("memory", "salvage")}
+    for words, command in commands():
+        for each in command.params:
+            if "--file" in each.opts:
+                assert ("postgresql://" in each.help) == (words not in files), words
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["memory", "backup", "copy.mem", "--file", ADDRESS], "pg_dump"),
+        (["memory", "salvage", "saved.jsonl", "--file", ADDRESS], "restore a dump"),
+        (["memory", "backup", ADDRESS], "migrate"),
+        (["memory", "export", ADDRESS], "migrate"),
+        (["memory", "import", ADDRESS], "migrate"),
+        (["train", "--tasks", "a.jsonl", "--memory", ADDRESS], "migrate"),
+        (["train", "--source", ADDRESS], "migrate"),
+    ],
+)
+def test_what_is_about_files_refuses_an_address(
+    words: list[str], says: str, asked: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2
+    said = capsys.readouterr().err
+    assert SAID in said
+    assert says in said
+    assert "hunter2" not in said
+    assert asked == []
+    assert list(Path().iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "given", ["Postgresql://ann:hunter2@db/x", "postgresql:/ann:hunter2@db/x", "mysql://ann:hunter2@db/x"]
+)
+def test_what_is_nearly_an_address_is_no_file(given: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["memory", "add", "x", "--file", given]) == 2
+    said = capsys.readouterr().err
+    assert "postgresql://user@host/database" in said
+    assert "hunter2" not in said
+
+
+def test_what_is_said_of_a_place_has_no_password() -> None:
+    place = place_of(ADDRESS)
+    assert str(place) == SAID
+    assert "hunter2" not in f"{place!r} {place.beside}"
+    assert place.given == place.opens == ADDRESS
+    assert place.has_password
+    assert not place_of(SAID).has_password
+    assert place_of("postgresql://db/agents?sslpassword=x").has_password
+    with pytest.raises(MemoryProblem, match="is an address"):
+        _ = place.file
+    with pytest.raises(MemoryProblem, match=re.escape(SAID)):
+        file_of(ADDRESS)
+
+
+def test_a_file_is_what_it_was(tmp_path: Path) -> None:
+    assert place_of("./a.mem") == place_of(Path("a.mem")) == MemoryPlace("a.mem")
+    place = place_of(tmp_path / "a.mem")
+    assert place.opens == place.beside == place.file == tmp_path / "a.mem"
+    assert place.of_tenant("") is place
+    assert place.of_tenant("acme").file.parent == tmp_path / "a.mem.tenants"
+
+
+def test_files_beside_an_address_are_of_one_memory_alone() -> None:
+    """Whoever has a token of one memory must not open another with it."""
+    same = [ADDRESS, SAID, "postgres://bob@db.example/agents?schema=team_a&sslmode=require"]
+    assert len({place_of(each).beside for each in same}) == 1
+    others = [
+        "postgresql://ann@db.example/agents",
+        "postgresql://ann@other.example/agents?schema=team_a",
+        "postgresql://ann@db.example:5433/agents?schema=team_a",
+        "postgresql://ann@db.example/agents2?schema=team_a",
+        "postgresql:///agents?host=/tmp/a&schema=team_a",
+        "postgresql:///agents?host=/tmp/b&schema=team_a",
+        SAID,
+    ]
+    assert len({place_of(each).beside for each in others}) == len(others)
+    assert all(len(place_of(each).beside.parts) == 1 for each in [*others, "postgresql://ann@db/..%2F..%2Fetc"])
+
+
+def test_each_tenant_has_a_schema_of_its_own() -> None:
+    place = place_of(ADDRESS)
+    tenants = [place.of_tenant(each) for each in ("", "acme", "Acme", "../x")]
+    assert len({each.given for each in tenants}) == 4
+    for each in tenants:
+        assert each.given.startswith("postgresql://ann:hunter2@db.example/agents?schema=team_a")
+        assert each == place_of(each.given)  # a name of a schema that can be
+    long = [place_of(f"postgresql://db/agents?schema={'s' * 60}{n}").of_tenant("acme") for n in "ab"]
+    assert len({str(place_of(each.given)) for each in long}) == 2
+
+
+def test_a_server_shows_no_password(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    opened: list[Any] = []
+
+    def memory(path: Any, **options: Any) -> Any:
+        opened.append(path)
+        return keepworth.Memory(tmp_path / f"{len(opened)}.mem", encoder=None, tenant=options["tenant"])
+
+    monkeypatch.setattr(open_memories, "Memory", memory)
+    server = MemoryServer(ADDRESS)
+    try:
+        assert opened == [ADDRESS]
+        assert SAID in server.memories.paths()
+        assert "hunter2" not in "".join(server.memories.paths())
+        assert server.tokens.file is not None
+        assert server.tokens.file.name.startswith("agents-team_a-")
+    finally:
+        server.close()
+
+
+def test_a_hook_is_installed_with_an_address_but_with_no_password(
+    asked: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert hook.run(["--install", "cursor", "--memory", SAID]) == 0
+    assert SAID in capsys.readouterr().out
+    assert hook.run(["--install", "cursor", "--memory", ADDRESS]) == 2
+    said = capsys.readouterr()
+    assert "~/.pgpass" in said.err
+    assert "hunter2" not in said.out + said.err
+    with pytest.raises(hook.HookProblem, match="here the server would be asked"):
+        hook.OpenedMemory(ADDRESS, {}, encoder="none")
+    assert asked == [ADDRESS]
+
+
+def test_what_cannot_be_read_as_an_address_is_not_repeated_whole() -> None:
+    for given in ("postgresql://ann:hunter2/x@db/agents", "postgresql://ann:1?hunter2@db/agents"):
+        with pytest.raises(NotAMemoryFile) as caught:
+            place_of(given)
+        assert "hunter2" not in str(caught.value)

@@ -28,6 +28,7 @@ from keepworth.memory.errors import (
     StorageFailed,
 )
 from keepworth.memory.item import Scope
+from keepworth.memory.place import place_of
 from keepworth.memory.store.maintenance import backup, check, compact
 from keepworth.memory.store.postgres import database
 from keepworth.memory.store.store import Store
@@ -398,3 +399,152 @@ def test_upkeep(address: str, tmp_path: Path) -> None:
         backup(memory.store, tmp_path / "copy.mem")
     assert not (tmp_path / "copy.mem").exists()
     memory.close()
+
+
+def test_the_commands_take_an_address(
+    address: str, postgres: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from keepworth.cli.main import main
+
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words: str, code: int = 0) -> str:
+        assert main(["memory", *words, "--file", address]) == code, capsys.readouterr()
+        said = capsys.readouterr()
+        return said.out + said.err
+
+    for words in (["list"], ["search", "x"], ["stats"], ["token", "list"], ["erase", "--user", "ana", "--yes"]):
+        assert "There is no memory at postgresql://" in call(*words, code=2)
+    schemas = f"SELECT count(*) FROM pg_namespace WHERE nspname = '{schema_of(address)}'"
+    assert run(postgres, schemas) == [(0,)]  # a mistyped name makes nothing
+    assert "m1  Ana likes tofu" in call("add", "Ana likes tofu", "--user", "ana", "--encoder", "none")
+    call("add", "Bo likes tea", "--user", "bo", "--source", "facts.txt", "--encoder", "none")
+    assert "m1" in call("search", "tofu", "--encoder", "none")
+    assert "Bo likes tea" in call("list", "--user", "bo")
+    assert "Nothing found" in call("search", "zebra", "--encoder", "none")
+    before = call("snapshot").strip()
+    call("update", "m1", "Ana likes smoked tofu", "--encoder", "none")
+    assert "smoked" in call("show", "m1")
+    assert "smoked" in call("diff", before)
+    undone = call("restore", before)
+    assert "smoked" not in call("show", "m1")
+    assert "--file" in undone
+    call("rollback", "--source", "facts.txt")
+    assert call("list", "--user", "bo").startswith("Nothing found")
+    assert "UPDATE" in call("history", "m1")
+    episode = call("episode", "begin", "cook for Ana", "--user", "ana").split()[0]
+    assert "m1" in call("episode", "search", episode, "tofu", "--encoder", "none")
+    call("reward", episode, "1", "--encoder", "none")
+    assert episode in call("episode", "list")
+    assert "shown" in call("ledger")
+    assert "Sound." in call("check")
+    assert "postgresql://" in call("stats")
+    assert "MB now" in call("compact")
+    call("export", "all.jsonl")
+    assert len(Path("all.jsonl").read_text("utf-8").splitlines()) > 3
+    call("export", "ana.md", "--to", "markdown", "--user", "ana")
+    assert "tofu" in Path("ana.md").read_text("utf-8")
+    assert "pg_dump" in call("backup", "copy.mem", code=2)
+    assert "1 items" in call("import", "ana.md", "--from", "markdown", "--user", "cy", "--encoder", "none")
+    call("forget", "m1")
+    assert "Erased" in call("erase", "--user", "ana", "--yes")
+    assert "Sound." in call("check")
+    assert main(["memory", "list", "--file", f"{address}&no_such=1"]) == 2
+    assert "no_such" in capsys.readouterr().err
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["all.jsonl", "ana.md"]
+
+
+def test_an_export_goes_into_a_new_memory_with_its_encoder(
+    address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from keepworth.cli.main import main
+
+    file, lines = str(tmp_path / "a.mem"), str(tmp_path / "all.jsonl")
+    assert main(["memory", "add", "Ana likes tofu", "--encoder", "hashing:64", "--file", file]) == 0
+    assert main(["memory", "export", lines, "--file", file]) == 0
+    assert main(["memory", "import", lines, "--file", address]) == 0
+    with Memory(address) as memory:
+        found = memory.store.encoder_identity()
+        assert found is not None
+        assert found.dimension == 64
+        assert [item.text for item in memory.get_all()] == ["Ana likes tofu"]
+
+
+def test_a_server_serves_an_address(address: str, postgres: str, tmp_path: Path) -> None:
+    """Its own process: verbs over HTTP, a token at rest, the audit log, and a schema for each tenant."""
+    import httpx
+
+    command = [sys.executable, "-m", "keepworth"]
+    secret = "a-password-that-nobody-asks-for"
+    given = address.replace("postgres:@", f"postgres:{secret}@")
+    assert secret in given
+    options = ["--memory", given, "--port", "0", "--encoder", "none", "--writer", "rules"]
+    environment = {**os.environ, "KEEPWORTH_API_KEY": "start", "COLUMNS": "400"}
+    process = subprocess.Popen(
+        [*command, "serve", *options],
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    printed = ""
+    try:
+        for line in process.stdout:
+            printed += line
+            if line.startswith("http://127.0.0.1:"):
+                break
+        base = f"{line.split()[0]}/v1/memory"
+
+        def ask(method: str, path: str, token: str = "start", **more: Any) -> Any:
+            answer = httpx.request(
+                method, base + path, headers={"Authorization": f"Bearer {token}"}, timeout=60, **more
+            )
+            assert answer.status_code < 300, answer.text
+            return answer.json()
+
+        ask("POST", "/items", json={"content": "Ana likes tofu", "user_id": "ana"})
+        assert "tofu" in str(ask("POST", "/search", json={"query": "tofu", "user_id": "ana"}))
+        made = subprocess.run(
+            [
+                *command,
+                "memory",
+                "token",
+                "add",
+                "--tenant",
+                "acme",
+                "--role",
+                "read",
+                "--role",
+                "write",
+                "--file",
+                given,
+            ],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        theirs = made.stdout.split()[0]
+        assert "start the server in this folder" in made.stderr
+        ask("POST", "/items", token=theirs, json={"content": "a secret of acme", "user_id": "zoe"})
+        assert "acme" in str(ask("GET", "/items?user_id=zoe", token=theirs))
+        assert "acme" not in str(ask("GET", "/items?user_id=zoe"))
+        shown = str(ask("GET", "/settings"))
+        assert "postgresql://postgres@" in shown
+        told = subprocess.run(
+            [*command, "memory", "audit", "--file", given], cwd=tmp_path, capture_output=True, text=True, check=True
+        )
+        assert "POST /v1/memory/items" in told.stdout
+    finally:
+        process.send_signal(signal.SIGINT)
+        rest, errors = process.communicate(timeout=60)
+        theirs_at = schema_of(place_of(address).of_tenant("acme").given)
+        tenants = [name for (name,) in run(postgres, "SELECT nspname FROM pg_namespace") if name == theirs_at]
+        run(postgres, "SELECT 1", *(f'DROP SCHEMA "{each}" CASCADE' for each in tenants))
+    assert process.returncode == 130
+    assert len(tenants) == 1
+    assert secret not in printed + rest + errors + made.stdout + made.stderr + told.stdout + shown
+    assert secret not in "".join(each.read_text("utf-8") for each in tmp_path.iterdir())
+    assert {each.name.split(".", 1)[1] for each in tmp_path.iterdir()} >= {"tokens.json", "audit.jsonl"}

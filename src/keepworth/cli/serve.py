@@ -299,7 +299,7 @@ def _serve_memory(memory: MemoryPlace, *, host: str, port: int, **options: Any) 
     require_free(port, host)
     from keepworth.serving.memory_server import MemoryServer
 
-    server = MemoryServer(memory, host=host, port=port, token=os.environ.get(KEY) or "", **options)
+    server = MemoryServer(memory.opens, host=host, port=port, token=os.environ.get(KEY) or "", **options)
     with interruptible():
         try:
             with server:
@@ -316,7 +316,7 @@ def _serve_stdio(memory: MemoryPlace, user: str, **options: Any) -> None:
     from keepworth.serving.mcp_tools import mcp_server, over_stdio
     from keepworth.serving.open_memories import OpenMemories
 
-    memories = OpenMemories(memory, options)
+    memories = OpenMemories(memory.opens, options)
     try:
         with interruptible():
             mcp_server(over_stdio(memories, Access("stdio", user_id=user))).run("stdio")
@@ -326,7 +326,7 @@ def _serve_stdio(memory: MemoryPlace, user: str, **options: Any) -> None:
         memories.close()
 
 
-def _say_memory(server: MemoryServer, memory: MemoryPlace, host: str) -> None:
+def _say_memory(server: MemoryServer, memory: MemoryPlace | Path, host: str) -> None:
     from rich.text import Text
 
     from keepworth.episodes.text import one_line, terminal
@@ -339,7 +339,7 @@ def _say_memory(server: MemoryServer, memory: MemoryPlace, host: str) -> None:
     console.print(
         Text.assemble((server.url, "bold"), "  serves ", (one_line(str(memory)), "bold"), f" to {to}. Ctrl-C stops.")
     )
-    if memory.on_server:
+    if isinstance(memory, MemoryPlace) and memory.on_server:
         console.print(
             f"Its tokens and its audit log lie in this folder, as {memory.beside}.*", style="dim", highlight=False
         )

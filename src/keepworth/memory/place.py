@@ -32,7 +32,7 @@ class MemoryPlace:
     given: str
 
     def __str__(self) -> str:
-        return address(self.given).said if self.on_server else self.given
+        return address(self.given).shown if self.on_server else self.given
 
     def __repr__(self) -> str:
         return f"MemoryPlace({str(self)!r})"
@@ -113,9 +113,9 @@ def file_of(path: str | os.PathLike[str]) -> Path:
 
 
 class Address(NamedTuple):
-    """said: for messages, without a password. conninfo: what libpq is given."""
+    """shown: in messages, without a password. conninfo: what libpq is given."""
 
-    said: str
+    shown: str
     conninfo: str
     schema: str
     database: str
@@ -159,15 +159,15 @@ def address(url: str) -> Address:
     conninfo = urlunsplit(("postgresql", parts.netloc, parts.path, urlencode(rest, quote_via=quote), ""))
     user = unquote(parts.username or "")
     where = parts.netloc.rpartition("@")[2]
-    shown = [(key, value) for key, value in rest if key not in SECRET] + [("schema", schema)] * bool(named)
-    query = urlencode(shown, quote_via=quote, safe="/")
-    said = urlunsplit(("postgresql", f"{user}@{where}" if user else where, parts.path, query, ""))
+    open_to_all = [(key, value) for key, value in rest if key not in SECRET] + [("schema", schema)] * bool(named)
+    query = urlencode(open_to_all, quote_via=quote, safe="/")
+    shown = urlunsplit(("postgresql", f"{user}@{where}" if user else where, parts.path, query, ""))
     more = dict(rest)
     host = more.get("host") or more.get("hostaddr") or parts.hostname or ""
     database = more.get("dbname") or unquote(parts.path.strip("/")) or more.get("user") or user
     identity = "\0".join([host, str(more.get("port") or port or ""), database, schema])
     has_password = bool(parts.password) or any(more.get(key) for key in SECRET)
-    return Address(said, conninfo, schema, database, identity, has_password)
+    return Address(shown, conninfo, schema, database, identity, has_password)
 
 
 def _cut(url: str) -> str:

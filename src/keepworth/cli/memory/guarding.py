@@ -80,7 +80,9 @@ app.add_typer(tokens_app, name="token", rich_help_panel=FILE)
 @tokens_app.command("add", examples="keepworth memory token add --user ana --role read --days 30")
 def add_token(
     file: File = DEFAULT,
-    tenant: Annotated[str, typer.Option("--tenant", help="Whose memory: each tenant has a file of its own.")] = "",
+    tenant: Annotated[
+        str, typer.Option("--tenant", help="Whose memory: each tenant has a file, or a schema, of its own.")
+    ] = "",
     user: User = "",
     agent: Agent = "",
     role: Annotated[

@@ -158,7 +158,7 @@ class PostgresDatabase(QueuedDatabase):
         self._psycopg = psycopg
         self.errors: tuple[type[Exception], ...] = (psycopg.Error,)
         found = address(url)
-        self.path, self._conninfo, self.schema = found.said, found.conninfo, found.schema
+        self.path, self._conninfo, self.schema = found.shown, found.conninfo, found.schema
         digest = hashlib.blake2b(f"keepworth {self.schema}".encode(), digest_size=8).digest()
         self._lock_number = int.from_bytes(digest, "little", signed=True)
         self.read_only = read_only
@@ -251,9 +251,14 @@ class PostgresDatabase(QueuedDatabase):
 
         commit = DURABILITIES[self._durability]
         options = f"-c search_path={_name(self.schema)} -c synchronous_commit={commit} -c client_min_messages=warning"
-        raw = self._psycopg.connect(
-            self._conninfo, autocommit=True, options=options, connect_timeout=max(2, round(self._timeout))
-        )
+        try:
+            raw = self._psycopg.connect(
+                self._conninfo, autocommit=True, options=options, connect_timeout=max(2, round(self._timeout))
+            )
+        except self._psycopg.ProgrammingError as error:
+            # libpq quotes what it cannot read: a parameter's name may be said, a piece of a password may not.
+            said = f" ({_first_line(error)})" if "query parameter" in str(error) else ""
+            raise NotAMemoryFile(f"{self.path} is no address that libpq takes{said}: correct it") from None
         adapt(raw)
         return ServerConnection(raw)
 

@@ -14,6 +14,7 @@ from keepworth.cli.export import uses_of
 from keepworth.cli.main import main
 from keepworth.learning.run_folder import RunFolder
 from keepworth.models.adapter import attach_lora, save_trained
+from keepworth.memory.place import MemoryPlace
 from keepworth.models.inprocess import InProcessModel
 from keepworth.serving.model_server import ModelServer
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
@@ -65,7 +66,7 @@ def test_the_commands_for_what_a_run_trained_work(
     assert main([*remember, "--port", "0", "--precision", "fp32"]) == 0
     assert isinstance(served["model"], InProcessModel)
     assert not hasattr(served["model"].network, "peft_config")
-    assert served["path"] == Path("agent.mem")
+    assert served["path"] == MemoryPlace("agent.mem")
 
 
 def test_a_manager_is_named_as_a_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

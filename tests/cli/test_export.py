@@ -13,6 +13,7 @@ import torch
 from keepworth.cli.export import uses_of
 from keepworth.cli.main import main
 from keepworth.learning.run_folder import RunFolder
+from keepworth.memory.place import MemoryPlace
 from keepworth.models.adapter import attach_lora, save_trained
 from keepworth.memory.place import MemoryPlace
 from keepworth.models.inprocess import InProcessModel

@@ -15,7 +15,6 @@ from keepworth.cli.main import main
 from keepworth.learning.run_folder import RunFolder
 from keepworth.memory.place import MemoryPlace
 from keepworth.models.adapter import attach_lora, save_trained
-from keepworth.memory.place import MemoryPlace
 from keepworth.models.inprocess import InProcessModel
 from keepworth.serving.model_server import ModelServer
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint

@@ -56,7 +56,8 @@ def _begin(ray: Any, address: str) -> None:
         said = str(error).strip().split("\n")[0].rstrip(".")
         raise KeepworthError(
             f"There is no Ray at {address or 'this machine'}: {said}.",
-            "Start one with `ray start --head`, of the same version of Ray and Python, and give its address; where it asks for a token, set RAY_AUTH_TOKEN.",
+            "Start one with `ray start --head`, of the same version of Ray and Python, and give its address; where it asks for a "
+            "token, set RAY_AUTH_TOKEN.",
         ) from error
 
 

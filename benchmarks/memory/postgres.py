@@ -105,10 +105,14 @@ def _killed(running: Any) -> None:
 
 
 def _started(running: Any) -> None:
-    """Again, after it was killed; it may still be ending, or going through its log."""
-    for _ in range(20):
+    """Again, after it was killed; it may still be ending, or going through its log. pgserver may take the killed one to be running
+    still, so that it answers is what counts."""
+    import psycopg
+
+    for _ in range(60):
         try:
             running.ensure_postgres_running()
+            psycopg.connect(running.get_uri()).close()
             return
         except Exception:
             time.sleep(1.0)

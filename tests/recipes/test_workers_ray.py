@@ -14,9 +14,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from keepworth.episodes.errors import KeepworthError
+from keepworth.learning.learner_group import LeadingLearner
 from keepworth.learning.run_folder import RunFolder
 from keepworth.recipes.training import kept_weights
 from keepworth.recipes.workers import Origin
+from tests.cluster.test_local import gone
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 from tests.pages import lines_that_run_in
 from tests.recipes.test_workers import OWN, TINY, rows, run_of
@@ -28,14 +31,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
     """Of a head that places nothing, and of three nodes that do."""
-    import ray
     from ray.cluster_utils import Cluster
 
     nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
     for _ in range(3):
         nodes.add_node(num_cpus=1)
     yield nodes.address
-    ray.shutdown()  # learners that nobody closes leave it open
     nodes.shutdown()
 
 
@@ -129,3 +130,28 @@ def test_learners_are_placed_there_as_well(alone: tuple[Origin, Path, Any], addr
     one, other = (load_file(kept_weights(each, "policy") / "adapter_model.safetensors") for each in (expected, run))
     for name, weights in one.items():  # up to the rounding of sums
         torch.testing.assert_close(other[name], weights, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("learned", [1, 0])
+def test_a_run_ends_with_its_learners_and_its_connection_also_by_an_error(
+    alone: tuple[Origin, Path, Any], address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, learned: int
+) -> None:
+    import ray
+
+    origin, checkpoint, _ = alone
+    begun: list[int] = []
+    update = LeadingLearner.update
+
+    def fails(self: LeadingLearner, groups: Any) -> dict[str, float]:
+        if len(begun) == learned:
+            raise KeepworthError("the disk is full")
+        measured = update(self, groups)
+        begun.append(self._others[0].pid)  # type: ignore[attr-defined]
+        return measured
+
+    monkeypatch.setattr(LeadingLearner, "update", fails)
+    with pytest.raises(KeepworthError, match="the disk is full"):
+        run_of(origin, checkpoint, tmp_path / "run", learners=2, cluster="ray", ray_address=address)
+    assert not ray.is_initialized()
+    assert len(begun) == learned
+    assert all(gone(each) for each in begun)

@@ -185,7 +185,7 @@ def run_system(
     """Train and measure; called again on the same folder, it continues from the last checkpoint. origin: where workers find the
     recipe."""
     from keepworth.models.files import ModelKind, path_of
-    from keepworth.recipes.training import engines_of, require_room
+    from keepworth.recipes.training import engines_of, prepared, require_room
     from keepworth.recipes.workers import refuse_workers, workers_of
 
     objective = with_budget(objective_of(settings, system.objective), system.length_budget)
@@ -204,8 +204,9 @@ def run_system(
     with (
         engines_of(settings, settings.train, run, progress) as engines,
         workers_of(settings, origin, run, progress) as workers,
+        prepared(settings, objective, system.role, run, progress) as (model, learner),
     ):
-        ended = _train_system(settings, system, objective, run, progress, engines, workers)
+        ended = _train_system(settings, system, model, learner, run, progress, engines, workers)
     said = (idle_clip(objective, settings.passes, settings.minibatches), ended.remark)
     tables = tables_of_system(run, settings, system, ". ".join(filter(None, said)))
     run.write_result({"headline": tables[0].get("headline", "") if tables else "", "tables": tables})
@@ -214,7 +215,8 @@ def run_system(
 def _train_system(
     settings: Settings,
     system: System,
-    objective: Objective,
+    model: InProcessModel,
+    learner: Learner,
     run: RunFolder,
     progress: Progress,
     engines: Sequence[HttpModel],
@@ -224,9 +226,8 @@ def _train_system(
     from keepworth.learning.learner import Imitator
     from keepworth.learning.trainer import restore
     from keepworth.learning.trainer import train as train_steps
-    from keepworth.recipes.training import collector_of, imitate_first, keep_weights, prepared
+    from keepworth.recipes.training import collector_of, imitate_first, keep_weights
 
-    model, learner = prepared(settings, objective, system.role, run, progress)
     if system.ready is not None:
         system.ready(model, progress)
     playing = Playing(settings, system, run, model, progress)

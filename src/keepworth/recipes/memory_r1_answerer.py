@@ -56,8 +56,8 @@ def train_answerer(
     with (
         engines_of(config, config.train, run, progress) as engines,
         workers_of(config, Origin("memory_r1"), run, progress) as workers,
+        prepared(config, objective, config.role, run, progress) as (model, learner),
     ):
-        model, learner = prepared(config, objective, config.role, run, progress)
         answering = Answering(config, run, model, sets, recall)
         every, plan = planning(answering, learner) if planning else (config.evaluate_every, None)
         answering.plan = plan

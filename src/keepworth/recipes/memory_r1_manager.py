@@ -94,8 +94,10 @@ def train_manager(config: Config, run: RunFolder, progress: Progress) -> list[di
     progress.phase(f"looking for {config.model}")
     path_of(config.model, kind=ModelKind.LANGUAGE)
     reading = reading_of(config, run) if config.reads else None
-    with engines_of(config, config.train, run, progress) as engines:
-        model, learner = prepared(config, objective, config.role, run, progress)
+    with (
+        engines_of(config, config.train, run, progress) as engines,
+        prepared(config, objective, config.role, run, progress) as (model, learner),
+    ):
         measures = Measures(config, run, model, progress, reading)
         if not restored(run, learner):
             measures.operations(0, "untrained", "test")

@@ -91,11 +91,12 @@ def fewer_threads(speed: Speed) -> str:
     )
 
 
+@contextmanager
 def prepared(
     config: TrainingSettings, objective: Objective, role: str, run: RunFolder, progress: Progress
-) -> tuple[InProcessModel, Learner]:
-    """A model with its trainable part, and the learner of `role`: with the others of its group, where there are several. Threads
-    and type of number: see `settled_model`."""
+) -> Iterator[tuple[InProcessModel, Learner]]:
+    """A model with its trainable part, and the learner of `role`: with the others of its group, where there are several. Those
+    end with the block, and so does their part of the cluster. Threads and type of number: see `settled_model`."""
     model = settled_model(config, run, progress)
     named = trainable(model, config)
     if config.train_embeddings and is_tied(model):
@@ -111,14 +112,20 @@ def prepared(
         "soft_values": {} if objective.needs_soft_values else None,
         "critic": critic_of(config, objective),
     }
-    with warnings.catch_warnings():
+    with ExitStack() as company, warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the learner says the same
         if config.learners == 1:
-            return model, Learner(model, named, objective, **made)
-        from keepworth.learning.learner_group import LeadingLearner
+            learner = Learner(model, named, objective, **made)
+        else:
+            from keepworth.learning.learner_group import LeadingLearner
 
-        company = company_of(config, objective, role, model, run, progress)
-        return model, LeadingLearner(model, named, objective, company=company, **made)
+            others = company_of(config, objective, role, model, run, progress)
+            company.callback(others.cluster.close)
+            learner = LeadingLearner(model, named, objective, company=others, **made)
+            company.callback(learner.close)
+        ends = company.pop_all()
+    with ends:
+        yield model, learner
 
 
 def optimisation_of(config: TrainingSettings) -> Optimisation:

@@ -140,8 +140,10 @@ def train_writer(
         )
     teacher = teacher_of(config, run)
     streams = WriterStreams(config)
-    with engines_of(config, config.train, run, progress) as engines:
-        model, learner = prepared(config, objective, ROLE, run, progress)
+    with (
+        engines_of(config, config.train, run, progress) as engines,
+        prepared(config, objective, ROLE, run, progress) as (model, learner),
+    ):
         reader = reading or named.loaded(config, config.max_tokens, config.style, run, progress)
         writing = WriterTraining(config, run, model, reader, streams, progress, calls)
         if not restored(run, learner):

@@ -67,6 +67,11 @@ class Waits:
     def comes(self) -> None:
         self._event.set()
 
+    async def blocks(self, seconds: float) -> float:
+        """Holds up all others."""
+        time.sleep(seconds)
+        return seconds
+
     async def fails(self) -> None:
         await asyncio.sleep(0)
         raise ValueError("beside")

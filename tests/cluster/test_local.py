@@ -105,6 +105,47 @@ def test_a_killed_worker_is_noticed_at_once_and_its_last_words_are_kept(cluster:
         worker.call("add", 1).result()
 
 
+def test_a_worker_that_hangs_counts_as_dead_and_one_that_takes_its_time_does_not(tmp_path: Path) -> None:
+    cluster = LocalCluster(tmp_path / "workers", silence=1.0)
+    try:
+        hangs, slow = cluster.spawn(Part(COUNTER), "learner 2"), cluster.spawn(Part(COUNTER), "worker 1")
+        hangs.call("says", "almost there").result()
+        begun = hangs.call("begins").result()
+        took = slow.call("slowly", 4.0)
+        waiting = [hangs.call("slowly", 600.0), hangs.call("add", 1)]
+        os.kill(hangs.pid, signal.SIGSTOP)
+        for each in waiting:
+            with pytest.raises(
+                WorkerDied, match=r"learner 2 on .* gave no sign of life for 1 s, and was ended"
+            ) as caught:
+                each.result(timeout=30)
+        assert hangs.host in str(caught.value)
+        assert "almost there, as an error" in str(caught.value)
+        assert "learner-2.log" in caught.value.fix
+        assert not hangs.alive
+        assert gone(hangs.pid)
+        assert gone(begun)
+        assert took.result(timeout=30) == 4.0  # four times as long as the silence that is borne
+        assert slow.call("add", 1).result() == 1
+    finally:
+        cluster.close()
+
+
+def test_a_worker_that_hangs_in_the_middle_of_an_answer_or_a_question_counts_as_dead() -> None:
+    cluster = LocalCluster(silence=2.0)
+    try:
+        for calls in (1, 6):
+            worker = cluster.spawn(Part(COUNTER), "worker 1")
+            large = np.zeros(2_000_000)
+            waiting = [worker.call("array", large) for _ in range(calls)]  # more than a socket holds
+            time.sleep(0.01 * calls)
+            os.kill(worker.pid, signal.SIGSTOP)
+            with pytest.raises(WorkerDied, match="no sign of life"):
+                [each.result(timeout=30) for each in (*waiting, worker.call("array", large))]
+    finally:
+        cluster.close()
+
+
 def test_a_worker_that_leaves_says_with_which_code(cluster: LocalCluster) -> None:
     worker = cluster.spawn(Part(COUNTER), "worker 3")
     left, after = worker.call("leaves", 7), worker.call("add", 1)

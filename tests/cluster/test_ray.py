@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
@@ -72,12 +73,12 @@ def test_a_call_that_comes_again_is_not_done_again(counting: RayWorker) -> None:
     with counting._lock:
         number = counting._number
         counting._number += 1
-        counting._unanswered.add(number)
+        counting._unanswered[number] = Future()
     import ray
 
     asked = [counting._actor.call.remote(number, number, "add", 1) for _ in range(3)]
     assert ray.get(asked) == [before + 1] * 3
-    counting._unanswered.discard(number)
+    counting._unanswered.pop(number)
     assert counting.call("add", 0).result() == before + 1
 
 
@@ -128,6 +129,24 @@ def test_a_killed_worker_is_noticed_and_what_it_took_is_free_again(cluster: RayC
         assert not worker.alive
         with pytest.raises(WorkerDied, match="learner 2"):
             worker.call("add", 1).result()
+
+
+def test_a_worker_that_hangs_counts_as_dead_and_one_that_takes_its_time_does_not(two_nodes: Any) -> None:
+    cluster = RayCluster(two_nodes.address, silence=2.0)
+    hangs = cluster.spawn(Part(COUNTER), "learner 2")
+    slow = cluster.spawn(Part("tests.cluster.parts:Waits"), "worker 2")
+    took, waiting = slow.call("blocks", 8.0), hangs.call("slowly", 600.0)
+    os.kill(hangs.pid, signal.SIGSTOP)
+    with pytest.raises(WorkerDied, match=r"learner 2 on .* gave no sign of life for 2 s, and was ended") as caught:
+        waiting.result(timeout=60)
+    assert hangs.host in str(caught.value)
+    assert "logs of Ray" in caught.value.fix
+    with pytest.raises(WorkerDied, match=r"learner 2 on .* gave no sign of life"):
+        hangs.call("add", 1).result()
+    assert not hangs.alive
+    assert gone(hangs.pid, within=60.0)
+    assert took.result(timeout=60) == 8.0  # also where it holds up what goes on beside it
+    cluster.close()
 
 
 def test_a_killed_raylet_takes_its_workers_with_it_and_the_message_names_the_node(

@@ -22,7 +22,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO, Any
 
-from keepworth.cluster.process import STANDS
+from keepworth.cluster.heartbeat import SILENCE, WHY_SILENT, Heartbeats, silence_of
+from keepworth.cluster.process import ALIVE, STANDS
 from keepworth.cluster.sending import Raised, failure, sent
 from keepworth.learning.placement import ONE_CORE, CannotPlace, Needs, Part, WorkerDied, WorkerFailed
 
@@ -36,9 +37,10 @@ _UNFIT = re.compile(r"[^\w.-]+")  # for the name of a file
 
 
 class LocalCluster:
-    """A process for each worker. logs: a folder, where each worker has a file; None writes to the errors of this process."""
+    """A process for each worker. logs: a folder, where each worker has a file; None writes to the errors of this process.
+    silence: seconds after which a worker that gives no sign of life counts as dead."""
 
-    def __init__(self, logs: Path | None = None) -> None:
+    def __init__(self, logs: Path | None = None, *, silence: float = SILENCE) -> None:
         if os.name != "posix":
             raise CannotPlace("cluster = local runs on Linux and macOS.", "Set cluster = ray, or leave workers out.")
         self._logs = logs
@@ -48,6 +50,7 @@ class LocalCluster:
         self._closed = False
         self._devices = _devices()
         self._in_use: dict[LocalWorker, list[str]] = {}
+        self._heartbeats = Heartbeats(silence)
 
     address = "127.0.0.1"
 
@@ -65,11 +68,12 @@ class LocalCluster:
                     "Set cluster = ray with several hosts, or let them be together.",
                 )
             devices = self._free(needs, name)
-            worker = LocalWorker(part.target, settings, name, needs, devices, self._logs)
+            worker = LocalWorker(part.target, settings, name, needs, devices, self._logs, self._heartbeats.pause)
             self._workers.append(worker)
             self._in_use[worker] = devices
             if needs.apart:
                 self._apart[needs.apart] = worker
+        self._heartbeats.watch(worker)
         try:
             worker.stands()
         except BaseException:
@@ -108,10 +112,17 @@ class LocalCluster:
 
 
 class LocalWorker:
-    """A process, and what was asked of it and is not answered."""
+    """A process, and what was asked of it and is not answered. pause: seconds between two signs of life."""
 
     def __init__(
-        self, target: str, settings: bytes, name: str, needs: Needs, devices: Sequence[str], logs: Path | None
+        self,
+        target: str,
+        settings: bytes,
+        name: str,
+        needs: Needs,
+        devices: Sequence[str],
+        logs: Path | None,
+        pause: float,
     ) -> None:
         self.name, self.host = name, _host()
         self._sending, self._lock = threading.Lock(), threading.Lock()
@@ -119,6 +130,7 @@ class LocalWorker:
         self._number = STANDS
         self._dead = False
         self._closed = False
+        self._signs, self._silent = 0, 0.0
         here, there = socket.socketpair()
         with here, there:
             environment = {
@@ -130,7 +142,15 @@ class LocalWorker:
             if needs.gpus:
                 environment["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
             self._process = subprocess.Popen(
-                [sys.executable, "-X", "faulthandler", "-m", "keepworth.cluster.process", str(there.fileno())],
+                [
+                    sys.executable,
+                    "-X",
+                    "faulthandler",
+                    "-m",
+                    "keepworth.cluster.process",
+                    str(there.fileno()),
+                    str(pause),
+                ],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -159,6 +179,13 @@ class LocalWorker:
     def call(self, method: str, *given: Any) -> Future[Any]:
         """Raises KeepworthError, before anything is sent, for what cannot be pickled."""
         return self._ask(method, sent(given, f"{self.name}.{method}"))
+
+    def signs(self) -> int:
+        return self._signs
+
+    def give_up(self, seconds: float) -> None:
+        self._silent = seconds
+        self._kill()  # whoever reads its answers does the rest
 
     def ask_to_end(self) -> None:
         """Nothing more is asked of it: it ends once it has answered what it is at."""
@@ -204,6 +231,9 @@ class LocalWorker:
                     if self._process.poll() is not None and not self._connection.poll(0):
                         raise EOFError
                 number = pickle.loads(self._connection.recv_bytes())
+                self._signs += 1
+                if number == ALIVE:
+                    continue
                 given = self._connection.recv_bytes()
                 with self._lock:
                     method, future = self._asked.pop(number)
@@ -235,6 +265,8 @@ class LocalWorker:
     def _death(self) -> WorkerDied:
         lines = "\n".join(self._output.last)
         wrote = f" It last wrote:\n{lines}\n" if lines and not self._closed else ""
+        if self._silent and not self._closed:
+            return WorkerDied(f"{silence_of(self.name, self.host, self._silent)}{wrote}", f"{WHY_SILENT} {self._fix()}")
         return WorkerDied(f"{self.name} on {self.host} {self._how()}.{wrote}", self._fix())
 
     def _how(self) -> str:
@@ -245,7 +277,7 @@ class LocalWorker:
 
     def _fix(self) -> str:
         where = f"All that it wrote is in {self._output.file}." if self._output.file else ""
-        killed = self._process.returncode == -signal.SIGKILL and not self._closed
+        killed = self._process.returncode == -signal.SIGKILL and not self._closed and not self._silent
         return f"{'Was there memory enough? ' * killed}{where}".strip()
 
     def _kill(self) -> None:

@@ -15,8 +15,10 @@ import queue
 import signal
 import sys
 import threading
+import time
 from collections.abc import Awaitable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -25,6 +27,8 @@ from keepworth.episodes.errors import KeepworthError
 
 STANDS = 0
 """The number of the answer that says that the object is made."""
+ALIVE = -1
+"""The number of what answers nothing: a sign of life."""
 
 
 def made(target: str, settings: dict[str, Any]) -> Any:
@@ -45,13 +49,16 @@ def answers_beside(kind: type) -> bool:
 
 
 class _Process:
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    """pause: seconds between two signs of life."""
+
+    def __init__(self, connection: Connection, pause: float) -> None:
+        self._connection, self._pause = connection, pause
         self._asked: queue.SimpleQueue[tuple[int, str, bytes] | None] = queue.SimpleQueue()
         self._sending = threading.Lock()
 
     def run(self) -> None:
         threading.Thread(target=self._read, daemon=True, name="calls").start()
+        threading.Thread(target=self._beat, daemon=True, name="signs of life").start()
         asked = self._asked.get()
         assert asked is not None
         try:
@@ -76,6 +83,15 @@ class _Process:
                 self._asked.put((number, method, self._connection.recv_bytes()))
         except (EOFError, OSError):
             os.killpg(0, signal.SIGKILL)  # the group is this process's own, with all that it began
+
+    def _beat(self) -> None:
+        """From a thread of its own, whatever the calls do."""
+        sign = pickle.dumps(ALIVE)
+        with suppress(OSError):  # nobody is there to hear it; `_read` ends the process
+            while True:
+                with self._sending:
+                    self._connection.send_bytes(sign)
+                time.sleep(self._pause)
 
     def _in_turn(self, served: Any) -> None:
         while (asked := self._asked.get()) is not None:
@@ -134,7 +150,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interruption is the controller's, which ends its workers
     handle = int(sys.argv[1])
     os.set_inheritable(handle, False)
-    _Process(Connection(handle)).run()
+    _Process(Connection(handle), float(sys.argv[2])).run()
 
 
 if __name__ == "__main__":

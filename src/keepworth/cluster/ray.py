@@ -22,6 +22,7 @@ from contextlib import nullcontext, suppress
 from typing import Any
 
 from keepworth import __version__
+from keepworth.cluster.heartbeat import SILENCE, WHY_SILENT, Heartbeats, silence_of
 from keepworth.cluster.process import STANDS, answers_beside, made
 from keepworth.cluster.sending import Raised, failure, raised, require_plain
 from keepworth.episodes import extras
@@ -36,6 +37,7 @@ AGAIN = 0.5
 """Seconds before an actor is asked again that was out of reach for a moment."""
 STORE = 512 * 2**20
 """Bytes of the object store of a Ray that is started here."""
+OUTPUT = "What it wrote is in the logs of Ray on that host, by default under /tmp/ray/session_latest/logs."
 
 
 _open: weakref.WeakSet[RayCluster] = weakref.WeakSet()
@@ -62,9 +64,10 @@ def _begin(ray: Any, address: str) -> None:
 
 
 class RayCluster:
-    """An actor for each worker. address: of a Ray that runs; "" starts one on this machine, and ends it."""
+    """An actor for each worker. address: of a Ray that runs; "" starts one on this machine, and ends it. placing: seconds in
+    which there has to be a place for a worker; silence: after which one that gives no sign of life counts as dead."""
 
-    def __init__(self, address: str = "", *, placing: float = PLACING) -> None:
+    def __init__(self, address: str = "", *, placing: float = PLACING, silence: float = SILENCE) -> None:
         extras.require("ray", "cluster = ray", "ray")
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         os.environ.setdefault("RAY_DEDUP_LOGS", "0")  # what a worker writes is never left out
@@ -78,6 +81,7 @@ class RayCluster:
             _open.add(self)
         self._ray, self._placing = ray, placing
         self._workers: list[RayWorker] = []
+        self._heartbeats = Heartbeats(silence)
         self._lock, self._spawning = threading.Lock(), threading.Condition()
         self._spawns, self._closed = 0, False
         try:
@@ -106,6 +110,7 @@ class RayCluster:
                 others = [each for each in self._workers if each.apart == needs.apart] if needs.apart else []
                 worker = RayWorker(self._ray, self._place(name, needs, others), name, needs, self._names)
                 self._workers.append(worker)
+            self._heartbeats.watch(worker)
             try:
                 self._require_open(name)
                 worker.make(part)
@@ -218,11 +223,12 @@ class RayWorker:
 
         self.name, self.apart, self._ray, self._place = name, needs.apart, ray, place
         self._lock = threading.Lock()
-        self._number, self._unanswered = STANDS, set[int]()
+        self._number, self._unanswered = STANDS, dict[int, Future[Any]]()
         self._dead = self._closed = False
+        self._signs, self._sign_asked, self._silent = 0, False, 0.0
         self.host = "a host of Ray"
         self._actor = (
-            ray.remote(_Actor)
+            ray.remote(concurrency_groups={"signs": 1})(_Actor)
             .options(
                 num_cpus=needs.cores,
                 num_gpus=needs.gpus,
@@ -256,6 +262,26 @@ class RayWorker:
         require_plain(given, f"{self.name}.{method}")
         return self._ask(method, given)
 
+    def signs(self) -> int:
+        if not self._sign_asked:
+            self._sign_asked = True
+            self._actor.sign.options(concurrency_group="signs").remote().future().add_done_callback(self._signed)
+        return self._signs
+
+    def _signed(self, sign: Future[None]) -> None:
+        self._signs += sign.exception() is None
+        self._sign_asked = False
+
+    def give_up(self, seconds: float) -> None:
+        with self._lock:
+            if self._dead or self._closed:
+                return
+            self._dead, self._silent = True, seconds
+            asked, self._unanswered = self._unanswered, {}
+        self.close()
+        for future in asked.values():
+            future.set_exception(self._death())
+
     def close(self) -> None:
         from ray.util.placement_group import remove_placement_group
 
@@ -272,17 +298,15 @@ class RayWorker:
         future.set_running_or_notify_cancel()
         with self._lock:
             if self._closed or self._dead:
-                future.set_exception(
-                    WorkerDied(f"{self.name} on {self.host} {'was closed' if self._closed else 'died'}.")
-                )
+                future.set_exception(self._death())
                 return future
             number, self._number = self._number, self._number + 1
-            self._unanswered.add(number)
+            self._unanswered[number] = future
             self._send(future, number, method, given)
         return future
 
     def _send(self, future: Future[Any], number: int, method: str, given: Sequence[Any]) -> None:
-        heard = min(self._unanswered)
+        heard = min(self._unanswered, default=number)
         asked = self._actor.call.remote(number, heard, method, *given).future()
         asked.add_done_callback(lambda done: self._answered(done, future, number, method, given))
 
@@ -293,7 +317,8 @@ class RayWorker:
             threading.Timer(AGAIN, self._send, (future, number, method, given)).start()
             return
         with self._lock:
-            self._unanswered.discard(number)
+            if self._unanswered.pop(number, None) is None:  # it was given up
+                return
         if error is None and not isinstance(answer := done.result(), Raised):
             future.set_result(answer)
         elif error is None:
@@ -305,9 +330,11 @@ class RayWorker:
             self._dead = True
             future.set_exception(self._death(error))
 
-    def _death(self, error: BaseException) -> WorkerDied:
-        if self._closed:
-            return WorkerDied(f"{self.name} on {self.host} was closed.")
+    def _death(self, error: BaseException | None = None) -> WorkerDied:
+        if self._silent:
+            return WorkerDied(silence_of(self.name, self.host, self._silent), f"{WHY_SILENT} {OUTPUT}")
+        if self._closed or error is None:
+            return WorkerDied(f"{self.name} on {self.host} {'was closed' if self._closed else 'died'}.")
         told = " ".join(str(error).split())
         # Of a page of possible causes, what happened: it stands behind these words.
         for before in ("Worker exit type:", "The actor is dead because", "The actor died because"):
@@ -316,7 +343,7 @@ class RayWorker:
                 break
         return WorkerDied(
             f"{self.name} on {self.host} died. Ray says: {told.split(' Some common causes')[0]}",
-            "What it wrote is in the logs of Ray on that host, by default under /tmp/ray/session_latest/logs.",
+            OUTPUT,
         )
 
 
@@ -339,6 +366,9 @@ class _Actor:
         import ray
 
         return ray.get_runtime_context().get_node_id(), os.getpid()
+
+    async def sign(self) -> None:
+        """Answered by a thread of its own, whatever the calls do: that of a concurrency group."""
 
     async def call(self, number: int, heard: int, method: str, *given: Any) -> Any:
         for each in [each for each in self._answers if each < heard]:

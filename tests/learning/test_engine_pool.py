@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
+import signal
 import socket
 import threading
 import time
@@ -470,6 +472,9 @@ class Engines:
         self._processes[index].start()
         until(lambda: self._answers(index), 120)
 
+    def signal(self, index: int, which: signal.Signals) -> None:
+        os.kill(self._processes[index].pid, which)
+
     def kill(self, index: int) -> None:
         self._processes[index].kill()
         self._processes[index].join()
@@ -490,6 +495,39 @@ def finished(folder: Path) -> set[int]:
     """Groups that stand on disk as finished."""
     lines = [line for file in folder.glob("finished/*/*.jsonl") for line in file.read_text().splitlines()]
     return {int(json.loads(line)["group"]) for line in lines}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_an_engine_that_hangs_leaves_and_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is stopped where nothing is published, with all its places taken: whoever asks whether it is there finds out."""
+    monkeypatch.setattr(samplers, "LOOK", 0.5)
+    monkeypatch.setattr(samplers, "PATIENCE", 3.0)
+
+    def after(step: int) -> None:
+        if step == 2:
+            engines.signal(0, signal.SIGSTOP)
+            until(lambda: pool.in_pool == 1)
+        elif step == 4:
+            engines.signal(0, signal.SIGCONT)
+        elif step == 8:
+            until(lambda: pool.in_pool == 2)
+
+    engines = Engines(2)
+    try:
+        with ExitStack() as stack:
+            pool = Served(stack, 0)
+            pool.engines = [stack.enter_context(connect(url, max_staleness=1)) for url in engines.urls]
+            letters = Numbered(after, turns=2, lengths=lambda index: 8 + 8 * (index % 3))
+            pool.train(tmp_path / "run", 10, letters, every=1000)
+    finally:
+        engines.close()
+    sound(tmp_path / "run", 10)
+    said = [line for line in pool.told.lines if "pool" in line]
+    assert [engines.urls[0] in line for line in said] == [True, True]
+    assert "left the pool" in said[0]
+    assert "Nothing answered within 3 s." in said[0]
+    assert "is back in the pool" in said[1]
 
 
 @pytest.mark.slow

@@ -16,6 +16,8 @@ from keepworth.models.errors import BadAnswer, EngineDied, EngineRefused, Engine
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})  # statuses that may be gone at the next attempt
 _LONGEST_WAIT = 20.0
+_SPARE = 4
+"""Connections besides those that may be busy for long: what is asked of a server shortly does not wait for them."""
 _FIXES = {
     401: "The server wants a key: hand it over as api_key, or as control_key if only calls that change the model want it.",
     403: "The key that was handed over does not allow this.",
@@ -58,7 +60,8 @@ class Tried:
 class JsonClient:
     """Calls of one server. Keys travel in a header and appear in no message and no repr.
 
-    control_key: for calls that change the model, where the server wants another one for those (SGLang's admin key)."""
+    control_key: for calls that change the model, where the server wants another one for those (SGLang's admin key). connections:
+    calls that may take long, at once."""
 
     url: str
     api_key: str | None = field(default=None, repr=False)
@@ -73,7 +76,9 @@ class JsonClient:
         self._client = httpx.Client(
             base_url=self.url,
             timeout=httpx.Timeout(self.timeouts.answer, connect=self.timeouts.connect),
-            limits=httpx.Limits(max_connections=self.connections, max_keepalive_connections=self.connections),
+            limits=httpx.Limits(
+                max_connections=self.connections + _SPARE, max_keepalive_connections=self.connections + _SPARE
+            ),
             # Proxies set in the environment are for other machines.
             trust_env=httpx.URL(self.url).host not in _LOOPBACK,
         )

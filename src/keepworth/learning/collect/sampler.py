@@ -235,8 +235,8 @@ def _episodes(waits: Iterable[tuple[PartialSample, asyncio.Future[None]]]) -> in
 # * is ended by the engine, which gives back what was drawn so far (vLLM does, our own small server gives nothing), and goes on
 #   from there under the new weights (caches="recompute": interruptible generation, AReaL, arXiv 2505.24298).
 #
-# An engine that dies, forgets its weights or fails its proof leaves the pool. What it was drawing goes on elsewhere, from what it
-# had given back. It is asked again with every publication, and let in again with the newest weights, proven.
+# An engine that dies, hangs, forgets its weights or fails its proof leaves the pool. What it was drawing goes on elsewhere, from
+# what it had given back. It is asked again with every publication, and let in again with the newest weights, proven.
 #
 # How the bound on staleness holds: `version` is that of the oldest weights in the pool, and every group is born under it.
 # Versions at an engine only rise, and whoever is let in has the newest. So no token of a group is older than the group, wherever
@@ -248,9 +248,11 @@ def _episodes(waits: Iterable[tuple[PartialSample, asyncio.Future[None]]]) -> in
 
 PUBLISHED = "published"
 PATIENCE = 60.0
-"""Seconds. An engine that has not taken new weights so long after another one did is gone on without, until it has."""
+"""Seconds. An engine that has not taken new weights so long after another one did is gone on without, until it has. So is one
+that has not answered for as long whether it is there, which is a small question: a sample may take longer."""
 LOOK = 20.0
-"""Seconds in which an engine whose request failed has to say that it is there, and has its weights."""
+"""Seconds in which an engine whose request failed has to say that it is there, and has its weights; and between two questions to
+each whether it is."""
 IN_A_ROW = 3
 """Requests that come to nothing, one after the other, at an engine that is well by its own account: it then leaves, where there
 is another. As often is a draft asked for again whose request broke there."""
@@ -393,6 +395,7 @@ class HttpSampler:
 
     async def run(self) -> None:
         """Requests run by themselves; this waits for the end and takes them along. Raises NoEngineLeft."""
+        self._spawn(self._listen())
         try:
             await self._gone
         finally:
@@ -472,7 +475,7 @@ class HttpSampler:
         if isinstance(error, EngineError) and not isinstance(error, MissingCapability):
             engine.doubted += 1
             try:
-                await self._look_at(engine, error)
+                await self._look_at(engine, LOOK, error.message)
             finally:
                 engine.doubted -= 1
             of_the_request = isinstance(error, EngineRefused) and error.status in _OF_THE_REQUEST
@@ -495,21 +498,28 @@ class HttpSampler:
         await asyncio.sleep(0.2 * broken)
         return True
 
-    async def _look_at(self, engine: PooledEngine, error: EngineError) -> None:
-        """After an error: where a publication is under way that finds out, else by asking."""
+    async def _listen(self) -> None:
+        """An engine that hangs breaks no connection, and would keep its requests until they time out."""
+        while True:
+            await asyncio.sleep(LOOK)
+            asked = (each for each in self._in_pool() if each.publication is None)
+            await asyncio.gather(*(self._look_at(each, PATIENCE) for each in asked))
+
+    async def _look_at(self, engine: PooledEngine, seconds: float, before: str = "") -> None:
+        """Whether it is there: where a publication is under way that finds out, else by asking. before: what made one doubt."""
         publications = engine.publications
         if engine.publication is not None:
             await asyncio.wait({engine.publication})
         elif not engine.left:
             gone = ""
             try:
-                await asyncio.wait_for(in_thread(engine.model.check), LOOK)
+                await asyncio.wait_for(in_thread(engine.model.check), seconds)
             except asyncio.TimeoutError:
-                gone = f"Nothing answered within {LOOK:g} s."
+                gone = f"Nothing answered within {seconds:g} s."
             except EngineError as found:
                 gone = found.message
             if gone and publications == engine.publications:  # else what was heard is of before
-                self._leave(engine, " ".join(dict.fromkeys((error.message, gone))))
+                self._leave(engine, " ".join(dict.fromkeys(filter(None, (before, gone)))))
 
     def _go_on(self, draft: PartialSample) -> None:
         """It is handed to whoever waits for it, if it has ended; else it waits for an engine."""

@@ -127,16 +127,16 @@ class Hnsw:
             )
         import psycopg
 
-        try:
-            with database.aside() as raw:
+        with database.aside() as raw:
+            try:
                 raw.execute(CREATE)
-        except psycopg.errors.InsufficientPrivilege as error:
-            raise MissingExtension(
-                f"index='hnsw' needs pgvector, and this user may not add it to the database of {database.path}: let an "
-                f"administrator run {CREATE} in it once, or open the memory with index='exact'"
-            ) from error
-        except (psycopg.errors.UniqueViolation, psycopg.errors.DuplicateObject):
-            pass  # somebody else's, made at the same moment
+            except psycopg.errors.InsufficientPrivilege as error:
+                raise MissingExtension(
+                    f"index='hnsw' needs pgvector, and this user may not add it to the database of {database.path}: let an "
+                    f"administrator run {CREATE} in it once, or open the memory with index='exact'"
+                ) from error
+            except (psycopg.errors.UniqueViolation, psycopg.errors.DuplicateObject):
+                pass  # somebody else's, made at the same moment
         with database.reading() as connection:
             self._find_extension(connection)
 

@@ -141,8 +141,9 @@ def _table_problems(connection: AnyConnection, items: dict[str, Item]) -> Iterat
 def _row_problems(connection: AnyConnection, table: str) -> Iterator[str]:
     held = CURRENT if table == "words" else f"NOT deleted AND NOT ({CURRENT})"
     where = f"({held}) AND n <= (SELECT through FROM indexed)"
-    missing = select(connection, f"SELECT n FROM items WHERE {where} AND n NOT IN (SELECT rowid FROM {table})")
-    extra = select(connection, f"SELECT rowid FROM {table} WHERE rowid NOT IN (SELECT n FROM items WHERE {where})")
+    # Not with NOT IN: a server compares each with each, where there are more than its working memory holds.
+    missing = select(connection, f"SELECT n FROM items WHERE {where} EXCEPT SELECT rowid FROM {table} ORDER BY 1")
+    extra = select(connection, f"SELECT rowid FROM {table} EXCEPT SELECT n FROM items WHERE {where} ORDER BY 1")
     yield from _named(f"full-text index {table}: missing are", [f"m{n}" for (n,) in missing])
     yield from _named(f"full-text index {table}: rows that belong to no item of its kind:", [f"m{n}" for (n,) in extra])
 

@@ -79,7 +79,8 @@ def erase(store: Store, scope: Scope, whose: Scope) -> Erased:
         numbers |= set(
             _column(
                 connection,
-                "SELECT DISTINCT n FROM touches WHERE before IS NOT NULL AND n NOT IN (SELECT n FROM items) AND "
+                "SELECT DISTINCT n FROM touches t WHERE before IS NOT NULL "
+                "AND NOT EXISTS (SELECT 1 FROM items i WHERE i.n = t.n) AND "
                 + " AND ".join(f"coalesce(json_extract(before, '$.scope.{part}'), '') = ?" for part in conditions),
                 *values,
             )

@@ -427,7 +427,7 @@ class Hnsw:
             mine = f"SELECT n, scope, hash, count(*) AS parts, max(part) AS last FROM {laid} GROUP BY n, scope, hash"
             theirs = (
                 f"SELECT n, i.scope, v.hash, length(v.vector) / {4 * dimension} AS parts FROM items i JOIN {vectors} v USING(n) "
-                f"WHERE {CURRENT} AND n NOT IN (SELECT n FROM {waiting})"
+                f"WHERE {CURRENT} AND NOT EXISTS (SELECT 1 FROM {waiting} w WHERE w.n = i.n)"
             )
             wrong = scalar(
                 connection,

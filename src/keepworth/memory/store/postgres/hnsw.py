@@ -42,7 +42,7 @@ MOST_NUMBERS = 2000
 """Of a vector in a graph of pgvector."""
 SMALLEST = 10_000
 """Rows up to which all are compared: the server takes some microseconds for each. Below it there is no graph either."""
-EFFORT, MOST_EFFORT = 200, 1000
+EFFORT, MOST_EFFORT = 100, 1000
 """`hnsw.ef_search`: rows that a search of the graph keeps in view, by default, and at most."""
 SCANNED = 20_000
 """`hnsw.max_scan_tuples`: rows at which an iterative scan ends."""

@@ -105,8 +105,8 @@ def _killed(running: Any) -> None:
 
 
 def _started(running: Any) -> None:
-    """Again, after it was killed; it may still be ending, or going through its log. pgserver may take the killed one to be running
-    still, so that it answers is what counts."""
+    """Again, after it was killed; it may still be ending, or going through its log. pgserver may take the killed one to be
+    running still, so that it answers is what counts."""
     import psycopg
 
     for _ in range(60):

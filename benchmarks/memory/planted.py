@@ -6,8 +6,9 @@ Replaced facts: pairs that differ in one detail, without `supersede`, in both or
 for what is (the newer has to be first), and for what was (the older). Together: two facts that both hold, of
 which the older answers. Updates: LongMemEval's questions about knowledge that
 changed, over the sessions that hold both; the first hit has to be of the newest. Languages: each word of a question alone, in
-another form than in the fact, by words, among the first five of all facts of all languages. Long notes: a fact behind turns
-of LongMemEval's conversations, asked for in other words, among short notes and other long ones. The facts are in
+another form than in the fact, by words, among the first five of all facts of all languages; and the whole question. Long
+notes: a fact behind turns of LongMemEval's conversations, asked for in other words, among short notes and other long ones;
+beside it the same fact as a note of its own, and the same long notes without it. The facts are in
 `planted_facts.json`; none of them was used to choose a setting, but those that hold together, to choose what a near tie is.
 """
 
@@ -26,6 +27,7 @@ from keepworth.evaluation.statistics import rate
 from keepworth.memory.memory import Memory
 
 PAIRS = 200
+UNSPACED = ("Chinese", "Japanese", "Thai", "Korean")
 FACTS = json.loads(Path(__file__).with_name("planted_facts.json").read_text(encoding="utf-8"))
 OTHERS = (
     *(
@@ -100,20 +102,28 @@ def updates(data: Path, made: Any, **options: Any) -> list[bool]:
     return out
 
 
-def languages() -> dict[str, list[bool]]:
+def languages(whole: bool) -> dict[str, list[bool]]:
+    """whole: questions are asked as they are, not each of their words alone."""
     memory = Memory(":memory:", encoder=None, policy=None)
     ids = {fact: memory.add(fact).id for facts in FACTS["languages"].values() for fact, _ in facts}
     return {
         language: [
-            ids[fact] in [hit.id for hit in memory.search(word, top_k=5)]
+            ids[fact] in [hit.id for hit in memory.search(asked, top_k=5)]
             for fact, question in facts
-            for word in question.split()
+            for asked in ([question] if whole else question.split())
         ]
         for language, facts in FACTS["languages"].items()
     }
 
 
-def long_notes(data: Path, made: Any, words: int, short: int, draw: random.Random) -> list[bool]:
+def of_languages(hits: dict[str, list[bool]], *, spaced: bool) -> list[bool]:
+    return [each for name, listed in hits.items() for each in listed if (name not in UNSPACED) == spaced]
+
+
+def long_notes(
+    data: Path, made: Any, words: int, short: int, draw: random.Random, *, apart: bool = False
+) -> list[bool]:
+    """apart: each fact is a note of its own, and the long notes do without."""
     rows = read(data / "longmemeval" / "longmemeval_oracle.json.gz")
     turns = [turn["content"] for row in rows for session in row["haystack_sessions"] for turn in session]
     memory = Memory(":memory:", encoder=made, policy=None)
@@ -123,7 +133,9 @@ def long_notes(data: Path, made: Any, words: int, short: int, draw: random.Rando
         said: list[str] = []
         while sum(len(text.split()) for text in said) < words:
             said.append(draw.choice(turns))
-        ids.append(memory.add("\n".join([*said, fact])).id)
+        if apart:
+            memory.add("\n".join(said))
+        ids.append(memory.add(fact if apart else "\n".join([*said, fact])).id)
     questions = [question for _, question in FACTS["notes"]]
     return [
         id in [hit.id for hit in memory.search(question, top_k=3)] for id, question in zip(ids, questions, strict=True)
@@ -133,7 +145,7 @@ def long_notes(data: Path, made: Any, words: int, short: int, draw: random.Rando
 def main() -> None:
     options = arguments(__doc__).parse_args()
     made = default_encoder(options.vectors)
-    by_language = languages()
+    by_language, whole = languages(whole=False), languages(whole=True)
     rows = {
         "of two facts the newer, the older written first": replaced(made, 1, False, random.Random(1)),
         "of two facts the newer, the newer written first": replaced(made, -1, False, random.Random(2)),
@@ -141,15 +153,10 @@ def main() -> None:
         "of two that hold together the one that answers": together(made, random.Random(8)),
         "LongMemEval, what changed: the newest session first": updates(options.data, made),
         "the same with half_life=30": updates(options.data, made, half_life=30.0),
-        "words in other forms, 14 languages with spaces": [
-            each
-            for name, hits in by_language.items()
-            for each in hits
-            if name not in ("Chinese", "Japanese", "Thai", "Korean")
-        ],
-        "words in Chinese, Japanese, Thai and Korean": [
-            each for name in ("Chinese", "Japanese", "Thai", "Korean") for each in by_language[name]
-        ],
+        "questions in other forms, 14 languages with spaces": of_languages(whole, spaced=True),
+        "questions in Chinese, Japanese, Thai and Korean": of_languages(whole, spaced=False),
+        "words in other forms, 14 languages with spaces": of_languages(by_language, spaced=True),
+        "words in Chinese, Japanese, Thai and Korean": of_languages(by_language, spaced=False),
         "end of a note of 500 words, among 30 short notes": long_notes(options.data, made, 500, 30, random.Random(4)),
         "end of a note of 500 words, among 400 short notes": long_notes(options.data, made, 500, 400, random.Random(5)),
         "end of a note of 10,000 words, among 30 short notes": long_notes(
@@ -157,6 +164,9 @@ def main() -> None:
         ),
         "end of a note of 10,000 words, among 400 short notes": long_notes(
             options.data, made, 10_000, 400, random.Random(7)
+        ),
+        "the same, the facts notes of their own": long_notes(
+            options.data, made, 10_000, 400, random.Random(7), apart=True
         ),
     }
     result = {

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from keepworth.cluster.ray import RayCluster, RayWorker  # imports Ray when it is used
+from keepworth.episodes.clocks import ClockDiffers
 from keepworth.episodes.errors import KeepworthError
 from keepworth.learning.placement import CannotPlace, Needs, Part, WorkerDied, WorkerFailed
 from tests.cluster.test_local import gone
@@ -106,6 +107,14 @@ def test_what_cannot_be_made_or_placed_says_why_and_what_there_is(cluster: RayCl
     with pytest.raises(CannotPlace, match="needs 1 cores and 1 GPUs"):
         cluster.spawn(Part(COUNTER), "worker 3", Needs(gpus=1))
     assert time.monotonic() - begun < 20  # it does not wait for what will never be there
+
+
+def test_a_clock_that_differs_is_named(two_nodes: Any, cluster: RayCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = time.time
+    monkeypatch.setattr(time, "time", lambda: now() + 60.0)
+    with pytest.warns(ClockDiffers, match="the clock of .* is 0:0[01]:.. behind this machine's") as warned:
+        RayCluster(two_nodes.address).close()
+    assert len({str(each.message) for each in warned}) == 2  # a node each
 
 
 def test_workers_apart_are_on_different_nodes(cluster: RayCluster) -> None:

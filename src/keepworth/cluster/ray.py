@@ -25,7 +25,7 @@ from keepworth import __version__
 from keepworth.cluster.heartbeat import SILENCE, WHY_SILENT, Heartbeats, silence_of
 from keepworth.cluster.process import STANDS, answers_beside, made
 from keepworth.cluster.sending import Raised, failure, raised, require_plain
-from keepworth.episodes import extras
+from keepworth.episodes import clocks, extras
 from keepworth.episodes.errors import KeepworthError
 from keepworth.learning.placement import ONE_CORE, CannotPlace, Needs, Part, WorkerDied, WorkerFailed
 
@@ -190,19 +190,20 @@ class RayCluster:
         return f"{'; '.join(has)}. Of all of it {_listed(self._ray.available_resources())} are free"
 
     def _require_alike(self) -> None:
-        """Raises KeepworthError that names the host where another version runs, or where this package is not installed."""
+        """Raises KeepworthError that names the host where another version runs, or where this package is not installed; warns of
+        one whose clock differs."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        names, here = self._names(), _versions()
+        names, here, began = self._names(), _versions(), time.time()
         asked = {
-            node: self._ray.remote(_versions)
+            node: self._ray.remote(_there)
             .options(num_cpus=0, max_retries=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False))
             .remote()
             for node in (str(each["NodeID"]) for each in self._alive())
         }
         for node, answer in asked.items():
             try:
-                there = self._ray.get(answer, timeout=2 * self._placing)
+                there, clock = self._ray.get(answer, timeout=2 * self._placing)
             except Exception as error:
                 raise KeepworthError(
                     f"{names[node]} cannot run a worker: {str(error).strip().splitlines()[-1]}.",
@@ -213,6 +214,7 @@ class RayCluster:
                     f"{name} {there[name]} (here {here[name]})" for name in here if there[name] != here[name]
                 )
                 raise KeepworthError(f"{names[node]} has {differs}.", "Install the same versions on every host.")
+            clocks.warn(began, clock, time.time(), names[node], "times in a run's records come from both")
 
 
 class RayWorker:
@@ -411,6 +413,10 @@ class _Actor:
         self._served = made(*given)
         self._beside = answers_beside(type(self._served))
         return None
+
+
+def _there() -> tuple[dict[str, str], float]:
+    return _versions(), time.time()
 
 
 def _versions() -> dict[str, str]:

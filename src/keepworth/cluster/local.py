@@ -258,7 +258,8 @@ class LocalWorker:
         with self._lock:
             self._dead = True
             asked, self._asked = self._asked, {}
-        self._connection.close()
+        with self._sending:  # whoever is sending to it has an error first, now that it has died
+            self._connection.close()
         for _, future in asked.values():
             future.set_exception(self._death())
 

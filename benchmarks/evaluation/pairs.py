@@ -61,10 +61,6 @@ NO_ROW = {
         "command:WORDS": "the user's own program",
         "endpoint:URL": "the user's own agent",
     },
-    "pairs": {
-        "mem0, langgraph and bm25s on longmemeval+500": "left out of this sample, because each writes 36,000 entries one by one: "
-        "mem0 and langgraph are in the table of all 147 questions above, bm25s was not run on it",
-    },
 }
 
 

@@ -4,6 +4,7 @@
       config.json              the resolved configuration, versions, threads, dtype
       metrics.jsonl            one JSON object per training step: {"step", "time", ...}
       curriculum.jsonl         one per task that was put aside or rejected, with the reason
+      shared.jsonl             one per group of another run that was trained on or refused (`shared_groups`)
       evals.jsonl              one per measurement: {"step", "arm", "metric", "mean", "low", "high", "n", ...}
       episodes/step-000015.train.jsonl.gz   every episode, by step and by what it was run for
       checkpoints/step-000015/ whatever the trainer saves, with a manifest of sha256 sums
@@ -390,11 +391,11 @@ RECORD = "config.json"
 LOCK = ".lock"
 _PATIENCE = 0.2
 """Seconds. Whoever asks `writer` holds the lock for an instant, which is no reason not to begin a run."""
-ROWS = ("metrics.jsonl", "evals.jsonl", "curriculum.jsonl")
+ROWS = ("metrics.jsonl", "evals.jsonl", "curriculum.jsonl", "shared.jsonl")
 FILES = (*ROWS, "result.json", "status.json", "report.html", "curves.png")
 FOLDERS = ("episodes", "checkpoints", "weights", "finished", "memory", "published", "tensorboard", "workers")
 
-CHANGEABLE = ("engine", "token_budget", "checkpointing", "learners")
+CHANGEABLE = ("engine", "token_budget", "checkpointing", "learners", "share")
 """Settings that a run may be continued with another value of: where something is reached, how much is computed at once, and by
 how many."""
 PLACED = ("workers", "cluster", "ray_address")
@@ -414,6 +415,8 @@ LATER: Mapping[str, Any] = {
     "keep": "last",
     "lora_targets": "all-linear",
     "train_embeddings": False,
+    "share": "",
+    "foreign": 0,
 }
 """Settings that runs of earlier versions do not name, with the value at which a run is what it was without them."""
 
@@ -821,6 +824,14 @@ class RunFolder:
     def curriculum(self) -> list[Row]:
         return list(read_rows(self.path / "curriculum.jsonl", METRIC))
 
+    def append_shared(self, step: int, **row: Any) -> None:
+        """What became of a group of another run: {"step", "what", "name", ...}; what: trained, with where it came from, what it
+        claimed to have earned and what it earned here; or refused, with the reason."""
+        self._append("shared.jsonl", {"step": step, **row})
+
+    def shared(self) -> list[Row]:
+        return list(read_rows(self.path / "shared.jsonl", METRIC))
+
     # -- episodes ------------------------------------------------------------------------------------------------------
 
     def write_episodes(self, step: int, episodes: Iterable[Episode], *, arm: str = TRAIN) -> Path:
@@ -921,7 +932,7 @@ class RunFolder:
         last = self.latest_checkpoint()
         step = last.step if last else None
         self.resumed_from = step
-        for file, fields in zip(ROWS, (METRIC, EVAL, METRIC), strict=True):
+        for file, fields in zip(ROWS, (METRIC, EVAL, METRIC, METRIC), strict=True):
             path = self.path / file
             if path.exists():
                 kept = [row for row in read_rows(path, fields) if step is not None and row["step"] <= step]

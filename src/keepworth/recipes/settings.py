@@ -273,7 +273,7 @@ def require_effect(settings: BaseModel, idle: Iterable[Idle], default_of: Callab
 
 SAMPLED = (
     *("objective", "temperature", "refill", "difficulty", "sampling", "entropy"),
-    *("passes", "minibatches", "workers"),
+    *("passes", "minibatches", "workers", "share"),
 )
 """Settings of reinforcement, which say nothing where right answers are imitated."""
 

@@ -333,7 +333,7 @@ class Sharing:
         self._trained: dict[str, str] = {}
         self._refused: dict[str, tuple[int, int]] = {}
         self._first = 0
-        self._told: set[str] = set()
+        self._noted: set[str] = set()
 
     def begin(self, checkpoint: Checkpoint | None, first: int, done: int) -> None:
         self._first = first
@@ -563,8 +563,8 @@ class Sharing:
 
     def _tell(self, notes: list[str], text: str) -> None:
         """Once: every refusal stands in the run's folder."""
-        if text not in self._told and len(self._told) < 100:
-            self._told.add(text)
+        if text not in self._noted and len(self._noted) < 100:
+            self._noted.add(text)
             notes.append(text)
 
 

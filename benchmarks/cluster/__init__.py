@@ -1,0 +1,1 @@
+"""Measurements of runs on several processes and machines."""

@@ -323,7 +323,7 @@ def costs(rounds: int) -> dict[str, Any]:
         for name in ("first", "second"):
             run = stack.enter_context(RunFolder.create(Path(folder) / name, {}))
             system = arithmetic.system(config)
-            model, learner = prepared(config, system.objective, system.role, run, SilentProgress())
+            model, learner = stack.enter_context(prepared(config, system.objective, system.role, run, SilentProgress()))
             seeded = config.model_copy(update={"seed": len(made)})
             playing = Playing(seeded, system, run, model, SilentProgress())
             pipeline = Pipeline(run, learner, playing, synchronous(4, config.group_size, seed=len(made)))
@@ -370,7 +370,7 @@ def main() -> None:
     parser.add_argument("--part", choices=("swarms", "cost"))
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--steps", type=int, default=80)
-    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--rounds", type=int, default=12)
     options = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore", UserWarning)

@@ -183,7 +183,7 @@ def _read(path: Path) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class SharedFile:
     """A file of another node; changed: when, in nanoseconds, and how long it is. Only its names were looked at."""
 
     node: str
@@ -223,7 +223,7 @@ class SharedFolder:
                 old.path.unlink(missing_ok=True)
         return True
 
-    def others(self) -> dict[str, list[Candidate]]:
+    def others(self) -> dict[str, list[SharedFile]]:
         """By node, newest first. What has another name than a group's is nobody's: ignored. Raises OSError."""
         with os.scandir(self.path) as entries:
             some = list(itertools.islice(entries, MOST_FILES))
@@ -242,7 +242,7 @@ class SharedFolder:
                 listed[name] = sorted(files, key=lambda each: (each.changed, each.group), reverse=True)[:KEPT]
         return listed
 
-    def _files(self, folder: Path) -> Iterator[Candidate]:
+    def _files(self, folder: Path) -> Iterator[SharedFile]:
         with os.scandir(folder) as entries:
             for each in itertools.islice(entries, MOST_FILES):
                 if match := _FILE.fullmatch(each.name):
@@ -251,7 +251,7 @@ class SharedFolder:
                     except OSError:
                         continue
                     changed = (found.st_mtime_ns, found.st_size)
-                    yield Candidate(folder.name, int(match.group(1)), folder / each.name, changed)
+                    yield SharedFile(folder.name, int(match.group(1)), folder / each.name, changed)
 
 
 # The replay: an episode of this node in which another's answers are given.
@@ -458,8 +458,8 @@ class Sharing:
                 order.append(node)
         return taken, reasons
 
-    def _unseen(self) -> dict[str, list[Candidate]]:
-        """Candidates that were not trained on, nor refused as they are. Raises OSError."""
+    def _unseen(self) -> dict[str, list[SharedFile]]:
+        """Files that were not trained on, nor refused as they are. Raises OSError."""
         known = set(self._trained.values())
         found = {
             node: [each for each in files if each.name not in known and self._refused.get(each.name) != each.changed]

@@ -268,12 +268,14 @@ class AdvantageValuer:
     def _similarity(self, query: Query, first: int, m: int) -> Floats:
         """Cosine of word sets under weights that the shared model has learned: words that decide transfer count more."""
         s = self.settings
-        if not s.relevance or self._mean is None:
+        if not s.relevance:
             similarity: Floats = (self._vectors[first:m] @ query.vector).astype(np.float64)
             return similarity
-        width = len(query.words)
-        both, theirs, mine = self._mean[_SCALARS:].reshape(3, width)
-        relevance = np.clip(1.0 + s.relevance * (both - theirs - mine), 0.1, 20.0).astype(np.float32)
+        # Before the model has learned, words count alike: whether somebody asked it already changes nothing.
+        relevance = np.ones(len(query.words), dtype=np.float32)
+        if self._mean is not None:
+            both, theirs, mine = self._mean[_SCALARS:].reshape(3, len(query.words))
+            relevance = np.clip(1.0 + s.relevance * (both - theirs - mine), 0.1, 20.0).astype(np.float32)
         weighted = query.words * relevance
         known = self._words[first:m]
         found: Floats = (known @ weighted) / np.sqrt((known @ relevance) * max(float(weighted.sum()), 1e-6) + 1e-6)

@@ -1,4 +1,4 @@
-"""Episodes that go on beside each other: what is learned is what the file says, in whatever order they chose and were rewarded."""
+"""Episodes that go on beside each other: what is learned is what the file says, in whatever order they chose."""
 
 from __future__ import annotations
 

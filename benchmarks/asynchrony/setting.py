@@ -62,7 +62,7 @@ class World:
         sample = await context.sample(prompt, SamplingParams(length))
         wait = 0.0 if self.waits is None else self.waits(context.group, context.member)
         if wait:
-            await asyncio.sleep(wait)
+            await self.spend(wait, context)
         segment = Segment(ROLE, "p", prompt, sample.ids, sample.logprobs, 1.0, sample.finish, sample.spans, "")
         return Episode(
             id=context.id,
@@ -78,6 +78,10 @@ class World:
             policy_version=sample.spans[0].version,
             seconds={"environment": wait},
         )
+
+    async def spend(self, wait: float, context: RecordedContext) -> None:
+        """What an environment does after the answer. wait: seconds, as the trace says."""
+        await asyncio.sleep(wait)
 
     def evaluate(self, step: int) -> None:
         """Nothing: every arm is measured by what it trained on, or afterwards."""
@@ -140,9 +144,11 @@ def small() -> InProcessModel:
     return InProcessModel.load(path_of("smollm2-135m-instruct", kind=ModelKind.LANGUAGE), precision="bf16")
 
 
-def learner_of(model: InProcessModel, objective: Objective, learning_rate: float, lora: bool = False) -> Learner:
+def learner_of(
+    model: InProcessModel, objective: Objective, learning_rate: float, lora: bool = False, minibatches: int = 1
+) -> Learner:
     named = attach_lora(model, 16) if lora else unfreeze(model)
-    return Learner(model, named, objective, Optimisation(learning_rate=learning_rate), ROLE)
+    return Learner(model, named, objective, Optimisation(learning_rate=learning_rate, minibatches=minibatches), ROLE)
 
 
 def run(
@@ -150,7 +156,7 @@ def run(
     world: World,
     asynchrony: Asynchrony,
     steps: int,
-    pipeline: type[Pipeline] = Pipeline,
+    pipeline: Callable[..., Pipeline] = Pipeline,
     ended: Callable[[RunFolder], None] = lambda run: None,
 ) -> Stopwatch:
     """Train in a folder of its own, which is deleted. ended: is given the folder before."""

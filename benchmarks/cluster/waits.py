@@ -1,0 +1,408 @@
+"""Where waits are hidden: threads of one process, processes of this machine and actors of Ray, on one trace; and two half-batches.
+
+The first part repeats the trace of `benchmarks.asynchrony.latency`: 64 episodes an update, each of which waits once, log-normal with
+sigma 1 and a median of 0.2 times an update's compute. There are three kinds: the environment waits, as a
+judge behind HTTP does; the environment computes in Python, which lets one thread of a process compute at a time; the judge computes
+in a library that leaves Python free meanwhile. What is computed has the same shape, and is as much an update as the model's own compute. Everything is hidden by sampling
+ahead (overlap, staleness 4); the arms differ in who plays the episodes. The model is tiny.
+
+The second part is SmolLM2-135M with episodes of several turns: one whole batch an update, in two optimiser steps, beside two
+half-batches in flight, of each of which an update is made. Tokens, updates and the groups in flight are as many.
+
+Rounds go through the arms in changing order. Prints tables and writes waits.json and halves.json.
+
+python -m benchmarks.cluster.waits [--part waits|halves] [--rounds 3]     (with keepworth[train,ray])
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from benchmarks.asynchrony.setting import ROLE, World, learner_of, lognormal, run, share, small, tiny
+from benchmarks.speed.setting import machine, ratio
+from keepworth.episodes import Episode, RewardTerm, SamplingParams, Segment, StopReason, Task
+from keepworth.learning.collect.groups import RecordedContext
+from keepworth.learning.collect.pipeline import Asynchrony, Pipeline, Staleness, synchronous
+from keepworth.learning.collect.workers import Rollouts, RolloutWorkers
+from keepworth.learning.objective.parts import GroupStd, Outcome
+from keepworth.learning.objective.presets import preset, varied
+from keepworth.learning.placement import ONE_CORE, Cluster, Needs, Part, Worker
+
+HERE = Path(__file__).parent
+OBJECTIVE = varied(preset("areal"), advantage=Outcome("group", GroupStd()))
+GROUPS, MEMBERS, TOKENS = 8, 8, 16
+PADDING = "a few words to read first. " * 3
+STEPS, SKIP = 9, 3
+WORKERS = 2
+
+Kind = Literal["environment waits", "environment computes in Python", "judge computes in a library"]
+KINDS: tuple[Kind, ...] = (
+    "environment waits",
+    "environment computes in Python",
+    "judge computes in a library",
+)
+Place = Literal["one", "threads", "processes", "ray"]
+ALONE, REFERENCE = "one after another", "a batch at once"
+ARMS: dict[str, tuple[Place, int, float]] = {
+    ALONE: ("one", 0, 1.0),
+    REFERENCE: ("threads", 0, 1.0),
+    "threads": ("threads", 4, 4.0),
+    f"{WORKERS} processes": ("processes", 4, 4.0),
+    f"{WORKERS} actors of Ray": ("ray", 4, 4.0),
+}
+
+
+# -- what an episode waits for --------------------------------------------------------------------------------------------
+
+
+def in_python(loops: int) -> int:
+    total = 0
+    for each in range(loops):
+        total += each & 3
+    return total
+
+
+@cache
+def _matrix() -> np.ndarray:
+    return np.random.default_rng(0).standard_normal((192, 192)).astype(np.float32)
+
+
+def in_library(products: int) -> float:
+    matrix = _matrix()
+    for _ in range(products):
+        matrix @ matrix
+    return 0.0
+
+
+def rate(function: Any, units: int) -> float:
+    """Units in a second of one processor."""
+    function(units // 10)
+    begun = time.thread_time()
+    function(units)
+    return units / (time.thread_time() - begun)
+
+
+@dataclass(frozen=True, slots=True)
+class Slow(World):
+    """kind: who takes its time, and how. rate: of what is computed, units a second. alone: one episode at a time waits."""
+
+    kind: Kind = "environment waits"
+    rate: float = 0.0
+    alone: asyncio.Lock | None = None
+
+    async def spend(self, wait: float, context: RecordedContext) -> None:
+        if self.alone is None:
+            await self._spend(wait, context)
+        else:
+            async with self.alone:
+                await self._spend(wait, context)
+
+    async def _spend(self, wait: float, context: RecordedContext) -> None:
+        if self.kind == "environment waits":
+            await context.call(time.sleep, wait)
+        elif self.kind == "environment computes in Python":
+            await context.call(in_python, round(wait * self.rate))
+        else:
+            await context.reward("judge", in_library, max(1, round(wait * self.rate)))
+
+
+def world_of(kind: Kind, median: float, seed: int, rate: float, encode: Any = None, alone: bool = False) -> Slow:
+    """encode: of the model; a worker needs none, it is the tiny one's."""
+    given = {} if encode is None else {"encode": encode}
+    lock = asyncio.Lock() if alone else None
+    return Slow(
+        lambda index, member: TOKENS,
+        lognormal(median, 1.0, seed),
+        padding=PADDING,
+        kind=kind,
+        rate=rate,
+        alone=lock,
+        **given,
+    )
+
+
+class Playing(Rollouts):
+    """What a worker holds."""
+
+    def __init__(self, kind: Kind, median: float, seed: int, rate: float) -> None:
+        super().__init__(world_of(kind, median, seed, rate).rollout)
+
+    def processor(self) -> float:
+        return time.process_time()
+
+
+# -- who plays the episodes -----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Kept:
+    """A cluster, and what it began."""
+
+    inner: Cluster
+    began: list[Worker] = field(default_factory=list)
+
+    @property
+    def address(self) -> str:
+        return self.inner.address
+
+    def spawn(self, part: Part, name: str, needs: Needs = ONE_CORE) -> Worker:
+        worker = self.inner.spawn(part, name, needs)
+        self.began.append(worker)
+        return worker
+
+    def hosts(self) -> Sequence[str]:
+        return self.inner.hosts()
+
+    def close(self) -> None:
+        self.inner.close()
+
+    def processors(self) -> float:
+        return sum(float(each.call("processor").result(60.0)) for each in self.began)
+
+
+@contextmanager
+def workers_in(place: Place, given: dict[str, Any]) -> Iterator[tuple[RolloutWorkers | None, Kept | None]]:
+    if place in ("one", "threads"):
+        yield None, None
+        return
+    inner: Cluster
+    if place == "ray":
+        from keepworth.cluster.ray import RayCluster
+
+        inner = RayCluster()
+    else:
+        from keepworth.cluster.local import LocalCluster
+
+        inner = LocalCluster()
+    kept = Kept(inner)
+    try:
+        yield RolloutWorkers(kept, Part("benchmarks.cluster.waits:Playing", given), WORKERS, print), kept
+    finally:
+        kept.close()
+
+
+def one(arm: str, kind: Kind, median: float, seed: int, units: float, steps: int) -> dict[str, float]:
+    place, staleness, depth = ARMS[arm]
+    bound = Asynchrony(
+        Staleness(GROUPS, staleness, depth),
+        MEMBERS,
+        mode="overlap" if staleness else "turns",
+        slots=GROUPS * MEMBERS,
+    )
+    if place == "one":
+        steps = min(steps, SKIP + 3)
+    learner = learner_of(tiny(hidden=128), OBJECTIVE, 1e-4)
+    given = {"kind": kind, "median": median, "seed": seed, "rate": units}
+    world = world_of(**given, encode=learner.model.encode, alone=place == "one")
+    with workers_in(place, given) as (workers, kept):
+        before = kept.processors() if kept else 0.0
+        watch = run(learner, world, bound, steps, partial(Pipeline, workers=workers))
+        after = kept.processors() if kept else 0.0
+    steady = watch.steady(SKIP)
+    return {
+        "seconds": steady["seconds"],
+        "cpu_seconds": steady["cpu_seconds"],
+        "cpu_seconds_of_workers": (after - before) / steps,
+        "learn_seconds": steady["seconds/learn"],
+    }
+
+
+def waits(rounds: int, arms: Sequence[str], kinds: Sequence[Kind], steps: int) -> dict[str, Any]:
+    learner = learner_of(tiny(hidden=128), OBJECTIVE, 1e-4)
+    world = World(lambda index, member: TOKENS, None, encode=learner.model.encode, padding=PADDING)
+    bound = Asynchrony(Staleness(GROUPS, 0, 1.0), MEMBERS, mode="turns", slots=GROUPS * MEMBERS)
+    dry = run(learner, world, bound, SKIP + 6).steady(SKIP)
+    compute, work = dry["seconds"], dry["cpu_seconds"]
+    rates = {
+        "environment computes in Python": rate(in_python, 2_000_000),
+        "judge computes in a library": rate(in_library, 2_000),
+    }
+    computing = work / (GROUPS * MEMBERS) / float(np.exp(0.5))  # all of them together are one update's compute
+    found: dict[str, dict[str, list[dict[str, float]]]] = {kind: {arm: [] for arm in arms} for kind in kinds}
+    for number in range(rounds):
+        for kind in kinds:
+            median = computing if kind in rates else 0.2 * compute
+            for arm in arms if number % 2 == 0 else arms[::-1]:
+                if arm == ALONE and kind in rates:  # on one processor at a time it is the batch at once
+                    continue
+                each = one(arm, kind, median, number, rates.get(kind, 0.0), steps)
+                found[kind][arm].append(each)
+                print(
+                    f"{kind:32} {arm:20} {each['seconds']:.3f} s, {each['cpu_seconds']:.3f} s of the processor, workers {each['cpu_seconds_of_workers']:.3f} s",
+                    flush=True,
+                )
+    seconds = {
+        kind: {arm: [each["seconds"] for each in runs] for arm, runs in of.items()} for kind, of in found.items()
+    }
+    return {
+        "model": "tiny",
+        "rounds": rounds,
+        "steps": steps,
+        "steps_measured": steps - SKIP,
+        "episodes_per_step": GROUPS * MEMBERS,
+        "tokens_per_episode": TOKENS,
+        "workers": WORKERS,
+        "compute_seconds_per_step": compute,
+        "compute_cpu_seconds_per_step": work,
+        "learn_seconds_per_step": dry["seconds/learn"],
+        "wait_median_seconds": 0.2 * compute,
+        "computing_median_seconds": computing,
+        "sigma": 1.0,
+        "measured": found,
+        "speedup": {
+            kind: {arm: ratio(of[REFERENCE], of[arm]) for arm in arms if arm != REFERENCE and of[arm]}
+            for kind, of in seconds.items()
+            if REFERENCE in of
+        },
+        "beside_threads": {
+            kind: {arm: ratio(of["threads"], of[arm]) for arm in arms if ARMS[arm][0] in ("processes", "ray")}
+            for kind, of in seconds.items()
+            if "threads" in of
+        },
+    }
+
+
+# -- two half-batches ----------------------------------------------------------------------------------------------------
+
+
+TURNS, ANSWER, ANSWERERS = 3, 6, 2
+HALVES: dict[str, tuple[int, Asynchrony]] = {
+    # name: (half-batches in an update's batch, how it is sampled)
+    "one whole batch": (2, synchronous(GROUPS, ANSWERERS)),
+    "one whole batch, ready first": (
+        2,
+        Asynchrony(Staleness(GROUPS, 0, 1.0), ANSWERERS, mode="turns", slots=GROUPS * ANSWERERS),
+    ),
+    "two half-batches, in turns": (
+        1,
+        Asynchrony(Staleness(GROUPS // 2, 1, 2.0), ANSWERERS, mode="turns", slots=GROUPS * ANSWERERS),
+    ),
+    "two half-batches, overlapping": (
+        1,
+        Asynchrony(Staleness(GROUPS // 2, 1, 2.0), ANSWERERS, mode="overlap", slots=GROUPS * ANSWERERS),
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation(World):
+    """Several turns, after each of which the environment waits."""
+
+    async def rollout(self, task: Task, context: RecordedContext) -> Episode:
+        prompt, segments, drawn, waited = self.encode(task.input), [], (), 0.0
+        for turn in range(TURNS):
+            sample = await context.sample(prompt, SamplingParams(ANSWER))
+            segments.append(
+                Segment(ROLE, f"p{turn}", prompt, sample.ids, sample.logprobs, 1.0, sample.finish, sample.spans, "")
+            )
+            drawn = (*drawn, *sample.ids)
+            prompt = (*prompt, *sample.ids, *self.encode(" Go on:"))
+            if self.waits is not None:
+                wait = self.waits(context.group, context.member * TURNS + turn)
+                waited += wait
+                await context.call(time.sleep, wait)
+        return Episode(
+            id=context.id,
+            task=task.key,
+            role=ROLE,
+            question="",
+            segments=tuple(segments),
+            answer="",
+            expected=(),
+            rewards=(RewardTerm("share", share(int(task.key.split("/")[1]), drawn)),),
+            stop=StopReason.COMPLETED,
+            memory_snapshot="",
+            policy_version=segments[0].spans[0].version,
+            seconds={"environment": waited},
+        )
+
+
+def half(arm: str, waits: Any, updates: int, skip: int) -> dict[str, float]:
+    """updates: of whole batches; each is two optimiser steps."""
+    parts, bound = HALVES[arm]
+    learner = learner_of(small(), OBJECTIVE, 1e-5, lora=True, minibatches=parts)
+    world = Conversation(lambda index, member: ANSWER, waits, encode=learner.model.encode, padding=PADDING)
+    steps, skipped = (updates, skip) if parts == 2 else (2 * updates, 2 * skip)
+    watch = run(learner, world, bound, steps)
+    steady, batches = watch.steady(skipped), 1 if parts == 2 else 2
+    return {
+        "seconds": batches * steady["seconds"],
+        "cpu_seconds": batches * steady["cpu_seconds"],
+        "drawn_tokens": batches * steady["drawn_tokens"],
+        "episodes": batches * steady["episodes"],
+        "optimiser_steps": 2.0,
+    }
+
+
+def halves(rounds: int, arms: Sequence[str], updates: int, skip: int) -> dict[str, Any]:
+    dry = half("one whole batch", None, skip + 2, skip)
+    compute = dry["seconds"]
+    found: dict[str, list[dict[str, float]]] = {arm: [] for arm in arms}
+    for number in range(rounds):
+        for arm in arms if number % 2 == 0 else arms[::-1]:
+            each = half(arm, lognormal(0.2 * compute, 1.0, number), updates, skip)
+            found[arm].append(each)
+            print(
+                f"{arm:32} {each['seconds']:.2f} s, {each['cpu_seconds']:.2f} s of the processor, {each['drawn_tokens']:.0f} tokens",
+                flush=True,
+            )
+    whole = [each["seconds"] for each in found["one whole batch"]]
+    return {
+        "model": "smollm2-135m-instruct",
+        "rounds": rounds,
+        "updates": updates,
+        "updates_measured": updates - skip,
+        "episodes_per_batch": GROUPS * ANSWERERS,
+        "turns": TURNS,
+        "tokens_per_turn": ANSWER,
+        "compute_seconds_per_batch": compute,
+        "compute_cpu_seconds_per_batch": dry["cpu_seconds"],
+        "wait_median_seconds": 0.2 * compute,
+        "sigma": 1.0,
+        "measured": found,
+        "speedup": {
+            arm: ratio(whole, [each["seconds"] for each in runs])
+            for arm, runs in found.items()
+            if arm != "one whole batch"
+        },
+    }
+
+
+def main() -> None:
+    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    asked.add_argument("--part", choices=("waits", "halves"), action="append")
+    asked.add_argument("--rounds", type=int, default=3)
+    asked.add_argument("--steps", type=int, default=STEPS)
+    asked.add_argument("--updates", type=int, default=5)
+    asked.add_argument("--arms", nargs="+", type=int, help="of waits, by number")
+    asked.add_argument("--kinds", nargs="+", type=int, help="of waits, by number")
+    asked.add_argument("--no-file", action="store_true", help="print, and leave the files")
+    options = asked.parse_args()
+    torch.set_num_threads(1)
+    setting = machine(1)
+    for part in options.part or ("waits", "halves"):
+        if part == "waits":
+            arms = [list(ARMS)[each] for each in options.arms or range(len(ARMS))]
+            kinds = [KINDS[each] for each in options.kinds or range(len(KINDS))]
+            found = waits(options.rounds, arms, kinds, options.steps)
+        else:
+            found = halves(options.rounds, list(HALVES), options.updates, 1)
+        if not options.no_file:
+            (HERE / f"{part}.json").write_text(json.dumps({"machine": setting, **found}, indent=2) + "\n")
+        print(json.dumps({key: found[key] for key in ("speedup", "beside_threads") if key in found}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -61,6 +61,12 @@ class LocalCluster:
             if self._closed:
                 raise CannotPlace(f"There is no place for {name}: the cluster was closed.")
             self._release()
+            if needs.label:
+                raise CannotPlace(
+                    f"{name} is to be on a host with the label {needs.label}, and cluster = local has this one, {_host()}, "
+                    "without labels.",
+                    "Set cluster = ray, with hosts that were begun with labels, or leave the label out.",
+                )
             if needs.apart and needs.apart in self._apart:
                 raise CannotPlace(
                     f"{name} is to be on another host than {self._apart[needs.apart].name}, and cluster = local has this one, "

@@ -124,7 +124,7 @@ class RayCluster:
                 self._spawning.notify_all()
 
     def _place(self, name: str, needs: Needs, others: Sequence[RayWorker]) -> Any:
-        """A place on no node of `others`."""
+        """A place on no node of `others`, and on one with the label."""
         from ray.util.placement_group import placement_group, remove_placement_group
 
         asked = {"CPU": float(needs.cores), "GPU": float(needs.gpus)}
@@ -132,23 +132,29 @@ class RayCluster:
         large = [
             each
             for each in self._alive()
-            if each["NodeID"] not in taken and all(each["Resources"].get(kind, 0) >= asked[kind] for kind in asked)
+            if each["NodeID"] not in taken
+            and needs.label in ("", *_labels(each))
+            and all(each["Resources"].get(kind, 0) >= asked[kind] for kind in asked)
         ]
         if large:
-            elsewhere = (
-                {"bundle_label_selector": [{"ray.io/node-id": f"!in({','.join(sorted(taken))})"}]} if taken else {}
-            )
-            place = placement_group([{kind: count for kind, count in asked.items() if count}], **elsewhere)
+            where = {"ray.io/node-id": f"!in({','.join(sorted(taken))})"} if taken else {}
+            if needs.label:
+                key, _, value = needs.label.partition("=")
+                where[key] = value
+            selected = {"bundle_label_selector": [where]} if where else {}
+            place = placement_group([{kind: count for kind, count in asked.items() if count}], **selected)
             until = time.monotonic() + self._placing
             while time.monotonic() < until and not self._closed:
                 if place.wait(1):
                     return place
             remove_placement_group(place)
             self._require_open(name)
+        label = f" on a host with the label {needs.label}" if needs.label else ""
         apart = f" on another host than {', '.join(each.name for each in others)}" if others else ""
         raise CannotPlace(
-            f"There is no place for {name}, which needs {_listed(asked)}{apart}: {self._listed_hosts()}.",
-            "Ask for fewer workers, wait until others are done, or add a host: ray start --address=HOST:PORT.",
+            f"There is no place for {name}, which needs {_listed(asked)}{label}{apart}: {self._listed_hosts()}.",
+            "Ask for fewer workers, wait until others are done, or add a host: ray start --address=HOST:PORT"
+            f"{f' --labels={needs.label}' * bool(needs.label)}.",
         )
 
     def _release(self) -> None:
@@ -186,7 +192,10 @@ class RayCluster:
 
     def _listed_hosts(self) -> str:
         names = self._names()
-        has = [f"{names[each['NodeID']]} has {_listed(each['Resources'])}" for each in self._alive()]
+        has = [
+            f"{names[each['NodeID']]} has {_listed(each['Resources'])}{', '.join(['', *_labels(each)])}"
+            for each in self._alive()
+        ]
         return f"{'; '.join(has)}. Of all of it {_listed(self._ray.available_resources())} are free"
 
     def _require_alike(self) -> None:
@@ -421,6 +430,12 @@ def _there() -> tuple[dict[str, str], float]:
 
 def _versions() -> dict[str, str]:
     return {"keepworth": __version__, "Python": platform.python_version()}
+
+
+def _labels(node: Mapping[str, Any]) -> list[str]:
+    """What people said of a host as they began Ray there."""
+    labels: Mapping[str, str] = node.get("Labels") or {}
+    return [f"{key}={value}" for key, value in sorted(labels.items()) if not key.startswith("ray.io/")]
 
 
 def _listed(resources: Mapping[str, float]) -> str:

@@ -29,11 +29,12 @@ class CannotPlace(KeepworthError):
 @dataclass(frozen=True, slots=True)
 class Needs:
     """What a worker needs where it runs. cores: processor cores; gpus: whole ones. apart: on other hosts than the workers that
-    were placed with the same word."""
+    were placed with the same word. label: KEY=VALUE that its host was begun with."""
 
     cores: int = 1
     gpus: int = 0
     apart: str = ""
+    label: str = ""
 
 
 ONE_CORE = Needs()

@@ -398,7 +398,10 @@ FOLDERS = ("episodes", "checkpoints", "weights", "finished", "memory", "publishe
 CHANGEABLE = ("engine", "token_budget", "checkpointing", "learners", "share")
 """Settings that a run may be continued with another value of: where something is reached, how much is computed at once, and by
 how many."""
-PLACED = ("workers", "cluster", "ray_address")
+PLACED = (
+    *("workers", "worker_label", "cluster", "ray_address"),
+    *("scorers", "scorer_cores", "scorer_gpus", "scorer_label"),
+)
 """Settings that say where the work is done, which changes nothing of what comes of it: any value may follow any other."""
 
 LATER: Mapping[str, Any] = {

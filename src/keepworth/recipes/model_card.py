@@ -12,11 +12,11 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 from keepworth.evaluation.tables import ResultTable, tables_of
-from keepworth.learning.run_folder import RunFolder, flatten
+from keepworth.learning.run_folder import PLACED, RunFolder, flatten
 
 _HIDDEN = (
     *("recipe", "engine", "engine_model", "threads", "token_budget", "checkpointing", "slots"),
-    *("workers", "cluster", "ray_address"),
+    *PLACED,
 )
 """Settings that say where a run ran, or how much it computed at once."""
 _DATA = ("tasks", "source", "data", "dataset", "labels", "environment", "memory")

@@ -34,6 +34,8 @@ Refill = Annotated[
 Option = str | int | float | list[str] | None
 """An option of an objective as it is configured: a part as text, a number, or corrections in a list."""
 
+LABEL = r"^$|^[A-Za-z0-9_./-]+=[A-Za-z0-9_.-]+$"
+"""Of hosts, as `ray start --labels` takes one."""
 KEY = "KEEPWORTH_ENGINE_KEY"
 """The environment variable that holds an engine's key: configurations are written to disk, and keys are not."""
 CONTROL_KEY = "KEEPWORTH_ENGINE_CONTROL_KEY"
@@ -130,6 +132,11 @@ class TrainingSettings(BaseModel):
         default=0,
         ge=0,
         description="processes that run environments, tools and rewards; 0: this one does (see docs/cluster.md)",
+    )
+    worker_label: str = Field(
+        default="",
+        pattern=LABEL,
+        description="cluster = ray: KEY=VALUE; workers run on hosts whose `ray start` had --labels=KEY=VALUE",
     )
     cluster: Literal["local", "ray"] = Field(
         default="local", description="where workers and learners are placed: processes of this machine, or Ray"
@@ -248,11 +255,13 @@ def idle_in_training(settings: TrainingSettings) -> Iterator[Idle]:
         yield ("engine", "engine_model"), reason, "set sampling = overlap"
     elif not settings.engine:
         yield ("engine_model",), "without engine", "set engine"
-    if not settings.workers and settings.learners == 1:
+    if not settings.workers:
+        yield ("worker_label",), "with workers = 0", "set workers"
+    if not settings.workers and settings.learners == 1 and not getattr(settings, "scorers", 0):
         reason = "with workers = 0 and learners = 1, where this process does everything"
         yield ("cluster", "ray_address"), reason, "set workers"
     elif settings.cluster != "ray":
-        yield ("ray_address",), "with cluster = local", "set cluster = ray"
+        yield ("ray_address", "worker_label"), "with cluster = local", "set cluster = ray"
 
 
 def require_effect(settings: BaseModel, idle: Iterable[Idle], default_of: Callable[[str], Any] | None = None) -> None:

@@ -12,10 +12,11 @@ import asyncio
 import itertools
 import json
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from keepworth.environments.environment import in_thread
@@ -55,6 +56,8 @@ DEATHS = 5
 
 BEGIN, ANSWER, DROP, TOGETHER, FORGET = "begin", "answer", "drop", "together", "forget"
 ASK, ENDED, FAILED, READY = "ask", "ended", "failed", "ready"
+SCORE = "score"
+"""What is asked for where rewards have processes of their own."""
 Said = tuple[Any, ...]
 
 
@@ -111,6 +114,14 @@ class AskingContext(RecordedContext):
         return value
 
 
+_asking: ContextVar[Callable[..., asyncio.Future[Any]]] = ContextVar("_asking")
+
+
+async def ask_controller(what: str, *arguments: Any) -> Any:
+    """For what an episode's environment needs of the controller; in a worker, within the episode."""
+    return await _asking.get()(what, *arguments)
+
+
 class _Elsewhere:
     async def sample(self, draft: PartialSample) -> Sample:
         raise AssertionError("a worker draws nothing")
@@ -161,7 +172,9 @@ class Rollouts:
         if self._text is not None:
             self._text.version = attempt.version
         companions = self._companions.setdefault(attempt.group, InGroup(lambda: 0))
-        context = AskingContext(attempt, companions, lambda *asked: self._asked(number, *asked))
+        ask = partial(self._asked, number)
+        _asking.set(ask)  # of this task and those that it begins
+        context = AskingContext(attempt, companions, ask)
         self._contexts[number] = context
         try:
             episode = await run_rollout(self._rollout, attempt.task, context, attempt.seconds)
@@ -241,8 +254,8 @@ class _Drafts:
 class _Place:
     """One of the workers, and after its death the one that took its place."""
 
-    def __init__(self, name: str, worker: Worker) -> None:
-        self.name, self.worker = name, worker
+    def __init__(self, name: str, worker: Worker, score: Callable[[str, str], Awaitable[Any]] | None = None) -> None:
+        self.name, self.worker, self._score = name, worker, score
         self.begun: dict[int, _Begun] = {}
         self.numbers = itertools.count()
         self.joint: dict[int, asyncio.Future[None]] = {}
@@ -335,6 +348,9 @@ class _Place:
                 value = context.recalled(*arguments)
             elif what == "keep":
                 context.keep(*arguments)
+            elif what == SCORE:
+                assert self._score is not None
+                value = await self._score(*arguments)
             else:
                 (name,) = arguments
                 await begun.companions.together(name, context.member, lambda each: self._together(each, name), number)
@@ -357,18 +373,26 @@ class _Place:
 class RolloutWorkers:
     """So many workers of a cluster that run episodes. Made before the loop runs; all else is called on it.
 
-    part: what a worker is made of. note: is told of every worker that dies. Raises what `Cluster.spawn` raises."""
+    part: what a worker is made of. note: is told of every worker that dies. score: says what an answer to the task with a
+    key is worth, where workers do not. Raises what `Cluster.spawn` raises."""
 
     def __init__(
-        self, cluster: Cluster, part: Part, count: int, note: Callable[[str], None], needs: Needs = ONE_CORE
+        self,
+        cluster: Cluster,
+        part: Part,
+        count: int,
+        note: Callable[[str], None],
+        needs: Needs = ONE_CORE,
+        score: Callable[[str, str], Awaitable[Any]] | None = None,
     ) -> None:
         from concurrent.futures import ThreadPoolExecutor
 
         self._cluster, self._part, self._needs, self._note = cluster, part, needs, note
+        self._score = score
         names = [f"rollout worker {number}" for number in range(1, count + 1)]
         with ThreadPoolExecutor(count) as pool:
             workers = list(pool.map(self._spawned, names))
-        self._places = [_Place(name, worker) for name, worker in zip(names, workers, strict=True)]
+        self._places = [_Place(name, worker, score) for name, worker in zip(names, workers, strict=True)]
         self._place_of: dict[int, _Place] = {}
         self._deaths: dict[int, int] = {}
         self._back = asyncio.Condition()
@@ -428,7 +452,7 @@ class RolloutWorkers:
                     raise
                 self._note(f"{place.name} has no successor, and the run goes on with fewer workers: {error}")
                 return
-            self._places[number] = _Place(place.name, worker)
+            self._places[number] = _Place(place.name, worker, self._score)
             async with self._back:
                 self._back.notify_all()
 

@@ -1,0 +1,151 @@
+"""Rewards in processes of their own: the same run, bit for bit, a judge that is loaded once in each, and what they refuse."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+from safetensors.torch import load_file
+
+from keepworth.episodes.errors import KeepworthError
+from keepworth.learning.placement import CannotPlace, WorkerFailed
+from keepworth.learning.run_folder import RunFolder
+from keepworth.recipes import own
+from keepworth.recipes.front_door import train
+from keepworth.recipes.training import kept_weights
+from keepworth.recipes.workers import Origin
+from tests.end_to_end.tiny_folder import write_tiny_checkpoint
+from tests.recipes.test_workers import TINY, rows, run_of
+
+JUDGED = """
+import functools, os, signal
+from pathlib import Path
+
+HERE = Path(__file__).parent
+tasks = [{"prompt": f"{n} + {n}", "answer": str(2 * n)} for n in range(40)]
+
+@functools.cache
+def judge():  # stands for a model that is slow to load
+    with open(HERE / "loaded", "a") as file:
+        file.write(f"{os.getpid()}\\n")
+    return 10.0
+
+def reward(answer, row):
+    by = judge()
+    with open(HERE / "asked", "a") as file:
+        file.write(f"{os.getpid()}\\n")
+    if answer != row["answer"] and (HERE / "kill").exists():  # not while it is tried
+        try:
+            (HERE / "kill").unlink()
+        except FileNotFoundError:  # another was faster
+            pass
+        else:
+            os.kill(os.getpid(), signal.SIGKILL)
+    return len(answer) / by + float(row["answer"] in answer)
+
+settings = {"format": "plain", "max_tokens": 6, "evaluate_every": 2, "checkpoint_every": 1}
+"""
+BROKEN = """
+tasks = [{"prompt": f"{n}", "answer": str(n)} for n in range(40)]
+
+def reward(answer, row):
+    return row["nothing"]
+"""
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_checkpoint(tmp_path_factory.mktemp("model"))
+
+
+def lines(path: Path) -> list[int]:
+    return [int(each) for each in path.read_text().split()]
+
+
+def trained(checkpoint: Path, folder: Path, kill: bool = False, **settings: Any) -> tuple[RunFolder, list[str], Path]:
+    folder.mkdir()
+    file = folder / "mine.py"
+    file.write_text(JUDGED)
+    if kill:
+        (folder / "kill").touch()
+    run, notes = run_of(Origin(str(file)), checkpoint, folder / "run", **settings)
+    return run, notes, folder
+
+
+def require_alike(one: RunFolder, other: RunFolder) -> None:
+    assert rows(one) == rows(other)
+    first, second = (load_file(kept_weights(run, "policy") / "adapter_model.safetensors") for run in (one, other))
+    assert first.keys() == second.keys()
+    assert all((first[name] == second[name]).all() for name in first)
+    kept = [[each.episode.rewards for each in run.episodes()] for run in (one, other)]
+    assert kept[0] == kept[1]
+
+
+def test_scorers_reward_as_the_training_process_does_and_load_the_judge_once_each(
+    checkpoint: Path, tmp_path: Path
+) -> None:
+    alone, _, _ = trained(checkpoint, tmp_path / "alone")
+    apart, notes, folder = trained(checkpoint, tmp_path / "apart", scorers=2)
+    require_alike(apart, alone)
+    loaded = lines(folder / "loaded")
+    assert len(loaded) == len(set(loaded)) == 2
+    assert os.getpid() not in loaded
+    assert set(lines(folder / "asked")) == set(loaded)
+    assert [each for each in notes if "scorer" in each] == []
+    assert sorted(path.name for path in (apart.path / "workers").iterdir()) == ["scorer-1.log", "scorer-2.log"]
+    RunFolder.create(apart.path, {**apart.config, "scorers": 0}).close()  # where rewards run says nothing about the run
+
+
+def test_a_scorer_that_is_killed_is_replaced_and_asked_again_by_workers_too(checkpoint: Path, tmp_path: Path) -> None:
+    alone, _, _ = trained(checkpoint, tmp_path / "alone")
+    apart, notes, folder = trained(checkpoint, tmp_path / "apart", kill=True, scorers=1, workers=2)
+    assert not (folder / "kill").exists()
+    require_alike(apart, alone)
+    (said,) = (each for each in notes if "scorer" in each)
+    assert "scorer 1" in said
+    assert "SIGKILL" in said
+    assert len(lines(folder / "loaded")) == 2  # it and its successor: the workers load nothing
+
+
+def test_rewards_that_fail_are_named_before_anything_is_loaded(tmp_path: Path) -> None:
+    file = tmp_path / "broken.py"
+    file.write_text(BROKEN)
+    with pytest.raises(WorkerFailed, match=r"scorer 1 on .*no field 'nothing'"):
+        run_of(Origin(str(file)), tmp_path / "no model", tmp_path / "run", scorers=1)
+
+
+def test_what_scorers_cannot_do_says_so(checkpoint: Path, tmp_path: Path) -> None:
+    config = {"model": str(checkpoint), **TINY}
+    tasks = [{"prompt": f"{n}", "answer": "1"} for n in range(40)]
+
+    def reward(answer: str, row: Any) -> float:
+        return 1.0
+
+    with pytest.raises(KeepworthError, match="scorers = 1: a scorer makes the recipe anew"):
+        train(tasks, reward=reward, runs=tmp_path, scorers=1, **config)
+    with pytest.raises(ValueError, match="scorers = 1 has no effect without rewards of your own"):
+        train(tasks, runs=tmp_path, scorers=1, **config)
+    with pytest.raises(ValidationError, match="scorer_gpus = 1 has no effect with cluster = local"):
+        own.Config(**config, scorers=1, scorer_gpus=1)
+    with pytest.raises(ValidationError, match="scorer_label = 'room=gpu' has no effect with scorers = 0"):
+        own.Config(**config, cluster="ray", workers=1, scorer_label="room=gpu")
+    with pytest.raises(ValidationError, match="worker_label = 'room=cpu' has no effect with cluster = local"):
+        own.Config(**config, workers=1, worker_label="room=cpu")
+    with pytest.raises(ValidationError, match="worker_label"):
+        own.Config(**config, workers=1, cluster="ray", worker_label="cpu")
+    own.Config(**config, scorers=1, cluster="ray", scorer_gpus=1, scorer_label="room=gpu")
+
+
+def test_a_label_has_no_host_on_one_machine() -> None:
+    from keepworth.cluster.local import LocalCluster
+    from keepworth.learning.placement import Needs, Part
+
+    cluster = LocalCluster()
+    try:
+        with pytest.raises(CannotPlace, match="a host with the label room=gpu"):
+            cluster.spawn(Part("tests.cluster.parts:Adder"), "scorer 1", Needs(label="room=gpu"))
+    finally:
+        cluster.close()

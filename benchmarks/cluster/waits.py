@@ -1,10 +1,10 @@
-"""Where waits are hidden: threads of one process, processes of this machine and actors of Ray, on one trace; and two half-batches.
+"""Who plays the episodes: threads of one process, processes of this machine or actors of Ray, on one trace; and half-batches.
 
-The first part repeats the trace of `benchmarks.asynchrony.latency`: 64 episodes an update, each of which waits once, log-normal with
-sigma 1 and a median of 0.2 times an update's compute. There are three kinds: the environment waits, as a
-judge behind HTTP does; the environment computes in Python, which lets one thread of a process compute at a time; the judge computes
-in a library that leaves Python free meanwhile. What is computed has the same shape, and is as much an update as the model's own compute. Everything is hidden by sampling
-ahead (overlap, staleness 4); the arms differ in who plays the episodes. The model is tiny.
+The first part repeats the trace of `benchmarks.asynchrony.latency`: 64 episodes an update, each of which waits once, log-normal
+with sigma 1 and a median of 0.2 times an update's compute. There are three kinds: the environment waits, as a judge behind HTTP
+does; the environment computes in Python, which lets one thread of a process compute at a time; the judge computes in a library
+that leaves Python free meanwhile. What they compute is as much an update as the model's own compute, by the same distribution.
+Everything is hidden by sampling ahead (overlap, staleness 4); the arms differ in who plays the episodes. The model is tiny.
 
 The second part is SmolLM2-135M with episodes of several turns: one whole batch an update, in two optimiser steps, beside two
 half-batches in flight, of each of which an update is made. Tokens, updates and the groups in flight are as many.
@@ -240,7 +240,8 @@ def waits(rounds: int, arms: Sequence[str], kinds: Sequence[Kind], steps: int) -
                 each = one(arm, kind, median, number, rates.get(kind, 0.0), steps)
                 found[kind][arm].append(each)
                 print(
-                    f"{kind:32} {arm:20} {each['seconds']:.3f} s, {each['cpu_seconds']:.3f} s of the processor, workers {each['cpu_seconds_of_workers']:.3f} s",
+                    f"{kind:32} {arm:20} {each['seconds']:.3f} s, {each['cpu_seconds']:.3f} s of the processor, "
+                    f"workers {each['cpu_seconds_of_workers']:.3f} s",
                     flush=True,
                 )
     seconds = {
@@ -355,7 +356,8 @@ def halves(rounds: int, arms: Sequence[str], updates: int, skip: int) -> dict[st
             each = half(arm, lognormal(0.2 * compute, 1.0, number), updates, skip)
             found[arm].append(each)
             print(
-                f"{arm:32} {each['seconds']:.2f} s, {each['cpu_seconds']:.2f} s of the processor, {each['drawn_tokens']:.0f} tokens",
+                f"{arm:32} {each['seconds']:.2f} s, {each['cpu_seconds']:.2f} s of the processor, "
+                f"{each['drawn_tokens']:.0f} tokens",
                 flush=True,
             )
     whole = [each["seconds"] for each in found["one whole batch"]]

@@ -18,7 +18,8 @@ from keepworth.recipes.front_door import train
 from keepworth.recipes.training import kept_weights
 from keepworth.recipes.workers import Origin
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
-from tests.recipes.test_workers import TINY, rows, run_of
+from tests.pages import lines_that_run_in
+from tests.recipes.test_workers import TINY, rows, run_line, run_of
 
 JUDGED = """
 import functools, os, signal
@@ -115,6 +116,20 @@ def test_rewards_that_fail_are_named_before_anything_is_loaded(tmp_path: Path) -
     file.write_text(BROKEN)
     with pytest.raises(WorkerFailed, match=r"scorer 1 on .*no field 'nothing'"):
         run_of(Origin(str(file)), tmp_path / "no model", tmp_path / "run", scorers=1)
+
+
+@pytest.mark.slow
+def test_the_lines_of_docs_cluster_md_train_with_scorers(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("my.jsonl").write_text("".join(f'{{"prompt": "{n} + {n}", "answer": "{2 * n}"}}\n' for n in range(40)))
+    Path("my_reward.py").write_text("def score(answer, row):\n    return len(answer) / 10\n")
+    for number, words in enumerate(lines_that_run_in("cluster.md", "tests/recipes/test_scorers.py")):
+        run_line(words, checkpoint, f"run-{number}", max_tokens=4, evaluate_every=2)
+        run = RunFolder.open(tmp_path / "runs" / f"run-{number}")
+        assert [row["step"] for row in run.metrics()] == [1, 2]
+        assert len(list((run.path / "workers").iterdir())) == run.config["workers"] + run.config["scorers"]
 
 
 def test_what_scorers_cannot_do_says_so(checkpoint: Path, tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ class RolloutWorker(Rollouts):
         super().__init__(rollout(settings, RunFolder(Path(run)), text), text)
 
 
-class Scorer:
+class RewardWorker:
     """What a scorer's process holds: the rewards of one's own, tried once as it begins, so that what they load is there."""
 
     def __init__(self, origin: Mapping[str, Any], config: Mapping[str, Any], record: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Rewards in processes of their own: `Scorers` is the controller's side, `keepworth.recipes.rollout_worker.Scorer` the other.
+"""Rewards in processes of their own: `Scorers` is the controller's side, `keepworth.recipes.rollout_worker.RewardWorker` the other.
 
 A judge is loaded once in each of them, on hosts that have what it needs, and environments stay where they are. What it says
 depends on the task and the answer alone, so which scorer is asked changes nothing.
@@ -45,7 +45,7 @@ class AskedElsewhere:
         return found
 
 
-class _Place:
+class _Seat:
     """One of the scorers, and after its death the one that took its place. back: while there is none."""
 
     def __init__(self, name: str, worker: Worker) -> None:
@@ -65,7 +65,7 @@ class Scorers:
         names = [f"scorer {number}" for number in range(1, count + 1)]
         with ThreadPoolExecutor(count) as pool:
             workers = list(pool.map(self._spawned, names))
-        self._places = [_Place(name, worker) for name, worker in zip(names, workers, strict=True)]
+        self._places = [_Seat(name, worker) for name, worker in zip(names, workers, strict=True)]
         self._lock = threading.Lock()
 
     async def terms(self, task: str, answer: str) -> list[RewardTerm]:
@@ -85,7 +85,7 @@ class Scorers:
                     place.asked -= 1
         raise AssertionError
 
-    async def _free(self) -> tuple[_Place, Worker]:
+    async def _free(self) -> tuple[_Seat, Worker]:
         """The scorer that has the fewest answers before it; where all are being replaced, the first that is back."""
         while True:
             with self._lock:
@@ -100,7 +100,7 @@ class Scorers:
                     raise KeepworthError(f"No scorer is left. {why}", "Make room for one, and continue the run.")
             await asyncio.wait([asyncio.wrap_future(each) for each in coming], return_when=asyncio.FIRST_COMPLETED)
 
-    def _replace(self, place: _Place, worker: Worker, died: WorkerDied) -> None:
+    def _replace(self, place: _Seat, worker: Worker, died: WorkerDied) -> None:
         with self._lock:
             if place.worker is not worker or place.back is not None or place.given_up:  # another call has seen it
                 return
@@ -109,7 +109,7 @@ class Scorers:
         self._note(f"{died.message} Another scorer takes its place; what it was asked is asked again.")
         threading.Thread(target=self._succeed, args=(place,), daemon=True, name=f"successor of {place.name}").start()
 
-    def _succeed(self, place: _Place) -> None:
+    def _succeed(self, place: _Seat) -> None:
         worker, why = None, ""
         try:
             worker = self._spawned(place.name)
@@ -146,7 +146,7 @@ def scorers_of(
     needs = Needs(settings.scorer_cores, settings.scorer_gpus, label=settings.scorer_label)
     cluster = cluster_of(settings, run)
     try:
-        part = Part("keepworth.recipes.rollout_worker:Scorer", given)
+        part = Part("keepworth.recipes.rollout_worker:RewardWorker", given)
         asked.scorers = Scorers(cluster, part, settings.scorers, progress.note, needs)
         yield
     finally:

@@ -1,4 +1,4 @@
-"""Put the tables of `swarm.json` and `swarm_cost.json` into docs/appendix/cluster.md, so that no number is typed by hand.
+"""Put the tables of this folder's JSON files into docs/appendix/cluster.md, so that no number is typed by hand.
 
 python -m benchmarks.cluster.page
 """
@@ -6,6 +6,7 @@ python -m benchmarks.cluster.page
 from __future__ import annotations
 
 import json
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,55 @@ def cost(result: Result) -> str:
     return "\n\n".join((markdown(("a group that is", "processor seconds"), rows), said, _setting(result["machine"])))
 
 
+def waits(result: Result) -> str:
+    rows = [
+        (
+            kind,
+            arm,
+            _median(runs),
+            _faster(result["speedup"][kind].get(arm)),
+            _faster(result["beside_threads"][kind].get(arm)),
+            f"{_middle(runs, 'cpu_seconds'):.2f} + {_middle(runs, 'cpu_seconds_of_workers'):.2f} s",
+        )
+        for kind, arms in result["measured"].items()
+        for arm, runs in arms.items()
+        if runs
+    ]
+    head = ("", "who does it", "an update", "times as fast", "beside threads", "processor, here + there")
+    said = (
+        f"Tiny model, {result['episodes_per_step']} episodes an update, whose compute is "
+        f"{result['compute_cpu_seconds_per_step']:.2f} processor seconds. {result['rounds']} rounds in changing order, "
+        f"{result['steps_measured']} updates each; geometric means with 95 % intervals."
+    )
+    return "\n\n".join((markdown(head, rows, left=2), said, _setting(result["machine"])))
+
+
+def halves(result: Result) -> str:
+    rows = [
+        (arm, _median(runs), _faster(result["speedup"].get(arm)), f"{_middle(runs, 'cpu_seconds'):.1f} s")
+        for arm, runs in result["measured"].items()
+    ]
+    said = (
+        f"{result['episodes_per_batch']} episodes of {result['turns']} turns a batch, {result['tokens_per_turn']} tokens a "
+        f"turn; a batch's compute is {result['compute_cpu_seconds_per_batch']:.1f} processor seconds. {result['rounds']} rounds "
+        f"in changing order, {result['updates_measured']} batches each; geometric means with 95 % intervals."
+    )
+    head = (result["model"], "a batch", "times as fast", "processor")
+    return "\n\n".join((markdown(head, rows), said, _setting(result["machine"])))
+
+
+def _middle(runs: Result, what: str) -> float:
+    return statistics.median(each[what] for each in runs)
+
+
+def _median(runs: Result) -> str:
+    return f"{_middle(runs, 'seconds'):.2f} s"
+
+
+def _faster(found: Result | None) -> str:
+    return "" if found is None else f"**{found['mean']:.2f}x** ({found['low']:.2f} to {found['high']:.2f})"
+
+
 def _mean(found: Result) -> str:
     return f"{found['mean']:.3f} ({found['low']:.3f} to {found['high']:.3f})"
 
@@ -93,7 +143,7 @@ def _setting(record: Result) -> str:
 
 def main() -> None:
     takes_nothing(__doc__)
-    for name, table in (("swarm", swarm), ("swarm_cost", cost)):
+    for name, table in (("waits", waits), ("halves", halves), ("swarm", swarm), ("swarm_cost", cost)):
         filled(PAGE, name, table(json.loads((HERE / f"{name}.json").read_text())))
 
 

@@ -1,4 +1,4 @@
-"""Rewards in processes of their own: `Scorers` is the controller's side, `keepworth.recipes.rollout_worker.RewardWorker` the other.
+"""Rewards in processes of their own: `Scorers` is the controller's side, `RewardWorker` in rollout_worker.py the other.
 
 A judge is loaded once in each of them, on hosts that have what it needs, and environments stay where they are. What it says
 depends on the task and the answer alone, so which scorer is asked changes nothing.

@@ -61,6 +61,14 @@ def current(m: Memory) -> list[Item]:
     return m.get_all(limit=1000)
 
 
+def test_white_space_in_a_text_does_not_hide_the_rest_from_letta() -> None:
+    for text in ("the lamp ", " the lamp", "one\n \ntwo"):
+        m, twin = memory(), memory()
+        m.add(text, event_time="2024-05-06T07:08:00", trust=0.25)
+        take(twin, FORMATS["letta"].reads(FORMATS["letta"].writes(current(m))))
+        assert [each[1:] for each in map(said, current(twin))] == [each[1:] for each in map(said, current(m))]
+
+
 @settings(max_examples=25, deadline=None)
 @given(m=filled(), name=st.sampled_from(["jsonl", "mem0", "letta"]))
 def test_what_is_true_now_comes_back_from_each_format(m: Memory, name: str) -> None:

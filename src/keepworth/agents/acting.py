@@ -17,7 +17,7 @@ from keepworth.agents.agent import Action, Caller, one_line
 from keepworth.episodes.episode import Observation, Shown
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.text import as_line
-from keepworth.memory.episode import LiveEpisode
+from keepworth.memory.episode import AnyEpisode
 from keepworth.memory.item import ItemKind
 from keepworth.memory.policy.pool import Advice
 from keepworth.memory.search.search import Hits
@@ -36,7 +36,7 @@ class FunctionActor:
     def __init__(
         self,
         choose: Choose,
-        memory: LiveEpisode | None = None,
+        memory: AnyEpisode | None = None,
         *,
         observes: bool = False,
         worded: Callable[[str, Observation], str] | None = None,
@@ -84,7 +84,7 @@ class ModelActor:
     environment is given, to refuse."""
 
     def __init__(
-        self, memory: LiveEpisode | None = None, *, head: str = "", role: str = "actor", max_tokens: int = 16
+        self, memory: AnyEpisode | None = None, *, head: str = "", role: str = "actor", max_tokens: int = 16
     ) -> None:
         self._memory = memory
         self.head, self.role, self.max_tokens = head, role, max_tokens

@@ -303,6 +303,29 @@ class MemoryEvent:
     outcome: str
 
 
+class MemoryStepKind(str, Enum):
+    BEGIN = "begin"
+    SEARCH = "search"
+    ACT = "act"
+    REWARD = "reward"
+    PROGRESS = "progress"
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryStep:
+    """What an episode did with a memory that learns, and that was not written there while it ran.
+
+    name: of a BEGIN whose memory, of a SEARCH the id of its `Decision`; text: of a BEGIN the task, of a SEARCH what the policy
+    knew (JSON), of an ACT what was done; value: of a REWARD, for the last act, in the memory's range, and of a PROGRESS, what the
+    environment said of the last act; vector: of a SEARCH, of the query, as the policy packs it, in base 64."""
+
+    kind: MemoryStepKind
+    name: str = ""
+    text: str = ""
+    value: float = 0.0
+    vector: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Shown:
     """An item as it was shown to the model, for people to read: id, retrieval score, text."""
@@ -323,7 +346,8 @@ class Exchange:
 @dataclass(frozen=True, slots=True)
 class Episode:
     """One attempt at a task. source: the data set of its task (`Task.source`), for statistics per kind of task.
-    parent: of a re-roll, the id of the episode from whose middle it starts."""
+    parent: of a re-roll, the id of the episode from whose middle it starts. memory_steps: what is still to be written into a
+    memory that learns."""
 
     id: str
     task: str
@@ -344,6 +368,7 @@ class Episode:
     source: str = ""
     parent: str = ""
     exchanges: tuple[Exchange, ...] = ()
+    memory_steps: tuple[MemoryStep, ...] = ()
 
     @property
     def reward(self) -> float:
@@ -433,6 +458,9 @@ def _episode(record: Mapping[str, Any]) -> Episode:
     given["operations"] = tuple(_event(each) for each in given.get("operations", ()))
     given["errors"] = tuple(given.get("errors", ()))
     given["exchanges"] = tuple(Exchange(**each) for each in given.get("exchanges", ()))
+    given["memory_steps"] = tuple(
+        MemoryStep(**{**each, "kind": MemoryStepKind(each["kind"])}) for each in given.get("memory_steps", ())
+    )
     given["seconds"] = dict(given.get("seconds", {}))
     return Episode(**given)
 

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, overload
 from weakref import WeakValueDictionary
 
 from keepworth import defaults
-from keepworth.episodes.episode import Decision, DecisionKind, Episode, Operation, OperationKind
+from keepworth.episodes.episode import Episode, Operation, OperationKind
 from keepworth.episodes.errors import nearest
 from keepworth.episodes.model import Encoder
 from keepworth.memory import writing
@@ -460,12 +460,35 @@ class Memory:
         **options: Any,
     ) -> list[Hits]:
         """What is shown for each, chosen and logged."""
-        checked_number(top_k, "k", 1)
         if episode:
             self._check_episode(episode)
+        bounds = (user_id, agent_id, session_id)
+        asks, chosen, scope = self._answered(
+            asks, top_k, bounds, mode=mode, threshold=threshold, selector=selector, fits=fits, options=options
+        )
+        # What was asked is of whoever asked, also where it was found elsewhere.
+        self._log(asks, chosen, self._narrowed("", agent_id, session_id) if self._shares else scope, episode)
+        live = self._live.get(episode) if episode else None
+        if live is not None:
+            live._waiting += [each.hits.decision for each in chosen if each.hits.decision]
+        return [each.hits for each in chosen]
+
+    def _answered(
+        self,
+        asks: Sequence[Ask],
+        top_k: int,
+        bounds: tuple[str, str, str] = NOBODY,
+        *,
+        mode: str | None = None,
+        threshold: float | None = None,
+        selector: HitSelector | None = None,
+        fits: HitFilter | None = None,
+        options: Mapping[str, Any] = {},
+    ) -> tuple[Sequence[Ask], list[Chosen], Scope]:
+        """What is asked, without secrets; what is shown for each, chosen and not logged; and where it was looked for."""
+        checked_number(top_k, "k", 1)
         if threshold is not None and (not isinstance(threshold, (int, float)) or math.isnan(threshold)):
             raise InvalidFilter(f"threshold must be a number, got {threshold!r:.40}: give one, or leave it out")
-        bounds = (user_id, agent_id, session_id)
         scope = self.scope if bounds == NOBODY and not self._shares else self._seen(*bounds)
         if selector is not None and not callable(selector):
             raise InvalidFilter(f"selector must be a function (query, candidates, k) -> Selected, got {selector!r:.60}")
@@ -493,12 +516,7 @@ class Memory:
             chosen = self._chosen(learning, asks, scope, top_k, mode, threshold, options, arms, fits)
         if self._notes_recalled:
             self._note_recalled(hit.item for each in chosen for hit in each.hits)
-        # What was asked is of whoever asked, also where it was found elsewhere.
-        self._log(asks, chosen, self._narrowed("", agent_id, session_id) if self._shares else scope, episode)
-        live = self._live.get(episode) if episode else None
-        if live is not None:
-            live._waiting += [each.hits.decision for each in chosen if each.hits.decision]
-        return [each.hits for each in chosen]
+        return asks, chosen, scope
 
     def _chosen(
         self,
@@ -674,15 +692,21 @@ class Memory:
         by: for whom, as the program knows it (from a login, never from the text); "" where it serves nobody but itself. explore:
         False where the policy may try nothing out and withhold nothing, as when memory is measured.
         Leaving the `with` block without a reward leaves it open: reward it later by its id. Raises InvalidText, InvalidPolicy."""
-        from keepworth.memory.episode import LiveEpisode
-
         scope = self._narrowed(user_id, agent_id, session_id)
         said = self._unsaid(worded(task, "task"))
         person = identity(by, "by") if by != "" else ""
-        id = f"e{self._new_id()}"
-        number = log.begin(self.store, scope, id, said, person)
+        return self._begin(f"e{self._new_id()}", said, scope, person, explore=explore)
+
+    def _begin(
+        self, id: str, task: str, scope: Scope | None = None, person: str = "", *, explore: bool = True
+    ) -> LiveEpisode:
+        """The episode of this id, which begins. Raises ClosedEpisode where it has begun before."""
+        from keepworth.memory.episode import LiveEpisode
+
+        scope = scope or self.scope
+        number = log.begin(self.store, scope, id, task, person)
         self._known_episodes.add(id)
-        self._live[id] = live = LiveEpisode(self, id, scope, said, person, number=number, explore=explore)
+        self._live[id] = live = LiveEpisode(self, id, scope, task, person, number=number, explore=explore)
         return live
 
     def reopen(self, id: str) -> LiveEpisode:
@@ -1316,17 +1340,7 @@ class Memory:
                 continue
             hits = each.hits
             hits.decision = f"d{self._new_id()}"
-            decision = Decision(
-                id=hits.decision,
-                kind=DecisionKind.SEARCH,
-                query=ask.text[:10_000],
-                candidates=each.candidates,
-                chosen=tuple(hit.item.id for hit in hits),
-                propensity=hits.propensity,
-                policy=hits.policy,
-                step=ask.step,
-            )
-            entries.append(Logged(self._clock(), scope, episode, decision, each.details, each.vector))
+            entries.append(Logged(self._clock(), scope, episode, each.decision(ask), each.details, each.vector))
         if episode:
             self._decisions.write(entries)
         else:

@@ -36,13 +36,13 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from keepworth.episodes.model import Model
+    from keepworth.learning.collect.workers import WorkerRollout
     from keepworth.learning.run_folder import RunFolder
     from keepworth.learning.watch.progress import Progress
     from keepworth.models.inprocess import InProcessModel
     from keepworth.recipes.export import Exported
     from keepworth.recipes.interactive import System
     from keepworth.recipes.own import Given
-    from keepworth.rollouts.driver import Rollout
     from keepworth.tasks.unlabelled import LogReport
 
 T = TypeVar("T")
@@ -244,13 +244,13 @@ class OwnRecipe:
 
         own.train(cast(own.Config, config), self.given, run, progress, self.origin)
 
-    def rollout(self, config: BaseModel, run: RunFolder, model: Model) -> Rollout:
+    def rollout(self, config: BaseModel, run: RunFolder, model: Model) -> WorkerRollout:
         """What a rollout worker runs."""
         from keepworth.recipes import own
-        from keepworth.recipes.interactive import rollout_of
+        from keepworth.recipes.interactive import worker_rollout_of
 
         settings = cast(own.Config, config)
-        return rollout_of(settings, own.system(settings, self.given), model)
+        return worker_rollout_of(settings, own.system(settings, self.given), model)
 
 
 def own_recipe(tasks: Any = None, *, source: Any = None, kinds: Sequence[str] | str = (), **others: Any) -> OwnRecipe:
@@ -479,11 +479,11 @@ class SystemRecipe:
 
         run_system(cast(Settings, config), self._system(config, run), run, progress, self.origin)
 
-    def rollout(self, config: BaseModel, run: RunFolder, model: Model) -> Rollout:
+    def rollout(self, config: BaseModel, run: RunFolder, model: Model) -> WorkerRollout:
         """What a rollout worker runs."""
-        from keepworth.recipes.interactive import Settings, rollout_of
+        from keepworth.recipes.interactive import Settings, worker_rollout_of
 
-        return rollout_of(cast(Settings, config), self._system(config, run), model)
+        return worker_rollout_of(cast(Settings, config), self._system(config, run), model)
 
     def _system(self, config: BaseModel, run: RunFolder) -> System:
         make = self.module.system

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from keepworth.episodes import Episode, Task
     from keepworth.episodes.model import Model, Tokens
     from keepworth.learning.collect.memories import LivingMemory
-    from keepworth.learning.collect.workers import RolloutWorkers
+    from keepworth.learning.collect.workers import RolloutWorkers, WorkerRollout
     from keepworth.learning.learner import Learner
     from keepworth.learning.run_folder import RunFolder
     from keepworth.learning.trainer import Ended, Schedule
@@ -221,9 +221,17 @@ def run_system(
             "keep = 'best' would part the weights from the memory that learns with them.", "Leave it out."
         )
     if system.play.live is not None:
-        refuse_workers(
-            settings, "agents remember in a memory that learns, and that is one file, which one process writes"
-        )
+        if system.memory is None:
+            refuse_workers(
+                settings, "agents remember in a memory that learns and that the recipe does not name as System.memory"
+            )
+        elif system.memory.policy().rehearse is not None:
+            refuse_workers(settings, "the memory's policy learns from what it shows, before any reward")
+        elif settings.sampling != "synchronous":
+            refuse_workers(
+                settings,
+                f"agents remember in a memory that learns, and sampling = {settings.sampling!r} plays ahead of it",
+            )
     if settings.share:
         require_sharing(system, objective)
     score = None if system.scored is None else system.scored.terms
@@ -276,6 +284,8 @@ def _train_system(
         collector = Sharing(collector, run, Path(settings.share), model, playing.rollout, system.train, terms)
     if system.memory is not None:
         collector = Remembering(collector, system.memory)
+        if workers is not None:
+            workers.memory = system.memory
     ended = train_steps(
         run, learns, collector, settings.schedule_of_steps, progress, system.title, optional=system.optional
     )
@@ -302,6 +312,12 @@ def rollout_of(settings: Settings, system: System, model: Model) -> Rollout:
     from keepworth.rollouts.driver import playing
 
     return playing(model, system.play, temperature=settings.temperature, limits=system.limits)
+
+
+def worker_rollout_of(settings: Settings, system: System, model: Model) -> WorkerRollout:
+    from keepworth.learning.collect.workers import WorkerRollout
+
+    return WorkerRollout(rollout_of(settings, system, model), system.memory)
 
 
 def supervised(settings: Settings) -> bool:

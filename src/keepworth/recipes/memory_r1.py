@@ -39,9 +39,9 @@ from keepworth.recipes.settings import (
 
 if TYPE_CHECKING:
     from keepworth.episodes.model import Model
+    from keepworth.learning.collect.workers import WorkerRollout
     from keepworth.learning.run_folder import RunFolder
     from keepworth.learning.watch.progress import Progress
-    from keepworth.rollouts.driver import Rollout
 
 
 SUMMARY = "Memory-R1 (arXiv 2508.19828): an answerer and a memory manager, trained by group-relative reinforcement."
@@ -240,11 +240,12 @@ def train(config: Config, run: RunFolder, progress: Progress) -> None:
         finish(run, train_manager(config, run, progress))
 
 
-def rollout(config: Config, run: RunFolder, model: Model) -> Rollout:
+def rollout(config: Config, run: RunFolder, model: Model) -> WorkerRollout:
     """What a rollout worker runs."""
+    from keepworth.learning.collect.workers import WorkerRollout
     from keepworth.recipes.memory_r1_answerer import recall_for, rollout_of
 
-    return rollout_of(config, recall_for(config), model)
+    return WorkerRollout(rollout_of(config, recall_for(config), model))
 
 
 def finish(run: RunFolder, tables: list[dict[str, Any]], **more: Any) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from keepworth.episodes.episode import RewardTerm
 from keepworth.episodes.errors import KeepworthError
-from keepworth.learning.collect.workers import Rollouts
+from keepworth.learning.collect.workers import Rollouts, WorkerRollout
 from keepworth.learning.run_folder import RunFolder
 from keepworth.models.files import ModelKind, path_of
 from keepworth.models.text_side import TextSide
@@ -47,7 +47,8 @@ class RolloutWorker(Rollouts):
         rollout = getattr(recipe, "rollout", None)
         if rollout is None:
             raise KeepworthError(f"{origin['recipe']} says nothing of rollouts to workers.", "Leave workers out.")
-        super().__init__(rollout(settings, RunFolder(Path(run)), text), text)
+        load: WorkerRollout = rollout(settings, RunFolder(Path(run)), text)
+        super().__init__(load.rollout, text, load.memory)
 
 
 class RewardWorker:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from keepworth.episodes.episode import Observation
     from keepworth.episodes.model import Encoder
     from keepworth.learning.run_folder import RunFolder
-    from keepworth.memory.episode import LiveEpisode
+    from keepworth.memory.episode import AnyEpisode
     from keepworth.memory.policy.slots import Policy
     from keepworth.models.inprocess import InProcessModel
     from keepworth.rollouts.driver import Feedback, Limits, RolloutContext
@@ -63,6 +63,8 @@ REINFORCED = (
 TRAINED = ("temperature", "train", "rank", "alpha", "max_norm", "weight_decay", "token_budget", "checkpointing")
 """Settings of any training of the model."""
 MAX_TURNS = 8
+HOUSES = 100_000
+"""More houses than any split has; the seed of one says which of a split it is."""
 WARM = 90_000
 """The number of the first house whose right actions are imitated."""
 HEADS = {
@@ -160,7 +162,7 @@ class Houses:
         config = self.config
         split = WORLDS[config.world][part]
         length = max(config.stay * config.tasks_per_step, 2 * config.warm_start_batch) if part == 0 else config.tasks
-        seed = (config.seed * 3 + part) * 100_000 + number
+        seed = (config.seed * 3 + part) * HOUSES + number
         found = self._houses[part, number] = opened(config.world, split=split, seed=seed, length=length)
         self._tasks.update({task.key: task for task in (*found.tasks, *found.held_out)})
         return found
@@ -174,6 +176,9 @@ class Houses:
         return self.house(0, position // within).tasks[position % within].task
 
     def environment(self, task: Task) -> Staged:
+        if task.key not in self._tasks:  # a worker has made other houses than the controller
+            part, number = divmod(int(house_of(task.key).rpartition("/")[2]), HOUSES)
+            self.house(part - self.config.seed * 3, number)
         return _Weighed(self._tasks[task.key].environment(), self.config.progress)
 
     def begun(self, task: StreamTask) -> Scene:
@@ -197,7 +202,7 @@ def system(config: Config, run: RunFolder) -> System:
     limits = Limits(MAX_TURNS, config.environment_seconds)
     memory: LivingMemory | None = None
 
-    def actor(remembers: LiveEpisode | None = None) -> ModelActor:
+    def actor(remembers: AnyEpisode | None = None) -> ModelActor:
         return ModelActor(remembers, head=HEADS.get(config.world, ""), max_tokens=config.max_tokens)
 
     def policy() -> Policy:
@@ -287,7 +292,7 @@ def met_in_order(
     model: InProcessModel,
     tasks: Sequence[Task],
     houses: Houses,
-    actor: Callable[[LiveEpisode | None], ModelActor],
+    actor: Callable[[AnyEpisode | None], ModelActor],
     limits: Limits,
     label: str,
     policy: Callable[[], Policy] | None,

@@ -33,6 +33,8 @@ from keepworth.episodes.episode import (
     Exchange,
     Group,
     MemoryEvent,
+    MemoryStep,
+    MemoryStepKind,
     Observation,
     RewardScope,
     RewardTerm,
@@ -44,12 +46,14 @@ from keepworth.episodes.episode import (
 )
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import ChatTemplate, FinishReason, Model, Sample, SamplingParams, Tokens
-from keepworth.memory.episode import LiveEpisode
+from keepworth.memory.episode import AnyEpisode, written
 from keepworth.memory.overlay import Bank
 from keepworth.models.errors import ContextOverflow
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+    from keepworth.memory.memory import Memory
 
 
 # What a rollout is given: everything in it that takes time goes through its context.
@@ -727,6 +731,7 @@ async def _episode(
         operations=tuple(record.operations),
         exchanges=tuple(record.exchanges),
         decisions=() if feedback is None else feedback.decisions,
+        memory_steps=() if feedback is None else feedback.taken,
         errors=tuple(record.errors),
         seconds={"environment": record.environment_seconds, "sample": caller.seconds},
     )
@@ -841,7 +846,7 @@ class Feedback:
 
     def __init__(
         self,
-        memory: LiveEpisode,
+        memory: AnyEpisode,
         *,
         by: str = "",
         reward_as: Callable[[float], float] = float,
@@ -854,10 +859,29 @@ class Feedback:
         self._progress: float | None = None
         self._credited = 0
 
+    @classmethod
+    def of(cls, memory: Memory, episode: Episode) -> Feedback:
+        """Of an episode that only read the memory, which is written now: where its own feedback stood when it ended."""
+        live = written(memory, episode.id, episode.memory_steps, episode.decisions)
+        found = cls(live)
+        kinds = [step.kind for step in episode.memory_steps]
+        last = max((place for place, kind in enumerate(kinds) if kind is MemoryStepKind.REWARD), default=0)
+        found._credited = kinds[:last].count(MemoryStepKind.ACT)
+        progress = [step.value for step in episode.memory_steps if step.kind is MemoryStepKind.PROGRESS]
+        found._progress = progress[-1] if progress else None
+        return found
+
     @property
     def decisions(self) -> tuple[Decision, ...]:
-        """What memory was asked and chose, as it has it on file."""
-        return self.memory.record().decisions
+        """What memory was asked and chose."""
+        return self.memory.decisions
+
+    @property
+    def taken(self) -> tuple[MemoryStep, ...]:
+        """What was done with a memory and not written there; () where it was."""
+        steps = self.memory.taken
+        progress = () if self._progress is None else (MemoryStep(MemoryStepKind.PROGRESS, value=self._progress),)
+        return (*steps, *progress) if steps else ()
 
     def before(self, observation: Observation) -> None:
         """Before the agent acts on `observation`."""

@@ -5,6 +5,7 @@ the model. Both are in every checkpoint.
 from __future__ import annotations
 
 import shutil
+import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,13 +13,15 @@ from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 
-from keepworth.episodes.episode import Episode, Group
+from keepworth.episodes.episode import UNSOUND, Episode, Group
 from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.episodes.model import Encoder
 from keepworth.learning.collect.curriculum import position_of
 from keepworth.learning.collect.episode_credit import EpisodicReward, with_episodic_reward
+from keepworth.learning.collect.images import MemoryImage
 from keepworth.learning.run_folder import Checkpoint, CheckpointCorrupt, disk, read_json, replacing, write_json
 from keepworth.learning.trainer import Collected, Collector
+from keepworth.memory.episode import HeldEpisode
 from keepworth.memory.item import EVERYWHERE, Clock, Provenance, Scope, now
 from keepworth.memory.memory import Memory
 from keepworth.memory.overlay import Bank
@@ -297,15 +300,17 @@ EPISODIC_STATE = "episodic.json"
 # A memory that learns from reward while a model is trained to act with it.
 #
 #     runs/<name>/memory/<role>.mem                 the memory as it is
-#     runs/<name>/checkpoints/step-000012/living.mem, living.json
-#                                                   as it was then: a copy, and where its draws stand
+#     runs/<name>/checkpoints/step-000012/living.mem
+#                                                   as it was then: a copy
 #
-# Members of a group act with the memory as it is, each in an episode of its own. It is told their rewards once the group is
-# trained on, group by group and member by member, so what all groups of a step are shown was learned in the steps before. A run
-# that is killed goes on with the memory of its checkpoint; what the groups since then did is done again.
+# Members of a group only read the memory (`HeldEpisode`): what they are shown follows from what it was when their group began,
+# and from draws that are an episode's own. What they did comes back in their episodes, and is written once the group is trained
+# on, with their rewards, group by group and member by member. So all groups of a step are shown what was learned in the steps
+# before, whether they ran in this process or in workers, which read images of the file. A run that is killed goes on with the
+# memory of its checkpoint; what the groups since then did is done again.
 
 
-MEMORY_COPY, MEMORY_STATE = "living.mem", "living.json"
+MEMORY_COPY = "living.mem"
 
 
 def encoder_of(memory: Memory, otherwise: Encoder | str) -> Encoder | str:
@@ -321,74 +326,111 @@ class LivingMemory:
         self, run: Path, role: str, policy: Callable[[], Policy], *, encoder: Encoder | str = "default", seed: int = 0
     ) -> None:
         self.path = run / "memory" / f"{role}.mem"
-        self._policy, self._encoder, self._seed = policy, encoder, seed
+        self.policy = policy
+        self._encoder, self._seed = encoder, seed
         self._owners: dict[str, Memory] = {}
-        self._draws: dict[str, Any] = {}
-        self._feedback: dict[str, Feedback] = {}
-        self._used: set[str] = set()
+        self._lock = threading.Lock()
+        self._image: MemoryImage | None = None
+        self._time = ""  # for all who read it at once, "" while it is written
+        self._scratch: tempfile.TemporaryDirectory[str] | None = None
 
     def open(self, checkpoint: Checkpoint | None) -> None:
         """As it was at the checkpoint; empty where there is none, or one without a memory."""
         self.close()
+        self._fresh()
+        if checkpoint is not None and (checkpoint.path / MEMORY_COPY).exists():
+            with disk(self.path), replacing(self.path) as temporary:
+                shutil.copyfile(checkpoint.path / MEMORY_COPY, temporary)
+
+    def _fresh(self) -> None:
+        """No file, and none of what lies beside one: its log, its layout of vectors."""
         with disk(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             for each in list(self.path.parent.glob(f"{self.path.name}*")):
                 each.unlink()
-        self._draws = {}
-        if checkpoint is not None and (checkpoint.path / MEMORY_STATE).exists():
-            state = read_json(
-                checkpoint.path / MEMORY_STATE, "Delete the checkpoint's folder: the one before it is taken."
-            )
-            self._draws = state["draws"]
-            with disk(self.path), replacing(self.path) as temporary:
-                shutil.copyfile(checkpoint.path / MEMORY_COPY, temporary)
 
     def close(self) -> None:
+        self._close()
+        if self._scratch is not None:
+            self._scratch.cleanup()
+
+    def _close(self) -> None:
         for memory in self._owners.values():
             memory.close()
-        self._owners, self._feedback = {}, {}
+        self._owners, self._image, self._time = {}, None, ""
+
+    def image(self) -> MemoryImage:
+        """The file as it is, for rollouts elsewhere; the same until something is written."""
+        with self._lock:
+            if self._image is None:
+                self._image = MemoryImage.of(self._bytes(), self._now())
+                self._time = self._image.time
+            return self._image
+
+    def _bytes(self) -> bytes:
+        with disk(self.path), tempfile.TemporaryDirectory(dir=self.path.parent) as folder:
+            self.save(Path(folder))
+            copy = Path(folder) / MEMORY_COPY
+            return copy.read_bytes() if copy.exists() else b""
+
+    def read(self, image: MemoryImage) -> None:
+        """In a process that plays episodes: from here on it is this image, in a file of its own."""
+        self._close()
+        if self._scratch is None:
+            self._scratch = tempfile.TemporaryDirectory(prefix="keepworth-memory-")
+            self.path = Path(self._scratch.name) / self.path.name
+        self._fresh()
+        if image.data:
+            with disk(self.path):
+                self.path.write_bytes(image.data)
+        self._time = image.time
 
     def of(self, owner: str) -> Memory:
         """The memory of one owner."""
-        self._used.add(owner)
         known = self._owners.get(owner)
         if known is None:
-            known = Memory(self.path, user_id=owner, encoder=self._encoder, policy=self._policy, seed=self._seed)
+            settings: dict[str, Any] = {"policy": self.policy, "seed": self._seed, "clock": self._now}
+            known = Memory(self.path, user_id=owner, encoder=self._encoder, **settings)
             self._encoder = encoder_of(known, self._encoder)
-            if owner in self._draws and known.learning is not None:
-                known.learning.draws = self._draws[owner]
             self._owners[owner] = known
         return known
 
+    def _now(self) -> str:
+        return self._time or now()
+
     def begin(self, owner: str, task: str, id: str) -> Feedback:
-        """What tells the owner's memory of the episode `id` of a training, whose rollout searches in `Feedback.memory`."""
-        self._feedback[id] = Feedback(self.of(owner).episode(task))
-        return self._feedback[id]
+        """The episode `id` of a training, in the owner's memory: its rollout searches in `Feedback.memory`, and it is told once
+        the episode is trained on."""
+        with self._lock:
+            self._time = self._now()
+            return Feedback(HeldEpisode(self.of(owner), id, task, owner=owner, seed=self._seed))
 
     def keep(self, groups: Sequence[Group], step: int) -> dict[str, float]:
-        """Tell the memory how the episodes of trained groups went."""
-        told = 0
-        for group in groups:
-            for episode in group.episodes:
-                feedback = self._feedback.pop(episode.id, None)
-                if feedback is not None:
-                    feedback.ended(episode)
-                    told += 1
-        self._feedback.clear()  # episodes that were not trained on stay open in memory
-        items = sum(len(self._owners[owner]) for owner in self._used)
-        for owner in self._owners.keys() - self._used:  # the training has moved on
-            memory = self._owners.pop(owner)
-            self._draws[owner] = memory.learning.draws if memory.learning is not None else {}
-            memory.close()
-        self._used.clear()
-        return {"memory/told": float(told), "memory/items": float(items)}
+        """Write what the episodes of trained groups did, and how they went; nothing of those that say nothing about the agent."""
+        with self._lock:
+            self._time, told = "", 0
+            used: set[str] = set()
+            for episode in (each for group in groups for each in group.episodes):
+                if episode.memory_steps:
+                    owner = episode.memory_steps[0].name
+                    used.add(owner)
+                    if episode.stop not in UNSOUND:
+                        Feedback.of(self.of(owner), episode).ended(episode)
+                        told += 1
+            items = sum(len(self.of(owner)) for owner in used)
+            if told:
+                self._close()  # whoever reads it next, here, elsewhere or after a kill, reads what the file says
+            return {"memory/told": float(told), "memory/items": float(items)}
 
     def save(self, folder: Path) -> None:
-        """A copy, and where the draws of each owner's policy stand."""
-        first = next(iter(self._owners.values()), None)
-        if first is None:
-            return
-        with disk(folder):
-            backup(first.store, folder / MEMORY_COPY)
-        draws = {owner: memory.learning.draws for owner, memory in self._owners.items() if memory.learning is not None}
-        write_json(folder / MEMORY_STATE, {"draws": {**self._draws, **draws}})
+        """A copy, where there is a file."""
+        if self._owners or self.path.exists():
+            self._copy(folder / MEMORY_COPY)
+
+    def _copy(self, target: Path) -> None:
+        opened = next(iter(self._owners.values()), None)
+        with disk(target.parent):
+            if opened is None:  # as a checkpoint left it
+                shutil.copyfile(self.path, target)
+            else:
+                backup(opened.store, target)

@@ -34,6 +34,7 @@ from keepworth.learning.collect.groups import (
     failed_episode,
     run_rollout,
 )
+from keepworth.learning.collect.images import ImageChange, Imaged, ImageReader, MemoryImage
 from keepworth.learning.placement import ONE_CORE, Cluster, Needs, Part, Worker, WorkerDied, WorkerFailed
 from keepworth.models.partial_sample import PartialSample
 
@@ -53,8 +54,9 @@ DEATHS = 5
 #     DROP     n                                         FAILED   n, why: not the rollout, what is around it
 #     TOGETHER number of a joint call, attempts, name    READY    number of a joint call
 #     FORGET   group
+#     IMAGE    0, ImageChange: of the memory, before the first episode that reads it
 
-BEGIN, ANSWER, DROP, TOGETHER, FORGET = "begin", "answer", "drop", "together", "forget"
+BEGIN, ANSWER, DROP, TOGETHER, FORGET, IMAGE = "begin", "answer", "drop", "together", "forget", "image"
 ASK, ENDED, FAILED, READY = "ask", "ended", "failed", "ready"
 SCORE = "score"
 """What is asked for where rewards have processes of their own."""
@@ -127,11 +129,23 @@ class _Elsewhere:
         raise AssertionError("a worker draws nothing")
 
 
-class Rollouts:
-    """What a worker's process holds: runs episodes, and says what they ask for. text: what is told of new weights."""
+@dataclass(frozen=True, slots=True)
+class WorkerRollout:
+    """What a recipe gives a rollout worker. memory: that its rollout reads and the controller writes; None for none."""
 
-    def __init__(self, rollout: RecordedRollout, text: TextSide | None = None) -> None:
-        self._rollout, self._text = rollout, text
+    rollout: RecordedRollout
+    memory: ImageReader | None = None
+
+
+class Rollouts:
+    """What a worker's process holds: runs episodes, and says what they ask for. text: what is told of new weights; memory: what
+    the rollout reads, given images of the controller's."""
+
+    def __init__(
+        self, rollout: RecordedRollout, text: TextSide | None = None, memory: ImageReader | None = None
+    ) -> None:
+        self._rollout, self._text, self._memory = rollout, text, memory
+        self._image: MemoryImage | None = None
         self._saying: list[Said] = []
         self._something = asyncio.Event()
         self._running: dict[int, asyncio.Task[None]] = {}
@@ -161,8 +175,15 @@ class Rollouts:
                 task.add_done_callback(self._joint.discard)
             elif word == FORGET:
                 self._companions.pop(number, None)
+            elif word == IMAGE:
+                self._read(*rest)
             elif number in self._running:
                 self._running[number].cancel()
+
+    def _read(self, change: ImageChange) -> None:
+        assert self._memory is not None
+        self._image = change.on(self._image)
+        self._memory.read(self._image)
 
     def _say(self, *message: Any) -> None:
         self._saying.append(message)
@@ -260,6 +281,7 @@ class _Place:
         self.numbers = itertools.count()
         self.joint: dict[int, asyncio.Future[None]] = {}
         self.died: WorkerDied | None = None
+        self.image: MemoryImage | None = None
         self._telling: list[Said] = []
 
     @cached_property
@@ -281,6 +303,14 @@ class _Place:
             self.begun.pop(number, None)
             for task in begun.answering:
                 task.cancel()
+
+    def show(self, image: MemoryImage) -> int:
+        """Let the memory be this image for what is begun from here on; how many bytes that takes."""
+        if self.image is not None and self.image.hash == image.hash:
+            return 0
+        change, self.image = image.since(self.image), image
+        self.tell(IMAGE, 0, change)
+        return change.bytes
 
     def tell(self, *message: Any) -> None:
         """Said with whatever else is said in the same moment."""
@@ -374,7 +404,11 @@ class RolloutWorkers:
     """So many workers of a cluster that run episodes. Made before the loop runs; all else is called on it.
 
     part: what a worker is made of. note: is told of every worker that dies. score: says what an answer to the task with a
-    key is worth, where workers do not. Raises what `Cluster.spawn` raises."""
+    key is worth, where workers do not. memory: what episodes read, and only the controller writes, while none runs.
+    image_bytes: how much of it was sent. Raises what `Cluster.spawn` raises."""
+
+    memory: Imaged | None = None
+    image_bytes = 0
 
     def __init__(
         self,
@@ -407,7 +441,10 @@ class RolloutWorkers:
         try:
             while True:
                 context = RecordedContext(drafts, log, attempt.group, attempt.member, attempt.terms, companions)
+                image = None if self.memory is None else await in_thread(self.memory.image)
                 place = await self._for(attempt.group)
+                if image is not None:
+                    self.image_bytes += place.show(image)
                 try:
                     return await place.run(attempt, context, companions)
                 except WorkerDied as died:

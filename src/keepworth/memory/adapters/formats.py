@@ -255,7 +255,7 @@ def read_letta(text: str) -> Iterator[FoundRecord]:
         metadata = each.get("metadata") or each.get("metadata_") or {}
         kept = metadata.get(OURS) if isinstance(metadata, dict) else None
         texts = [text for _, text, _ in _entries(each["value"])]
-        if isinstance(kept, list) and [one.get("text") for one in kept if isinstance(one, dict)] == texts:
+        if isinstance(kept, list) and _as_read(kept) == texts:
             yield from (FoundRecord(f"{place}, entry {at}", dict(one)) for at, one in enumerate(kept, 1))
             continue
         label = str(each.get("label") or "")
@@ -282,13 +282,13 @@ def write_letta(items: Iterable[Item]) -> str:
     for item in items:
         label = " ".join(part for part in (item.scope.user, item.scope.agent) if part) or "memory"
         parts = groups.setdefault(label, [[]])
-        if parts[-1] and len(_listed([*parts[-1], item])) > LARGEST_BLOCK:
+        if parts[-1] and len(_listed(each.text for each in [*parts[-1], item])) > LARGEST_BLOCK:
             parts.append([])
         parts[-1].append(item)
     blocks: list[Record] = []
     for label, parts in groups.items():
         for number, part in enumerate(parts, 1):
-            value = _listed(part)
+            value = _listed(item.text for item in part)
             blocks.append(
                 {
                     "id": f"block-{len(blocks)}",
@@ -326,18 +326,25 @@ def write_markdown(items: Iterable[Item]) -> str:
     for item in items:
         groups.setdefault(" ".join(part for part in item.scope.parts()[1:] if part), []).append(item)
     if set(groups) <= {""}:
-        return _listed(groups.get("", []))
+        return _listed(item.text for item in groups.get("", []))
     return "\n".join(
-        f"## {' '.join((name or 'everybody').split())}\n\n{_listed(each)}" for name, each in groups.items()
+        f"## {' '.join((name or 'everybody').split())}\n\n{_listed(item.text for item in each)}"
+        for name, each in groups.items()
     )
 
 
-def _listed(items: Iterable[Item]) -> str:
+def _as_read(records: Iterable[Any]) -> list[str]:
+    """What `_entries` finds where `_listed` wrote these: white space at ends and in empty lines does not come back."""
+    texts = [str(one.get("text")) for one in records if isinstance(one, dict)]
+    return [text for _, text, _ in _entries(_listed(texts))]
+
+
+def _listed(texts: Iterable[str]) -> str:
     def entry(text: str) -> str:
         first, *more = (_MARK.sub(r"\1\\", line) for line in text.strip().split("\n"))
         return "\n".join((f"- {first}", *(f"  {line}" if line.strip() else "" for line in more)))
 
-    return "".join(f"{entry(item.text)}\n" for item in items)
+    return "".join(f"{entry(text)}\n" for text in texts)
 
 
 def _entries(text: str) -> Iterator[tuple[int, str, str]]:

@@ -142,15 +142,16 @@ class Experience:
         episode: int | None = None,
         admits: Callable[[int], bool] | None = None,
         most: int | None = None,
+        generator: np.random.Generator | None = None,
     ) -> Use:
         """Choose what is shown. frozen: without exploration, as a memory that no longer learns would. by: for whom. admits: which
-        rows may be shown; most: at most so many."""
+        rows may be shown; most: at most so many. generator: of the draws, where it is not the policy's own."""
         query = self.query(goal, observation, actions, step, learning=not frozen, by=by, episode=episode)
         assert self.policy.retriever is not None
         candidates = self.policy.retriever(query, self.pool)
         if admits is not None:
             candidates = candidates.among(admits)
-        return self.choose(query, candidates, frozen=frozen, most=most)
+        return self.choose(query, candidates, frozen=frozen, most=most, generator=generator)
 
     def choose(
         self,
@@ -160,8 +161,10 @@ class Experience:
         frozen: bool = False,
         most: int | None = None,
         drawn: Mapping[int, tuple[float, bool]] | None = None,
+        generator: np.random.Generator | None = None,
     ) -> Use:
-        """Choose among candidates that are found. drawn: what chance decided earlier in the episode (see `Independent`)."""
+        """Choose among candidates that are found. drawn: what chance decided earlier in the episode (see `Independent`).
+        generator: of the draws, where it is not the policy's own."""
         values = self.policy.valuer.estimate(query, candidates, self.pool)
         choice = self.policy.selector(query, candidates, values, self.pool)
         if most is not None:
@@ -170,7 +173,7 @@ class Experience:
             choice = choice.certain()
         elif drawn and isinstance(choice, Independent):
             choice = choice.given(drawn)
-        slate, part = choice.draw(self.generator)
+        slate, part = choice.draw(self.generator if generator is None else generator)
         return Use(query, candidates, values, choice, slate, part)
 
     def present(self, use: Use) -> Presented:

@@ -21,6 +21,7 @@ import threading
 import warnings
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
@@ -294,10 +295,16 @@ class Learning:
                 self._rows, self._met, experience.pool = {}, {}, experience.fresh_pool()
             rows = np.array([self._row(experience, hit.item) for hit in hits], dtype=np.intp)
             candidates = Candidates(rows, np.array([hit.score for hit in hits]))
-            query = experience.query(ask.goal, ask.observation, ask.actions, ask.step, learning=ask.explore, by=ask.by)
-            drawn = self._drawn_in(ask.number) if ask.explore else log.EpisodeDraws()
+            own, draws = ask.own, None if ask.own is None else ask.own.generator
+            drawn = log.EpisodeDraws() if not ask.explore else own.drawn if own else self._drawn_in(ask.number)
             places = {place: drawn[hit.id] for place, hit in enumerate(hits) if hit.id in drawn}
-            use = experience.choose(query, candidates, frozen=not ask.explore, most=top_k, drawn=places)
+            with _untouched(experience, ask):
+                query = experience.query(
+                    ask.goal, ask.observation, ask.actions, ask.step, learning=ask.explore, by=ask.by
+                )
+                use = experience.choose(
+                    query, candidates, frozen=not ask.explore, most=top_k, drawn=places, generator=draws
+                )
             shown = [_explained(hits[place], place, use, policy) for place in use.slate]
             details: dict[str, Any] = {"part": use.part}
             if isinstance(use.choice, Independent) and (odds := use.choice.odds):
@@ -330,42 +337,45 @@ class Learning:
             experience = self._now()
             if experience.policy.retriever is None:
                 raise OtherPolicy
-            pool = experience.pool
-            use = experience.recall(
-                ask.goal,
-                ask.observation,
-                ask.actions,
-                step=ask.step,
-                frozen=not ask.explore,
-                by=ask.by,
-                episode=ask.number if ask.number >= 0 else self._begun(),
-                admits=lambda row: admits(pool.items[row]),
-                most=top_k,
-            )
-            ids = [pool.items[row].id for row in use.candidates.rows.tolist()]
-            near = use.candidates.similarities.tolist()
-            items = self.store.fetch(self.scope, [ids[place] for place in use.slate])
-            hits = [
-                Hit(item, near[place], None, near[place])
-                for place in use.slate
-                if (item := items[ids[place]]) is not None
-            ]
-            details = {
-                "observation": use.query.observation,
-                "actions": use.query.actions,
-                "k": top_k,
-                "time": use.query.time,
-                "of": use.query.episode,
-                "similarities": near,
-                "waiting": use.candidates.waiting,
-                "means": use.values.means.tolist(),
-                "deviations": use.values.deviations.tolist(),
-                "slate": use.slate,
-                "part": use.part,
-                **({"trial": ask.trial} if ask.trial else {}),
-            }
-            listed = tuple(zip(ids, near, strict=True))
-            return self._chose(experience, use, hits, listed, compact(details), whole=True)
+            with _untouched(experience, ask):
+                return self._own(experience, ask, top_k, admits)
+
+    def _own(self, experience: Experience, ask: Ask, top_k: int, admits: Callable[[Item], bool]) -> Chosen:
+        pool = experience.pool
+        use = experience.recall(
+            ask.goal,
+            ask.observation,
+            ask.actions,
+            step=ask.step,
+            frozen=not ask.explore,
+            by=ask.by,
+            episode=ask.number if ask.number >= 0 else self._begun(),
+            admits=lambda row: admits(pool.items[row]),
+            most=top_k,
+            generator=None if ask.own is None else ask.own.generator,
+        )
+        ids = [pool.items[row].id for row in use.candidates.rows.tolist()]
+        near = use.candidates.similarities.tolist()
+        items = self.store.fetch(self.scope, [ids[place] for place in use.slate])
+        hits = [
+            Hit(item, near[place], None, near[place]) for place in use.slate if (item := items[ids[place]]) is not None
+        ]
+        details = {
+            "observation": use.query.observation,
+            "actions": use.query.actions,
+            "k": top_k,
+            "time": use.query.time,
+            "of": use.query.episode,
+            "similarities": near,
+            "waiting": use.candidates.waiting,
+            "means": use.values.means.tolist(),
+            "deviations": use.values.deviations.tolist(),
+            "slate": use.slate,
+            "part": use.part,
+            **({"trial": ask.trial} if ask.trial else {}),
+        }
+        listed = tuple(zip(ids, near, strict=True))
+        return self._chose(experience, use, hits, listed, compact(details), whole=True)
 
     def _advised(self, hits: Sequence[Hit], ask: Ask) -> tuple[tuple[str, float, float], ...]:
         """What hits advise, as they are found."""
@@ -1177,6 +1187,11 @@ def _finite(number: object) -> bool:
         return isinstance(number, Real) and abs(float(number)) <= LARGEST_REWARD
     except OverflowError:
         return False
+
+
+def _untouched(experience: Experience, ask: Ask) -> AbstractContextManager[object]:
+    """An episode that is not on file leaves nothing of itself in what is learned: what it did there comes with its end."""
+    return nullcontext() if ask.own is None else experience.pool.actions.untouched()
 
 
 def _evidence(policy: Policy) -> Effect | None:

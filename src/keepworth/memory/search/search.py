@@ -12,6 +12,7 @@ from functools import partial
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Protocol
 
+from keepworth.episodes.episode import Decision, DecisionKind
 from keepworth.episodes.text import as_line, entry, html_rows
 from keepworth.memory.errors import InvalidFilter, InvalidText, NoEncoder, UnknownOption
 from keepworth.memory.item import Item, ItemKind, Status, checked_label, member, timestamp
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from keepworth.memory.policy.ledger import Account
+    from keepworth.memory.store.log import EpisodeDraws
 
     Vectors = npt.NDArray[np.float32]
 
@@ -224,12 +226,20 @@ class Hits(list[Hit]):
 
 
 @dataclass(frozen=True, slots=True)
+class OwnDraws:
+    """What a search of an episode that is not on file goes by. generator: of its draws; drawn: what it showed and withheld."""
+
+    generator: np.random.Generator
+    drawn: EpisodeDraws
+
+
+@dataclass(frozen=True, slots=True)
 class Ask:
     """What is asked for. goal: the task; observation: what is seen or searched for, "" where that is the goal; actions: what can
     be done here, where that is known; step: within the episode; by: for whom; number: of the episode, -1 outside of one; explore:
     whether something may be tried out; plain: whether the policy takes no part, as where no reward can ever come of it; trial:
     what is logged of a trial (see `Trial.logged`), () outside of one; rewrites: what is logged of those on trial, by source (see
-    `rewrites.logged`)."""
+    `rewrites.logged`); own: draws of an episode that is not on file."""
 
     goal: str
     observation: str = ""
@@ -241,6 +251,7 @@ class Ask:
     plain: bool = False
     trial: tuple[Any, ...] = ()
     rewrites: Mapping[str, Sequence[float]] = field(default_factory=dict, hash=False)
+    own: OwnDraws | None = field(default=None, hash=False)
 
     @property
     def off(self) -> str | None:
@@ -279,6 +290,20 @@ class Chosen:
     candidates: tuple[tuple[str, float], ...]
     details: str = ""
     vector: bytes | None = None
+
+    def decision(self, ask: Ask) -> Decision:
+        """As it is logged, under the id that its hits have."""
+        hits = self.hits
+        return Decision(
+            id=hits.decision,
+            kind=DecisionKind.SEARCH,
+            query=ask.text[:10_000],
+            candidates=self.candidates,
+            chosen=tuple(hit.item.id for hit in hits),
+            propensity=hits.propensity,
+            policy=hits.policy,
+            step=ask.step,
+        )
 
 
 @dataclass(frozen=True, slots=True)

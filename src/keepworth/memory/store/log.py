@@ -35,7 +35,7 @@ from keepworth.episodes.episode import (
     StopReason,
 )
 from keepworth.episodes.model import FinishReason, VersionSpan
-from keepworth.memory.errors import InvalidText, MemoryProblem, UnknownEpisode
+from keepworth.memory.errors import ClosedEpisode, InvalidText, MemoryProblem, UnknownEpisode
 from keepworth.memory.item import Scope, whose
 from keepworth.memory.operations import Credit
 from keepworth.memory.store import forking, injections, undo
@@ -739,9 +739,11 @@ def _inside(connection: AnyConnection, scope: Scope, nobody: bool = False) -> di
 
 
 def begin(store: Store, scope: Scope, id: str, task: str, person: str = "") -> int:
-    """The number of the new episode, counted from 0."""
+    """The number of the new episode, counted from 0. Raises ClosedEpisode where there is one of this id."""
 
     def work(transaction: Transaction) -> int:
+        if first(transaction.connection, "SELECT 1 FROM episodes WHERE id = ?", (id,)) is not None:
+            raise ClosedEpisode(f"episode {id!r:.80} was begun before: nothing of it was written again.")
         row: int = scalar(
             transaction.connection,
             "INSERT INTO episodes(id, scope, task, began, person) VALUES(?,?,?,?,?) RETURNING rowid",

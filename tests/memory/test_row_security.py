@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import shlex
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +17,7 @@ from keepworth.memory.errors import MemoryProblem, ReadOnly, UnknownItem
 from keepworth.memory.item import Scope
 from keepworth.memory.rights import grant, revoke, rights
 from keepworth.memory.store import requests
-from keepworth.memory.store.maintenance import check, compact, reembed, statistics
+from keepworth.memory.store.maintenance import check, compact, lay_in, reembed, statistics
 from keepworth.memory.store.postgres import database
 from keepworth.memory.store.postgres.rights import VIEWS
 from keepworth.memory.store.transfer import exported
@@ -500,7 +502,8 @@ def test_a_revoked_right_ends_with_the_next_statement(served: Served) -> None:
         ("ALTER ROLE {role} REPLICATION", "has REPLICATION"),
         ("ALTER ROLE {role} CREATEROLE", "has CREATEROLE"),
         ("GRANT {keeper} TO {role}", "which owns tables"),
-        ("GRANT pg_read_server_files TO {role}", "which reads the server's files"),
+        ("GRANT pg_read_server_files TO {role}", "which reads more than"),
+        ("GRANT pg_monitor TO {role}", "which reads more than"),
         ("GRANT CREATE ON SCHEMA {schema} TO {role}", "may make functions"),
         ("ALTER ROLE {other} BYPASSRLS; GRANT {other} TO {role}", "which has BYPASSRLS"),
     ],
@@ -565,7 +568,7 @@ def test_a_member_of_the_owner_sees_and_writes_all(served: Served) -> None:
     assert not any(CANARY in hit.text for hit in restricted.search(f"{CANARY} likes tofu", mode="dense"))
     unguarded = (
         "SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace AND NOT "
-        "(relrowsecurity AND relforcerowsecurity)"
+        "relrowsecurity"
     )
     assert served.run("admin", unguarded) == []
     grant(served.at("keeper"), served.roles["bob"], user_id="bob")
@@ -661,3 +664,114 @@ def test_the_commands(served: Served, capsys: pytest.CaptureFixture[str]) -> Non
     assert "BYPASSRLS" in call("rights", code=2)
     assert "no longer reads" in call("revoke", role)
     assert "No role has rights" in call("rights")
+
+
+def test_vectors_on_the_server_and_rights_together(served: Served) -> None:
+    """The table of `index="hnsw"` and its triggers, made before and after the first right."""
+    served.run("admin", "CREATE EXTENSION IF NOT EXISTS vector WITH SCHEMA public")
+    for earlier in (True, False):
+        memory = filled(served)
+        if earlier:
+            near = Memory(served.at("keeper"), encoder=WordEncoder(), index="hnsw")
+            near.search("tofu", mode="dense")
+            served.run("admin", "ANALYZE")
+        grant(served.at("keeper"), served.roles["ann"], user_id="ann")
+        if not earlier:
+            near = Memory(served.at("keeper"), encoder=WordEncoder(), index="hnsw")
+        with pytest.raises(ReadOnly, match=r"index='hnsw'.*'exact'.*as the owner"):
+            Memory(served.at("ann"), encoder=WordEncoder(), index="hnsw")
+        added = near.add("Ann likes figs", user_id="ann")
+        near.update(near.add(f"{CANARY} likes figs", user_id="bob").id, f"{CANARY} likes dates")
+        assert near.search("Ann likes figs", mode="dense", top_k=1)[0].id == added.id
+        for _ in lay_in(near.store):
+            pass
+        assert near.search("Ann likes figs", mode="dense", top_k=1)[0].id == added.id
+        near.delete(added.id)
+        assert near.search("Ann likes figs", mode="dense", top_k=1)[0].id != added.id
+        assert check(near.store) == []
+        served.run("keeper", "SELECT 1 / count(*) FROM vectors_1_nearest")
+        for table in ("vectors_1_nearest", "vectors_1_waiting"):
+            assert said(served.connect("ann"), f"SELECT * FROM {table}").startswith(("[]", "ERROR"))
+        near.close()
+        memory.close()
+        if earlier:
+            served.run(
+                "admin",
+                f"DROP SCHEMA {served.schema} CASCADE",
+                f"CREATE SCHEMA {served.schema} AUTHORIZATION {served.roles['keeper']}",
+            )
+
+
+def test_what_triggers_may_do_is_nobody_elses(served: Served) -> None:
+    """They run with more rights than those of who writes. Whoever could set one on a table of their own would use them."""
+    served.run("admin", "CREATE EXTENSION IF NOT EXISTS vector WITH SCHEMA public")
+    memory = filled(served)
+    grant(served.at("keeper"), served.roles["ann"], user_id="ann")
+    near = Memory(served.at("keeper"), encoder=WordEncoder(), index="hnsw")
+    for _ in lay_in(near.store):
+        pass
+    definers = [
+        name
+        for (name,) in served.run(
+            "admin",
+            "SELECT oid::regprocedure::text FROM pg_proc WHERE prosecdef AND pronamespace = current_schema()::regnamespace",
+        )
+    ]
+    assert len(definers) == 2
+    before = served.run("keeper", "SELECT count(*) FROM vectors_1_nearest")
+    assert before > [(60,)]
+    with served.connect("ann") as connection:
+        connection.execute(
+            "CREATE TEMP TABLE vectors_1_nearest(n bigint); CREATE TEMP TABLE vectors_1_waiting(n bigint)"
+        )
+        connection.execute("CREATE TEMP TABLE told(text text); GRANT ALL ON told TO PUBLIC")
+        connection.execute(
+            "CREATE FUNCTION pg_temp.taken() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+            f"INSERT INTO told SELECT text FROM {served.schema}.items; RETURN NEW; END $$; "
+            "CREATE TRIGGER taken BEFORE INSERT ON vectors_1_waiting FOR EACH ROW EXECUTE FUNCTION pg_temp.taken(); "
+            "GRANT ALL ON vectors_1_waiting, vectors_1_nearest TO PUBLIC"
+        )
+        for function in definers:
+            table = f"own_{definers.index(function)}"
+            connection.execute(f"CREATE TEMP TABLE {table}(LIKE {served.schema}.items)")
+            found = said(
+                connection,
+                f"CREATE TRIGGER mine AFTER INSERT OR UPDATE OR DELETE ON {table} FOR EACH ROW EXECUTE FUNCTION {function}",
+            )
+            said(connection, f"INSERT INTO {table} SELECT * FROM items LIMIT 1")
+            said(connection, f"UPDATE {table} SET n = generate_series FROM generate_series(1, 1000)")
+            said(connection, f"DELETE FROM {table}")
+            assert CANARY not in said(connection, "SELECT text FROM told")
+            assert "permission denied for function" in found
+    assert served.run("keeper", "SELECT count(*) FROM vectors_1_nearest") == before
+    # Nor does whoever may write items reach more through a table of a name that a trigger uses.
+    settings = served.run(
+        "admin", "SELECT proconfig::text FROM pg_proc WHERE prosecdef AND pronamespace = current_schema()::regnamespace"
+    )
+    assert all(said.rstrip('"}').endswith("pg_temp") for (said,) in settings)
+    near.close()
+    memory.close()
+
+
+def test_the_lines_of_the_page(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    """Those of docs/memory.md, at this server's addresses."""
+    from keepworth.cli.main import main
+
+    filled(served).close()
+    page = (Path(__file__).parents[2] / "docs" / "memory.md").read_text(encoding="utf-8")
+    _, block = page.split("<!-- runs in: tests/memory/test_row_security.py -->\n```sh\n")
+    shown, *lines = block.partition("```")[0].splitlines()
+    (statement,) = shlex.split(shown)[2:]
+    served.run("admin", statement.replace("ann_app", served.roles["ann"] + "_app"))
+    served.roles["app"] = served.roles["ann"] + "_app"
+    try:
+        for line in lines:
+            by = {"owner": "keeper", "ann_app": "app"}[line.partition("://")[2].partition("@")[0]]
+            words = [each.replace("ann_app", served.roles["app"]) for each in shlex.split(line)[1:-1]]
+            encoder = ["--encoder", "none"] if "search" in words else []
+            assert main([*words, served.at(by), *encoder]) == 0, capsys.readouterr()
+    finally:
+        served.run("admin", f"DROP OWNED BY {served.roles['app']}", f"DROP ROLE {served.roles['app']}")
+    told = capsys.readouterr().out
+    assert "Ann likes tofu" in told
+    assert CANARY not in told

@@ -147,8 +147,10 @@ class Hnsw:
         vectors, laid, waiting = _names(set_id)
         current = CURRENT.replace("content", "NEW.content").replace("status", "NEW.status")
         before = CURRENT.replace("content", "OLD.content").replace("status", "OLD.status")
-        # Whoever writes may have no rights to what another made.
-        head = "LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS"
+        # Whoever writes may have no rights to what another made. Nor may they put a table of their own in its place: where
+        # pg_temp is not named it comes first.
+        home = scalar(connection, "SELECT quote_ident(current_schema())")
+        head = f"LANGUAGE plpgsql SECURITY DEFINER SET search_path = {home}, pg_temp AS"
         for statement in (
             f"CREATE TABLE {laid}(n BIGINT NOT NULL, part BIGINT NOT NULL, scope BIGINT NOT NULL, hash BIGINT NOT NULL, "
             f"vector {self._home}.vector({dimension}) NOT NULL, PRIMARY KEY(n, part))",
@@ -169,15 +171,18 @@ class Hnsw:
             f"CREATE TRIGGER {vectors}_removed AFTER DELETE ON items FOR EACH ROW EXECUTE FUNCTION {vectors}_item_changed()",
             f"CREATE TRIGGER {vectors}_moved AFTER UPDATE ON items FOR EACH ROW WHEN (OLD.scope <> NEW.scope OR ({before}) IS "
             f"DISTINCT FROM ({current})) EXECUTE FUNCTION {vectors}_item_changed()",
+            # A trigger asks for this right when it is made, not when it fires.
+            f"REVOKE ALL ON FUNCTION {vectors}_changed(), {vectors}_item_changed() FROM PUBLIC",
             f"INSERT INTO {waiting} SELECT n FROM {vectors}",
         ):
             connection.execute(statement)
-        # Who may read or write the vectors may do so here.
+        # Who may read or write the vectors may do so here; with row-level security that is the owner.
         rights = select(
             connection,
             "SELECT privilege_type, CASE WHEN grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END "
             "FROM pg_class c JOIN pg_namespace s ON s.oid = c.relnamespace, aclexplode(c.relacl) "
-            "WHERE s.nspname = current_schema() AND c.relname = ? AND privilege_type IN ('SELECT', 'INSERT', 'UPDATE', 'DELETE')",
+            "WHERE s.nspname = current_schema() AND c.relname = ? AND NOT c.relrowsecurity "
+            "AND privilege_type IN ('SELECT', 'INSERT', 'UPDATE', 'DELETE')",
             (vectors,),
         )
         for right, whose in rights:

@@ -87,14 +87,23 @@ _OPEN_COLUMNS = {"events": "seq, at, kind, scope, episode, source, payload, appl
 """Of tables of which not every column may be read."""
 _SAMPLED = (("events", "kind"), ("items", "status"))
 """Columns of text of which the server may keep samples to plan by: they hold a few words of ours."""
+# The tables of `index="hnsw"` are read by nobody else, and a graph over a column would be built anew.
 _SECRET = (
     "SELECT c.relname, a.attname, format_type(a.atttypid, a.atttypmod), EXISTS(SELECT 1 FROM pg_stats s WHERE s.schemaname = "
     "current_schema() AND s.tablename = c.relname AND s.attname = a.attname) FROM pg_class c JOIN pg_attribute a ON "
     "a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped WHERE c.relnamespace = current_schema()::regnamespace AND "
-    "c.relkind IN ('r', 'p') AND (a.atttypid NOT IN ('bigint'::regtype, 'boolean'::regtype, 'double precision'::regtype) OR "
+    "c.relkind IN ('r', 'p') AND c.relname !~ '^vectors_\\d+_' AND "
+    "(a.atttypid NOT IN ('bigint'::regtype, 'boolean'::regtype, 'double precision'::regtype) OR "
     "a.attname IN ('content', 'hash')) ORDER BY 1, a.attnum"
 )
-_SERVER_FILES = ("pg_read_server_files", "pg_write_server_files", "pg_execute_server_program")
+_TOO_MUCH = (
+    "pg_read_server_files",
+    "pg_write_server_files",
+    "pg_execute_server_program",
+    "pg_read_all_data",  # hidden columns, too
+    "pg_write_all_data",
+    "pg_read_all_stats",  # the text of what others ask
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,10 +196,7 @@ def guard(raw: psycopg.Connection[Any], only: str = "") -> None:
             statements.append(f"ALTER TABLE {table} OWNER TO {_identifier(owner)}")
         statements += [
             f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY",
-            f"ALTER TABLE {table} FORCE ROW LEVEL SECURITY",
             *(f'ALTER TABLE {table} ALTER "{column}" SET STATISTICS 0' for of, column, *_ in secret if of == table),
-            f"DROP POLICY IF EXISTS keepworth_owner ON {table}",
-            f"CREATE POLICY keepworth_owner ON {table} TO {_identifier(owner)} USING (true) WITH CHECK (true)",
             f"DROP POLICY IF EXISTS keepworth_seen ON {table}",
         ]
         rows = _POLICIES.get(table)
@@ -215,12 +221,19 @@ def _forget_samples(raw: psycopg.Connection[Any]) -> None:
     """Of values in the tables the server keeps samples, and what EXPLAIN expects of a query gives them away one by one. A column
     whose type is set loses them, also where it is set to what it was."""
     ((changes,),) = raw.execute("SELECT pg_get_viewdef('changes'::regclass)").fetchall()
-    statements = ["DROP VIEW changes"]
+    # No column's type is set while a trigger's condition names it.
+    conditional = (
+        "SELECT quote_ident(tgname), tgrelid::regclass::text, pg_get_triggerdef(t.oid) FROM pg_trigger t JOIN pg_class c ON "
+        "c.oid = tgrelid WHERE relnamespace = current_schema()::regnamespace AND tgqual IS NOT NULL AND NOT tgisinternal"
+    )
+    triggers = raw.execute(conditional).fetchall()
+    statements = ["DROP VIEW changes", *(f"DROP TRIGGER {name} ON {table}" for name, table, _ in triggers)]
     for table, column, kind, sampled in raw.execute(_SECRET).fetchall():
         if sampled and (table, column) not in _SAMPLED:
             collation = ' COLLATE "C"' if kind == "text" else ""
             statements.append(f'ALTER TABLE {table} ALTER "{column}" TYPE {kind}{collation}')
-    raw.execute(";\n".join([*statements, f"CREATE VIEW changes AS {changes}"]).encode())
+    made = (definition for *_, definition in triggers)
+    raw.execute(";\n".join([*statements, *made, f"CREATE VIEW changes AS {changes}"]).encode())
 
 
 def _there(raw: psycopg.Connection[Any]) -> bool:
@@ -276,16 +289,23 @@ def _unsound(raw: psycopg.Connection[Any], role: str) -> str:
         "has BYPASSRLS",
         "has REPLICATION, which reads everything",
         "has CREATEROLE, which may make it a member of others",
-        "reads the server's files",
+        "reads more than tables by their rights",
         "owns tables of this memory or its schema",
     )
-    for name, *found in raw.execute(query, (list(_SERVER_FILES), role)).fetchall():
+    for name, *found in raw.execute(query, (list(_TOO_MUCH), role)).fetchall():
         for reason, true in zip(reasons, found, strict=True):
             if true:
                 return reason if name == role else f"is a member of {name!r}, which {reason}"
     may = "SELECT has_schema_privilege(%s::name, current_schema()::regnamespace::oid, 'CREATE')"
     ((creates,),) = raw.execute(may, (role,)).fetchall()
-    return "may make functions in the memory's schema (CREATE)" if creates else ""
+    if creates:
+        return "may make functions in the memory's schema (CREATE)"
+    calls = (
+        "SELECT p.oid::regprocedure FROM pg_proc p WHERE pronamespace = current_schema()::regnamespace AND prosecdef AND "
+        "has_function_privilege(%s::name, p.oid, 'EXECUTE') ORDER BY 1 LIMIT 1"
+    )
+    found = raw.execute(calls, (role,)).fetchone()
+    return f"may run {found[0]} with the rights of its owner (REVOKE ALL ON FUNCTION it FROM PUBLIC)" if found else ""
 
 
 def _refuse_others(raw: psycopg.Connection[Any], owner: str) -> None:

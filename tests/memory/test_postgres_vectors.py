@@ -121,7 +121,7 @@ def test_many_rows_are_asked_of_the_graph_and_few_are_all_compared(
         memory.search(text_of(draw), mode="dense", user_id=user)
         assert any("<=>" in text for text in asked) is by_graph
     plan = run(
-        f"{postgres}&options=-csearch_path%3D{schema_of(address)}%20-cenable_seqscan%3Doff",
+        f"{postgres}&options=-csearch_path%3D{schema_of(address)}%20-cenable_seqscan%3Doff%20-cenable_sort%3Doff",
         f"EXPLAIN {re.sub('AND scope = ANY[^)]*[)]', '', next(t for t in _graph_text(memory, draw, asked)))}",
     )
     assert "vectors_1_nearest_graph" in str(plan)

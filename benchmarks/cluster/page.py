@@ -80,11 +80,10 @@ def waits(result: Result) -> str:
             _median(runs),
             _faster(result["speedup"][kind].get(arm)),
             _faster(result["beside_threads"][kind].get(arm)),
-            f"{_middle(runs, 'cpu_seconds'):.2f} + {_middle(runs, 'cpu_seconds_of_workers'):.2f} s",
+            f"{_middle(runs, 'cpu_seconds'):.2f} + {_middle(runs, 'cpu_seconds_of_pool'):.2f} s",
         )
         for kind, arms in result["measured"].items()
         for arm, runs in arms.items()
-        if runs
     ]
     head = ("", "who does it", "an update", "times as fast", "beside threads", "processor, here + there")
     said = (
@@ -97,7 +96,13 @@ def waits(result: Result) -> str:
 
 def halves(result: Result) -> str:
     rows = [
-        (arm, _median(runs), _faster(result["speedup"].get(arm)), f"{_middle(runs, 'cpu_seconds'):.1f} s")
+        (
+            arm,
+            _median(runs),
+            _faster(result["speedup"].get(arm)),
+            _faster(result["beside_ready_first"].get(arm)),
+            f"{_middle(runs, 'cpu_seconds'):.1f} s",
+        )
         for arm, runs in result["measured"].items()
     ]
     said = (
@@ -105,7 +110,7 @@ def halves(result: Result) -> str:
         f"turn; a batch's compute is {result['compute_cpu_seconds_per_batch']:.1f} processor seconds. {result['rounds']} rounds "
         f"in changing order, {result['updates_measured']} batches each; geometric means with 95 % intervals."
     )
-    head = (result["model"], "a batch", "times as fast", "processor")
+    head = (result["model"], "a batch", "times as fast", "beside ready first", "processor")
     return "\n\n".join((markdown(head, rows), said, _setting(result["machine"])))
 
 

@@ -1,26 +1,28 @@
-"""Who plays the episodes: threads of one process, processes of this machine or actors of Ray, on one trace; and half-batches.
+"""Who waits: threads of one process, processes of this machine or actors of Ray, on one trace; and two half-batches in flight.
 
-The first part repeats the trace of `benchmarks.asynchrony.latency`: 64 episodes an update, each of which waits once, log-normal
-with sigma 1 and a median of 0.2 times an update's compute. There are three kinds: the environment waits, as a judge behind HTTP
-does; the environment computes in Python, which lets one thread of a process compute at a time; the judge computes in a library
-that leaves Python free meanwhile. What they compute is as much an update as the model's own compute, by the same distribution.
-Everything is hidden by sampling ahead (overlap, staleness 4); the arms differ in who plays the episodes. The model is tiny.
+The first part repeats the trace of `benchmarks.asynchrony.latency`: 64 episodes an update, each of which takes its time once,
+log-normal with sigma 1. There are four kinds: the environment waits; the judge waits, as one behind HTTP does; the environment
+computes in Python, which lets one thread of a process compute at a time; the judge computes in a library that leaves Python free
+meanwhile. The median of a wait is 0.2 times an update's compute. What they compute is as much an update as the model's own.
+Compute is counted in processor seconds, which a busy machine hardly changes. All but the reference sample ahead (overlap,
+staleness 4); the arms differ in who takes the time: environments in rollout workers, judges in scorers. The model is tiny.
 
 The second part is SmolLM2-135M with episodes of several turns: one whole batch an update, in two optimiser steps, beside two
 half-batches in flight, of each of which an update is made. Tokens, updates and the groups in flight are as many.
 
-Rounds go through the arms in changing order. Prints tables and writes waits.json and halves.json.
+Every round goes through all arms, in changing order, so that arms are compared under nearly the same load. Prints what it finds
+and writes waits.json and halves.json.
 
-python -m benchmarks.cluster.waits [--part waits|halves] [--rounds 3]     (with keepworth[train,ray])
+python -m benchmarks.cluster.waits [--part waits|halves] [--rounds 5]     (with keepworth[train,ray])
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
+import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -32,6 +34,7 @@ import torch
 
 from benchmarks.asynchrony.setting import ROLE, World, learner_of, lognormal, run, share, small, tiny
 from benchmarks.speed.setting import machine, ratio
+from keepworth.environments.environment import in_thread
 from keepworth.episodes import Episode, RewardTerm, SamplingParams, Segment, StopReason, Task
 from keepworth.learning.collect.groups import RecordedContext
 from keepworth.learning.collect.pipeline import Asynchrony, Pipeline, Staleness, synchronous
@@ -39,24 +42,25 @@ from keepworth.learning.collect.workers import Rollouts, RolloutWorkers
 from keepworth.learning.objective.parts import GroupStd, Outcome
 from keepworth.learning.objective.presets import preset, varied
 from keepworth.learning.placement import ONE_CORE, Cluster, Needs, Part, Worker
+from keepworth.recipes.scorers import Scorers
 
 HERE = Path(__file__).parent
 OBJECTIVE = varied(preset("areal"), advantage=Outcome("group", GroupStd()))
 GROUPS, MEMBERS, TOKENS = 8, 8, 16
 PADDING = "a few words to read first. " * 3
-STEPS, SKIP = 9, 3
+STEPS, SKIP = 12, 3
 WORKERS = 2
 
-Kind = Literal["environment waits", "environment computes in Python", "judge computes in a library"]
+Kind = Literal["environment waits", "judge waits", "environment computes in Python", "judge computes in a library"]
 KINDS: tuple[Kind, ...] = (
     "environment waits",
+    "judge waits",
     "environment computes in Python",
     "judge computes in a library",
 )
-Place = Literal["one", "threads", "processes", "ray"]
-ALONE, REFERENCE = "one after another", "a batch at once"
+Place = Literal["threads", "processes", "ray"]
+REFERENCE = "a batch at once"
 ARMS: dict[str, tuple[Place, int, float]] = {
-    ALONE: ("one", 0, 1.0),
     REFERENCE: ("threads", 0, 1.0),
     "threads": ("threads", 4, 4.0),
     f"{WORKERS} processes": ("processes", 4, 4.0),
@@ -67,11 +71,10 @@ ARMS: dict[str, tuple[Place, int, float]] = {
 # -- what an episode waits for --------------------------------------------------------------------------------------------
 
 
-def in_python(loops: int) -> int:
+def in_python(loops: int) -> None:
     total = 0
     for each in range(loops):
         total += each & 3
-    return total
 
 
 @cache
@@ -79,11 +82,10 @@ def _matrix() -> np.ndarray:
     return np.random.default_rng(0).standard_normal((192, 192)).astype(np.float32)
 
 
-def in_library(products: int) -> float:
+def in_library(products: int) -> None:
     matrix = _matrix()
     for _ in range(products):
         matrix @ matrix
-    return 0.0
 
 
 def rate(function: Any, units: int) -> float:
@@ -94,56 +96,61 @@ def rate(function: Any, units: int) -> float:
     return units / (time.thread_time() - begun)
 
 
+def spent(kind: Kind, wait: float, rate: float) -> float:
+    """Takes so many seconds, and is worth nothing. rate: of what is computed, units a second."""
+    if kind == "environment computes in Python":
+        in_python(round(wait * rate))
+    elif kind == "judge computes in a library":
+        in_library(max(1, round(wait * rate)))
+    else:
+        time.sleep(wait)
+    return 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class Slow(World):
-    """kind: who takes its time, and how. rate: of what is computed, units a second. alone: one episode at a time waits."""
+    """kind: who takes its time, and how. scorers: are the judge."""
 
     kind: Kind = "environment waits"
     rate: float = 0.0
-    alone: asyncio.Lock | None = None
+    scorers: Scorers | None = None
 
     async def spend(self, wait: float, context: RecordedContext) -> None:
-        if self.alone is None:
-            await self._spend(wait, context)
+        if not self.kind.startswith("judge"):
+            await context.call(spent, self.kind, wait, self.rate)
+        elif self.scorers is None:
+            await context.reward("judge", spent, self.kind, wait, self.rate)
         else:
-            async with self.alone:
-                await self._spend(wait, context)
-
-    async def _spend(self, wait: float, context: RecordedContext) -> None:
-        if self.kind == "environment waits":
-            await context.call(time.sleep, wait)
-        elif self.kind == "environment computes in Python":
-            await context.call(in_python, round(wait * self.rate))
-        else:
-            await context.reward("judge", in_library, max(1, round(wait * self.rate)))
-
-
-def world_of(kind: Kind, median: float, seed: int, rate: float, encode: Any = None, alone: bool = False) -> Slow:
-    """encode: of the model; a worker needs none, it is the tiny one's."""
-    given = {} if encode is None else {"encode": encode}
-    lock = asyncio.Lock() if alone else None
-    return Slow(
-        lambda index, member: TOKENS,
-        lognormal(median, 1.0, seed),
-        padding=PADDING,
-        kind=kind,
-        rate=rate,
-        alone=lock,
-        **given,
-    )
+            await self.scorers.terms(f"{context.group}/{context.member}", "")
 
 
 class Playing(Rollouts):
-    """What a worker holds."""
+    """What a rollout worker holds."""
 
     def __init__(self, kind: Kind, median: float, seed: int, rate: float) -> None:
-        super().__init__(world_of(kind, median, seed, rate).rollout)
+        waits = lognormal(median, 1.0, seed)
+        super().__init__(Slow(lambda *_: TOKENS, waits, padding=PADDING, kind=kind, rate=rate).rollout)
 
     def processor(self) -> float:
         return time.process_time()
 
 
-# -- who plays the episodes -----------------------------------------------------------------------------------------------
+class Judging:
+    """What a scorer holds: in threads, as `keepworth.recipes.rollout_worker.RewardWorker` does."""
+
+    def __init__(self, kind: Kind, median: float, seed: int, rate: float) -> None:
+        self._kind, self._rate, self._waits = kind, rate, lognormal(median, 1.0, seed)
+
+    async def terms(self, task: str, answer: str) -> list[RewardTerm]:
+        group, member = map(int, task.split("/"))
+        await in_thread(spent, self._kind, self._waits(group, member), self._rate)
+        return []
+
+    def processor(self) -> float:
+        return time.process_time()
+
+
+# -- who takes the time -----------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -173,9 +180,12 @@ class Kept:
 
 
 @contextmanager
-def workers_in(place: Place, given: dict[str, Any]) -> Iterator[tuple[RolloutWorkers | None, Kept | None]]:
-    if place in ("one", "threads"):
-        yield None, None
+def pool(
+    place: Place, given: dict[str, Any]
+) -> Iterator[tuple[RolloutWorkers | None, Scorers | None, Callable[[], float]]]:
+    """Workers for environments or scorers for judges, and the processor seconds that they have used."""
+    if place == "threads":
+        yield None, None, lambda: 0.0
         return
     inner: Cluster
     if place == "ray":
@@ -188,7 +198,12 @@ def workers_in(place: Place, given: dict[str, Any]) -> Iterator[tuple[RolloutWor
         inner = LocalCluster()
     kept = Kept(inner)
     try:
-        yield RolloutWorkers(kept, Part("benchmarks.cluster.waits:Playing", given), WORKERS, print), kept
+        if given["kind"].startswith("judge"):
+            part = Part("benchmarks.cluster.waits:Judging", given)
+            yield None, Scorers(kept, part, WORKERS, print, ONE_CORE), kept.processors
+        else:
+            part = Part("benchmarks.cluster.waits:Playing", given)
+            yield RolloutWorkers(kept, part, WORKERS, print), None, kept.processors
     finally:
         kept.close()
 
@@ -201,21 +216,28 @@ def one(arm: str, kind: Kind, median: float, seed: int, units: float, steps: int
         mode="overlap" if staleness else "turns",
         slots=GROUPS * MEMBERS,
     )
-    if place == "one":
-        steps = min(steps, SKIP + 3)
     learner = learner_of(tiny(hidden=128), OBJECTIVE, 1e-4)
     given = {"kind": kind, "median": median, "seed": seed, "rate": units}
-    world = world_of(**given, encode=learner.model.encode, alone=place == "one")
-    with workers_in(place, given) as (workers, kept):
-        before = kept.processors() if kept else 0.0
+    with pool(place, given) as (workers, scorers, processors):
+        world = Slow(
+            lambda *_: TOKENS,
+            lognormal(median, 1.0, seed),
+            encode=learner.model.encode,
+            padding=PADDING,
+            kind=kind,
+            rate=units,
+            scorers=scorers,
+        )
+        load, before = os.getloadavg()[0], processors()
         watch = run(learner, world, bound, steps, partial(Pipeline, workers=workers))
-        after = kept.processors() if kept else 0.0
+        after = processors()
     steady = watch.steady(SKIP)
     return {
         "seconds": steady["seconds"],
         "cpu_seconds": steady["cpu_seconds"],
-        "cpu_seconds_of_workers": (after - before) / steps,
+        "cpu_seconds_of_pool": (after - before) / steps,
         "learn_seconds": steady["seconds/learn"],
+        "load_average": load,
     }
 
 
@@ -224,7 +246,7 @@ def waits(rounds: int, arms: Sequence[str], kinds: Sequence[Kind], steps: int) -
     world = World(lambda index, member: TOKENS, None, encode=learner.model.encode, padding=PADDING)
     bound = Asynchrony(Staleness(GROUPS, 0, 1.0), MEMBERS, mode="turns", slots=GROUPS * MEMBERS)
     dry = run(learner, world, bound, SKIP + 6).steady(SKIP)
-    compute, work = dry["seconds"], dry["cpu_seconds"]
+    work = dry["cpu_seconds"]
     rates = {
         "environment computes in Python": rate(in_python, 2_000_000),
         "judge computes in a library": rate(in_library, 2_000),
@@ -233,15 +255,13 @@ def waits(rounds: int, arms: Sequence[str], kinds: Sequence[Kind], steps: int) -
     found: dict[str, dict[str, list[dict[str, float]]]] = {kind: {arm: [] for arm in arms} for kind in kinds}
     for number in range(rounds):
         for kind in kinds:
-            median = computing if kind in rates else 0.2 * compute
+            median = computing if kind in rates else 0.2 * work
             for arm in arms if number % 2 == 0 else arms[::-1]:
-                if arm == ALONE and kind in rates:  # on one processor at a time it is the batch at once
-                    continue
                 each = one(arm, kind, median, number, rates.get(kind, 0.0), steps)
                 found[kind][arm].append(each)
                 print(
                     f"{kind:32} {arm:20} {each['seconds']:.3f} s, {each['cpu_seconds']:.3f} s of the processor, "
-                    f"workers {each['cpu_seconds_of_workers']:.3f} s",
+                    f"pool {each['cpu_seconds_of_pool']:.3f} s, load {each['load_average']:.1f}",
                     flush=True,
                 )
     seconds = {
@@ -254,16 +274,15 @@ def waits(rounds: int, arms: Sequence[str], kinds: Sequence[Kind], steps: int) -
         "steps_measured": steps - SKIP,
         "episodes_per_step": GROUPS * MEMBERS,
         "tokens_per_episode": TOKENS,
-        "workers": WORKERS,
-        "compute_seconds_per_step": compute,
+        "pool": WORKERS,
         "compute_cpu_seconds_per_step": work,
-        "learn_seconds_per_step": dry["seconds/learn"],
-        "wait_median_seconds": 0.2 * compute,
+        "seeds": list(range(rounds)),
+        "wait_median_seconds": 0.2 * work,
         "computing_median_seconds": computing,
         "sigma": 1.0,
         "measured": found,
         "speedup": {
-            kind: {arm: ratio(of[REFERENCE], of[arm]) for arm in arms if arm != REFERENCE and of[arm]}
+            kind: {arm: ratio(of[REFERENCE], of[arm]) for arm in arms if arm != REFERENCE}
             for kind, of in seconds.items()
             if REFERENCE in of
         },
@@ -279,10 +298,11 @@ def waits(rounds: int, arms: Sequence[str], kinds: Sequence[Kind], steps: int) -
 
 
 TURNS, ANSWER, ANSWERERS = 3, 6, 2
+WHOLE, READY = "one whole batch", "one whole batch, ready first"
 HALVES: dict[str, tuple[int, Asynchrony]] = {
     # name: (half-batches in an update's batch, how it is sampled)
-    "one whole batch": (2, synchronous(GROUPS, ANSWERERS)),
-    "one whole batch, ready first": (
+    WHOLE: (2, synchronous(GROUPS, ANSWERERS)),
+    READY: (
         2,
         Asynchrony(Staleness(GROUPS, 0, 1.0), ANSWERERS, mode="turns", slots=GROUPS * ANSWERERS),
     ),
@@ -347,20 +367,20 @@ def half(arm: str, waits: Any, updates: int, skip: int) -> dict[str, float]:
     }
 
 
-def halves(rounds: int, arms: Sequence[str], updates: int, skip: int) -> dict[str, Any]:
-    dry = half("one whole batch", None, skip + 2, skip)
-    compute = dry["seconds"]
+def halves(rounds: int, updates: int, skip: int) -> dict[str, Any]:
+    work = half(WHOLE, None, skip + 2, skip)["cpu_seconds"]
+    arms = list(HALVES)
     found: dict[str, list[dict[str, float]]] = {arm: [] for arm in arms}
     for number in range(rounds):
         for arm in arms if number % 2 == 0 else arms[::-1]:
-            each = half(arm, lognormal(0.2 * compute, 1.0, number), updates, skip)
+            each = half(arm, lognormal(0.2 * work, 1.0, number), updates, skip)
             found[arm].append(each)
             print(
                 f"{arm:32} {each['seconds']:.2f} s, {each['cpu_seconds']:.2f} s of the processor, "
                 f"{each['drawn_tokens']:.0f} tokens",
                 flush=True,
             )
-    whole = [each["seconds"] for each in found["one whole batch"]]
+    seconds = {arm: [each["seconds"] for each in runs] for arm, runs in found.items()}
     return {
         "model": "smollm2-135m-instruct",
         "rounds": rounds,
@@ -369,23 +389,20 @@ def halves(rounds: int, arms: Sequence[str], updates: int, skip: int) -> dict[st
         "episodes_per_batch": GROUPS * ANSWERERS,
         "turns": TURNS,
         "tokens_per_turn": ANSWER,
-        "compute_seconds_per_batch": compute,
-        "compute_cpu_seconds_per_batch": dry["cpu_seconds"],
-        "wait_median_seconds": 0.2 * compute,
+        "compute_cpu_seconds_per_batch": work,
+        "seeds": list(range(rounds)),
+        "wait_median_seconds": 0.2 * work,
         "sigma": 1.0,
         "measured": found,
-        "speedup": {
-            arm: ratio(whole, [each["seconds"] for each in runs])
-            for arm, runs in found.items()
-            if arm != "one whole batch"
-        },
+        "speedup": {arm: ratio(seconds[WHOLE], seconds[arm]) for arm in arms if arm != WHOLE},
+        "beside_ready_first": {arm: ratio(seconds[READY], seconds[arm]) for arm in arms if HALVES[arm][0] == 1},
     }
 
 
 def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     asked.add_argument("--part", choices=("waits", "halves"), action="append")
-    asked.add_argument("--rounds", type=int, default=3)
+    asked.add_argument("--rounds", type=int, default=5)
     asked.add_argument("--steps", type=int, default=STEPS)
     asked.add_argument("--updates", type=int, default=5)
     asked.add_argument("--arms", nargs="+", type=int, help="of waits, by number")
@@ -400,10 +417,15 @@ def main() -> None:
             kinds = [KINDS[each] for each in options.kinds or range(len(KINDS))]
             found = waits(options.rounds, arms, kinds, options.steps)
         else:
-            found = halves(options.rounds, list(HALVES), options.updates, 1)
+            found = halves(options.rounds, options.updates, 1)
         if not options.no_file:
             (HERE / f"{part}.json").write_text(json.dumps({"machine": setting, **found}, indent=2) + "\n")
-        print(json.dumps({key: found[key] for key in ("speedup", "beside_threads") if key in found}, indent=1))
+        print(
+            json.dumps(
+                {key: found[key] for key in ("speedup", "beside_threads", "beside_ready_first") if key in found},
+                indent=1,
+            )
+        )
 
 
 if __name__ == "__main__":

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import signal
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +14,13 @@ import pytest
 from pydantic import ValidationError
 from safetensors.torch import load_file
 
+from keepworth.cluster.local import LocalCluster
 from keepworth.episodes.errors import KeepworthError
-from keepworth.learning.placement import CannotPlace, WorkerFailed
+from keepworth.learning.placement import CannotPlace, Needs, Part, WorkerDied, WorkerFailed
 from keepworth.learning.run_folder import RunFolder
 from keepworth.recipes import own
 from keepworth.recipes.front_door import train
+from keepworth.recipes.scorers import Scorers
 from keepworth.recipes.training import kept_weights
 from keepworth.recipes.workers import Origin
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
@@ -154,13 +160,62 @@ def test_what_scorers_cannot_do_says_so(checkpoint: Path, tmp_path: Path) -> Non
     own.Config(**config, scorers=1, cluster="ray", scorer_gpus=1, scorer_label="room=gpu")
 
 
-def test_a_label_has_no_host_on_one_machine() -> None:
-    from keepworth.cluster.local import LocalCluster
-    from keepworth.learning.placement import Needs, Part
+@pytest.fixture
+def two(tmp_path: Path) -> Iterator[tuple[Scorers, list[str]]]:
+    """Two scorers, and what is noted of them."""
+    cluster, notes = LocalCluster(tmp_path / "logs"), list[str]()
+    yield (
+        Scorers(cluster, Part("tests.cluster.parts:Judge", {"folder": str(tmp_path)}), 2, notes.append, Needs()),
+        notes,
+    )
+    cluster.close()
 
+
+async def asked(scorers: Scorers, *answers: str) -> list[int]:
+    """Process ids of who rewarded the answers, asked at once."""
+    found = await asyncio.gather(*(scorers.terms("task 7", each) for each in answers))
+    return [int(term.value) for (term,) in found]
+
+
+def test_answers_go_to_the_scorer_that_has_the_fewest_before_it(two: tuple[Scorers, list[str]]) -> None:
+    counts = Counter(asyncio.run(asked(two[0], *"abcdef")))
+    assert sorted(counts.values()) == [3, 3]
+
+
+def test_a_reward_that_raises_fails_its_answer_alone(two: tuple[Scorers, list[str]]) -> None:
+    async def both() -> None:
+        with pytest.raises(WorkerFailed, match=r"scorer . on .*no reward for task 7"):
+            await asyncio.gather(asked(two[0], "fine"), two[0].terms("task 7", "fail"))
+
+    asyncio.run(both())
+    assert len(asyncio.run(asked(two[0], "a"))) == 1
+    assert two[1] == []
+
+
+def test_an_answer_that_kills_its_scorers_is_given_up_and_others_are_rewarded(two: tuple[Scorers, list[str]]) -> None:
+    before = set(asyncio.run(asked(two[0], "a", "b")))
+    with pytest.raises(WorkerDied, match="SIGKILL"):
+        asyncio.run(asked(two[0], "die"))
+    assert len([each for each in two[1] if "Another scorer takes its place" in each]) == 5
+    after = asyncio.run(asked(two[0], "a", "b"))
+    assert not before & set(after)
+
+
+def test_without_a_successor_fewer_go_on_and_none_ends_the_run(two: tuple[Scorers, list[str]], tmp_path: Path) -> None:
+    scorers, notes = two
+    one, _ = asyncio.run(asked(scorers, "a", "b"))
+    (tmp_path / "full").touch()
+    os.kill(one, signal.SIGKILL)
+    assert one not in asyncio.run(asked(scorers, *"abcd"))
+    with pytest.raises(KeepworthError, match=r"No scorer is left\..*no room"):
+        asyncio.run(asked(scorers, "die"))
+    assert len([each for each in notes if "the run goes on with fewer scorers" in each]) == 2
+
+
+def test_a_label_has_no_host_on_one_machine() -> None:
     cluster = LocalCluster()
     try:
         with pytest.raises(CannotPlace, match="a host with the label room=gpu"):
-            cluster.spawn(Part("tests.cluster.parts:Adder"), "scorer 1", Needs(label="room=gpu"))
+            cluster.spawn(Part("tests.cluster.parts:Counter"), "scorer 1", Needs(label="room=gpu"))
     finally:
         cluster.close()

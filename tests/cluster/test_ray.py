@@ -6,9 +6,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import Any
 
 import numpy as np
@@ -80,6 +81,41 @@ def test_a_call_that_comes_again_is_not_done_again(counting: RayWorker) -> None:
     asked = [counting._actor.call.remote(number, number, "add", 1) for _ in range(3)]
     assert ray.get(asked) == [before + 1] * 3
     counting._unanswered.pop(number)
+    assert counting.call("add", 0).result() == before + 1
+
+
+class AtOnce:
+    """An actor whose answers are there before anybody can ask to be told of them."""
+
+    def __init__(self, actor: Any) -> None:
+        self._actor = actor
+
+    @property
+    def call(self) -> AtOnce:
+        return self
+
+    def remote(self, *given: Any) -> AtOnce:
+        self._answer = self._actor.call.remote(*given).future()
+        return self
+
+    def __getattr__(self, name: str) -> Any:  # signs of life are asked for meanwhile
+        return getattr(self._actor, name)
+
+    def future(self) -> Future[Any]:
+        wait([self._answer])
+        return self._answer
+
+
+def test_an_answer_that_is_there_at_once_holds_nobody_up(counting: RayWorker, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = counting.call("add", 0).result()
+    with monkeypatch.context() as patched:
+        patched.setattr(counting, "_actor", AtOnce(counting._actor))
+        found = list[Future[Any]]()
+        asking = threading.Thread(target=lambda: found.append(counting.call("add", 1)), daemon=True)
+        asking.start()
+        asking.join(30)
+        assert found, "the call waits for itself"
+    assert found[0].result(30) == before + 1
     assert counting.call("add", 0).result() == before + 1
 
 

@@ -233,7 +233,7 @@ class RayWorker:
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
         self.name, self.apart, self._ray, self._place = name, needs.apart, ray, place
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # an answer that is there at once is taken within `_ask`, by the same thread
         self._number, self._unanswered = STANDS, dict[int, Future[Any]]()
         self._dead = self._closed = False
         self._signs, self._sign_asked, self._silent = 0, False, 0.0
@@ -317,8 +317,9 @@ class RayWorker:
         return future
 
     def _send(self, future: Future[Any], number: int, method: str, given: Sequence[Any]) -> None:
-        heard = min(self._unanswered, default=number)
-        asked = self._actor.call.remote(number, heard, method, *given).future()
+        with self._lock:
+            heard = min(self._unanswered, default=number)
+            asked = self._actor.call.remote(number, heard, method, *given).future()
         asked.add_done_callback(lambda done: self._answered(done, future, number, method, given))
 
     def _answered(self, done: Future[Any], future: Future[Any], number: int, method: str, given: Sequence[Any]) -> None:

@@ -118,6 +118,10 @@ class Served:
         self.pipeline: Pipeline | None = None
 
     @property
+    def urls(self) -> list[str]:
+        return [each.url for each in self.engines]
+
+    @property
     def in_pool(self) -> int:
         assert self.pipeline is not None
         assert isinstance(self.pipeline.sampler, HttpSampler)
@@ -530,11 +534,10 @@ def test_an_engine_that_hangs_leaves_and_comes_back(tmp_path: Path, monkeypatch:
     assert "is back in the pool" in said[1]
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(1500)
-def test_engines_killed_ten_times_lose_nothing(tmp_path: Path) -> None:
-    """One of two is killed at a random instant while it draws or takes weights, started again, and let in again; ten times."""
-    kills, chance = 10, random.Random(5)
+def train_with_killed_engines(folder: Path, kills: int) -> tuple[Served, list[str], set[int], int]:
+    """One of two is killed at a random instant while it draws or takes weights, started again, and let in again; so often.
+    Returns what trained, the killed ones' URLs, groups that wait after the last step, and steps."""
+    chance = random.Random(5)
     killed: list[str] = []
     timers: list[threading.Timer] = []
 
@@ -559,18 +562,25 @@ def test_engines_killed_ten_times_lose_nothing(tmp_path: Path) -> None:
             pool = Served(stack, 0)
             pool.engines = [stack.enter_context(connect(url, max_staleness=1)) for url in engines.urls]
             letters = Numbered(after, turns=2, lengths=lambda index: 8 + 8 * (index % 3))
-            pool.train(tmp_path / "run", steps, letters, every=1000)
+            pool.train(folder, steps, letters, every=1000)
             assert pool.pipeline is not None
             waiting = set(pool.pipeline._waiting.groups)
     finally:
         engines.close()
-    assert len(killed) == kills
+    return pool, killed, waiting, steps
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+def test_engines_killed_ten_times_lose_nothing(tmp_path: Path) -> None:
+    pool, killed, waiting, steps = train_with_killed_engines(tmp_path / "run", 10)
+    assert len(killed) == 10
     sound(tmp_path / "run", steps)
     trained = {int(each.id.split("/")[0]) for _, each in episodes(tmp_path / "run")}
     on_disk = finished(tmp_path / "run")
     assert on_disk - trained == waiting, "a finished group was lost"
     assert trained <= on_disk
     left = [line for line in pool.told.lines if "left the pool" in line]
-    assert [next(url for url in engines.urls if url in line) for line in left] == killed
+    assert [next(url for url in pool.urls if url in line) for line in left] == killed
     back = [line for line in pool.told.lines if "is back in the pool" in line]
-    assert [next(url for url in engines.urls if url in line) for line in back] == killed
+    assert [next(url for url in pool.urls if url in line) for line in back] == killed

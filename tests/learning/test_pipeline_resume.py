@@ -88,13 +88,13 @@ def newest(folder: Path) -> float:
     return found
 
 
-def journalled(folder: Path) -> set[int]:
+def journalled(folder: Path, role: str = "speaker") -> set[int]:
     """GroupOrder of the groups that stand on disk as finished: in the files since the last checkpoint, and in it."""
     last = RunFolder(folder).checkpoints()
     step = last[-1].step if last else 0
     found = {each["group"] for each in state(folder)["finished"]} if last else set()
     found |= {each["group"] for each in state(folder)["open"] if "rerolls" in each} if last else set()
-    for path in (folder / "finished" / "speaker").glob("after-*.jsonl"):
+    for path in (folder / "finished" / role).glob("after-*.jsonl"):
         if int(path.stem.split("-")[1]) >= step:
             for text in path.read_bytes().split(b"\n")[:-1]:  # a torn last line was not finished
                 found.add(json.loads(text)["group"])

@@ -80,8 +80,10 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_tiny_checkpoint(tmp_path_factory.mktemp("model"))
 
 
-def run_of(origin: Origin, checkpoint: Path, path: Path, **settings: Any) -> tuple[RunFolder, list[str]]:
-    recipe, progress = made_of(origin), Noting()
+def run_of(
+    origin: Origin, checkpoint: Path, path: Path, progress: Noting | None = None, **settings: Any
+) -> tuple[RunFolder, list[str]]:
+    recipe, progress = made_of(origin), progress or Noting()
     base = getattr(recipe, "settings", {})
     config = recipe.Config(model=str(checkpoint), **{**base, **TINY, **settings})
     with RunFolder.create(path, record_of(recipe, config, "own")) as run:

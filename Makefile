@@ -85,7 +85,7 @@ test-ray: $(RAY)/.installed
 
 $(RAY)/.installed: pyproject.toml requirements/ray.txt
 	@$(PYTHON) -m venv $(RAY)
-	@$(RAY)/bin/python -m pip --disable-pip-version-check install --quiet -e ".[train,ray]" -r requirements/ray.txt
+	@$(RAY)/bin/python -m pip --disable-pip-version-check install --quiet -e ".[train,ray,serve]" -r requirements/ray.txt
 	@touch $@
 
 docs: $(STAMP)

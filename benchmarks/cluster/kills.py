@@ -88,6 +88,11 @@ class Striking(Noting):
             self._timer.start()
         self._before = time.monotonic()
 
+    @property
+    def deaths(self) -> int:
+        """That were noticed. One that comes while nothing is played is, at the next step."""
+        return sum("begin again" in each for each in self.notes)
+
     def _struck(self) -> None:
         self.done += self._strike()
 
@@ -148,22 +153,31 @@ def disturbed(part: str, steps: int, folder: Path, progress: Striking, settings:
 def workers(kills: int, folder: Path, chance: random.Random) -> dict[str, Any]:
     standing: list[Any] = []
 
-    def alive() -> list[Any]:
-        return [each for each in standing if each.alive]
+    struck: list[int] = []  # a worker is taken for alive until its end was noticed
 
-    striking = Striking(
-        kills, chance, lambda: killed(chance.choice(alive()).pid), lambda: until(lambda: len(alive()) == 2, 240)
-    )
+    def strike() -> bool:
+        found = [each.pid for each in standing if each.alive and each.pid not in struck]
+        if len(found) < 2:
+            return False
+        struck.append(chance.choice(found))
+        return killed(struck[-1])
+
+    # Two of the run that is left alone, two to begin with, and whoever took the place of another.
+    striking = Striking(kills, chance, strike, lambda: until(lambda: len(standing) == 4 + striking.deaths, 240))
     with noted(RolloutWorkers, "_spawned", lambda _, worker: standing.append(worker)):
-        return disturbed("worker", kills + 2, folder, striking, {"workers": 2}) | {"left_over": left_over()}
+        return disturbed("worker", 3 * kills, folder, striking, {"workers": 2}) | {"left_over": left_over()}
 
 
 def learners(kills: int, folder: Path, chance: random.Random) -> dict[str, Any]:
     group: list[LeadingLearner] = []
+    struck: list[int] = []
 
     def strike() -> bool:
-        others = group[-1]._others if group else []
-        return bool(others) and others[0].alive and killed(others[0].pid)  # type: ignore[attr-defined]
+        pids = [each.pid for each in group[-1]._others if each.alive] if group else []  # type: ignore[attr-defined]
+        if not pids or pids[0] in struck:
+            return False
+        struck.append(pids[0])
+        return killed(pids[0])
 
     with noted(LeadingLearner, "_meet", lambda leading, _: group.append(leading)):
         striking = Striking(kills, chance, strike, lambda: None)
@@ -171,31 +185,49 @@ def learners(kills: int, folder: Path, chance: random.Random) -> dict[str, Any]:
 
 
 def raylets(kills: int, folder: Path, chance: random.Random) -> dict[str, Any]:
-    """Two raylets place workers, beside a head that places none; one that was killed is replaced by another."""
+    """Raylets with room for a worker each, one more than workers, beside a head that places none; one that plays is killed, and
+    another takes its place."""
     from ray.cluster_utils import Cluster
 
     standing: list[Any] = []
     nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
-    placing = [nodes.add_node(num_cpus=1) for _ in range(2)]
+    placing = [nodes.add_node(num_cpus=1) for _ in range(3)]
 
-    def alive() -> list[Any]:
-        return [each for each in standing if each.alive]
+    def pid(node: Any) -> int:
+        return int(node.all_processes["raylet"][0].process.pid)
 
     def strike() -> bool:
-        node = placing.pop(chance.randrange(2))
-        killed(node.all_processes["raylet"][0].process.pid)
-        nodes.remove_node(node, allow_graceful=False)
-        placing.append(nodes.add_node(num_cpus=1))
-        return True
+        playing = [node for node in placing if any("ray::" in each for each in _children(pid(node)))]
+        if len(playing) < 2:
+            return False
+        node = chance.choice(playing)
+        placing.remove(node)
+        return killed(pid(node))
+
+    def ready() -> None:  # Ray adds nodes in the main thread alone
+        while len(placing) < 3:
+            placing.append(nodes.add_node(num_cpus=1))
+        until(lambda: len(standing) == 4 + striking.deaths, 240)
 
     settings = {"workers": 2, "cluster": "ray", "ray_address": nodes.address}
-    striking = Striking(kills, chance, strike, lambda: until(lambda: len(alive()) == 2, 240))
+    striking = Striking(kills, chance, strike, ready)
     try:
         with noted(RolloutWorkers, "_spawned", lambda _, worker: standing.append(worker)):
-            found = disturbed("raylet", kills + 2, folder, striking, settings)
+            found = disturbed("raylet", 3 * kills, folder, striking, settings)
     finally:
         nodes.shutdown()
     return found | {"left_over": left_over()}
+
+
+def _children(pid: int) -> Iterator[str]:
+    """Commands of the processes that a process began."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            above = (folder / "stat").read_text().rpartition(")")[2].split()[1]
+            if int(above) == pid:
+                yield (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except OSError:
+            continue
 
 
 def engines(kills: int, folder: Path, chance: random.Random) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Kill -9, ten times each, of every part of a run: a rollout worker, a learner, an engine, a raylet, the controller.
 
-worker, learner, raylet: synchronous runs, in which after every step one of them is killed at a random instant of the next. What
-the run leaves is compared with a run of the same parts that was left alone.
+worker, learner: synchronous runs, in which after every step one of them is killed at a random instant of the next. What the run
+leaves is compared with a run of the same parts that was left alone.
+raylet: as many runs, in each of which one is killed while a worker under it rewards; compared with a run of one process.
 engine: the training of the engines' test, which samples ahead at two engines.
 controller: a run with two workers is killed, and begun again by the same call; in serial mode its end is compared, and with
 overlap what was finished is counted.
@@ -33,11 +34,12 @@ from benchmarks.asynchrony.kills import overlap, serial
 from benchmarks.cluster.setting import HERE, ROLE, SIZE, described, episodes, said, trained, write
 from keepworth.learning.collect.workers import RolloutWorkers
 from keepworth.learning.learner_group import LeadingLearner
+from keepworth.recipes.workers import Origin
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 from tests.learning.test_engine_pool import episodes as episodes_at_engines
 from tests.learning.test_engine_pool import finished, sound, train_with_killed_engines, until
 from tests.learning.test_pipeline_resume import STEPS
-from tests.recipes.test_workers import Noting
+from tests.recipes.test_workers import OWN, Noting, run_of
 
 FILE = "kills.json"
 MARK = "KEEPWORTH_KILLS"
@@ -163,7 +165,7 @@ def workers(kills: int, folder: Path, chance: random.Random) -> dict[str, Any]:
         return killed(struck[-1])
 
     # Two of the run that is left alone, two to begin with, and whoever took the place of another.
-    striking = Striking(kills, chance, strike, lambda: until(lambda: len(standing) == 4 + striking.deaths, 240))
+    striking = Striking(kills, chance, strike, lambda: until(lambda: len(standing) == 4 + striking.deaths, 90))
     with noted(RolloutWorkers, "_spawned", lambda _, worker: standing.append(worker)):
         return disturbed("worker", 3 * kills, folder, striking, {"workers": 2}) | {"left_over": left_over()}
 
@@ -184,50 +186,61 @@ def learners(kills: int, folder: Path, chance: random.Random) -> dict[str, Any]:
         return disturbed("learner", 2 * kills, folder, striking, {"learners": 2}) | {"left_over": left_over()}
 
 
+class Ordering(Noting):
+    """After one step, orders that whoever rewards next kills the raylet that it runs under."""
+
+    def __init__(self, order: Path, after: int) -> None:
+        super().__init__()
+        self._order, self._after = order, after
+
+    def step(self, step: int, metrics: Mapping[str, float]) -> None:
+        if step == self._after:
+            self._order.write_text(f"raylet {os.getpid()}")
+
+
 def raylets(kills: int, folder: Path, chance: random.Random) -> dict[str, Any]:
-    """Raylets with room for a worker each, one more than workers, beside a head that places none; one that plays is killed, and
-    another takes its place."""
+    """So many runs, in each of which a raylet is killed by a reward that runs under it, after a step that is drawn. There is room
+    for one worker more than there are."""
     from ray.cluster_utils import Cluster
 
-    standing: list[Any] = []
+    checkpoint, recipe, steps = folder / "model", folder / "mine.py", 4
+    recipe.write_text(OWN)
+    origin, size = Origin(str(recipe)), {**SIZE, "steps": steps, "evaluate_every": steps}
+    alone, _ = run_of(origin, checkpoint, folder / "alone", **size)
+    expected, deaths, equal, lost, twice, failed = said(alone), list[str](), Counter[str](), 0, 0, 0
     nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
-    placing = [nodes.add_node(num_cpus=1) for _ in range(3)]
-
-    def pid(node: Any) -> int:
-        return int(node.all_processes["raylet"][0].process.pid)
-
-    def strike() -> bool:
-        playing = [node for node in placing if any("ray::" in each for each in _children(pid(node)))]
-        if len(playing) < 2:
-            return False
-        node = chance.choice(playing)
-        placing.remove(node)
-        return killed(pid(node))
-
-    def ready() -> None:  # Ray adds nodes in the main thread alone
-        while len(placing) < 3:
-            placing.append(nodes.add_node(num_cpus=1))
-        until(lambda: len(standing) == 4 + striking.deaths, 240)
-
-    settings = {"workers": 2, "cluster": "ray", "ray_address": nodes.address}
-    striking = Striking(kills, chance, strike, ready)
     try:
-        with noted(RolloutWorkers, "_spawned", lambda _, worker: standing.append(worker)):
-            found = disturbed("raylet", 3 * kills, folder, striking, settings)
+        for _ in range(3):
+            nodes.add_node(num_cpus=1)
+        for number in range(kills):
+            progress = Ordering(recipe.with_name("kill"), chance.randrange(1, steps))
+            settings = {**size, "workers": 2, "cluster": "ray", "ray_address": nodes.address}
+            run, notes = run_of(origin, checkpoint, folder / f"run-{number}", progress, **settings)
+            deaths += [each for each in notes if "begin again" in each]
+            equal.update(name for name, value in said(run).items() if value == expected[name])
+            ids = [each.id for _, each in episodes(run)]
+            lost += len(episodes(alone)) - len(set(ids))
+            twice += len(ids) - len(set(ids))
+            failed += len(list(run.episodes(arm="failed")))
+            nodes.add_node(num_cpus=1)
+            print(f"raylet: {number + 1} runs, {len(deaths)} deaths, equal: {dict(equal)}", flush=True)
     finally:
         nodes.shutdown()
-    return found | {"left_over": left_over()}
-
-
-def _children(pid: int) -> Iterator[str]:
-    """Commands of the processes that a process began."""
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            above = (folder / "stat").read_text().rpartition(")")[2].split()[1]
-            if int(above) == pid:
-                yield (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-        except OSError:
-            continue
+    return {
+        "kills": kills,
+        "runs": kills,
+        "steps": steps,
+        "lost": lost,
+        "trained_twice": twice,
+        "longest_lag": 0,
+        "bound": 0,
+        "deaths_noted": len(deaths),
+        "deaths_that_name_part_and_host": sum("worker " in each and "node " in each for each in deaths),
+        "failed_episodes": failed,
+        "equal": {name: equal[name] == kills for name in expected},
+        "an_example": deaths[0] if deaths else "",
+        "left_over": left_over(),
+    }
 
 
 def engines(kills: int, folder: Path, chance: random.Random) -> dict[str, Any]:

@@ -17,6 +17,69 @@ PAGE = HERE.parent.parent / "docs" / "cluster.md"
 Result = Any
 
 
+PARTS = (
+    ("worker", "a rollout worker"),
+    ("learner", "a learner"),
+    ("raylet", "a raylet"),
+    ("engine", "an engine"),
+    ("controller", "the controller"),
+)
+
+
+def kills(result: Result) -> str:
+    rows = []
+    for part, named in PARTS:
+        found = result[part]
+        if part == "controller":
+            serial, ahead = found["serial"], found["overlap"]
+            end = "equal, bit for bit" if serial["identical"] else "**not equal**"
+            rows.append((f"{named}, serial", serial["kills"], "", "", end, "", len(found["left_over"])))
+            lost = ahead["lost"] + ahead["missing_from_steps"]
+            row = (f"{named}, overlap", ahead["kills"], lost, ahead["trained_twice"], "", "", len(found["left_over"]))
+            rows.append(row)
+            continue
+        same = found.get("equal")
+        end = "" if same is None else "equal, bit for bit" if all(same.values()) else "**not equal**"
+        named_of = f"{found['deaths_that_name_part_and_host']} of {found['deaths_noted']}"
+        row = (named, found["kills"], found["lost"], found["trained_twice"], end, named_of, len(found["left_over"]))
+        rows.append(row)
+    head = (
+        "killed",
+        "kills",
+        "groups lost",
+        "trained twice",
+        "the run's end",
+        "deaths that name part and host",
+        "left over",
+    )
+    lag = ", ".join(f"{part} {result[part]['longest_lag']} of {result[part]['bound']}" for part in ("worker", "engine"))
+    said = f"Model: {result['model']}. The oldest weights that anything was trained on, in updates, beside the bound: {lag}."
+    return "\n\n".join((markdown(head, rows), said, _setting(result["machine"])))
+
+
+def placed(result: Result) -> str:
+    rows = []
+    for mode, arms in result["modes"].items():
+        for arm, found in arms.items():
+            gap = found.get("minus_one_process")
+            equal = [f"{count} of {found['n']}" for count in found["equal"].values()]
+            rows.append((mode, arm, *equal, f"{found['reward']:.3f}", _gain(gap) if gap else ""))
+    head = (
+        "sampling",
+        "where",
+        "equal weights",
+        "equal metrics",
+        "equal episodes",
+        "reward",
+        "reward beside one process",
+    )
+    said = (
+        f"Model: {result['model']}. {len(result['seeds'])} seeds; {result['tasks_per_step']} groups of {result['group_size']} "
+        f"an update. Intervals are {result['interval']}."
+    )
+    return "\n\n".join((markdown(head, rows, left=2), said, _setting(result["machine"])))
+
+
 def swarm(result: Result) -> str:
     rows = [
         (
@@ -148,7 +211,8 @@ def _setting(record: Result) -> str:
 
 def main() -> None:
     takes_nothing(__doc__)
-    for name, table in (("waits", waits), ("halves", halves), ("swarm", swarm), ("swarm_cost", cost)):
+    tables = {"placed": placed, "kills": kills, "waits": waits, "halves": halves, "swarm": swarm, "swarm_cost": cost}
+    for name, table in tables.items():
         filled(PAGE, name, table(json.loads((HERE / f"{name}.json").read_text())))
 
 

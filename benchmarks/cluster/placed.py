@@ -3,7 +3,7 @@
 synchronous, serial: hashes of the weights, of what was measured and of all episodes, compared with the run of one process.
 overlap: what is drawn depends on when, so the reward over training is compared, paired by seed.
 
-    python -m benchmarks.cluster.placed [--seeds 5]
+    python -m benchmarks.cluster.placed [--seeds 3]
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def compared(runs: list[dict[str, Any]], mode: str) -> dict[str, Any]:
 
 def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    asked.add_argument("--seeds", type=int, default=5)
+    asked.add_argument("--seeds", type=int, default=3)
     options = asked.parse_args()
     torch.set_num_threads(1)
     found: dict[str, Any] = {"machine": described(), "model": "tiny, random weights", "steps": STEPS, **SIZE}

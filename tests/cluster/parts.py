@@ -95,3 +95,18 @@ class Waits:
     async def fails(self) -> None:
         await asyncio.sleep(0)
         raise ValueError("beside")
+
+
+class Frail:
+    """Its process ends as it begins, as often as `deaths` says."""
+
+    def __init__(self, folder: str, deaths: int) -> None:
+        died = len([*Path(folder).glob("death-*")])
+        if died < deaths:
+            (Path(folder) / f"death-{died}").touch()
+            sys.stderr.write("no memory\n")
+            sys.stderr.flush()
+            os._exit(3)
+
+    def stands(self) -> bool:
+        return True

@@ -13,7 +13,18 @@ import pytest
 
 from keepworth.cluster.local import LocalCluster, LocalWorker
 from keepworth.episodes.errors import KeepworthError
-from keepworth.learning.placement import CannotPlace, Cluster, Needs, Part, Worker, WorkerDied, WorkerFailed
+from keepworth.learning.placement import (
+    ONE_CORE,
+    STARTS,
+    CannotPlace,
+    Cluster,
+    Needs,
+    Part,
+    Worker,
+    WorkerDied,
+    WorkerFailed,
+    spawn_lasting,
+)
 from tests.cluster.parts import Counter
 
 COUNTER = "tests.cluster.parts:Counter"
@@ -160,6 +171,25 @@ def test_a_worker_that_cannot_be_made_says_why(cluster: LocalCluster) -> None:
         cluster.spawn(Part(COUNTER, {"start": -1}), "worker 4")
     with pytest.raises(WorkerFailed, match=r"there is no 'tests.cluster.parts:Missing' for a worker"):
         cluster.spawn(Part("tests.cluster.parts:Missing"), "worker 4")
+
+
+def test_a_worker_that_dies_as_it_begins_is_begun_again(cluster: LocalCluster, tmp_path: Path) -> None:
+    notes = list[str]()
+    frail = Part("tests.cluster.parts:Frail", {"folder": str(tmp_path), "deaths": STARTS - 1})
+    worker = spawn_lasting(cluster, frail, "worker 6", ONE_CORE, notes.append)
+    assert worker.call("stands").result(timeout=30)
+    (note,) = notes
+    for said in ("worker 6 on ", "exit code 3", "no memory", "begun again"):
+        assert said in note
+
+
+def test_one_that_dies_each_time_as_it_begins_is_given_up(cluster: LocalCluster, tmp_path: Path) -> None:
+    notes = list[str]()
+    frail = Part("tests.cluster.parts:Frail", {"folder": str(tmp_path), "deaths": 100})
+    with pytest.raises(WorkerDied, match=r"worker 6 died 3 times as it began; the last: .*exit code 3"):
+        spawn_lasting(cluster, frail, "worker 6", ONE_CORE, notes.append)
+    assert len([*tmp_path.glob("death-*")]) == STARTS
+    assert not notes
 
 
 def test_what_a_worker_writes_is_passed_on_with_its_name(capsys: pytest.CaptureFixture[str]) -> None:

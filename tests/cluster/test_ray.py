@@ -145,6 +145,12 @@ def test_what_cannot_be_made_or_placed_says_why_and_what_there_is(cluster: RayCl
     assert time.monotonic() - begun < 20  # it does not wait for what will never be there
 
 
+def test_an_actor_that_does_not_come_is_not_waited_for(cluster: RayCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("keepworth.cluster.ray.STANDING", 0.001)  # no process begins as fast
+    with pytest.raises(WorkerDied, match=r"worker 3 was placed, and not there in 0\.001 seconds\."):
+        cluster.spawn(Part(COUNTER), "worker 3")
+
+
 def test_a_clock_that_differs_is_named(two_nodes: Any, cluster: RayCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     now = time.time
     monkeypatch.setattr(time, "time", lambda: now() + 60.0)

@@ -33,6 +33,8 @@ PLACING = 30.0
 """Seconds in which there has to be a place for a worker."""
 REACHED = 10.0
 """Seconds in which an address answers."""
+STANDING = 120.0
+"""Seconds in which an actor that has its place is there."""
 AGAIN = 0.5
 """Seconds before an actor is asked again that was out of reach for a moment."""
 STORE = 512 * 2**20
@@ -252,9 +254,14 @@ class RayWorker:
             .remote(name, [each for each in sys.path if each])
         )
         try:
-            self.node, self.pid = ray.get(self._actor.where.remote())
+            self.node, self.pid = ray.get(self._actor.where.remote(), timeout=STANDING)
         except ray.exceptions.RayError as error:
-            died = self._death(error)
+            late = isinstance(error, ray.exceptions.GetTimeoutError)  # as where the part of Ray on this host has died
+            died = (
+                WorkerDied(f"{name} was placed, and not there in {STANDING:g} seconds.", OUTPUT)
+                if late
+                else self._death(error)
+            )
             self.close()
             raise died from error
         self.host = names()[self.node]

@@ -6,12 +6,15 @@ and from plain data; closures and models never travel. `keepworth.cluster` has t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from keepworth.episodes.errors import KeepworthError
+
+STARTS = 3
+"""So many times a worker is begun that dies before its object stands."""
 
 
 class WorkerDied(KeepworthError):
@@ -92,3 +95,24 @@ class Cluster(Protocol):
     def close(self) -> None:
         """End every worker that was placed."""
         ...
+
+
+def spawn_lasting(cluster: Cluster, part: Part, name: str, needs: Needs, note: Callable[[str], None]) -> Worker:
+    """A worker that stands. One that dies as it begins (its memory ran out, its host left) is begun again, `STARTS` times in all.
+
+    note: is told of it. Raises what `Cluster.spawn` raises; WorkerDied, where the last of them died too."""
+    died: WorkerDied | None = None
+    for started in range(STARTS):
+        try:
+            worker = cluster.spawn(part, name, needs)
+        except WorkerDied as error:
+            died = error
+            if started == STARTS - 1:
+                raise WorkerDied(
+                    f"{name} died {STARTS} times as it began; the last: {error.message}", error.fix
+                ) from error
+        else:
+            if died is not None:
+                note(f"{died.message} That was as it began; it was begun again.")
+            return worker
+    raise AssertionError

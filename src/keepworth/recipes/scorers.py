@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from keepworth.episodes.episode import RewardTerm
 from keepworth.episodes.errors import KeepworthError
-from keepworth.learning.placement import Cluster, Needs, Part, Worker, WorkerDied
+from keepworth.learning.placement import Cluster, Needs, Part, Worker, WorkerDied, spawn_lasting
 
 if TYPE_CHECKING:
     from keepworth.learning.run_folder import RunFolder
@@ -126,7 +126,7 @@ class Scorers:
         back.set_result(None)
 
     def _spawned(self, name: str) -> Worker:
-        return self._cluster.spawn(self._part, name, self._needs)
+        return spawn_lasting(self._cluster, self._part, name, self._needs, self._note)
 
 
 @contextmanager

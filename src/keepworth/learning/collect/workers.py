@@ -35,7 +35,7 @@ from keepworth.learning.collect.groups import (
     run_rollout,
 )
 from keepworth.learning.collect.images import ImageChange, Imaged, ImageReader, MemoryImage
-from keepworth.learning.placement import ONE_CORE, Cluster, Needs, Part, Worker, WorkerDied, WorkerFailed
+from keepworth.learning.placement import ONE_CORE, Cluster, Needs, Part, Worker, WorkerDied, WorkerFailed, spawn_lasting
 from keepworth.models.partial_sample import PartialSample
 
 if TYPE_CHECKING:
@@ -494,7 +494,7 @@ class RolloutWorkers:
                 self._back.notify_all()
 
     def _spawned(self, name: str) -> Worker:
-        return self._cluster.spawn(self._part, name, self._needs)
+        return spawn_lasting(self._cluster, self._part, name, self._needs, self._note)
 
 
 def _sendable(error: Exception) -> Exception:

@@ -55,23 +55,26 @@ def _hosted(on_file: EncoderIdentity) -> Encoder:
     return from_name(on_file.model, on_file.dimension)
 
 
-def policy(name: str = "effect", *, also: Iterable[str] = (), **settings: Any) -> Policy:
-    """A fresh policy by name, with settings of its own: `policy("effect", withhold=0.05)`. also: other names that are known.
+def policy(name: str = "default", *, also: Iterable[str] = (), **settings: Any) -> Policy:
+    """A fresh policy by name, with settings of its own: `policy("default", withhold=0.05)`. also: other names that are known.
     Raises UnknownPolicy, InvalidPolicy."""
     from inspect import signature
 
     from keepworth.episodes.errors import UnknownName
     from keepworth.memory.errors import InvalidPolicy, UnknownPolicy
-    from keepworth.memory.policy.effect import NAME, effect
+    from keepworth.memory.policy.default import BECAME_DEFAULT, NAME, default
 
-    make: Callable[..., Policy] = effect
-    known = frozenset(signature(effect).parameters)
+    make: Callable[..., Policy] = default
+    known = frozenset(signature(default).parameters)
     if name != NAME:
         from keepworth.recipes.experience_methods import METHODS, settings_of
         from keepworth.recipes.rmm import rmm
 
         if name not in (*METHODS, "rmm"):
-            raise UnknownPolicy("policy", name, [*policies(), *also])
+            unknown_policy = UnknownPolicy("policy", name, [*policies(), *also])
+            if name in BECAME_DEFAULT:
+                unknown_policy.fix = f"It became {NAME!r}, which reads the same log: leave policy= out."
+            raise unknown_policy
         make = rmm if name == "rmm" else METHODS[name]
         known = frozenset(signature(make).parameters) - {"settings"}
         known |= settings_of(name) if name in METHODS else frozenset()
@@ -84,10 +87,10 @@ def policy(name: str = "effect", *, also: Iterable[str] = (), **settings: Any) -
 
 def policies() -> tuple[str, ...]:
     """The names of all policies, the usual one first."""
-    from keepworth.memory.policy.effect import NAME
+    from keepworth.memory.policy.default import NAME
     from keepworth.recipes.experience_methods import METHODS
 
-    return (NAME, *METHODS, "rmm")
+    return tuple(dict.fromkeys((NAME, *METHODS, "rmm")))
 
 
 WRITERS = ("default", "rules", "model")

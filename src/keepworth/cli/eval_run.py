@@ -331,7 +331,7 @@ def as_stream(
     from keepworth.episodes.errors import KeepworthError, require_known
 
     require_known("split", split, SIDES)
-    plain = {"keepworth": "effect"}
+    plain = {"keepworth": "default"}
     arms = []
     for setting in settings:
         if setting == "oracle":

@@ -61,7 +61,7 @@ def serve(
     ] = "default",
     policy: Annotated[
         str, typer.Option("--policy", help="With --memory: what learns from rewards, or none.")
-    ] = "effect",
+    ] = "default",
     upstream: Annotated[
         str,
         typer.Option(

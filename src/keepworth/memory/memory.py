@@ -150,11 +150,11 @@ class Memory:
     max_items: current items a scope may hold; a write beyond it is refused. scan: what looks for secrets in all that is written,
     and what becomes of an item with one (`keepworth.memory.scan.Scan`); None for nothing.
     dedupe: True, or a cosine: items that say the same as an older one in another spelling are merged into it, on a thread beside.
-    policy: what chooses among what is found, and learns from rewards: a name, such as "effect" or "memrl"; a policy; a function
+    policy: what chooses among what is found, and learns from rewards: a name, such as "default" or "memrl"; a policy; a function
     that makes one; or several such functions by name, of which the first chooses. None chooses and learns nothing. A policy
     that was promoted in the file comes before it.
-    reward_range: rewards outside are refused. trusted: rewarders whose word is as good as the program's own. seed: of the
-    policy's draws; None draws anew each time.
+    reward_range: rewards outside are refused; (0, 1) where it is not given. trusted: rewarders whose word is as good as the
+    program's own. seed: of the policy's draws; None draws anew each time.
     trial: switches the whole memory, or one source, on and off in blocks of episodes, to learn whether it is worth having.
     """
 
@@ -178,7 +178,7 @@ class Memory:
         max_items: int | None = None,
         scan: Scan | None = None,
         dedupe: bool | float = False,
-        policy: PolicyLike = "effect",
+        policy: PolicyLike = "default",
         reward_range: tuple[float, float] | None = None,
         trusted: Collection[str] = (),
         seed: int | None = None,
@@ -270,7 +270,7 @@ class Memory:
         self._unread = UnreadTurns()
         self.learning: Learning | None = None
         if named is not None:
-            self.learning = self._learning(*named, reward_range, seed, trusted)
+            self.learning = self._learning(*named, reward_range or (0.0, 1.0), seed, trusted)
         if self._writer is not None and not self.read_only and unread.turns(self.store):
             self._unread.wake(self)
 
@@ -641,7 +641,7 @@ class Memory:
             if value is not None and value != {}:
                 raise InvalidFilter(
                     f"policy {self.policy!r} finds and ranks items itself, so {name}= has no effect: leave it out, or open the "
-                    "memory with policy='effect' or None"
+                    "memory with policy='default' or None"
                 )
         if scope != self._seen():
             raise InvalidScope(

@@ -153,8 +153,10 @@ def checked_reward(value: object, bounds: tuple[float, float] | None = None) -> 
         number = math.inf
     if bounds is not None and not bounds[0] <= number <= bounds[1]:
         raise InvalidReward(
-            f"the reward {value!r:.80} is not a finite number in [{bounds[0]:g}, {bounds[1]:g}].",
-            "Scale it, or declare another reward_range." if plain else "Give a plain number.",
+            f"the reward {value!r:.80} is not a finite number in [{bounds[0]:g}, {bounds[1]:g}]: nothing was learned.",
+            "Scale it, or open the memory with the range that rewards have: Memory(path, reward_range=(lowest, highest))."
+            if plain
+            else "Give a plain number.",
         )
     if not abs(number) <= LARGEST_REWARD:
         raise InvalidReward(

@@ -20,7 +20,7 @@ from keepworth.episodes.text import as_line
 from keepworth.memory.errors import InvalidPolicy
 from keepworth.memory.item import Item
 from keepworth.memory.policy.admission import admit_all
-from keepworth.memory.policy.effect import WITHHOLD, Effect, WhereSure
+from keepworth.memory.policy.default import NAME, default
 from keepworth.memory.policy.maintainers import Capacity, DeleteByUtility, LinkAndEvolve
 from keepworth.memory.policy.mixture import ESTIMATORS, Estimator, MixtureValuer
 from keepworth.memory.policy.pool import Pool
@@ -310,8 +310,6 @@ def amemguard(*, seed: int = 0, k: int = 5, least: int = 2, failures: bool = Fal
 # as long as they agree. With 1 % of even slates among them, so that no action is shut out.
 
 
-NEARBY = 5
-"""Cases beyond those that the default policy shows: what moves down has something to make way for."""
 BELOW = -1.5
 """Under every estimate."""
 
@@ -400,14 +398,6 @@ def mixture(
     return _statistical(name, MixtureValuer(kept, prior, share), pool, _best(k, 0.0, explore), failures)
 
 
-# The default policy, over cases that it keeps itself: alone it keeps nothing, and chooses among what people noted.
-
-
-def effect_with_cases(*, seed: int = 0, k: int = 4, withhold: float = WITHHOLD, failures: bool = True) -> Policy:
-    selection = WhereSure(k, withhold)
-    return _raw_cases("effect-with-cases", MostSimilar(k + NEARBY), Effect(), selection, failures, steps=True)
-
-
 def _alike(recipe: Callable[..., Policy]) -> Callable[..., Policy]:
     """`recipe` with items of the same episode before it, as `advantage` has them."""
 
@@ -438,10 +428,10 @@ RIVALS: dict[str, Callable[..., Policy]] = {
 OURS: dict[str, Callable[..., Policy]] = {
     "mixture": mixture,
     **{f"mixture-without-{part}": partial(mixture, without=part) for part in MIXTURE_PARTS},
-    "effect-with-cases": effect_with_cases,
 }
 METHODS: dict[str, Callable[..., Policy]] = {
     **{name: _alike(recipe) for name, recipe in (*RIVALS.items(), *OURS.items())},
+    NAME: lambda *, seed=0, **settings: default(**settings),
     "advantage": advantage.advantage,
     **{f"advantage-without-{part}": partial(advantage.advantage, without=part) for part in advantage.PARTS},
 }
@@ -463,7 +453,7 @@ ABOUT = {
     "linucb": "ridge regression of reward, an action each; the upper bound (arXiv 1003.0146)",
     "linear-thompson": "ridge regression of reward, an action each; a draw (arXiv 1209.3352)",
     "mixture": "kernel means and ridge regressions, each counting as well as it has predicted (ours)",
-    "effect-with-cases": "the default policy, over cases that it keeps itself (ours)",
+    NAME: "the default policy: the search's order, corrected by what rewards say (ours)",
     "advantage": "advantage credit, shared and local values, Thompson selection, probation (ours)",
 }
 """What each method is, in a line. NAME-without-PART is one without a part."""

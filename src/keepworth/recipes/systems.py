@@ -238,7 +238,7 @@ def maker(name: str, encoder: Callable[[], Encoder], elsewhere: Elsewhere | None
         "dense": lambda: Dense(encoder()),
         "search": lambda: OwnMemory(None, encoder()),
         "windowed": lambda: WindowedMemory(encoder(), Widening()),
-        "keepworth": lambda: OwnMemory("effect", encoder()),
+        "keepworth": lambda: OwnMemory("default", encoder()),
         "success-counter": lambda: SuccessCounter(encoder()),
         "utility-average": lambda: UtilityAverage(encoder()),
         "lesson-dropout": lambda: LessonDropout(encoder()),
@@ -254,10 +254,9 @@ def maker(name: str, encoder: Callable[[], Encoder], elsewhere: Elsewhere | None
         fusion = _fusion(rest)
         return lambda: OwnMemory(None, encoder(), fusion=fusion)
     if kind == "policy" and colon:
-        from keepworth.memory.policy.effect import NAME
         from keepworth.recipes.experience_methods import METHODS
 
-        require_known("policy", rest, (NAME, *METHODS))
+        require_known("policy", rest, METHODS)
         return lambda: OwnMemory(rest, encoder())
     if kind == "memory-t1" and colon:
         policy = EvidencePolicy.load(Path(rest))

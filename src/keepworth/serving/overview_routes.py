@@ -114,7 +114,7 @@ def promote_policy(wanted: Wanted, gateway: bool) -> Any:
     if gateway and memory.learning is not None and memory.learning.finds_itself(name):
         raise NotServed(
             f"Policy {name!r:.60} finds items itself, and this server has a gateway, which searches within a prompt's bounds.",
-            "Choose one that ranks what a search finds, such as 'effect'.",
+            "Choose one that ranks what a search finds, such as 'default'.",
             status=422,
             code="InvalidPolicy",
             about="policy",

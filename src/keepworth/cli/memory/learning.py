@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from keepworth.memory.policy.trial import Contrast
     from keepworth.memory.search.search import Worth
 
-POLICY = "effect"
+POLICY = "default"
 """What chooses and learns where the file does not say otherwise, as of `Memory`."""
 
 episode_app = App(help="Record an attempt at a task, for rewards to reach what was shown and written in it.")
@@ -257,8 +257,8 @@ def _worth_lines(found: Worth) -> Iterator[str]:
     if not found.seen:
         yield "It was never shown with a reward."
         return
-    yield f"where this is asked: mean reward {found.with_it:.2f} with it, {found.without:.2f} without it"
-    yield f"evidence: {found.shown:.1f} times shown and {found.withheld:.1f} withheld, counted by how near they are"
+    yield f"where this is asked: reward {found.with_it:.2f} expected with it first, {found.without:.2f} otherwise"
+    yield f"{found.sentence}; rewards say something of items here with probability {found.sure:.2f}"
     if found.overall is None:
         yield "everywhere: nothing is known, as chance never decided whether it was shown"
         return

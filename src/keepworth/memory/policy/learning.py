@@ -47,7 +47,7 @@ from keepworth.memory.item import Item, Provenance, Scope, Status, identity, lea
 from keepworth.memory.operations import LARGEST_REWARD, Assignment, Credit, OperationOutcome
 from keepworth.memory.overlay import Bank
 from keepworth.memory.policy.admission import advice_problem, is_ours, item_problem, plain_names
-from keepworth.memory.policy.effect import Effect, WhereSure, situation
+from keepworth.memory.policy.default import Evidence, situation
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.learned_state import Beside, LearnedState
@@ -312,8 +312,11 @@ class Learning:
                 details["odds"] = {hits[place].id: p for place, p in odds.items()}
                 if withheld := [hits[place].id for place in odds if place in main and place not in use.slate]:
                     details["withheld"] = withheld
-            if isinstance(policy.valuer, Effect) and ("odds" in details or ask.rewrites):
-                details["expected"] = round(policy.valuer.expected(query.vector), 6)
+            if isinstance(policy.valuer, Evidence):
+                if "odds" in details or ask.rewrites:
+                    details["expected"] = round(policy.valuer.in_rewards(use.values.expected), 6)
+                if use.slate and use.slate[0] != 0 and not details.get("withheld"):
+                    details["instead"] = round(_expected_of(use, 0), 6)
             drawn.note([hit.id for hit in shown], details.get("odds", {}))
             return self._chose(experience, use, shown, listed, asked(ask, top_k, details), whole=False)
 
@@ -395,7 +398,12 @@ class Learning:
         whole: bool,
     ) -> Chosen:
         presented = experience.present(use)
-        shown = Hits(hits, text=presented.text, advice=presented.advice, propensity=use.propensity, policy=self.policy)
+        text, advised = presented.text, presented.advice
+        valuer = experience.policy.valuer
+        if isinstance(valuer, Evidence) and use.query.actions:
+            learned, line = valuer.advise(use.query.vector, use.query.actions)
+            text, advised = "\n".join(filter(None, (text, line))), (*advised, *learned)
+        shown = Hits(hits, text=text, advice=advised, propensity=use.propensity, policy=self.policy)
         packed = self._packed(use.query.vector, whole=whole)
         return Chosen(shown, listed, details, packed)
 
@@ -547,7 +555,7 @@ class Learning:
                 raise CannotEvaluate(
                     "no randomness",
                     f"each of {len(uses)} logged choices was certain, so nothing is known of what was not shown.",
-                    'Open the memory with a policy that explores, such as keepworth.policy("effect", withhold=0.05).',
+                    'Open the memory with a policy that explores, such as keepworth.policy("default", withhold=0.05).',
                 )
             pool, rows, by_item_rows = experience.pool, dict[str, LoggedSlate](), dict[str, LoggedItems]()
             drawn: dict[str, dict[int, tuple[float, bool]]] = {}
@@ -614,10 +622,10 @@ class Learning:
         with self._lock:
             experience = self._now()
             valuer = experience.policy.valuer
-            if not isinstance(valuer, Effect):
-                raise InvalidPolicy(f"policy {self.policy!r} estimates no effects.", "Open the memory with 'effect'.")
+            if not isinstance(valuer, Evidence):
+                raise InvalidPolicy(f"policy {self.policy!r} estimates no effects.", "Open the memory with 'default'.")
             asked = experience.query(query, "")
-            return valuer.in_full(item.id, valuer.worth(asked.vector, asked.text, [_as_pooled(item)])[0])
+            return valuer.in_full(item.id, valuer.judge(asked.vector, asked.text, [_as_pooled(item)]).worth[0])
 
     def ledger(self, items: Sequence[str] | None = None, *, everything: bool = False, exact: bool = False) -> Balance:
         """What chance decided and what came of it, read from the log where the policy keeps no ledger. items: by id; None for
@@ -625,7 +633,7 @@ class Learning:
         that are gone, too."""
         with self._lock:
             policy = self._now().policy
-            found = policy.valuer if isinstance(policy.valuer, Effect) else self._from_log()
+            found = policy.valuer if isinstance(policy.valuer, Evidence) else self._from_log()
             if items is None and everything:
                 items = list(
                     dict.fromkeys([*found.met, *(each.id for each in self.store.items(self.scope, current=True))])
@@ -639,9 +647,9 @@ class Learning:
                 unknown = log.without_odds(connection, self.scope)
             return Balance(tuple(accounts), found.units, unknown, found.span)
 
-    def _from_log(self) -> Effect:
+    def _from_log(self) -> Evidence:
         """The evidence in a log that another policy made."""
-        found = Effect(bounds=self.reward_range)
+        found = Evidence(bounds=self.reward_range)
         with self.store.database.reading() as connection:
             gone = log.cancelled(connection)
             news = log.news(connection, self.scope, gone, 0, found.newest)
@@ -677,7 +685,7 @@ class Learning:
             self._seq = self._seen = head
             self.searches = self._experience.policy.retriever is None
             valuer = self._experience.policy.valuer
-            self._unrewarded = isinstance(valuer, Effect) and not len(valuer)
+            self._unrewarded = isinstance(valuer, Evidence) and not len(valuer)
         return self._experience
 
     def _scopes(self, connection: AnyConnection) -> Callable[[int], Scope]:
@@ -902,7 +910,7 @@ class Learning:
             )
 
     def _add_evidence(
-        self, valuer: Effect, task: str, choice: Choice, reward: float, weight: float, stale: bool, episode: str
+        self, valuer: Evidence, task: str, choice: Choice, reward: float, weight: float, stale: bool, episode: str
     ) -> None:
         vector = self._unpacked(choice)
         if vector is None:
@@ -912,20 +920,19 @@ class Learning:
             encoder = self._experience.encoder
             # Near nothing, where it is too old to be encoded again: it counts in the ledger alone.
             vector = np.zeros(encoder.identity.dimension, np.float32) if stale else encoder.encode([text])[0]
-        decision, withheld = choice.decision, choice.details.get("withheld", ())
-        others = [id for id, _ in decision.candidates if id not in decision.chosen and id not in withheld]
+        decision = choice.decision
         valuer.add(
             vector,
             reward,
             decision.chosen,
-            withheld,
-            unshown=others,
             action=choice.action,
             weight=weight,
             decision=decision.id,
             odds=choice.details.get("odds"),
             expected=choice.details.get("expected", 0.0),
+            instead=choice.details.get("instead", math.nan),
             unit=episode or decision.id,
+            stale=stale,
         )
 
     def _put_aside(self, unreadable: dict[str, str]) -> None:
@@ -1002,6 +1009,7 @@ class Learning:
             decision=decision.id,
             odds={moved[place]: odds[ids[place]] for place in there if ids[place] in odds} if odds else {},
             expected=choice.details.get("expected", 0.0),
+            instead=choice.details.get("instead", math.nan),
             unit=episode or decision.id,
         )
 
@@ -1194,15 +1202,20 @@ def _untouched(experience: Experience, ask: Ask) -> AbstractContextManager[objec
     return nullcontext() if ask.own is None else experience.pool.actions.untouched()
 
 
-def _evidence(policy: Policy) -> Effect | None:
+def _evidence(policy: Policy) -> Evidence | None:
     """What a policy learns that keeps no items: nothing but the evidence, of which old rewards are no part."""
-    return policy.valuer if isinstance(policy.valuer, Effect) and not policy.keeps else None
+    return policy.valuer if isinstance(policy.valuer, Evidence) and not policy.keeps else None
+
+
+def _expected_of(use: Use, place: int) -> float:
+    """The reward that is expected with a candidate first, on a scale from 0 to 1."""
+    return min(1.0, max(0.0, use.values.expected + float(use.values.means[place])))
 
 
 def _within(policies: Callable[[str], Policy], reward_range: tuple[float, float] | None, name: str) -> Policy:
     """A fresh policy, which knows what rewards there can be."""
     policy = policies(name)
-    if isinstance(policy.valuer, Effect):
+    if isinstance(policy.valuer, Evidence):
         policy.valuer.bounds = reward_range or policy.valuer.bounds
     return policy
 
@@ -1259,11 +1272,12 @@ def _plain(pool: Pool, row: int, named: Mapping[int, str]) -> dict[str, Any]:
 def _explained(hit: Hit, place: int, use: Use, policy: Policy) -> Hit:
     """The hit, with what rewards say of it where it stands elsewhere than the search put it, or where all is explained."""
     worth = use.values.worth[place] if use.values.worth else None
-    if worth is None or not isinstance(policy.selector, WhereSure) or not isinstance(policy.valuer, Effect):
+    if worth is None or not isinstance(policy.valuer, Evidence) or not isinstance(use.choice, Independent):
         return hit
-    effect = policy.selector.moves(worth)
-    if not effect and (hit.why is None or not worth.seen):
+    position = use.choice.order.index(place)
+    moved = ("up" if position < place else "down" if position > place else "") if worth.clear else ""
+    if not moved and (not worth.seen or (hit.why is None and worth.times < 0.5)):
         return hit
     worth = policy.valuer.in_full(hit.id, worth)
     why = hit.why or Explanation(None, None, {}, f"{hit.score:.10g}")
-    return replace(hit, why=replace(why, moved="up" if effect > 0.0 else "down" if effect < 0.0 else "", worth=worth))
+    return replace(hit, why=replace(why, moved=moved, worth=worth))

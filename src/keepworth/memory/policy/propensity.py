@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 Slate = tuple[int, ...]
 
+LEAST_CHANCE = 0.05
+"""A challenge with a smaller probability says too little of what it shows and hides to be part of the ledger."""
+
 # Beyond this many deviations a normal density is below 1e-14 of its peak.
 _REACH = 8.0
 _NODES = 16
@@ -206,6 +209,7 @@ class Independent:
     decided about earlier in the same episode, the probability of being shown that they had then, and whether they are: it is
     not drawn again. Those that were seen there without a draw have the probability 1: they are put to the test no more. What
     is shown though it would not be stands first; what takes the place of the withheld is never under test.
+    challengers: (position, probability) of those that may come before all others, one at a time; nothing is under test meanwhile.
     """
 
     order: Slate
@@ -214,19 +218,27 @@ class Independent:
     down: tuple[tuple[int, float], ...] = ()
     together: int = 1
     drawn: Mapping[int, tuple[float, bool]] = field(default_factory=dict)
+    challengers: tuple[tuple[int, float], ...] = ()
 
     @property
     def odds(self) -> dict[int, float]:
         """The probability of being shown, of each candidate under test."""
-        main, lower = frozenset(self.order[: self.k]), {place for place, _ in self.down}
+        if self.challengers:
+            main = self.order[: self.k]
+            outside = {place: p for place, p in self.challengers if place not in main}
+            hidden = sum(outside.values())
+            if hidden < LEAST_CHANCE:
+                return {}
+            return {main[-1]: 1.0 - hidden, **{place: p for place, p in outside.items() if p >= LEAST_CHANCE}}
+        own, lower = frozenset(self.order[: self.k]), {place for place, _ in self.down}
         tested = {place: p for place, (p, _) in self.drawn.items() if p < 1.0}
-        before = {place: p for place, p in tested.items() if place in main}
-        before |= {place: p for place, p in tested.items() if place in lower and place not in main}
+        before = {place: p for place, p in tested.items() if place in own}
+        before |= {place: p for place, p in tested.items() if place in lower and place not in own}
         # As many as there are places: what is tried takes the place of something that is not under test.
         found = dict(list(before.items())[: self.k])
         tests = (
-            *((place, rate, 1.0 - rate) for place, rate in self.known if place in main),
-            *((place, rate, rate) for place, rate in self.down if place not in main),
+            *((place, rate, 1.0 - rate) for place, rate in self.known if place in own),
+            *((place, rate, rate) for place, rate in self.down if place not in own),
         )
         for place, rate, p in tests:
             if rate > 0.0 and place not in self.drawn and len(found) < min(self.together, self.k):
@@ -234,7 +246,15 @@ class Independent:
         return found
 
     def draw(self, generator: np.random.Generator) -> tuple[Slate, str]:
-        """The slate, and "main" where it is the policy's own choice, "withheld" where something is left out, else "tried"."""
+        """The slate, and "main" where it is the policy's own choice, "withheld" where something is left out, "challenged" where
+        a challenger comes first, else "tried"."""
+        if self.challengers:
+            chance = generator.random()
+            for place, p in self.challengers:
+                chance -= p
+                if chance < 0.0:
+                    return self._challenged(place), "challenged"
+            return self.order[: self.k], "main"
         odds = self.odds
         shown = {
             place: self.drawn[place][1] if place in self.drawn else bool(generator.random() < p)
@@ -244,6 +264,9 @@ class Independent:
         if slate == main:
             return slate, "main"
         return slate, "withheld" if any(place in main for place, there in shown.items() if not there) else "tried"
+
+    def _challenged(self, challenger: int) -> Slate:
+        return (challenger, *(place for place in self.order if place != challenger))[: self.k]
 
     def slate(self, shown: Mapping[int, bool]) -> Slate:
         """What is shown where chance decided so of each candidate under test."""
@@ -260,19 +283,24 @@ class Independent:
 
     def probability(self, slate: Sequence[int]) -> float:
         """Of showing exactly `slate` in this order: the product over the candidates under test, drawn before or not."""
+        if self.challengers:
+            own = (1.0 - sum(p for _, p in self.challengers)) * (tuple(slate) == self.order[: self.k])
+            return own + sum(p for place, p in self.challengers if self._challenged(place) == tuple(slate))
         odds = self.odds
         if self.slate({place: place in slate for place in odds}) != tuple(slate):
             return 0.0
         return float(np.prod([p if place in slate else 1.0 - p for place, p in odds.items()]))
 
     def certain(self) -> Independent:
-        return replace(self, known=(), down=(), drawn={})
+        return replace(self, known=(), down=(), drawn={}, challengers=())
 
     def at_most(self, k: int) -> Independent:
         return replace(self, k=min(k, self.k))
 
     def given(self, drawn: Mapping[int, tuple[float, bool]]) -> Independent:
-        """Later in an episode."""
+        """Later in an episode: nothing that was seen or drawn there before is challenged, or challenges."""
+        if any(place in drawn for place, _ in self.challengers) or self.order[: self.k][-1] in drawn:
+            return replace(self, drawn=drawn, challengers=())
         return replace(self, drawn=drawn)
 
 

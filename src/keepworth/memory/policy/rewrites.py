@@ -808,5 +808,5 @@ def check_policy(searches: bool, name: str) -> None:
     if not searches:
         raise InvalidPolicy(
             f"policy {name!r} finds items itself, and would never show originals in the place of a rewrite.",
-            "Open the memory with policy='effect' or None to consolidate it.",
+            "Open the memory with policy='default' or None to consolidate it.",
         )

@@ -75,15 +75,18 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """Estimated reward (or advantage, or effect) of showing each candidate, with its standard deviation.
+    """Estimated reward (or advantage, or gain) of showing each candidate, with its standard deviation.
 
     voices: where the valuer knows, how many speak for the action of each in situations like this one, shape (n, 2): all, and all
-    but the person on whose word the item stands (see `rewards.voices`)."""
+    but the person on whose word the item stands (see `rewards.voices`). better: the probability with
+    which each is to be tried first for the sake of learning; expected: the reward that is expected in the situation."""
 
     means: Floats
     deviations: Floats
     voices: Floats | None = None
     worth: Sequence[Worth] = ()
+    better: Floats | None = None
+    expected: float = 0.0
 
 
 @dataclass(slots=True)
@@ -97,7 +100,8 @@ class Use:
     without memory. withheld: candidates that were left out at random; most: how many might be shown, 0 where that is not known.
     decision: its id on file; weight: 1 over how many choices share the reward; learned: the number of the reward, which the
     choices that share it have in common. odds: of candidates about which chance decided, the probability of being shown;
-    expected: the reward that was expected here then; unit: what chance decided once for, the episode or the choice.
+    expected: the reward that was expected here then; instead: that of the search's own order, where another was shown; unit:
+    what chance decided once for, the episode or the choice.
     """
 
     query: Query
@@ -123,6 +127,7 @@ class Use:
     learned: int = 0
     odds: Mapping[int, float] = field(default_factory=dict)
     expected: float = 0.0
+    instead: float = math.nan
     unit: str = ""
 
     @property

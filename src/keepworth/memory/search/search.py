@@ -97,24 +97,35 @@ class Fusion:
 
 @dataclass(frozen=True, slots=True)
 class Worth:
-    """What showing an item added near a situation, and wherever it came up.
+    """What putting an item first adds where something is asked, and what showing it added wherever it came up.
 
-    with_it, without: mean reward (as given) of the times it was shown, and was not; shown, withheld: how many times, by
-    nearness; factor: how much likelier the rewards are if it matters than if it does not (a Bayes factor). seen: how many times
-    it was shown anywhere with a reward; overall: what the ledger says of it, from the episodes in which chance decided whether
-    it was shown; None where there were none."""
+    with_it: the reward that is expected with it first, without: that is expected here whatever is first; times: how often it
+    stood first here (or what it advises was done), by nearness of the questions, earned: the rewards of those times, on a scale
+    from 0 to 1; sure: the probability that rewards say anything of items at all. seen: how many times it was shown anywhere with
+    a reward; clear: whether what was learned of it here stands clear of chance; overall: what the ledger says of it, from the
+    episodes in which chance decided whether it was shown; None where there were none."""
 
     with_it: float
     without: float
-    shown: float
-    withheld: float
-    factor: float
+    times: float
+    earned: float
+    sure: float
     seen: float = 0.0
+    clear: bool = False
     overall: Account | None = None
 
     @property
     def effect(self) -> float:
         return self.with_it - self.without
+
+    @property
+    def sentence(self) -> str:
+        """What was learned, to be read."""
+        if self.times >= 0.5:
+            times = max(1, round(self.times))
+            right = f"right {min(times, round(self.earned * times / self.times))} of {times} times where this is asked"
+            return right.replace("1 times", "1 time") if times == 1 else right
+        return "" if not self.seen else f"never first where this is asked; shown {round(self.seen)} times in all"
 
     @property
     def tested(self) -> int:
@@ -133,8 +144,9 @@ class Explanation:
     """Everything a score was made of. terms: each query word's part of the BM25 score; formula: the sum that gives the score
     (of a reranker, what it said). Where `diversity` chose, the score is the one before it, and the order is its own.
 
-    moved: "up" or "down" where rewards say surely that the item helps or harms, "" where it stands where the search put it;
-    worth: what rewards say, None where they say nothing. rewrite: what it is to a rewrite that is on trial, "" where to none."""
+    moved: "up" or "down" where rewards put the item elsewhere than the search did and that is clear of chance, "" else; worth:
+    what rewards say, None where they say nothing; learned: the same in one sentence. rewrite: what it is to a rewrite that is on
+    trial, "" where to none."""
 
     lexical_rank: int | None
     dense_rank: int | None
@@ -143,6 +155,10 @@ class Explanation:
     moved: str = ""
     worth: Worth | None = None
     rewrite: str = ""
+
+    @property
+    def learned(self) -> str:
+        return "" if self.worth is None else self.worth.sentence
 
 
 @dataclass(frozen=True, slots=True)

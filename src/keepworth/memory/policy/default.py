@@ -1,0 +1,658 @@
+"""The default policy: the search's own order, corrected by what rewards say of the items here, as far as they say anything.
+
+An *arm* is what a reward may be owed to: the item that stood first, any item that was shown, or the action that was taken. For
+each of these three ways of giving credit there are `MODELS`: estimates of the reward of an arm near a question. Each has its own
+idea of how far an arm's record counts, here and over all its uses, and of how fast records age. Beside them stand two that know
+no arms: rewards are the same everywhere, or depend on the question alone. Each estimate counts as well as it has predicted the
+rewards so far (Bayesian model averaging, with older predictions discounted). So where rewards say nothing of items, the order
+stays the search's own, and where they do it changes within a few of them.
+
+    u(arm) = SEARCH * (relative score) + sum over estimates of weight * (reward expected with the arm - reward expected here)
+
+The arm with the largest u comes first. Where a question comes back, another takes its place with about the probability that it
+is better (Thompson sampling, with the probabilities computed, so that propensities are exact). What departing from the search's
+own order has cost, by the rewards that were expected of that order, is kept within `BOUND` and a share `SLACK` of all rewards
+(after "Conservative Bandits", Wu et al. 2016): beyond it the search's own order is shown.
+
+An item's worth wherever it comes up is measured apart from this, by an experiment: see `ledger`.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from keepworth.episodes.text import as_line
+from keepworth.memory.item import Item
+from keepworth.memory.policy.ledger import EXPECTED, Account, Ledger, account, rate
+from keepworth.memory.policy.normal import ndtr
+from keepworth.memory.policy.pool import Pool, advice, grown
+from keepworth.memory.policy.presenters import lines
+from keepworth.memory.policy.propensity import Independent
+from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values, need
+from keepworth.memory.search.index import in_eight_bits, of_eight_bits
+from keepworth.memory.search.search import Worth
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Floats = npt.NDArray[np.float64]
+    Vectors = npt.NDArray[np.float32]
+    Rows = npt.NDArray[np.int64]
+
+NAME = "default"
+BECAME_DEFAULT = ("effect", "effect-with-cases")
+"""Policies of before, which this one replaces."""
+WITHHOLD = 0.02
+"""With this probability an item under test is withheld in an episode, or shown where it would not be."""
+TOGETHER = 1
+"""Items under test in one search: the least known of those that would be shown. The others wait."""
+BUDGET = 0.01
+"""What a test may be expected to cost per episode, of the range of rewards, before the probability is halved at most."""
+LEAST = 10.0
+"""How often an item must have been shown, with a reward, before it is put to the test."""
+NEWEST = 20_000
+"""Rewarded choices that are remembered: the latest."""
+JUDGED = 2_000
+"""Rewards by which the estimates are weighed: the latest."""
+BANDWIDTH = 0.1
+"""Evidence counts exp((cosine - 1) / BANDWIDTH) of what it would count at the same question."""
+RETURNS = 0.02
+"""The bandwidth by which a question counts as one that came before."""
+FAR = 1e-3
+"""Evidence that would count less than this is not looked at."""
+SEARCH = 1.0
+"""What all of the search's score is worth, of the range of rewards, beside what rewards say."""
+KEEP = 0.85
+"""What each further reward near a question leaves of the earlier ones there, in the estimates that forget."""
+DISCOUNT = 0.995
+"""What each further reward leaves of the weight of earlier predictions."""
+SURE = 0.08
+"""No estimate is surer of a reward than this, so that one surprise does not silence it."""
+HOPE = 6.0
+"""How many rewards in the middle of the range are supposed beforehand, so that what always failed gives way to what is new."""
+OWN, HERE = 0.25, 0.15
+"""Prior weights: rewards are the same everywhere; rewards depend on the question alone."""
+FORGETS = 0.25
+"""The share that estimates which forget have of the other prior weight."""
+EXPLORE = 1.0
+"""How wide the doubt is that explores, of the deviation of the estimates."""
+BOUND, SLACK = 3.0, 0.01
+UNLIKELY = 0.003
+"""What is better with a smaller probability than this is not tried."""
+CLEAR = 1.25
+"""A gain is clear of chance where it is more than this over the root of how often the item stood first: 2.5 deviations."""
+HELPS = 0.05
+"""From this gain on an item is said to have moved by rewards, and is not withheld for a test."""
+MANY = 1_000_000_000
+"""Places of a selection that shows as many as are asked for."""
+VOTES = 4
+"""Earlier successes that are cited for an action."""
+
+_NEVER = 1e9
+MODELS = tuple(product((_NEVER, 4.0), (0.15, 0.6, 2.5), (0, 1)))
+"""(how many rewards over all its uses weigh as much as knowing nothing of an arm; how many near the question; whether old ones
+are forgotten)"""
+_OVERALL, _LOCAL = (np.array([model[part] for model in MODELS])[:, None] for part in (0, 1))
+_FORGETS = np.array([model[2] for model in MODELS])
+LEAD, SHOWN, DONE = range(3)
+"""Who gets the credit: what stood first, all that was shown, the action that was taken."""
+_PRIOR = np.where(_FORGETS == 1, FORGETS, 1.0 - FORGETS) / (len(MODELS) / 2) * (1.0 - OWN - HERE)
+_NONE: Rows = np.zeros(0, dtype=np.int64)
+UNKNOWN = Worth(0.0, 0.0, 0.0, 0.0, 0.0)
+"""Of an item where nothing was rewarded yet."""
+
+
+class _Rows:
+    """Rows of the table, by arm."""
+
+    __slots__ = ("rows",)
+
+    def __init__(self) -> None:
+        self.rows: dict[str, array[int]] = {}
+
+    def add(self, key: str, row: int) -> None:
+        self.rows.setdefault(key, array("q")).append(row)
+
+    def of(self, key: str) -> Rows:
+        rows = self.rows.get(key)
+        return _NONE if rows is None else np.array(rows, dtype=np.int64)
+
+    def shift(self, by: int) -> None:
+        shifted = {key: array("q", [row - by for row in rows if row >= by]) for key, rows in self.rows.items()}
+        self.rows = {key: rows for key, rows in shifted.items() if rows}
+
+
+@dataclass(frozen=True, slots=True)
+class _Near:
+    """What is known near a question.
+
+    weight: how much each row counts, as it is and with forgetting, shape (2, rows). even: the same where all rows with one item
+    first count as one at most, since the failures of one item say little of others; total, earned: its sums, of rows and of
+    rewards, shape (2, 1). usual: the mean reward of an item first at a question, each pair counting once; mean: that of all
+    rewards; expected: that of the question, whatever is shown; returns: how often the question came before."""
+
+    weight: Floats
+    even: Floats
+    total: Floats
+    earned: Floats
+    usual: float
+    mean: float
+    expected: float
+    returns: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """Of some arms, by the models of one way of giving credit. gain: expected reward less that expected here, base: the latter,
+    near: how many times, shape (models, arms); times, earned: near the question, without forgetting, shape (arms,)."""
+
+    gain: Floats
+    base: Floats
+    near: Floats
+    times: Floats
+    earned: Floats
+
+
+class Evidence:
+    """Rewarded choices, and what they say of items and actions. Items are known by id.
+
+    bandwidth: see `BANDWIDTH`; newest: how many rewarded choices count; bounds: the lowest and the highest reward there can be,
+    where they are not 0 and 1."""
+
+    def __init__(
+        self, bandwidth: float = BANDWIDTH, newest: int = NEWEST, bounds: tuple[float, float] | None = None
+    ) -> None:
+        need("the evidence", positive={"bandwidth": bandwidth}, count={"newest": newest})
+        self.bandwidth, self.newest, self.bounds = bandwidth, newest, bounds
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything."""
+        self._questions: Vectors = np.zeros((0, 0), dtype=np.float32)
+        self._numbers: dict[bytes, int] = {}
+        self._question, self._lead = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+        self._rewards, self._weight = np.zeros(0), np.zeros(0)
+        self._count = self._first = self._total = 0
+        self._arms = _Rows(), _Rows(), _Rows()
+        self._places: dict[str, int] = {}
+        self._slates = False
+        self._told = np.zeros(2 + 3 * len(MODELS))
+        self._ordinals: dict[str, int] = {}
+        self._pairs: dict[tuple[int, int], tuple[float, float]] = {}
+        self._tried = self._hoped = 0.0
+        self._sum = self._squares = self._number = 0.0
+        self.lost = 0.0
+        self.ledger = Ledger()
+
+    def __len__(self) -> int:
+        return self._count - self._first
+
+    # Learning.
+
+    def learn(self, use: Use, pool: Pool) -> None:
+        ids = [pool.items[row].id for row in use.candidates.rows.tolist()]
+        self.add(
+            of_eight_bits(in_eight_bits(use.query.vector)),  # as it is on file
+            use.raw_reward,
+            [ids[place] for place in use.slate],
+            action=use.taken,
+            weight=use.weight,
+            decision=use.decision,
+            odds={ids[place]: p for place, p in use.odds.items()},
+            expected=use.expected,
+            unit=use.unit,
+            instead=use.instead,
+        )
+
+    def add(
+        self,
+        vector: Vectors,
+        reward: float,
+        shown: Sequence[str],
+        *,
+        action: str = "",
+        weight: float = 1.0,
+        decision: str = "",
+        odds: Mapping[str, float] | None = None,
+        expected: float = 0.0,
+        unit: str = "",
+        instead: float = math.nan,
+        stale: bool = False,
+    ) -> None:
+        """A rewarded choice. A later reward of the same decision counts instead of the earlier one.
+
+        Args:
+            vector: of the question, as it is on file.
+            reward: as it was given; beyond the bounds it counts as the bound.
+            shown: ids of the items that were shown, in order.
+            action: what was done, "" where nobody said.
+            weight: 1 over how many choices share the reward.
+            odds, expected, unit: see `Ledger.add`.
+            instead: the reward that was expected of the search's own order, where another was shown.
+            stale: older than the `JUDGED` newest, so that it does not weigh the estimates.
+        """
+        self.ledger.add(
+            unit or decision,
+            decision,
+            self._bounded(reward),
+            weight,
+            shown,
+            odds or {},
+            expected,
+            self._total,
+            self.range,
+        )
+        reward = self._scaled(reward)
+        if not stale and len(self):
+            self._told = DISCOUNT * self._told + weight * self._predictions(vector, shown, action, reward)
+        self._total += 1
+        if decision and (before := self._places.get(decision, -1)) >= self._first:
+            self._count_in(before, -1.0)
+            self._weight[before] = 0.0
+        if self._count == len(self._rewards):
+            self._make_room()
+        row = self._count
+        self._question[row], self._rewards[row], self._weight[row] = self._number_of(vector), reward, weight
+        first = action or (shown[0] if shown else "")
+        self._lead[row] = self._ordinals.setdefault(first, len(self._ordinals))
+        self._count_in(row, 1.0)
+        if decision:
+            self._places[decision] = row
+        for credit, keys in enumerate((shown[:1], shown, [action] if action else [])):
+            for key in keys:
+                self._arms[credit].add(key, row)
+        self._slates = self._slates or len(shown) > 1
+        if not math.isnan(instead):
+            self.lost += weight * (instead - reward)
+        self._count = row + 1
+        if self._count - self._first > self.newest:
+            self._count_in(self._first, -1.0)
+            self._first += 1
+
+    def _count_in(self, row: int, sign: float) -> None:
+        """Add a row to the sums, or take it out."""
+        weight, reward = sign * float(self._weight[row]), float(self._rewards[row])
+        pair = int(self._question[row]), int(self._lead[row])
+        for turn in (-1.0, 1.0):  # what the pair counted before, and what it counts now
+            times, earned = self._pairs.get(pair, (0.0, 0.0))
+            self._tried += turn * min(1.0, times)
+            self._hoped += turn * earned / max(1.0, times)
+            if turn < 0.0:
+                self._pairs[pair] = times + weight, earned + weight * reward
+        self._number += weight
+        self._sum += weight * reward
+        self._squares += weight * reward * reward
+
+    def _predictions(self, vector: Vectors, shown: Sequence[str], action: str, reward: float) -> Floats:
+        """The log-probability of a reward, by each estimate."""
+        near = self._near(vector)
+        here = near.expected
+        chances = [np.array([near.mean, here])]
+        for credit, keys in enumerate((shown[:1], shown if self._slates else shown[:1], [action] if action else [])):
+            if not keys:
+                chances.append(np.full(len(MODELS), here))
+                continue
+            judged = self._judge(near, credit, keys)
+            best = judged.gain.argmax(axis=1)[:, None]  # the reward of several is that of what helps most
+            chances.append(np.take_along_axis(judged.gain + judged.base, best, axis=1)[:, 0])
+        chance = np.clip(np.concatenate(chances), SURE, 1.0 - SURE)
+        found: Floats = reward * np.log(chance) + (1.0 - reward) * np.log(1.0 - chance)
+        return found
+
+    def _number_of(self, vector: Vectors) -> int:
+        """The number of a question, a new one where it was not asked before."""
+        key = in_eight_bits(vector).tobytes() if vector.any() else b""
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = len(self._numbers)
+            if number == len(self._questions):
+                self._questions = grown(self._questions, max(64, 2 * number), len(vector))
+            self._questions[number] = vector
+        return number
+
+    def _make_room(self) -> None:
+        """Longer columns, without what is older than the newest: rows and questions are numbered anew."""
+        gone, kept = self._first, slice(self._first, self._count)
+        size = max(64, 2 * (self._count - gone))
+        if gone:
+            numbers, question = np.unique(self._question[kept], return_inverse=True)
+            again = {int(number): place for place, number in enumerate(numbers)}
+            self._numbers = {key: again[number] for key, number in self._numbers.items() if number in again}
+            self._questions = self._questions[numbers]
+            self._question[kept] = question
+            self._pairs = {(again[of], lead): pair for (of, lead), pair in self._pairs.items() if of in again}
+            for rows in self._arms:
+                rows.shift(gone)
+            self._places = {id: row - gone for id, row in self._places.items() if row >= gone}
+            self.ledger.forget(self._since)
+        self._question, self._lead = grown(self._question[kept], size), grown(self._lead[kept], size)
+        self._rewards, self._weight = grown(self._rewards[kept], size), grown(self._weight[kept], size)
+        self._first, self._count = 0, self._count - gone
+
+    # Judging.
+
+    @property
+    def weights(self) -> Floats:
+        """How much each estimate counts: the two that know no arms, then the models of each way of giving credit."""
+        credits = np.array([1.0, float(self._slates), float(bool(self._arms[DONE].rows))])
+        prior = np.concatenate([[OWN, HERE], np.kron(credits / credits.sum(), _PRIOR)])
+        with np.errstate(divide="ignore"):
+            log = np.log(prior) + self._told
+        found: Floats = np.exp(log - log.max())
+        found /= found.sum()
+        return found
+
+    def _near(self, vector: Vectors) -> _Near:
+        n = len(self._numbers)
+        distance = self._questions[:n] @ vector.astype(np.float32) - np.float32(1.0)
+        kernel = np.exp(distance / np.float32(self.bandwidth)).astype(np.float64)
+        kernel[kernel < FAR] = 0.0
+        live = slice(self._first, self._count)
+        question, rewards = self._question[live], self._rewards[live]
+        weight = np.zeros((2, len(self)))
+        weight[0] = kernel[question] * self._weight[live]
+        there = np.flatnonzero(weight[0])
+        counts = weight[0, there]
+        later = np.cumsum(counts[::-1])[::-1] - counts
+        weight[1, there] = counts * np.exp(later * math.log(KEEP))
+        again = np.exp(distance[question[there]] / RETURNS) * self._weight[live][there]
+        usual = (self._hoped + 0.5 * HOPE) / (self._tried + HOPE)
+        mean = (self._sum + 1.0) / (self._number + 2.0)
+        first = self._lead[live][there]
+        _, first = np.unique(first, return_inverse=True)
+        even = np.zeros_like(weight)
+        for at in range(2):
+            mass = np.bincount(first, weight[at, there])
+            even[at, there] = weight[at, there] / np.maximum(mass, 1.0)[first] if len(there) else 0.0
+        expected = float(weight[0] @ rewards + 2.0 * mean) / (float(weight[0].sum()) + 2.0)
+        sums = even.sum(axis=1)[:, None], (even @ rewards)[:, None]
+        return _Near(weight, even, *sums, usual, mean, expected, float(again.sum()))
+
+    def _judge(self, near: _Near, credit: int, keys: Sequence[str]) -> _Judged:
+        """What the models of one way of giving credit say of arms."""
+        found = [self._arms[credit].of(key) for key in keys]
+        arm = np.repeat(np.arange(len(keys)), [len(rows) for rows in found])
+        rows = np.concatenate([_NONE, *found])
+        if self._first:
+            live = rows >= self._first
+            arm, rows = arm[live], rows[live]
+        rewards, weight = self._rewards[rows], self._weight[rows]
+        counts = near.weight[:, rows - self._first]
+        size = len(keys)
+        times = np.stack([np.bincount(arm, each, size) for each in counts])
+        earned = np.stack([np.bincount(arm, each * rewards, size) for each in counts])
+        all_times, all_earned = np.bincount(arm, weight, size), np.bincount(arm, weight * rewards, size)
+        even = near.even[:, rows - self._first]
+        own = np.stack([np.bincount(arm, each, size) for each in even])
+        own_earned = np.stack([np.bincount(arm, each * rewards, size) for each in even])
+        others = (near.earned - own_earned + 2.0 * near.usual) / (near.total - own + 2.0)
+        base, local_times, local = others[_FORGETS], times[_FORGETS], earned[_FORGETS]
+        overall = (all_earned - all_times * base) / (all_times + _OVERALL)
+        gain = overall + (local - local_times * (base + overall)) / (local_times + _LOCAL)
+        return _Judged(gain, base, local_times, times[0], earned[0])
+
+    def estimate(self, query: Query, candidates: Candidates, pool: Pool) -> Values:
+        items = [pool.items[row] for row in candidates.rows.tolist()]
+        return self.judge(query.vector, query.text, items, candidates.similarities)
+
+    def judge(self, vector: Vectors, situation: str, items: Sequence[Item], scores: Floats | None = None) -> Values:
+        """What is known of putting each item first where something is asked.
+
+        Args:
+            vector: of the question.
+            situation: the question, for items whose advice depends on it.
+            items: candidates.
+            scores: what the search says of each.
+
+        Returns:
+            Values with means, the gain in reward over what is expected here, in the mean of all estimates; better, the
+            probability that each is better than the one that would be first, times how far the question is one that comes back;
+            expected, the reward that is expected here.
+        """
+        n = len(items)
+        if not len(self) or not n:
+            return Values(np.zeros(n), np.zeros(n), worth=(UNKNOWN,) * n)
+        near, weights = self._near(vector), self.weights
+        means, times, earned = np.zeros(n), np.zeros(n), np.zeros(n)
+        found: list[tuple[Floats, Floats, Floats]] = []  # weight, gain and its variance, by model
+        expected = near.expected
+        mean = self._sum / max(self._number, 1e-9)
+        # How much rewards vary beside those that are 0 or 1, with the same mean.
+        graded = (max(0.0, self._squares - self._number * mean * mean) + 0.5) / (
+            self._number * mean * (1.0 - mean) + 0.5
+        )
+        for credit in (LEAD, SHOWN, DONE):
+            model = weights[2 + credit * len(MODELS) :][: len(MODELS)]
+            if not model.sum() > 1e-6:
+                continue
+            keys, sign = [item.id for item in items], np.ones(n)
+            if credit == DONE:
+                keys, sign = _advised(items, situation)
+            judged = self._judge(near, credit, keys)
+            means += sign * (model @ judged.gain)
+            chance = np.clip(judged.gain + judged.base, 0.02, 0.98)
+            found.append((model, sign * judged.gain, chance * (1.0 - chance) / (judged.near + _LOCAL + 1.0)))
+            if credit != SHOWN:
+                more = judged.times > times
+                times, earned = np.where(more, judged.times, times), np.where(more, judged.earned, earned)
+        sure = max(0.0, 1.0 - float(weights[:2].sum()))
+        with_it = np.clip(expected + means, 0.0, 1.0)
+        clears = (times >= 3.0) & (np.abs(means) * np.sqrt(times) > CLEAR)
+        accounts = [self.account(item.id) for item in items]
+        worth = tuple(
+            Worth(self.in_rewards(a), self.in_rewards(expected), t, e, sure, self._seen(item.id), clear, overall)
+            for a, t, e, clear, item, overall in zip(
+                with_it.tolist(), times.tolist(), earned.tolist(), clears.tolist(), items, accounts, strict=True
+            )
+        )
+        better: Floats = np.zeros(n)
+        if scores is not None and n > 1:
+            searched = in_rewards_of(scores)
+            lead = int(np.argmax(searched + means))
+            # Nothing can be better than the first by more than is left to the highest reward.
+            room = max(0.0, 1.0 - expected - float(means[lead]))
+            for model, gain, variance in found:
+                u = searched + gain
+                doubt = np.minimum(EXPLORE * np.sqrt(graded * (variance + variance[:, [lead]])), room)
+                better += model @ ndtr((u - u[:, [lead]]) / np.maximum(doubt, 1e-9))
+            better[lead] = 0.0
+            np.minimum(better, 0.5, out=better)
+            better *= min(1.0, near.returns / 3.0) * min(1.0, 0.75 / max(float(better.sum()), 1e-9))
+        return Values(means, np.zeros(n), None, worth, better, expected)
+
+    def advise(self, vector: Vectors, actions: Sequence[str]) -> tuple[tuple[tuple[str, float, float], ...], str]:
+        """What rewards say should be done where something is asked, among what can be done.
+
+        Returns:
+            (action, 1, similarity of the question where it succeeded) for the nearest `VOTES` successes of the action that they
+            speak for; (action, -1, similarity) for failures of the one that they speak against, where they speak for none;
+            nothing where they say nothing. And the same as a line of a prompt.
+        """
+        nothing = ((), "")
+        if not self._arms[DONE].rows or not actions or not len(self):
+            return nothing
+        weights = self.weights[2 + DONE * len(MODELS) :]
+        if weights.sum() < 0.5:
+            return nothing
+        judged = self._judge(self._near(vector), DONE, actions)
+        gains = weights @ judged.gain
+        best = int(gains.argmax())
+        action, against = actions[best], gains[best] < HELPS
+        if against:
+            best = int(gains.argmin())
+            action = actions[best]
+            if gains[best] > -HELPS:
+                return nothing
+        rows = self._arms[DONE].of(action)
+        rows = rows[(rows >= self._first) & (self._weight[rows] > 0.0)]
+        rows = rows[(self._rewards[rows] < 0.5) if against else (self._rewards[rows] >= 0.5)]
+        cosines = self._questions[self._question[rows]] @ vector.astype(np.float32)
+        nearest = np.sort(cosines)[::-1][:VOTES]
+        record = Worth(0.0, 0.0, float(judged.times[best]), float(judged.earned[best]), 1.0).sentence
+        line = f"- {as_line(action)}: {record}" if record else ""
+        return tuple((action, -1.0 if against else 1.0, float(cosine)) for cosine in nearest), line
+
+    @property
+    def may_move(self) -> bool:
+        """Whether departing from the search's own order has not cost more than it may."""
+        return self.lost <= BOUND + SLACK * self._number
+
+    # The ledger.
+
+    def account(self, item: str, *, exact: bool = False) -> Account | None:
+        """What the ledger says of an item, by id; None where chance never decided about it."""
+        return self.ledger.account(item, self.span, since=self._since, exact=exact)
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """The lowest and the highest reward there can be."""
+        return self.bounds or (0.0, 1.0)
+
+    @property
+    def span(self) -> float:
+        low, high = self.range
+        return high - low
+
+    @property
+    def units(self) -> int:
+        """How many episodes and single choices have a reward that counts."""
+        return round(self._number)
+
+    @property
+    def met(self) -> list[str]:
+        """Items, by id, that were shown with a reward or put to the test."""
+        return list(dict.fromkeys([*self.ledger.items, *self._arms[SHOWN].rows]))
+
+    def accounts(self, items: Iterable[str], *, exact: bool = False) -> list[Account]:
+        """The same of several, beside what a counter of successes says of them."""
+        usual = self.in_rewards(self._sum / self._number) if self._number > 0.0 else math.nan
+        found = []
+        for id in items:
+            rows = self._arms[SHOWN].of(id)
+            rows = rows[rows >= self._first]
+            seen = float(self._weight[rows].sum())
+            success = self.in_rewards(float(self._weight[rows] @ self._rewards[rows]) / seen) if seen else math.nan
+            nothing = np.zeros(0)
+            known = self.account(id, exact=exact) or account(id, nothing, nothing, nothing, nothing, self.span)
+            found.append(replace(known, success=success, usual=usual, seen=seen))
+        return found
+
+    def in_full(self, item: str, worth: Worth) -> Worth:
+        """With what a counter of successes says of the item, where the ledger says something."""
+        return worth if worth.overall is None else replace(worth, overall=self.accounts([item])[0])
+
+    @property
+    def _since(self) -> int:
+        """The number, of all that were added, of the oldest choice that counts."""
+        return self._total - len(self)
+
+    def _seen(self, item: str) -> float:
+        rows = self._arms[SHOWN].rows.get(item)
+        return 0.0 if rows is None else float(len(rows))
+
+    def _bounded(self, reward: float) -> float:
+        low, high = self.range
+        return min(max(reward, low), high)
+
+    def _scaled(self, reward: float) -> float:
+        return (self._bounded(reward) - self.range[0]) / self.span
+
+    def in_rewards(self, scaled: float) -> float:
+        """A reward on the scale from 0 to 1, as it would be given."""
+        return self.range[0] + scaled * self.span
+
+
+def in_rewards_of(scores: Floats) -> Floats:
+    """What the search says of each, as rewards: 0 for the best, less for others."""
+    highest = float(np.abs(scores).max(initial=0.0))
+    found: Floats = SEARCH * (scores - scores.max()) / highest if highest else np.zeros(len(scores))
+    return found
+
+
+def _advised(items: Sequence[Item], situation: str) -> tuple[list[str], Floats]:
+    """The action that each item advises, or warns of, "" for none, and 1, -0.4 or 0: a warning leaves open what is right."""
+    keys, sign = [], np.zeros(len(items))
+    for place, item in enumerate(items):
+        pairs = advice(item, situation) if "do" in item.metadata else ()
+        keys.append(pairs[0][0] if pairs else "")
+        sign[place] = (1.0 if pairs[0][1] > 0 else -0.4) if pairs else 0.0
+    return keys, sign
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """The search's own order and what rewards say, added up. withhold, least, budget, together: see `WITHHOLD`, `LEAST`, `BUDGET`
+    and `TOGETHER`."""
+
+    evidence: Evidence
+    k: int = MANY
+    withhold: float = WITHHOLD
+    least: float = LEAST
+    budget: float = BUDGET
+    together: int = TOGETHER
+
+    def __post_init__(self) -> None:
+        need("the selection", count={"k": self.k, "together": self.together}, rate={"withhold": self.withhold})
+        need("the selection", positive={"least": self.least, "budget": self.budget})
+
+    def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Independent:
+        n, gains = len(values.worth), values.means
+        scores = candidates.similarities
+        searched = in_rewards_of(scores)
+        moving = self.evidence.may_move
+        order = tuple(np.argsort(-(searched + gains if moving else searched), kind="stable").tolist())
+        challengers: tuple[tuple[int, float], ...] = ()
+        if moving and values.better is not None:
+            better = values.better.tolist()
+            challengers = tuple((place, p) for place, p in enumerate(better) if p > UNLIKELY and place != order[0])
+        # The least known first. Of what helps here nothing is left to test.
+        tests = [
+            (place, self.rate(values.worth[place]))
+            for place in sorted(range(n), key=lambda place: values.worth[place].tested)
+            if gains[place] < HELPS
+        ]
+        main = order[: self.k]
+        known = tuple(each for each in tests if values.worth[each[0]].seen >= self.least and each[0] in main)
+        down = tuple(each for each in tests if values.worth[each[0]].seen >= self.least and each[0] not in main)
+        return Independent(order, self.k, known, down[: self.together], self.together, challengers=challengers)
+
+    def rate(self, worth: Worth) -> float:
+        """With which probability chance turns round what would become of it."""
+        if worth.overall is None:
+            return float(rate(self.withhold, EXPECTED, self.budget))
+        return 0.0 if worth.overall.over else float(rate(self.withhold, worth.overall.withholding_costs, self.budget))
+
+
+def situation(goal: str, observation: str) -> str:
+    """What is asked; the task where nothing is."""
+    return observation or goal
+
+
+def default(
+    *,
+    withhold: float = WITHHOLD,
+    least: float = LEAST,
+    budget: float = BUDGET,
+    together: int = TOGETHER,
+    bandwidth: float = BANDWIDTH,
+    newest: int = NEWEST,
+) -> Policy:
+    """The default policy.
+
+    Args:
+        withhold: probability with which an item under test is left out, for the ledger; 0 tests nothing.
+        least: how often an item must have been shown with a reward before it is put to the test.
+        budget: what a test may be expected to cost per episode, of the range of rewards.
+        together: items under test in one search.
+        bandwidth: of nearness of questions, see `BANDWIDTH`.
+        newest: how many rewarded choices are remembered.
+    """
+    evidence = Evidence(bandwidth, newest)
+    return Policy(NAME, situation, None, evidence, Ranked(evidence, MANY, withhold, least, budget, together), lines)

@@ -79,8 +79,10 @@ HOPE = 6.0
 """How many rewards in the middle of the range are supposed beforehand, so that what always failed gives way to what is new."""
 OWN, HERE = 0.25, 0.15
 """Prior weights: rewards are the same everywhere; rewards depend on the question alone."""
-FORGETS = 0.25
-"""The share that estimates which forget have of the other prior weight."""
+PLAIN, FORGETTING, NEAREST = range(3)
+"""How rewards count near a question: by nearness; the same, but old ones fade; by nearness beside the nearest there is."""
+SHARES = (0.5, 0.25, 0.25)
+"""What these three have of the other prior weight."""
 EXPLORE = 1.0
 """How wide the doubt is that explores, of the deviation of the estimates."""
 BOUND, SLACK = 3.0, 0.01
@@ -96,14 +98,14 @@ VOTES = 4
 """Earlier successes that are cited for an action."""
 
 _NEVER = 1e9
-MODELS = tuple(product((_NEVER, 4.0), (0.15, 0.6, 2.5), (0, 1)))
-"""(how many rewards over all its uses weigh as much as knowing nothing of an arm; how many near the question; whether old ones
-are forgotten)"""
+MODELS = tuple(product((_NEVER, 4.0), (0.15, 0.6, 2.5), (PLAIN, FORGETTING, NEAREST)))
+"""(how many rewards over all its uses weigh as much as knowing nothing of an arm; how many near the question; how they count
+there)"""
 _OVERALL, _LOCAL = (np.array([model[part] for model in MODELS])[:, None] for part in (0, 1))
-_FORGETS = np.array([model[2] for model in MODELS])
+_COUNTS = np.array([model[2] for model in MODELS])
 LEAD, SHOWN, DONE = range(3)
 """Who gets the credit: what stood first, all that was shown, the action that was taken."""
-_PRIOR = np.where(_FORGETS == 1, FORGETS, 1.0 - FORGETS) / (len(MODELS) / 2) * (1.0 - OWN - HERE)
+_PRIOR = np.array(SHARES)[_COUNTS] / (len(MODELS) / len(SHARES)) * (1.0 - OWN - HERE)
 _NONE: Rows = np.zeros(0, dtype=np.int64)
 UNKNOWN = Worth(0.0, 0.0, 0.0, 0.0, 0.0)
 """Of an item where nothing was rewarded yet."""
@@ -133,9 +135,9 @@ class _Rows:
 class _Near:
     """What is known near a question.
 
-    weight: how much each row counts, as it is and with forgetting, shape (2, rows). even: the same where all rows with one item
+    weight: how much each row counts, in the ways of `SHARES`, shape (ways, rows). even: the same where all rows with one item
     first count as one at most, since the failures of one item say little of others; total, earned: its sums, of rows and of
-    rewards, shape (2, 1). usual: the mean reward of an item first at a question, each pair counting once; mean: that of all
+    rewards, shape (ways, 1). usual: the mean reward of an item first at a question, each pair counting once; mean: that of all
     rewards; expected: that of the question, whatever is shown; returns: how often the question came before."""
 
     weight: Floats
@@ -341,8 +343,9 @@ class Evidence:
     @property
     def weights(self) -> Floats:
         """How much each estimate counts: the two that know no arms, then the models of each way of giving credit."""
-        credits = np.array([1.0, float(self._slates), float(bool(self._arms[DONE].rows))])
-        prior = np.concatenate([[OWN, HERE], np.kron(credits / credits.sum(), _PRIOR)])
+        lead, done = float(bool(self._arms[LEAD].rows)), float(bool(self._arms[DONE].rows))
+        credits = np.array([lead, float(self._slates), done])
+        prior = np.concatenate([[OWN, HERE], np.kron(credits / max(1.0, credits.sum()), _PRIOR)])
         with np.errstate(divide="ignore"):
             log = np.log(prior) + self._told
         found: Floats = np.exp(log - log.max())
@@ -354,23 +357,25 @@ class Evidence:
         distance = self._questions[:n] @ vector.astype(np.float32) - np.float32(1.0)
         kernel = np.exp(distance / np.float32(self.bandwidth)).astype(np.float64)
         kernel[kernel < FAR] = 0.0
+        relative = np.exp((distance - distance.max()) / np.float32(self.bandwidth)).astype(np.float64)
+        relative[relative < FAR] = 0.0
         live = slice(self._first, self._count)
         question, rewards = self._question[live], self._rewards[live]
-        weight = np.zeros((2, len(self)))
-        weight[0] = kernel[question] * self._weight[live]
-        there = np.flatnonzero(weight[0])
-        counts = weight[0, there]
+        weight = np.zeros((len(SHARES), len(self)))
+        weight[PLAIN] = kernel[question] * self._weight[live]
+        there = np.flatnonzero(weight[PLAIN])
+        counts = weight[PLAIN, there]
         later = np.cumsum(counts[::-1])[::-1] - counts
-        weight[1, there] = counts * np.exp(later * math.log(KEEP))
+        weight[FORGETTING, there] = counts * np.exp(later * math.log(KEEP))
+        weight[NEAREST] = relative[question] * self._weight[live]
         again = np.exp(distance[question[there]] / RETURNS) * self._weight[live][there]
         usual = (self._hoped + 0.5 * HOPE) / (self._tried + HOPE)
         mean = (self._sum + 1.0) / (self._number + 2.0)
-        first = self._lead[live][there]
-        _, first = np.unique(first, return_inverse=True)
+        first = self._lead[live]
         even = np.zeros_like(weight)
-        for at in range(2):
-            mass = np.bincount(first, weight[at, there])
-            even[at, there] = weight[at, there] / np.maximum(mass, 1.0)[first] if len(there) else 0.0
+        for at in range(len(SHARES)):
+            mass = np.bincount(first, weight[at])
+            even[at] = weight[at] / np.maximum(mass, 1.0)[first]
         expected = float(weight[0] @ rewards + 2.0 * mean) / (float(weight[0].sum()) + 2.0)
         sums = even.sum(axis=1)[:, None], (even @ rewards)[:, None]
         return _Near(weight, even, *sums, usual, mean, expected, float(again.sum()))
@@ -393,7 +398,7 @@ class Evidence:
         own = np.stack([np.bincount(arm, each, size) for each in even])
         own_earned = np.stack([np.bincount(arm, each * rewards, size) for each in even])
         others = (near.earned - own_earned + 2.0 * near.usual) / (near.total - own + 2.0)
-        base, local_times, local = others[_FORGETS], times[_FORGETS], earned[_FORGETS]
+        base, local_times, local = others[_COUNTS], times[_COUNTS], earned[_COUNTS]
         overall = (all_earned - all_times * base) / (all_times + _OVERALL)
         gain = overall + (local - local_times * (base + overall)) / (local_times + _LOCAL)
         return _Judged(gain, base, local_times, times[0], earned[0])

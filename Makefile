@@ -101,11 +101,11 @@ lint: $(STAMP)
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-# One file for Linux and macOS and every Python from 3.10: what differs has a marker. Only this asks an index for versions.
+# One file for Linux and macOS and every Python from 3.11: what differs has a marker. Only this asks an index for versions.
 lock:
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip --disable-pip-version-check install --quiet uv==$(UV)
-	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --upgrade --python-version 3.10 --no-emit-index-url \
+	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --upgrade --python-version 3.11 --no-emit-index-url \
 		--custom-compile-command "make lock" --extra dev --output-file requirements/lock.txt pyproject.toml requirements/pins.in
 
 audit: $(STAMP)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
+import tomllib
 import types
 from collections.abc import Iterator, Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 
@@ -83,7 +82,6 @@ def short_key(name: str, keys: Mapping[str, Any]) -> str:
 
 def load_toml(path: Path) -> dict[str, Any]:
     """Raises BadSetting where the file is missing or is not TOML, with the line."""
-    tomllib = _toml_reader()
     try:
         text = path.read_text(encoding="utf-8")
         return dict(tomllib.loads(text))
@@ -156,17 +154,11 @@ def _parse(text: str, annotation: Any) -> object:
     if text.lower() in ("none", "null") and _optional(annotation):
         return None
     if text[:1] in ("[", "{", '"', "'"):
-        tomllib = _toml_reader()
         try:
             return tomllib.loads(f"value = {text}")["value"]
         except tomllib.TOMLDecodeError as error:
             raise BadSetting(f"{text!r} is not a TOML value: {error}.") from error
     return text
-
-
-def _toml_reader() -> Any:
-    """The standard library's, or before Python 3.11 the package it came from."""
-    return import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 
 
 def _optional(annotation: Any) -> bool:

@@ -177,11 +177,24 @@ def _explained(error: ValidationError, keys: Mapping[str, Any]) -> KeepworthErro
     problems = []
     for each in error.errors():
         name = ".".join(str(part) for part in each["loc"])
-        said = each["msg"].removeprefix("Value error, ")
+        raised = each.get("ctx", {}).get("error")
+        said = raised.message if isinstance(raised, KeepworthError) else each["msg"].removeprefix("Value error, ")
         problems.append(f"{name} = {each['input']!r}: {said[:1].lower()}{said[1:]}" if name else said)
-    meant = nearest(str(first["input"]), _choices(first.get("ctx", {}).get("expected", "")))
-    fix = f"Did you mean {meant!r}?" if meant else "--print-config shows what there is."
-    return BadSetting(f"The settings do not fit this recipe: {'; '.join(problems).rstrip('.')}.", fix)
+    return BadSetting(f"The settings do not fit this recipe: {'; '.join(problems).rstrip('.')}.", _fix(first, key))
+
+
+def _fix(wrong: Any, key: str) -> str:
+    """What to write instead of the first value that does not fit."""
+    about = wrong.get("ctx", {})
+    if isinstance(raised := about.get("error"), KeepworthError) and raised.fix:
+        return raised.fix
+    if meant := nearest(str(wrong["input"]), _choices(about.get("expected", ""))):
+        return f"Did you mean {meant!r}?"
+    for bound, direction in (("ge", "at least"), ("gt", "more than"), ("le", "at most"), ("lt", "less than")):
+        if bound in about:
+            return f"Set {key} to {direction} {about[bound]:g}."
+    # Of an objective's options the message says itself what there is.
+    return "" if "did you mean" in wrong["msg"] else "--print-config shows what there is."
 
 
 _OBJECTIVE = "an option of the objective, such as objective={{'preset': 'grpo', {}}}"

@@ -54,7 +54,7 @@ installed() { "$python" -c 'import importlib.metadata as m; print(m.version("tor
 
 cuda='triton|cuda-[a-z]+|nvidia-[a-z0-9-]+'
 locked pip | install_checked
-echo "Installing what keepworth needs ..."
+echo "Installing what keepworth needs: once, some minutes ..."
 locked -v "pip|torch|$cuda" | install_checked
 
 torch=$(sed -n 's/^torch==\([0-9.]*\).*/\1/p' "$lock")

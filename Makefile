@@ -1,7 +1,7 @@
 # `make demo` shows memory learning; `make test` checks everything. Each sets up what it needs.
 #
 #   make install          build .venv (a second run takes no time)
-#   make demo             train a small language model to use memory; says first how long that takes here
+#   make demo             train a small language model to use memory; it tells you first how long that takes
 #   make demo QUICK=1     the same with few steps, in a fraction of the time
 #   make test             lint, types, import rules, tests, the documentation's examples; about 15 minutes on two cores
 #   make test-all         the same with the slow tests: kills, the wheel in environments of its own, other programs

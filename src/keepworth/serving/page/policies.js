@@ -44,7 +44,7 @@ function compare({ policy, known }, again) {
     + "how likely it was. ips does not normalise these weights. dr adds a model of rewards and corrects it with the weights. items weighs each item shown by itself.";
   return card("What another policy would have earned",
     make("p", { class: "note" }, "The log says what was shown and how likely that was. From that follows what mean reward another policy would have had on the same questions."),
-    form, make("p", { class: "note" }, about), answer);
+    make("p", { class: "note" }, about), form, answer);
 }
 
 function estimate(name, found) {

@@ -1,7 +1,7 @@
 # `make demo` shows memory learning; `make test` checks everything. Each sets up what it needs.
 #
 #   make install          build .venv (a second run takes no time)
-#   make demo             train a small language model to use memory; says first how long that takes here
+#   make demo             train a small language model to use memory; it tells you first how long that takes
 #   make demo QUICK=1     the same with few steps, in a fraction of the time
 #   make test             lint, types, import rules, tests, the documentation's examples; about 15 minutes on two cores
 #   make test-all         the same with the slow tests: kills, the wheel in environments of its own, other programs
@@ -101,11 +101,11 @@ lint: $(STAMP)
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-# One file for Linux and macOS and every Python from 3.10: what differs has a marker. Only this asks an index for versions.
+# One file for Linux and macOS and every Python from 3.11: what differs has a marker. Only this asks an index for versions.
 lock:
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip --disable-pip-version-check install --quiet uv==$(UV)
-	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --upgrade --python-version 3.10 --no-emit-index-url \
+	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --upgrade --python-version 3.11 --no-emit-index-url \
 		--custom-compile-command "make lock" --extra dev --output-file requirements/lock.txt pyproject.toml requirements/pins.in
 
 audit: $(STAMP)

@@ -8,11 +8,11 @@
 set -eu
 
 if ! command -v "$PYTHON" >/dev/null 2>&1; then
-    echo "There is no '$PYTHON' here. Install Python 3.10 or later, or name one: make PYTHON=/path/to/python3" >&2
+    echo "There is no '$PYTHON' here. Install Python 3.11 or later, or name one: make PYTHON=/path/to/python3" >&2
     exit 1
 fi
-if ! "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 10))'; then
-    echo "keepworth needs Python 3.10 or later; '$PYTHON' is $("$PYTHON" -V 2>&1). Name a later one: make PYTHON=python3.12" >&2
+if ! "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
+    echo "keepworth needs Python 3.11 or later; '$PYTHON' is $("$PYTHON" -V 2>&1). Name a later one: make PYTHON=python3.12" >&2
     exit 1
 fi
 if ! "$PYTHON" -c 'import ensurepip, venv' >/dev/null 2>&1; then
@@ -54,7 +54,7 @@ installed() { "$python" -c 'import importlib.metadata as m; print(m.version("tor
 
 cuda='triton|cuda-[a-z]+|nvidia-[a-z0-9-]+'
 locked pip | install_checked
-echo "Installing what keepworth needs ..."
+echo "Installing what keepworth needs: once, some minutes ..."
 locked -v "pip|torch|$cuda" | install_checked
 
 torch=$(sed -n 's/^torch==\([0-9.]*\).*/\1/p' "$lock")

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
-
-import pytest
 
 import keepworth
 
@@ -27,7 +24,6 @@ def test_every_room_is_named_and_every_file_is_there() -> None:
     assert [each for each in named if not (SOURCE / each).exists() and not (ROOT / each).exists()] == []
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="tomllib is of Python 3.11")
 def test_rooms_stand_in_the_order_of_who_may_import_whom() -> None:
     import tomllib
 

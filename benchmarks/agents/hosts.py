@@ -25,7 +25,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -506,7 +506,7 @@ def main() -> None:
     node = subprocess.run(["node", "--version"], capture_output=True, text=True, check=True).stdout.strip()
     record = {
         "command": "python -m benchmarks.agents.hosts --hosts DIR --json benchmarks/agents/hosts.json",
-        "at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": {"python": platform.python_version(), "node": node, "keepworth": keepworth.__version__},
         "hosts": rows,
         "not tried": {"cursor": "it was not installed"},

@@ -1,4 +1,4 @@
-"""Put the measured rows into docs/appendix/speed.md, and their factors into the README, so that no number is typed by hand.
+"""Put the measured rows into docs/appendix/speed.md, so that no number is typed by hand.
 
 python -m benchmarks.speed.page
 """
@@ -18,7 +18,7 @@ from benchmarks.speed.setting import HERE, MODEL, ratio
 from benchmarks.tables import filled, markdown, takes_nothing
 
 ROOT = HERE.parents[1]
-PAGE, README = ROOT / "docs" / "appendix" / "speed.md", ROOT / "README.md"
+PAGE = ROOT / "docs" / "appendix" / "speed.md"
 Result = dict[str, Any]
 MISSING = "Not measured yet."
 TRL_SECTION = """## One training step beside TRL's `GRPOTrainer`
@@ -394,34 +394,6 @@ def long_answers_table() -> str:
     return _table((*head, "learning, s", "processor s", "peak GB"), lines, records) + "\n\n" + about
 
 
-def factors() -> str:
-    """The sentences of the README: every length, the least favourable as well."""
-    steps, drawn = measured(training_step.rows("")), measured(sampling.rows())
-    if not steps or not drawn:
-        return ""
-
-    def listed(records: Sequence[Result], side: str) -> str:
-        means = [
-            (r["tokens"], ratio(seconds(r, side), seconds(r, "ours"))["mean"]) for r in records if seconds(r, side)
-        ]
-        return ", ".join(f"{mean:.1f} at {tokens:,}" for tokens, mean in means)
-
-    beside = {side: listed(steps, side) for side in (training_step.TRL, training_step.CHECKPOINTING)}
-    sampled = []
-    for count in sorted({each["prompts"] for each in drawn}):
-        records = [each for each in drawn if each["prompts"] == count]
-        sampled.append(
-            f"Sampling for {count} prompt{'s' * (count > 1)} is faster than `generate` by {listed(records, sampling.GENERATE)}, "
-            f"and than `generate` with the prompt prefilled once by {listed(records, sampling.PREFILLED)}. "
-        )
-    return (
-        "How many times as fast that is depends on how much of the text is the shared prompt. With prompts of 400 tokens and "
-        f"groups of 8, by new tokens: a training step is faster than TRL's by {beside[training_step.TRL]}, and than TRL's with "
-        f"its default gradient checkpointing by {beside[training_step.CHECKPOINTING]}. {''.join(sampled)}"
-        "A number below 1 means slower. [Speed](docs/appendix/speed.md) names the processor and the revision of each."
-    )
-
-
 def _trl(found: Sequence[Result]) -> str:
     sides = [side for record in found for each in record["rounds"] for side in each["sides"].values() if "trl" in side]
     if not sides:
@@ -472,8 +444,6 @@ def main() -> None:
     takes_nothing(__doc__)
     for name, render in TABLES.items():
         filled(PAGE, name, render())
-    if sentence := factors():
-        filled(README, "speed", sentence)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import statistics
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -76,7 +76,7 @@ def machine(threads: int, packages: Sequence[str] = PACKAGES) -> dict[str, Any]:
         "python": platform.python_version(),
         "versions": {name: version(name) for name in (*packages, "keepworth")},
         "revision": _revision(),
-        "measured_at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 
 

@@ -16,7 +16,6 @@ from benchmarks.writing.setting import HERE
 
 PAGE = HERE.parents[1] / "docs" / "writing.md"
 RECIPES = PAGE.parent / "recipes.md"
-README = HERE.parents[1] / "README.md"
 IMAGES = PAGE.parent / "images"
 WHO = {
     "nothing": "keep nothing",
@@ -293,36 +292,6 @@ def changing_why(world: dict[str, Any]) -> str:
     ])  # fmt: skip
 
 
-def in_short(worlds: dict[str, Any]) -> str:
-    """The sentences of the README."""
-    near, far = (worlds[name] for name in WORLDS)
-
-    def f1(world: dict[str, Any]) -> dict[str, str]:
-        return {row["arm"]: f"{row['f1']['mean']:.2f}" for row in world["rows"] if "f1" in row}
-
-    def evidence(arm: str) -> str:
-        return next(f"{row['evidence']['mean']:.2f}" for row in far["rows"] if row["arm"] == arm)
-
-    def gap(world: dict[str, Any], arm: str, minus: str, measure: str) -> str:
-        of = (each for each in world["gaps"] if (each["arm"], each["minus"], each["measure"]) == (arm, minus, measure))
-        return signed(next(of))
-
-    seeds = next(row["seeds"] for row in near["rows"] if row["arm"] == "model")
-    log, head, rules = "model from the log", "head on the model from the log", "best of 200 rules"
-    return (
-        f"**Four of 32.** The best of 200 randomly weighted rules, chosen with knowledge of the evidence, keeps "
-        f"{evidence(rules)} of it. SmolLM2-135M, taught by a log of rewards what a fact is worth, keeps {evidence(log)}: "
-        f"{gap(far, log, rules, 'evidence')}, 95 % interval over clusters of questions. A head of 577 numbers on the model's "
-        f"states keeps {evidence(head)} ({gap(far, head, rules, 'evidence')}), with permuted rewards "
-        f"{evidence(f'{head}, rewards permuted')}. Answers: {f1(far)[rules]}, {f1(far)[log]} and {f1(far)[head]}; who knows "
-        f"what will be asked earns {f1(far)['oracle']}, who keeps the latest {f1(far)['latest']}.\n\n"
-        f"**Four of 16.** The model earns {f1(near)['model, warm start']} after it imitated a rule and {f1(near)['model']} after "
-        f"reinforcement: {gap(near, 'model', 'model, warm start', 'f1')}, {seeds} seeds. Nothing learned is ahead of the best "
-        f"of 200 rules there ({f1(near)[rules]}); a policy of 397 numbers earns {f1(near)['small policy']}. "
-        "[Learning what to write down](docs/writing.md) has all writers, the controls, and which credit a write should get."
-    )
-
-
 SIMPLE = ("the latest", "the longest", "most digits", "most names", "most specific")
 
 
@@ -428,7 +397,6 @@ def main() -> None:
     filled(PAGE, "transfer", carried(elsewhere))
     filled(PAGE, "transfer-gaps", carried_gaps(elsewhere))
     filled(RECIPES, "evolve", evolved(json.loads((HERE / "evolve.json").read_text())))
-    filled(README, "writing", in_short(worlds))
     changes = json.loads((HERE / "changing.json").read_text())
     filled(PAGE, "changing-about", changing_about(changes))
     filled(PAGE, "changing", changing(changes))

@@ -6,7 +6,19 @@ import pytest
 
 from keepworth.cli import doctor
 from keepworth.cli.doctor import Verdict
+from keepworth.cli.main import main
 from keepworth.episodes import extras
+
+
+def test_what_matters_comes_first_and_extras_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["doctor"])
+    short = capsys.readouterr().out.splitlines()
+    subjects = [line.split()[1] for line in short if line.split()[0] in "✓○✗"]
+    assert subjects[:3] == ["python", "packages", "model"]
+    assert [line for line in subjects if line.startswith("extra")] == ["extras"]
+    assert "doctor --all" in short[-1]
+    main(["doctor", "--all"])
+    assert sum(line.split()[1] == "extra" for line in capsys.readouterr().out.splitlines()) == len(extras.EXTRAS)
 
 
 def test_without_java_the_household_is_left_out_and_said_so(monkeypatch: pytest.MonkeyPatch) -> None:

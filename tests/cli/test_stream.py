@@ -65,6 +65,32 @@ def test_one_command_runs_a_recipe_on_a_stream_and_says_what_holds(tmp_path: Pat
         )
 
 
+def test_without_this_projects_method_the_verdict_is_about_the_arm_named_last_and_curves_left_out_are_named(
+    tmp_path: Path,
+) -> None:
+    arms = "none,oracle,random,irrelevant,attempts,exprecent,exprag,memento-p,memrl"
+    asked = [
+        "stream",
+        "--streams",
+        "near-miss",
+        "--arms",
+        arms,
+        "--length",
+        "60",
+        "--seeds",
+        "1",
+        "--out",
+        str(tmp_path),
+    ]
+    done = CliRunner().invoke(app, asked, catch_exceptions=False)
+    assert "No verdict: a comparison needs at least 3 seeds. There is 1." in done.output
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "Not drawn: irrelevant, attempts." in page or "Not drawn: random, " in page
+    assert "the highest mean is" in page
+    assert "best method" not in page
+    assert json.loads((tmp_path / "plan.json").read_text())["method"] == "memrl"
+
+
 def test_too_few_seeds_for_an_interval_are_refused_before_anything_runs(tmp_path: Path) -> None:
     out = tmp_path / "run"
     asked = ["stream", *SMALL, "--out", str(out), "--half-width", "1"]

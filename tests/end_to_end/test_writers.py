@@ -306,8 +306,8 @@ def test_what_is_no_list_of_texts_is_refused_by_name(found: Any) -> None:
         Facts("facts")  # type: ignore[arg-type]
 
 
-def test_an_option_that_no_memory_has_is_refused_with_what_it_is_called_now(tmp_path: Path) -> None:
-    for name, match in (("extractor", r"writer=Facts\(extractor\)"), ("writter", "did you mean writer=")):
+def test_an_option_that_no_memory_has_is_refused_with_the_one_that_was_meant(tmp_path: Path) -> None:
+    for name, match in (("writter", "did you mean writer="), ("top_k", "it takes path, encoder, ")):
         options: dict[str, Any] = {name: sentences}
         with pytest.raises(UnknownOption, match=match):
             Memory(tmp_path / "a.mem", **options)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -15,11 +16,6 @@ from keepworth.episodes import extras, needs
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.extras import EXTRAS, MissingExtra, missing, require
 from tests.sources import SOURCE, files, nodes
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

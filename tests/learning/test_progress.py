@@ -38,6 +38,19 @@ def test_plain_lines() -> None:
     assert lines[-1] == "kept [1] note"
 
 
+def test_a_step_fits_on_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    metrics = {"reward": 0.5, "reward/f1": 0.61, "reward/length_penalty": 0.1, "reward/format": 1.0, "entropy": 1.2}
+    for width, last in (("100", "reward/format 1"), ("80", "length_penalty 0.100"), ("40", "reward/f1 0.610")):
+        monkeypatch.setenv("COLUMNS", width)
+        stream = io.StringIO()
+        progress = PlainProgress(stream)
+        progress.start(45, "answerer")
+        progress.step(1, {**metrics, "response_length": 12.0, "invalid_operations": 0.1, "mismatch_mean": 1e-5})
+        line = stream.getvalue().splitlines()[1]
+        assert len(line) <= int(width)
+        assert last in line
+
+
 def test_the_live_display_shows_bar_numbers_and_phases() -> None:
     stream = io.StringIO()
     told(RichProgress(terminal(file=stream, force_terminal=True, width=120)))

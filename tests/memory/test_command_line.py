@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import resource
 from collections.abc import Iterator
 from pathlib import Path
@@ -112,6 +113,8 @@ def test_a_search_finds_what_is_there_whatever_policy_chooses_in_the_file_and_ex
     scores = [float(line.split()[0]) for line in plain.splitlines()]
     assert scores == sorted(scores, reverse=True)
     assert [line for line in explained.splitlines() if " = " not in line] == plain.splitlines()
+    assert "*max(0, " in explained
+    assert not re.search(r"\d\.\d{5}", explained), "numbers have three digits or four, as far as they are for people"
     with Memory(path, encoder="hashing") as m:
         m.promote("memrl")
     assert CliRunner().invoke(app, list(search)).output == plain

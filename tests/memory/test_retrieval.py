@@ -317,3 +317,13 @@ def test_the_best_are_the_same_whatever_is_asked_for_beyond_them():
         for beyond in (0, 25)
     )
     assert [hit.id for hit in more[:10]] == [hit.id for hit in few]
+
+
+@pytest.mark.parametrize("asks", ["Cleo was asked which languages Cleo speaks.", "Does Cleo speak Greek and French?"])
+def test_what_asks_contradicts_nothing(asks: str) -> None:
+    with Memory(encoder=None, policy=None) as m:
+        m.add_many(["Cleo speaks Greek and French.", asks])
+        assert [hit.conflicts for hit in m.search("Cleo speaks")] == [(), ()]
+    with Memory(encoder=None, policy=None) as m:
+        m.add_many(["My dog is called Rex.", "My dog is called Bella."])
+        assert [len(hit.conflicts) for hit in m.search("what is my dog called")] == [1, 1]

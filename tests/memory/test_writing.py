@@ -10,6 +10,7 @@ import pytest
 
 from keepworth import Facts, Memory
 from keepworth.episodes.episode import Operation, OperationKind
+from keepworth.episodes.errors import KeepworthError
 from keepworth.memory import writing
 from keepworth.memory.adapters.mem0 import Memory as Mem0
 from keepworth.memory.errors import InvalidTime
@@ -123,6 +124,17 @@ def test_a_turn_that_a_writer_fails_at_is_kept_marked_and_read_later() -> None:
 
 
 @pytest.mark.usefixtures("by_hand")
+def test_what_a_failing_writer_is_told_to_do_is_not_said_to_who_speaks(caplog: pytest.LogCaptureFixture) -> None:
+    def fails(messages: Sequence[Any]) -> list[str]:
+        raise KeepworthError("There is no JSON object in 'hm'.", "Ask for one in the prompt, with an example.")
+
+    opened(Facts(fails)).add([{"role": "user", "content": "I moved to Oslo."}], infer=True)
+    (said,) = (each.getMessage() for each in caplog.records)
+    assert said == (
+        "What was said is kept as it is, because a writer failed, KeepworthError: There is no JSON object in 'hm'."
+    )
+
+
 def test_a_writer_is_asked_a_bounded_number_of_times_and_then_the_words_stay() -> None:
     extract = Failing(99)
     with opened(Facts(extract)) as memory:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
+from keepworth.cli.main import main
 from keepworth.episodes.errors import UnknownName
 from keepworth.recipes.configuration import TRLS, BadSetting, as_toml, resolve
 
@@ -120,6 +121,14 @@ def test_the_printed_configuration_reads_back_the_same(tmp_path: Path) -> None:
     file = tmp_path / "c.toml"
     file.write_text(as_toml(config))
     assert resolve(Config, file=file) == config
+
+
+@pytest.mark.parametrize(
+    ("setting", "hint"), [("group_size=1", "Set group_size to at least 2."), ("objective=grop", "Did you mean 'grpo'?")]
+)
+def test_the_hint_is_the_fix(setting: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "memory_r1", "--set", setting]) == 2
+    assert f"hint: {hint}" in capsys.readouterr().err
 
 
 def test_a_choice_gets_the_nearest_one() -> None:

@@ -129,6 +129,8 @@ def test_a_stopped_demo_goes_on_plans_what_is_left_and_ends_like_a_straight_one(
     assert scores(one) == scores(other)
     learned, alike = weights(one.path), weights(other.path)
     assert all(torch.equal(learned[name], alike[name]) for name in learned)
+    assert re.match(r"About [67] min on [12] idle cores", straight.notes[0]), "before anything is measured"
+    assert not any(note.startswith("About ") for note in went_on.notes)
     assert "training, 3 steps" in straight.said("What will be done")
     rest = went_on.said("What is left to do")
     assert "training, 2 steps" in rest

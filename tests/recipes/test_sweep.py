@@ -38,9 +38,13 @@ def test_means_and_gains_over_seeds_by_hand(tmp_path: Path) -> None:
     result = json.loads(path.read_text())
     (table,) = result["tables"]
     assert [row["arm"] for row in table["rows"]] == ["untrained", "trained"]  # the control is not in every run
-    half = T * 0.2 / math.sqrt(3)
     trained = table["rows"][1]
-    assert (trained["mean"], trained["low"], trained["high"]) == pytest.approx((0.7, 0.7 - half, 0.7 + half))
+    logit, half = (
+        math.log(0.7 / 0.3),
+        T * 0.2 / math.sqrt(3) / (0.7 * 0.3),
+    )  # on the scale where shares stay within 0 and 1
+    low, high = (1.0 / (1.0 + math.exp(-each)) for each in (logit - half, logit + half))
+    assert (trained["mean"], trained["low"], trained["high"]) == pytest.approx((0.7, low, high))
     assert (trained["n"], trained["by_seed"]) == (3, {"0": 0.5, "1": 0.7, "2": 0.9})
     (gain,) = table["gains"]
     half = T * 0.1 / math.sqrt(3)  # of 0.3, 0.4 and 0.5

@@ -92,7 +92,7 @@ def test_results_errors_and_cancellations_pass_through() -> None:
     async def survives() -> int:
         try:
             await asyncio.wait_for(asyncio.sleep(60), 0.01)
-        except asyncio.TimeoutError:
+        except TimeoutError:
             return 8
         return 0
 

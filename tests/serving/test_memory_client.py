@@ -248,6 +248,20 @@ def test_what_is_refused_is_refused_alike(memory: Any) -> None:
         assert len(memory.get_all(all_states=True)) - before in (0, 1)
 
 
+def test_a_misspelt_keyword_is_answered_with_the_right_one(memory: Any) -> None:
+    for call, meant in (
+        (lambda: memory.search("x", topk=1), "top_k"),
+        (lambda: memory.add("x", userid="ana"), "user_id"),
+        (lambda: memory.get_all(usr_id="ana"), "user_id"),
+        (lambda: memory.episode("a task", userid="ana"), "user_id"),
+        (lambda: memory.reward("e1", 1.0, sorce="user"), "source"),
+        (lambda: memory.forget("m1", purge_histry=True), "purge_history"),
+        (lambda: memory.delete("m1", episod="e1"), "episode"),
+    ):
+        with pytest.raises(errors.InvalidFilter, match=rf"[Dd]id you mean '?{meant}\b"):
+            call()
+
+
 def test_the_verbs_have_the_names_and_the_arguments_of_the_embedded_ones() -> None:
     """Those that hand over functions, or a bank, are for where the file is."""
     here = {

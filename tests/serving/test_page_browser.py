@@ -260,6 +260,7 @@ def test_a_change_is_undone_after_a_question_and_brought_back(visit: Visit) -> N
     note = memory.add("Bo drinks tea", user_id="bo")
     memory.update(note.id, "Bo drinks coffee")
     visit.go(f"memory/{note.id}")
+    page.locator("summary", has_text="changes, the last on").click()  # the history is folded, for it is long
     undo = page.locator(".history button").first
     undo.click()
     assert "Bo drinks coffee" in page.inner_text("dialog")

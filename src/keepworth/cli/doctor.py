@@ -42,7 +42,8 @@ class Finding:
 
 
 def doctor(
-    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="A line for each extra, with what it is for.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print all findings as JSON.")] = False,
 ) -> None:
     """Say what works on this machine and what to install for the rest. Exits with 1 where something is broken."""
     from dataclasses import asdict
@@ -54,11 +55,11 @@ def doctor(
     found = []
     marks = {Verdict.GOOD: ("✓", "green"), Verdict.MISSING: ("○", "yellow"), Verdict.BAD: ("✗", "red")}
     console = terminal(soft_wrap=True)
-    for examine in (_python, _torch, _bfloat16, _machine, _packages, _models, _extras):
-        for each in examine():  # said as it is found, as some take seconds
-            found.append(each)
-            if as_json:
-                continue
+    for examine in (_python, _packages, _models, _machine, _torch, _bfloat16, _extras):
+        findings = examine()  # said as it is found, as some take seconds
+        found += findings
+        shown = [] if as_json else [_in_short(findings)] if examine is _extras and not all_ else findings
+        for each in shown:
             console.print(Text.assemble(" ", marks[each.verdict], (f" {each.subject:<13} ", "bold"), each.message))
             if each.fix:
                 console.print(Text.assemble(f"   {'':<13} ", (each.fix, "cyan")))
@@ -204,6 +205,20 @@ def _extras() -> list[Finding]:
                 said += f" ({', '.join(absent)} is not there)"
             found.append(Finding("extra", Verdict.MISSING, said, fix_for(name)))
     return [*found, _java(), _alfworld()]
+
+
+def _in_short(extras: Sequence[Finding]) -> Finding:
+    """One line for all extras."""
+    here, absent = (
+        [
+            each.message.split(":")[0]
+            for each in extras
+            if each.subject == "extra" and (each.verdict is Verdict.GOOD) is there
+        ]
+        for there in (True, False)
+    )
+    said = f"here: {', '.join(here) or 'none'}; not installed: {', '.join(absent) or 'none'}"
+    return Finding("extras", Verdict.GOOD, said, "keepworth doctor --all says what each is for, and how to install it")
 
 
 def _java() -> Finding:

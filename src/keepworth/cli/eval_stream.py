@@ -98,8 +98,13 @@ def stream(
         "runs/streams"
     ),
     method: Annotated[
-        str, typer.Option("--method", help="The arm that claims are made of; every other that learns is its rival.")
-    ] = "advantage",
+        str,
+        typer.Option(
+            "--method",
+            help="The arm that claims are made of; every other that learns is its rival.",
+            show_default="advantage where it runs, else the last arm that learns",
+        ),
+    ] = "",
     pilot: Annotated[
         Path | None,
         typer.Option(
@@ -137,8 +142,8 @@ def stream(
     from keepworth.evaluation.curves import write_picture
     from keepworth.evaluation.power import require_enough
     from keepworth.evaluation.stream import Results, load, run_matrix, table
-    from keepworth.evaluation.stream_claims import CONTROLS, METHOD, claims, planned
-    from keepworth.evaluation.stream_page import curve_panels, write_stream_page
+    from keepworth.evaluation.stream_claims import CONTROLS, claims, compared_method, planned
+    from keepworth.evaluation.stream_page import curve_panels, left_out, write_stream_page
     from keepworth.recipes.experience_methods import METHODS
 
     # With --json, standard output has the result and nothing else.
@@ -174,8 +179,9 @@ def stream(
         raise UnknownName("agent", agent, (*AGENTS, f"{MODEL}NAME"))
     if split not in SPLITS:
         raise UnknownName("split", split, SPLITS)
-    if method not in chosen and method != METHOD:
+    if method and method not in chosen:
         raise UnknownName("arm", method, chosen, "--arms")
+    method = compared_method(chosen, method)
     settings = _settings(tuned, chosen)
     if pilot is not None and not (pilot / "rows.jsonl").exists():
         raise KeepworthError(f"there is no {pilot}/rows.jsonl.", "Give the --out folder of an earlier run as --pilot.")
@@ -250,7 +256,7 @@ def stream(
     page = write_stream_page(out, summary, results)
     panels = curve_panels(results, summary)
     if panels:
-        write_picture(panels, out / "report.png", "Success over the stream")
+        write_picture(panels, out / "report.png", "Success over the stream", note=left_out(results, summary))
     if as_json:
         say_json(summary, indent=1)
         return
@@ -458,8 +464,8 @@ def print_summary(console: Any, summary: dict[str, Any]) -> None:
     for each in claimed["best_rival"]:
         counts = ", ".join(f"{count} {kind}" for kind, count in each["counts"].items())
         console.print(
-            f"{each['stream']}, {each['measure']}: {each['mean']:.3f}; the best of {each['rivals']} rivals is {each['rival']} "
-            f"with {each['rival_mean']:.3f}: {each['verdict']}, {each['difference']:+.3f} "
+            f"{each['stream']}, {each['measure']}: {each['mean']:.3f}; of {each['rivals']} rivals the highest mean is "
+            f"{each['rival_mean']:.3f}, of {each['rival']}: {each['verdict']}, {each['difference']:+.3f} "
             f"[{each['low']:+.3f}, {each['high']:+.3f}] (against all: {counts})",
             highlight=False,
         )

@@ -131,7 +131,7 @@ def answerer(
             done += 1
             progress.step(done, {"f1": measured.estimate("f1").mean})
     progress.finish()
-    note = f"{len(tasks)} {split} questions of {config.source}, {config.memories} memories shown. 95 % bootstrap intervals."
+    note = f"{len(tasks)} {split} questions of {config.source}, {config.memories} memories shown. 95 % intervals."
     record: dict[str, Any] = {
         "split": split,
         "run": run.name if run else None,
@@ -140,7 +140,7 @@ def answerer(
         "rows": found,
     }
     if run:
-        gain = paired_gain(values["trained"]["f1"], values["untrained"]["f1"])
+        gain = paired_gain(values["trained"]["f1"], values["untrained"]["f1"], within=(-1.0, 1.0))
         record["gain"] = {"metric": "f1", "mean": gain.mean, "low": gain.low, "high": gain.high, "n": gain.n}
         note += f" Gain in token F1, paired: {gain.mean:+.3f} [{gain.low:+.2f}, {gain.high:+.2f}]."
     if as_json:

@@ -144,8 +144,6 @@ def main(arguments: list[str]) -> int:
         arguments = [each for each in own if each != "--debug"] + arguments[len(own) :]
     # Libraries draw bars of their own while they load; ours is the only one on the screen.
     os.environ.setdefault("TQDM_DISABLE", "1")
-    for name in sorted(each for each in os.environ if each.startswith("RECOLLECT_")):
-        say(f"{name} is not read: it is called {name.replace('RECOLLECT', 'KEEPWORTH')} now.", error=True)
     try:
         with interruptible():
             code = app(arguments, prog_name="keepworth", standalone_mode=False)

@@ -148,7 +148,7 @@ class ToolUse:
         name = chosen.description.name
         try:
             text = await asyncio.wait_for(_called(chosen.run, argument_of(chosen.description, argument)), self._seconds)
-        except (asyncio.TimeoutError, TimeoutError):
+        except TimeoutError:
             return "Error: it took too long.", (f"tool {name!r} took more than {self._seconds:g} s",)
         except Exception as error:
             said = f"{type(error).__name__}: {error}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 from keepworth.episodes.extras import require
@@ -232,8 +233,8 @@ def _distinct(rows: Sequence[Row], key: str) -> list[str | None]:
     return list(dict.fromkeys(row.get(key) for row in rows))
 
 
-def write_picture(panels: Sequence[Panel], path: Path, title: str, columns: int = 2) -> Path:
-    """The panels on one PNG, two pixels for each that a page shows: 830 wide in two columns, 415 in one."""
+def write_picture(panels: Sequence[Panel], path: Path, title: str, columns: int = 2, note: str = "") -> Path:
+    """The panels on one PNG, two pixels for each that a page shows: 830 wide in two columns, 415 in one. note: a line below."""
     require("train", "A picture of curves", "matplotlib")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -243,6 +244,8 @@ def write_picture(panels: Sequence[Panel], path: Path, title: str, columns: int 
     figure = Figure(figsize=(4.15 * columns, 3.1 * lines + 0.35), dpi=200, layout="constrained")
     FigureCanvasAgg(figure)
     figure.suptitle(_as_text(title), x=0.01, ha="left", fontsize=11, fontweight="bold")
+    if note:
+        figure.supxlabel("\n".join(wrap(_as_text(note), 60 * columns)), x=0.01, ha="left", fontsize=8, color="#555555")
     for place, panel in enumerate(panels):
         axes = figure.add_subplot(lines, columns, place + 1)
         name = f"{panel.role}: {panel.title}" if panel.role and several else panel.title

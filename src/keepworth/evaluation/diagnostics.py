@@ -16,6 +16,7 @@ import numpy as np
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.extras import require
 from keepworth.evaluation.statistics import (
+    SCORE,
     Comparison,
     MeanEstimate,
     bootstrapped,
@@ -282,7 +283,7 @@ def by_tier(
     for place, name in ((0, "instance"), (1, "template"), (2, "family"), (2, "new")):
         own = [(score, case[place]) for case, at, score in zip(cases, tiers, scores, strict=True) if at == name]
         if own:
-            found[name] = estimate([score for score, _ in own], clusters=[unit for _, unit in own])
+            found[name] = estimate([score for score, _ in own], clusters=[unit for _, unit in own], within=SCORE)
     return found
 
 
@@ -340,7 +341,10 @@ def retention(rows: Sequence[Retention]) -> dict[tuple[str, int, int], MeanEstim
     cells: dict[tuple[str, int, int], dict[str, list[float]]] = {}
     for row in rows:
         cells.setdefault((row.arm, row.exposures, row.delay), {}).setdefault(row.item, []).append(row.score)
-    return {cell: estimate([sum(own) / len(own) for own in items.values()]) for cell, items in sorted(cells.items())}
+    return {
+        cell: estimate([sum(own) / len(own) for own in items.values()], within=SCORE)
+        for cell, items in sorted(cells.items())
+    }
 
 
 def retained(rows: Sequence[Retention], first: str, second: str) -> dict[tuple[int, int], Comparison]:

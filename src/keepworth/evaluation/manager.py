@@ -20,7 +20,7 @@ from keepworth.agents.manager import Choose, ManagerState, act, observe
 from keepworth.agents.recall import Recall
 from keepworth.episodes.episode import Episode, ParseStatus, Task
 from keepworth.episodes.model import Model, SamplingParams
-from keepworth.evaluation.statistics import MeanEstimate, estimate
+from keepworth.evaluation.statistics import SCORE, MeanEstimate, estimate, score_range
 from keepworth.memory.overlay import Bank
 from keepworth.rollouts.driver import RolloutContext, together
 from keepworth.rollouts.memory_r1 import (
@@ -76,7 +76,7 @@ class OperationAccuracy:
 
     @property
     def accuracy(self) -> MeanEstimate:
-        return estimate(self.exact)
+        return estimate(self.exact, within=SCORE)
 
 
 def operation_accuracy(choose: Choose, tasks: Sequence[Task]) -> OperationAccuracy:
@@ -115,7 +115,7 @@ def _split_by(values: Sequence[float], labels: Sequence[str]) -> dict[str, MeanE
     for value, label in zip(values, labels, strict=True):
         if label:
             found.setdefault(label, []).append(value)
-    return {label: estimate(found[label]) for label in sorted(found)}
+    return {label: estimate(found[label], within=SCORE) for label in sorted(found)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +228,7 @@ def operation_rows(arm: str, result: OperationAccuracy) -> list[dict[str, object
     cases = {str(number): value for number, value in enumerate(result.exact)}
     rows: list[dict[str, object]] = [
         {**_row(arm, "operation_accuracy", result.accuracy), "values": cases},
-        _row(arm, "operation_kind", estimate(result.kind_only)),
+        _row(arm, "operation_kind", estimate(result.kind_only, within=SCORE)),
     ]
     rows += [_row(arm, f"accuracy_{name.lower()}", part) for name, part in result.by_operation.items()]
     n = len(result.exact)
@@ -241,7 +241,10 @@ def answer_rows(arm: str, result: MaintainedAnswers) -> list[dict[str, object]]:
     sizes = tuple(float(size) for size in result.bank_sizes)
     columns = (("f1", result.f1), ("evidence_kept", result.evidence_kept), ("bank_size", sizes))
     rows: list[dict[str, object]] = [
-        {**_row(arm, metric, estimate(values)), "values": dict(zip(result.tasks, values, strict=True))}
+        {
+            **_row(arm, metric, estimate(values, within=score_range(values))),
+            "values": dict(zip(result.tasks, values, strict=True)),
+        }
         for metric, values in columns
     ]
     return [
@@ -268,7 +271,7 @@ class Answers:
     values: Mapping[str, tuple[float, ...]]
 
     def estimate(self, metric: str = "f1") -> MeanEstimate:
-        return estimate(self.values[metric])
+        return estimate(self.values[metric], within=SCORE)
 
 
 def answers(
@@ -288,7 +291,7 @@ def answers(
 
 
 def rows(arm: str, answers: Answers, metrics: Sequence[str] = ("f1", "em"), **more: object) -> list[dict[str, object]]:
-    """Table rows: the mean of each metric with its 95 % bootstrap interval over questions."""
+    """Table rows: the mean of each metric with its 95 % interval over questions."""
     result = []
     for metric in metrics:
         e = answers.estimate(metric)

@@ -143,7 +143,7 @@ def _facts(run: RunFolder) -> str:
     if metrics:
         facts.append(("steps", f"{metrics[-1]['step']:,}"))
     facts += [(key, str(environment[key])) for key in ("threads", "dtype") if key in environment]
-    facts.append(("keepworth", str(environment.get("keepworth", environment.get("recollect", "?")))))
+    facts.append(("keepworth", str(environment.get("keepworth", "?"))))
     created = run.created
     if created is not None:
         facts.append(("begun", time.strftime("%Y-%m-%d %H:%M", time.localtime(created))))

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     Floats = npt.NDArray[np.float64]
 
 RESAMPLES = 10_000
+SCORE = (0.0, 1.0)
+"""What a share or a score can be, for `within`; a difference of two lies within (-1, 1)."""
 
 
 def bootstrapped(
@@ -74,7 +76,8 @@ class TooFewSeeds(KeepworthError):
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """method: "t", "bootstrap" (percentile), "exact" (`constant`), or "none" where no spread was seen, and so no width."""
+    """method: "t", "logit" (t of a bounded mean), "bootstrap" (percentile), "exact" (`constant`), or "none" where no spread was
+    seen, and so no width."""
 
     low: float
     high: float
@@ -90,11 +93,19 @@ def interval(
     generator: np.random.Generator | None = None,
     within: tuple[float, float] | None = None,
 ) -> Interval:
-    """The interval of a mean over clusters. within: the least and the most that a value can be, where that is known; then values
-    without any spread have an interval too.
+    """The interval of a mean over clusters.
 
-    values: one mean per cluster, each counts once. With counts: one sum per cluster and how many values it holds, for the mean
-    over all values (a ratio of sums). Below `SMALL` clusters Student's t, else the percentile bootstrap."""
+    Args:
+        values: one mean per cluster, each counts once. With counts: one sum per cluster.
+        counts: how many values each cluster holds, for the mean over all values (a ratio of sums).
+        within: the least and the most that a value can be, where that is known. The interval then stays inside, and values
+            without any spread have an interval too (`constant`).
+
+    Returns:
+        From `SMALL` clusters on the percentile bootstrap, which never leaves the range of the values. Below, Student's t: for a
+        share or a score on the logit scale (`logit`); for a difference, whose bounds lie on both sides of 0, clipped to them,
+        so that it says of 0 what it would say without bounds.
+    """
     sums = np.asarray(values, dtype=np.float64)
     sizes = np.ones(len(sums)) if counts is None else np.asarray(counts, dtype=np.float64)
     many, mean = len(sums), float(sums.sum() / sizes.sum())
@@ -104,7 +115,12 @@ def interval(
             Interval(mean, mean, "none") if within is None else Interval(*constant(mean, many, within, level), "exact")
         )
     if many < SMALL:
-        return Interval(*student(sums, sizes, level), "t")
+        plain = student(sums, sizes, level)
+        if within is None:
+            return Interval(*plain, "t")
+        if within[0] < 0.0 < within[1]:  # a difference
+            return Interval(max(within[0], plain[0]), min(within[1], plain[1]), "t")
+        return Interval(*logit(mean, plain[1] - mean, within), "logit")
     drawn = np.random.default_rng(0) if generator is None else generator
     if counts is None:
         found = bootstrapped((sums,), np.mean, drawn, level=level, resamples=resamples, batch=1000)
@@ -124,6 +140,26 @@ def student(sums: Floats, sizes: Floats, level: float = 0.95) -> tuple[float, fl
     error = float(np.sqrt((left @ left) / (many * (many - 1)))) / float(sizes.mean())
     half = float(t.ppf(0.5 + level / 2.0, many - 1)) * error
     return mean - half, mean + half
+
+
+def logit(mean: float, half: float, within: tuple[float, float]) -> tuple[float, float]:
+    """The interval `mean` +- `half` made on the logit scale and taken back, so that it stays within what can be.
+
+    The delta method gives the half-width there: half / (p (1 - p)), where p is the mean's place between the bounds. Surveys give
+    shares of few clusters so (Dean and Pagano, "Evaluating Confidence Interval Methods for Binomial Proportions in Clustered
+    Surveys", 2015). Far from the bounds it is `student`'s."""
+    least, most = within
+    p = (mean - least) / (most - least)
+    if not 0.0 < p < 1.0:
+        raise ValueError(f"logit: the mean {mean:.4g} is not between {least:g} and {most:g}")
+    place, wide = np.log(p / (1.0 - p)), half / (most - least) / (p * (1.0 - p))
+    low, high = (least + (most - least) / (1.0 + float(np.exp(-each))) for each in (place - wide, place + wide))
+    return low, high
+
+
+def score_range(values: Sequence[float]) -> tuple[float, float] | None:
+    """(0, 1) where all values of a metric lie there, which is then taken for a share or a score; None for others."""
+    return SCORE if all(0.0 <= each <= 1.0 for each in values) else None
 
 
 def constant(value: float, many: int, within: tuple[float, float], level: float = 0.95) -> tuple[float, float]:
@@ -149,18 +185,25 @@ class MeanEstimate:
     n: int
 
 
-def estimate(values: Sequence[float], *, seed: int = 0, clusters: Sequence[str] | None = None) -> MeanEstimate:
+def estimate(
+    values: Sequence[float],
+    *,
+    seed: int = 0,
+    clusters: Sequence[str] | None = None,
+    within: tuple[float, float] | None = None,
+) -> MeanEstimate:
     """The mean of one value per question. Raises ValueError where there is none.
 
     clusters: of each question, what is to be generalised over, where questions are alike within it (the composition, the
-    text). Each counts once, and resampled are clusters: ten questions of one composition are no ten compositions."""
+    text). Each counts once, and resampled are clusters: ten questions of one composition are no ten compositions.
+    within: as of `interval`, for example `SCORE`."""
     if not values:
         raise ValueError("estimate: no values were given, so there is no mean")
     if clusters is not None:
         sums, counts = cluster_sums(values, clusters)
-        return estimate([each / many for each, many in zip(sums, counts, strict=True)], seed=seed)
+        return estimate([each / many for each, many in zip(sums, counts, strict=True)], seed=seed, within=within)
     mean = sum(values) / len(values)
-    found = interval(values, generator=np.random.default_rng(seed))
+    found = interval(values, generator=np.random.default_rng(seed), within=within)
     return MeanEstimate(mean, found.low, found.high, len(values))
 
 
@@ -196,13 +239,16 @@ def cluster_sums(values: Sequence[float], clusters: Sequence[str]) -> tuple[list
     return [sum(own) for own in of_each.values()], [len(own) for own in of_each.values()]
 
 
-def paired_gain(values: Sequence[float], baseline: Sequence[float]) -> MeanEstimate:
-    """The mean of value - baseline, question by question. Raises ValueError where the lists are not of one length."""
+def paired_gain(
+    values: Sequence[float], baseline: Sequence[float], *, within: tuple[float, float] | None = None
+) -> MeanEstimate:
+    """The mean of value - baseline, question by question. within: as of `interval`, for a difference. Raises ValueError where
+    the lists are not of one length."""
     if len(values) != len(baseline):
         raise ValueError(
             f"paired_gain: {len(values)} values against {len(baseline)}: they must be of the same questions"
         )
-    return estimate([value - other for value, other in zip(values, baseline, strict=True)])
+    return estimate([value - other for value, other in zip(values, baseline, strict=True)], within=within)
 
 
 @dataclass(frozen=True, slots=True)

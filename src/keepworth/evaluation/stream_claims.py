@@ -75,6 +75,12 @@ def rivals(arms: Sequence[str], method: str = METHOD) -> list[str]:
     ]
 
 
+def compared_method(arms: Sequence[str], given: str = "") -> str:
+    """The arm that claims are made of: the one that is given, else `METHOD` where it runs, else the last that learns."""
+    learning = [arm for arm in rivals(arms, "") if "-without-" not in arm]
+    return given or (METHOD if METHOD in arms or not learning else learning[-1])
+
+
 def claims(results: Results, method: str = METHOD, aim: SeedPlan | None = None) -> dict[str, Any]:
     """The comparisons of `method`, each with its verdict. Streams or arms that were not run are left out by name.
 

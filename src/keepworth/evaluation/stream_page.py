@@ -18,8 +18,8 @@ from keepworth.learning.run_folder import disk
 from keepworth.page.charts import Panel, Series, whisker
 from keepworth.page.tables import TableColumn, cards_table
 
-CURVED_RIVALS = 3
-"""More lines than seven cannot be told apart in one chart."""
+CURVES = 7
+"""More lines cannot be told apart in one chart."""
 POINTS = 150
 """Of a curve, at most; a chart has no more pixels."""
 OPEN = 2
@@ -52,7 +52,10 @@ def write_stream_page(folder: Path, summary: Mapping[str, Any], results: Results
     claimed = summary["claims"]
     body = "".join(
         (
-            section(f"The best rivals of {method}", _best(claimed["best_rival"], summary["table"], method)),
+            section(
+                f"{method} beside the rival with the highest mean",
+                _best(claimed["best_rival"], summary["table"], method),
+            ),
             section("How they learned", _curves(results, summary)),
             section("Every method", _every(summary["table"], method)),
             section("Checks", _checks(claimed)),
@@ -82,7 +85,7 @@ def verdict(summary: Mapping[str, Any]) -> str:
     best = [each for each in summary["claims"]["best_rival"] if each["measure"] == "stream"]
     arms = list(dict.fromkeys(arm for values in summary["table"].values() for arm in values))
     if not best and (method not in arms or not rivals(arms, method)):
-        return f"No verdict: {method} was not run beside another method that learns."
+        return "No verdict: it takes two arms that learn from reward."
     if not best:
         return f"No verdict: a comparison needs at least {LEAST} seeds. There {'is' if seeds == 1 else 'are'} {seeds}."
     few = next((each for each in best if each["verdict"] == "too few seeds"), None)
@@ -97,7 +100,7 @@ def verdict(summary: Mapping[str, Any]) -> str:
         for said, names in (
             ("ahead of every rival", ahead),
             ("behind at least one rival", behind),
-            ("not told apart from the best rival", level),
+            ("not told apart from the rival with the highest mean", level),
         )
         if names
     ]
@@ -140,28 +143,36 @@ def tasks_of(results: Results, name: str) -> int:
 
 
 def _curved(table: Mapping[str, Mapping[str, Any]], arms: Sequence[str], method: str) -> list[str]:
-    """Arms that have a curve."""
+    """Arms that have a curve: the method and its controls, then rivals by their means, then the other arms."""
 
     def mean(arm: str) -> float:
         values = [own[arm]["auc"] for own in table.values() if arm in own]
         return float(sum(values) / len(values))
 
-    best = sorted(rivals(arms, method), key=mean, reverse=True)[:CURVED_RIVALS]
-    return [arm for arm in (method, *best, f"{method}+shuffled", "none", "oracle") if arm in arms]
+    controls = [arm for arm in (f"{method}+shuffled", "none", "oracle") if arm in arms]
+    first = [arm for arm in (method,) if arm in arms]
+    others = sorted(rivals(arms, method), key=mean, reverse=True)
+    others += [arm for arm in arms if arm not in (*first, *others, *controls)]
+    return [*first, *others[: CURVES - len(first) - len(controls)], *controls]
+
+
+def left_out(results: Results, summary: Mapping[str, Any]) -> str:
+    """Which arms have no curve, for the page and the picture; "" where all have one."""
+    shown = _curved(summary["table"], results.arms, method_of(summary))
+    left = [arm for arm in results.arms if arm not in shown]
+    return f"Not drawn: {', '.join(left)}." if left else ""
 
 
 def _curves(results: Results, summary: Mapping[str, Any]) -> str:
     panels = curve_panels(results, summary)
     if not panels:
         return f'<p class="note">These streams are too short for a curve: it takes more than {WINDOW} tasks.</p>'
-    method = method_of(summary)
-    left = len(results.arms) - len(_curved(summary["table"], results.arms, method))
     over = (
         f"mean over {len(results.seeds)} seeds, in {results.orders[0]} order" if len(results.seeds) > 1 else "one seed"
     )
     note = (
         f"Each point is the share of successes in the last {WINDOW} tasks, {over}. A slope can come "
-        f"from the tasks, too: compare the lines, not their ends. {f'{left} more arms are in the tables.' if left else ''}"
+        f"from the tasks, too: compare the lines, not their ends. {left_out(results, summary)}"
     )
     return f'{charts_html(panels)}<p class="note">{escape(note.strip())}</p>'
 
@@ -174,7 +185,7 @@ def _best(best: Sequence[Mapping[str, Any]], table: Mapping[str, Mapping[str, An
         TableColumn("measured", False),
         TableColumn(method),
         TableColumn("no memory"),
-        TableColumn("best rival", False),
+        TableColumn("rival", False),
         TableColumn("its success"),
         TableColumn("difference"),
         TableColumn("interval"),
@@ -203,7 +214,7 @@ def _best(best: Sequence[Mapping[str, Any]], table: Mapping[str, Mapping[str, An
             ]
         )
     note = (
-        "The best rival is the one with the highest mean on these very tasks, which is in its favour. Intervals and "
+        "The rival is the one with the highest mean on these very tasks, which is in its favour. Intervals and "
         "verdicts are corrected for the number of comparisons, and resample seeds."
     )
     return cards_table(columns, rows) + f'<p class="note">{escape(note)}</p>'
@@ -246,7 +257,7 @@ def _every(table: Mapping[str, Mapping[str, Any]], method: str) -> str:
                 ]
             )
         first = next((arm for arm in ordered if arm not in CONTROLS), ordered[0])
-        summary = f"{name}: {len(arms)} arms; the best method is {first}, {arms[first]['auc']:.3f}"
+        summary = f"{name}: {len(arms)} arms; the highest mean is {arms[first]['auc']:.3f}, of {first}"
         shown = " open" if len(table) <= OPEN else ""
         parts.append(
             f"<details{shown}><summary>{escape(summary)}</summary>{cards_table(columns, rows, sortable=True)}</details>"

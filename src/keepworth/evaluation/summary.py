@@ -88,7 +88,7 @@ def gains(
             continue
         clusters = {row.key: row.cluster for row in rows}
         values, units = [own[key] - base[key] for key in both], [clusters[key] for key in both]
-        found[arm] = _cell(pooled_estimate(values, units, within=(-1.0, 1.0)), len(both), least=-1.0)
+        found[arm] = _cell(pooled_estimate(values, units, within=(-1.0, 1.0)), len(both))
         if found[arm]["clusters"] >= LEAST:
             named.append((arm, values))
             of.append(units)
@@ -199,7 +199,5 @@ def _declined(rows: Sequence[Row]) -> dict[str, Any] | None:
     }
 
 
-def _cell(value: MeanEstimate, questions: int, least: float = 0.0) -> dict[str, Any]:
-    """least: of what is measured, 0 for a score and -1 for a gain. An interval of few clusters may reach beyond what can be."""
-    low, high = max(least, value.low), min(1.0, value.high)
-    return {"mean": value.mean, "low": low, "high": high, "clusters": value.n, "n": questions}
+def _cell(value: MeanEstimate, questions: int) -> dict[str, Any]:
+    return {"mean": value.mean, "low": value.low, "high": value.high, "clusters": value.n, "n": questions}

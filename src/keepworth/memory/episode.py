@@ -20,6 +20,7 @@ from keepworth.memory.errors import (
     InvalidReward,
     InvalidScope,
     InvalidText,
+    check_keywords,
 )
 from keepworth.memory.item import Item, Scope, worded, worded_actions
 from keepworth.memory.operations import OperationOutcome, checked_reward
@@ -37,6 +38,7 @@ Judge = Callable[[str, str], float]
 """(action, what came next) -> -1, 0 or 1: whether the next state speaks for the action (arXiv 2603.10165)."""
 
 
+@check_keywords
 class LiveEpisode:
     """Search, act, reward, in this order, as often as there are steps.
 
@@ -251,6 +253,7 @@ class LiveEpisode:
         return {"user_id": self.scope.user, "agent_id": self.scope.agent, "session_id": self.scope.session}
 
 
+@check_keywords
 class HeldEpisode:
     """One attempt at a task that reads a memory and writes nothing: what it does there comes back as data, and is written, once
     and as a whole, by `written`. So it may read an image of the memory, in another process.

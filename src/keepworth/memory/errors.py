@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from keepworth.episodes.errors import KeepworthError, UnknownName
+import inspect
+from collections.abc import Callable, Iterable
+from functools import wraps
+from typing import Any, TypeVar
+
+from keepworth.episodes.errors import KeepworthError, UnknownName, nearest
+
+Owner = TypeVar("Owner", bound=type)
 
 
 class MemoryProblem(KeepworthError):
@@ -30,7 +37,38 @@ class InvalidFilter(MemoryProblem, ValueError):
 
 
 class UnknownOption(InvalidFilter, TypeError):
-    """A keyword that a search, or the opening of a memory, does not have."""
+    """A keyword that a search, or another method, does not have."""
+
+
+def unknown_option(of: str, name: str, known: Iterable[str]) -> UnknownOption:
+    """of: the method; known: the keywords that it has."""
+    names = list(known)
+    near = nearest(name, names)
+    fix = f"did you mean {near}=?" if near else f"it takes {', '.join(names)}" if names else "it takes none"
+    return UnknownOption(f"{of} has no option {name}=: {fix}")
+
+
+def check_keywords(owner: Owner) -> Owner:
+    """The class, whose public methods answer a keyword that they do not have with UnknownOption."""
+    for name, method in list(vars(owner).items()):
+        if inspect.isfunction(method) and (name == "__init__" or not name.startswith("_")):
+            code = method.__code__
+            if not code.co_flags & inspect.CO_VARKEYWORDS:
+                known = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
+                setattr(
+                    owner, name, _checked(method, owner.__name__ if name == "__init__" else method.__qualname__, known)
+                )
+    return owner
+
+
+def _checked(method: Callable[..., Any], called: str, known: tuple[str, ...]) -> Callable[..., Any]:
+    @wraps(method)
+    def checked(*arguments: Any, **options: Any) -> Any:
+        if unknown := [name for name in options if name not in known]:
+            raise unknown_option(called, unknown[0], known)
+        return method(*arguments, **options)
+
+    return checked
 
 
 class InvalidScope(MemoryProblem, ValueError):

@@ -7,7 +7,7 @@ import json
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from enum import Enum
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -109,14 +109,13 @@ def timestamp(value: Timestamp | None) -> str:
         if isinstance(value, bool):
             raise TypeError
         if isinstance(value, (int, float)):
-            parsed = datetime.fromtimestamp(value, tz=timezone.utc)
+            parsed = datetime.fromtimestamp(value, tz=UTC)
         elif isinstance(value, datetime):
             parsed = value
         else:
-            # Python 3.10 does not read the suffix Z.
-            parsed = datetime.fromisoformat(value[:-1] + "+00:00" if value.endswith(("Z", "z")) else value)
+            parsed = datetime.fromisoformat(value)
         if parsed.tzinfo is not None:
-            parsed = parsed.astimezone(timezone.utc).replace(tzinfo=None)
+            parsed = parsed.astimezone(UTC).replace(tzinfo=None)
         return parsed.isoformat()
     except (ValueError, TypeError, AttributeError, OverflowError, OSError) as error:
         raise InvalidTime(
@@ -125,7 +124,7 @@ def timestamp(value: Timestamp | None) -> str:
 
 
 def now() -> str:
-    return datetime.now(timezone.utc).replace(tzinfo=None).isoformat()
+    return datetime.now(UTC).replace(tzinfo=None).isoformat()
 
 
 def later(start: str, seconds: float) -> str:

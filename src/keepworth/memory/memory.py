@@ -10,7 +10,6 @@ m.rollback(episode.id)
 
 from __future__ import annotations
 
-import inspect
 import logging
 import math
 import os
@@ -24,12 +23,11 @@ from functools import partial
 from itertools import islice
 from numbers import Integral
 from types import NoneType
-from typing import TYPE_CHECKING, Any, NoReturn, overload
+from typing import TYPE_CHECKING, Any, overload
 from weakref import WeakValueDictionary
 
 from keepworth import defaults
 from keepworth.episodes.episode import Episode, Operation, OperationKind
-from keepworth.episodes.errors import nearest
 from keepworth.episodes.model import Encoder
 from keepworth.memory import writing
 from keepworth.memory.errors import (
@@ -42,7 +40,7 @@ from keepworth.memory.errors import (
     SharedReadOnly,
     UnknownEpisode,
     UnknownItem,
-    UnknownOption,
+    check_keywords,
 )
 from keepworth.memory.item import (
     Clock,
@@ -126,13 +124,13 @@ if TYPE_CHECKING:
     PolicyLike = str | Policy | Callable[[], Policy] | Mapping[str, Callable[[], Policy]] | None
 
 _LOG = logging.getLogger("keepworth.memory")
-_RENAMED = {"extractor": "what finds facts in messages is a writer, Memory(writer=Facts(extractor))"}
 RECALLED = 4096
 SCOPES = 4096
 NOBODY = ("", "", "")
 new_id = partial(secrets.token_hex, 8)
 
 
+@check_keywords
 class Memory:
     """Thread-safe; several processes may open one file at once.
 
@@ -185,13 +183,7 @@ class Memory:
         trial: Trial | None = None,
         clock: Clock = now,
         new_id: Callable[[], str] = new_id,
-        **unknown: NoReturn,
     ) -> None:
-        for name in unknown:
-            known = [each for each in inspect.signature(Memory).parameters if each != "unknown"]
-            near = nearest(name, known)
-            fix = _RENAMED.get(name, f"did you mean {near}=?" if near else f"there are {', '.join(known)}")
-            raise UnknownOption(f"Memory has no option {name}=: {fix}")
         if log not in ("background", "off"):
             raise InvalidFilter(f"log={log!r} does not exist: use 'background' or 'off'")
         if not isinstance(log_share, (int, float)) or not 0.0 <= log_share <= 1.0:

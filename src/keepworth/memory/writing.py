@@ -18,6 +18,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from keepworth.episodes.episode import Operation, OperationKind, StatedFact
+from keepworth.episodes.errors import KeepworthError
 from keepworth.memory.errors import InvalidAdvice, InvalidFilter, InvalidText, MemoryProblem, NothingToWrite, NoWriter
 from keepworth.memory.item import Item, folded, later, text_problem, timestamp
 from keepworth.memory.operations import Assignment, Draft, OperationOutcome
@@ -71,7 +72,7 @@ def write(
     try:
         return _by_writer(memory, writer, messages, draft, bound, episode)
     except WriterFailed as problem:
-        _LOG.warning("%s: what was said is kept as it is", problem)
+        _LOG.warning("What was said is kept as it is, because %s", problem)
         return _kept_raw(memory, messages, draft, episode)
 
 
@@ -157,7 +158,9 @@ def _answers(writer: Writer, finished: Any) -> Iterator[Operation]:
         except (InvalidAdvice, NothingToWrite):
             raise
         except Exception as error:
-            raise WriterFailed(f"a writer failed, {type(error).__name__}: {error}"[:500]) from error
+            # What it would take to mend a model's answer is no advice to who speaks.
+            said = error.message if isinstance(error, KeepworthError) else error
+            raise WriterFailed(f"a writer failed, {type(error).__name__}: {said}"[:500]) from error
         if not isinstance(each, Operation):
             raise InvalidAdvice(
                 f"a writer of messages gave {each!r:.60}, which is no operation.",

@@ -217,7 +217,7 @@ def copy_texts(source: Path, folder: Path, but: Collection[str] = ()) -> None:
 
 _TEXTS = (".json", ".txt", ".jinja", ".model", ".py")
 """Endings of what a checkpoint folder holds beside its weights: the tokenizer's files, a chat template, settings."""
-_RECORDS = ("keepworth.json", "recollect.json", "export.json", "probe.json", "step.json", BASE_RECORD)
+_RECORDS = ("keepworth.json", "export.json", "probe.json", "step.json", BASE_RECORD)
 """Ours, about the folder that they are in; and an index of shards is of the weights that were saved with it."""
 _INDEX = "model.safetensors.index.json"
 _WITH_PLACES, _PLACES = ("config.json", "tokenizer_config.json"), {"_name_or_path", "name_or_path"}

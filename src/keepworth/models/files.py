@@ -4,8 +4,7 @@ A catalogued model is downloaded once, verified against its pinned SHA-256, conv
 rename; a marker file written last lists every file with its size and hash. A folder without a fitting marker is never used, so a
 fetch that was killed leaves nothing that a later run could mistake for a model.
 
-The cache is `$KEEPWORTH_CACHE`, else `$XDG_CACHE_HOME/keepworth`, else `~/.cache/keepworth` (or `recollect` beside it, the first
-name of this package, where only that is there).
+The cache is `$KEEPWORTH_CACHE`, else `$XDG_CACHE_HOME/keepworth`, else `~/.cache/keepworth`.
 """
 
 from __future__ import annotations
@@ -172,8 +171,7 @@ def availability() -> str:
 Progress = Callable[[str], None]
 """Called with one short line at each step of a fetch."""
 
-MARKER, FIRST_MARKER = "keepworth.json", "recollect.json"
-"""The second is what the first versions, which had another name, wrote."""
+MARKER = "keepworth.json"
 # Raised whenever the conversion writes something else: older cache entries are then rebuilt.
 _LAYOUT = 1
 _LOCK_SECONDS = 1800.0
@@ -202,12 +200,7 @@ def cache_folder() -> Path:
     chosen = os.environ.get("KEEPWORTH_CACHE")
     if chosen:
         return Path(chosen).expanduser().absolute()
-    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    here, before = (
-        caches / "keepworth",
-        caches / "recollect",
-    )  # the package's first name: its models are not fetched again
-    return before if before.is_dir() and not here.exists() else here
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "keepworth"
 
 
 def folder_of(model: KnownModel) -> Path:
@@ -301,8 +294,7 @@ def _status(model: KnownModel, *, thorough: bool) -> ModelStatus:
     if not folder.is_dir():
         return ModelStatus(model, State.ABSENT, folder, 0, "not fetched")
     try:
-        written = MARKER if (folder / MARKER).exists() else FIRST_MARKER
-        marker = json.loads((folder / written).read_text(encoding="utf-8"))
+        marker = json.loads((folder / MARKER).read_text(encoding="utf-8"))
         layout, sources, files = marker["layout"], marker["sources"], marker["files"]
         expected = [(str(name), int(f["size"]), int(f["mtime_ns"]), str(f["sha256"])) for name, f in files.items()]
     except FileNotFoundError:

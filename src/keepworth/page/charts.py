@@ -93,9 +93,9 @@ class Estimated(Protocol):
 
 
 # In the units of a chart's own coordinates, which are close to pixels on a usual screen.
-WIDTH, HEIGHT = 222, 170
-WIDE, HIGH = 492, 196
-LEFT, RIGHT, TOP, BOTTOM = 36, 6, 10, 24
+WIDTH, HEIGHT = 222, 182
+WIDE, HIGH = 492, 208
+LEFT, RIGHT, TOP, BOTTOM = 36, 6, 10, 36
 
 
 def chart(panel: Panel) -> str:
@@ -160,9 +160,14 @@ def drawing(panel: Panel) -> tuple[str, dict[str, Any]]:
         parts.append(
             f'<text class="tick" x="{LEFT - 7}" y="{y(tick) + 3.5:.1f}" text-anchor="end">{tick_text(tick)}</text>'
         )
-    for place, step in enumerate(_step_ticks(first, last)):
-        said = f"{panel.along} {step}" if place == 0 else step
-        parts.append(f'<text class="tick" x="{x(step):.1f}" y="{height - 8}" text-anchor="middle">{said}</text>')
+    parts += [
+        f'<text class="tick" x="{x(step):.1f}" y="{height - 20}" text-anchor="middle">{step}</text>'
+        for step in _step_ticks(first, last)
+    ]
+    middle = (LEFT + width - RIGHT) / 2
+    parts.append(
+        f'<text class="tick" x="{middle:g}" y="{height - 5}" text-anchor="middle">{escape(panel.along)}</text>'
+    )
     if panel.stacked:
         below = dict.fromkeys(steps, 0.0)
         for (at, tops, _, _), colour in zip(lines, colours, strict=True):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
+import tomllib
 import types
 from collections.abc import Iterator, Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 
@@ -83,7 +82,6 @@ def short_key(name: str, keys: Mapping[str, Any]) -> str:
 
 def load_toml(path: Path) -> dict[str, Any]:
     """Raises BadSetting where the file is missing or is not TOML, with the line."""
-    tomllib = _toml_reader()
     try:
         text = path.read_text(encoding="utf-8")
         return dict(tomllib.loads(text))
@@ -156,17 +154,11 @@ def _parse(text: str, annotation: Any) -> object:
     if text.lower() in ("none", "null") and _optional(annotation):
         return None
     if text[:1] in ("[", "{", '"', "'"):
-        tomllib = _toml_reader()
         try:
             return tomllib.loads(f"value = {text}")["value"]
         except tomllib.TOMLDecodeError as error:
             raise BadSetting(f"{text!r} is not a TOML value: {error}.") from error
     return text
-
-
-def _toml_reader() -> Any:
-    """The standard library's, or before Python 3.11 the package it came from."""
-    return import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 
 
 def _optional(annotation: Any) -> bool:
@@ -185,11 +177,24 @@ def _explained(error: ValidationError, keys: Mapping[str, Any]) -> KeepworthErro
     problems = []
     for each in error.errors():
         name = ".".join(str(part) for part in each["loc"])
-        said = each["msg"].removeprefix("Value error, ")
+        raised = each.get("ctx", {}).get("error")
+        said = raised.message if isinstance(raised, KeepworthError) else each["msg"].removeprefix("Value error, ")
         problems.append(f"{name} = {each['input']!r}: {said[:1].lower()}{said[1:]}" if name else said)
-    meant = nearest(str(first["input"]), _choices(first.get("ctx", {}).get("expected", "")))
-    fix = f"Did you mean {meant!r}?" if meant else "--print-config shows what there is."
-    return BadSetting(f"The settings do not fit this recipe: {'; '.join(problems).rstrip('.')}.", fix)
+    return BadSetting(f"The settings do not fit this recipe: {'; '.join(problems).rstrip('.')}.", _fix(first, key))
+
+
+def _fix(wrong: Any, key: str) -> str:
+    """What to write instead of the first value that does not fit."""
+    about = wrong.get("ctx", {})
+    if isinstance(raised := about.get("error"), KeepworthError) and raised.fix:
+        return raised.fix
+    if meant := nearest(str(wrong["input"]), _choices(about.get("expected", ""))):
+        return f"Did you mean {meant!r}?"
+    for bound, direction in (("ge", "at least"), ("gt", "more than"), ("le", "at most"), ("lt", "less than")):
+        if bound in about:
+            return f"Set {key} to {direction} {about[bound]:g}."
+    # Of an objective's options the message says itself what there is.
+    return "" if "did you mean" in wrong["msg"] else "--print-config shows what there is."
 
 
 _OBJECTIVE = "an option of the objective, such as objective={{'preset': 'grpo', {}}}"

@@ -361,7 +361,7 @@ class Playing:
                 self._measure(step, name, arm_of(way, when), way, measured)
 
     def _measure(self, step: int, split: str, arm: str, way: str, measured: Measured) -> list[Episode]:
-        from keepworth.evaluation.statistics import estimate
+        from keepworth.evaluation.statistics import estimate, score_range
         from keepworth.rollouts.driver import Drawing, play
 
         tasks = list(measured.tasks)[: self.settings.questions]
@@ -392,7 +392,7 @@ class Playing:
                 continue
             values = [term_value(episode, term) for _, episode in of]
             clusters = [self.system.unit(task.key) for task, _ in of] if self.system.unit else None
-            found = estimate(values, clusters=clusters)
+            found = estimate(values, clusters=clusters, within=score_range(values))
             more = {"left_out": left_out} if left_out else {}
             self.run.append_eval(
                 step,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -15,6 +16,7 @@ from keepworth.evaluation.manager import answers
 from keepworth.learning.learner import Learner
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import STEP, Plan, PlanPart, Progress
+from keepworth.models.threads import available_cores
 from keepworth.recipes.memory_r1 import Config, finish
 from keepworth.recipes.memory_r1_answerer import ANSWER, Answering, train_answerer
 from keepworth.rollouts.driver import together
@@ -25,6 +27,8 @@ COMFORTABLE = 600.0
 """Seconds."""
 LONG = 900.0
 """Seconds from which on the quick demo is offered."""
+USUAL = {False: (7.3, 6.3), True: (1.5, 1.0)}
+"""Minutes that the whole takes on one idle core and on two or more (the README's table); True: the quick demo."""
 
 
 def demo_config(quick: bool) -> Config:
@@ -37,11 +41,23 @@ def demo_config(quick: bool) -> Config:
 def demo(quick: bool, run: RunFolder, progress: Progress) -> None:
     """Plan, train, measure. A second call goes on where the first was stopped."""
     planner = Planner(quick, run, progress)
+    if planner.done is None:
+        progress.note(rough_time(quick, available_cores(), os.getloadavg()[0]))
     tables = train_answerer(planner.config, run, progress, planner)
     minutes = planner.minutes()
     if "took" in minutes:
         progress.note(f"Planned: {minutes['planned']:.1f} min; took {minutes['took']:.1f} min.")
     finish(run, tables, minutes=minutes)
+
+
+def rough_time(quick: bool, cores: int, load: float) -> str:
+    """A first time from a table, before anything is measured. load: programs that compute at this moment."""
+    idle = USUAL[quick][min(cores, 2) - 1]
+    said = f"About {idle:.0f} min on {min(cores, 2)} idle cores with bfloat16, longer without it."
+    if load > 0.5 * cores:
+        busy = idle * (1 + load / cores)
+        said += f" Other programs keep this machine busy (load {load:.0f} on {cores} cores): rather {busy:.0f} min."
+    return f"{said} A better time follows once this machine is measured."
 
 
 class Planner:
@@ -59,8 +75,7 @@ class Planner:
 
     def __call__(self, answering: Answering, learner: Learner) -> tuple[int, Plan]:
         """See `train_answerer`. The learner is left as it was."""
-        self.progress.phase("measuring how long a step takes here")
-        seconds = measured_seconds(answering, learner)
+        seconds = measured_seconds(answering, learner, self.progress)
         sizes = {split: len(tasks) for split, tasks in answering.sets.items()}
         every = int(self.run.environment.get("evaluate_every", 0)) or self._affordable(sizes, seconds)
         self.run.record_environment(evaluate_every=every)
@@ -124,17 +139,21 @@ def plan_of(
     )
 
 
-def measured_seconds(answering: Answering, learner: Learner) -> dict[str, float]:
+def measured_seconds(answering: Answering, learner: Learner, progress: Progress) -> dict[str, float]:
     """Of one step (sampling and learning) and of one answer, measured on training questions; then all is as it was."""
     config, random = answering.config, torch.get_rng_state()
     before = copy.deepcopy(learner.state())
     begun = time.perf_counter()
     tasks = [answering.task(position) for position in range(config.tasks_per_step)]
-    learner.update(together(answering.model, tasks, answering.rollout, n=config.group_size))
+    progress.phase(f"measuring a step: sampling {len(tasks) * config.group_size} answers")
+    groups = together(answering.model, tasks, answering.rollout, n=config.group_size)
+    progress.phase(f"measuring a step: sampled in {time.perf_counter() - begun:.0f} s, learning from it")
+    learner.update(groups)
     step = time.perf_counter() - begun
     learner.load(before)
     torch.set_rng_state(random)
     tasks = answering.sets["train"][: len(answering.sets["test"])]
+    progress.phase(f"a step took {step:.0f} s; measuring {len(tasks)} answers")
     begun = time.perf_counter()
     answers(answering.model, tasks, answering.recall, config.max_tokens, answering.style)
     return {STEP: step, ANSWER: (time.perf_counter() - begun) / len(tasks)}

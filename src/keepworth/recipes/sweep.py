@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from keepworth.episodes.errors import KeepworthError
-from keepworth.evaluation.statistics import LEAST, TooFewSeeds, estimate
+from keepworth.evaluation.statistics import LEAST, TooFewSeeds, estimate, score_range
 from keepworth.learning.run_folder import RunFolder, check_writable, disk, write_json
 
 Rows = list[dict[str, Any]]
@@ -49,10 +49,7 @@ def combined(results: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
         whole = {key: by_seed for key, by_seed in means.items() if len(by_seed) == len(results)}
         rows = [{"arm": arm, "metric": metric, **_over_seeds(by_seed)} for (arm, metric), by_seed in whole.items()]
         gains = [
-            {
-                "metric": metric,
-                **_over_seeds({seed: value - whole["untrained", metric][seed] for seed, value in by_seed.items()}),
-            }
+            {"metric": metric, **_over_seeds(by_seed, whole["untrained", metric])}
             for (arm, metric), by_seed in whole.items()
             if arm == "trained" and ("untrained", metric) in whole
         ]
@@ -65,8 +62,13 @@ def _rows(result: Mapping[str, Any], title: str) -> Rows:
     return next((table["rows"] for table in result.get("tables", ()) if table["title"] == title), [])
 
 
-def _over_seeds(by_seed: Mapping[int, float]) -> dict[str, Any]:
-    found = estimate(list(by_seed.values()))
+def _over_seeds(by_seed: Mapping[int, float], base: Mapping[int, float] | None = None) -> dict[str, Any]:
+    """base: what is subtracted, seed by seed."""
+    within = score_range([*by_seed.values(), *(base or {}).values()])
+    if base is not None:
+        by_seed = {seed: value - base[seed] for seed, value in by_seed.items()}
+        within = None if within is None else (-1.0, 1.0)
+    found = estimate(list(by_seed.values()), within=within)
     values = {str(seed): value for seed, value in by_seed.items()}
     return {"mean": found.mean, "low": found.low, "high": found.high, "n": found.n, "by_seed": values}
 

@@ -477,7 +477,7 @@ class WriterTraining:
 
     def measure(self, step: int, arm: str, split: str, leaves: Leaves) -> None:
         """What the reader answers from what a writer leaves, and how much of the evidence is in its bank."""
-        from keepworth.evaluation.statistics import estimate
+        from keepworth.evaluation.statistics import estimate, score_range
 
         self.progress.phase(f"reading banks: {arm}")
         streams = self.streams.held_out(split)
@@ -487,7 +487,7 @@ class WriterTraining:
         answers = self._measuring(asked_of)
         kept = [stream.evidence_kept(each.stored) for stream, each in zip(streams, left, strict=True)]
         for metric, values in (("f1", [each.score for each in answers]), ("evidence_kept", kept)):
-            found = estimate(values, clusters=[stream.cluster for stream in streams])
+            found = estimate(values, clusters=[stream.cluster for stream in streams], within=score_range(values))
             self.run.append_eval(
                 step, arm=arm, metric=metric, mean=found.mean, low=found.low, high=found.high, n=found.n, role=ROLE,
                 split=split, reader=self._measuring.identity, reader_failed=self._measuring.failed - failed,

@@ -51,7 +51,7 @@ from keepworth.memory.overlay import Bank
 from keepworth.models.errors import ContextOverflow
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
+    from typing import Unpack
 
     from keepworth.memory.memory import Memory
 

@@ -31,7 +31,7 @@ import httpx
 from keepworth.episodes.episode import Episode, episode_from_json
 from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.memory import errors
-from keepworth.memory.errors import InvalidFilter, InvalidReward, InvalidText, MemoryProblem
+from keepworth.memory.errors import InvalidFilter, InvalidReward, InvalidText, MemoryProblem, check_keywords
 from keepworth.memory.item import Item, Provenance, Scope
 from keepworth.memory.operations import OperationOutcome
 from keepworth.memory.policy.ledger import Balance
@@ -83,6 +83,7 @@ class RemoteCall(Generic[Kind]):
         return self.writes or self.method == "GET"
 
 
+@check_keywords
 class Client:
     """url: of the server, as it says it at its start, with /v1 behind it or not. token: what it printed, or what
     `keepworth memory token add` made.
@@ -302,6 +303,7 @@ class Client:
         return self._send(RemoteCall("POST", "/erase", wire.erased_from, _body(options), writes=True))
 
 
+@check_keywords
 class RemoteEpisode:
     """The verbs of `LiveEpisode`, of an episode that is served elsewhere."""
 

@@ -23,7 +23,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from keepworth.episodes.errors import KeepworthError
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
 LOOPBACK = "127.0.0.1"
 

@@ -28,7 +28,7 @@ from keepworth.serving.overview_routes import OVERVIEW_ROUTES, RunFolders, check
 from keepworth.serving.page_routes import page_table
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
     from keepworth.models.inprocess import InProcessModel
     from keepworth.serving.background import BackgroundSettings, BackgroundTraining

@@ -148,7 +148,7 @@ class Upstream:
                 allow_redirects=False,
                 skip_auto_headers=("User-Agent",),
             )
-        except (aiohttp.ClientError, asyncio.TimeoutError, OSError) as error:
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise Unreachable(self.url, error) from error
         passed = {name.lower(): value for name, value in response.headers.items() if name.lower() not in _NOT_ANSWERED}
         return UpstreamAnswer(response.status, passed, lambda: self._parts(response), lambda: _hung_up(response))
@@ -171,7 +171,7 @@ class Upstream:
         try:
             async for part in response.content.iter_any():
                 yield part
-        except (aiohttp.ClientError, asyncio.TimeoutError, OSError) as error:
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise Unreachable(self.url, error) from error
         finally:
             watch.end()

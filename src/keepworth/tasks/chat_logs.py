@@ -27,7 +27,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -300,14 +300,14 @@ def _time(row: Mapping[str, Any], place: str) -> str:
     value = row[field]
     try:
         if isinstance(value, (int, float)) and not isinstance(value, bool):
-            parsed = datetime.fromtimestamp(value / 1000 if abs(value) > 1e11 else value, tz=timezone.utc)
+            parsed = datetime.fromtimestamp(value / 1000 if abs(value) > 1e11 else value, tz=UTC)
         else:
             text = re.sub(r"[Zz]$", "+00:00", value.strip().replace(" ", "T", 1))
             if not TIME.fullmatch(text):
                 raise ValueError(text)
             parsed = datetime.fromisoformat(text)
         if parsed.tzinfo is not None:
-            parsed = parsed.astimezone(timezone.utc).replace(tzinfo=None)
+            parsed = parsed.astimezone(UTC).replace(tzinfo=None)
         return parsed.isoformat(timespec="seconds")
     except (ValueError, TypeError, AttributeError, OverflowError, OSError):
         raise WrongFormat(

@@ -140,4 +140,6 @@ def test_every_value_of_every_part_acts() -> None:
                 acts[name] = differs(plain, outcome(runnable(other)))
     assert {name for name, found in acts.items() if not found} == set()
     every = {f"{name}.{each.name}" for name, kind in PARTS.items() for each in fields(kind)}
+    lacking = sorted(every - set(acts))
+    assert not lacking, f"no objective of OBJECTIVES, above in this file, holds {lacking}: add one that does"
     assert every == set(acts)

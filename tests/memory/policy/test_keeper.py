@@ -6,7 +6,7 @@ import json
 import math
 import random
 from collections.abc import Callable, Sequence
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ class Hours:
         self.hours = 0
 
     def __call__(self) -> str:
-        return (datetime(2026, 1, 1, tzinfo=timezone.utc) + timedelta(hours=self.hours)).isoformat()
+        return (datetime(2026, 1, 1, tzinfo=UTC) + timedelta(hours=self.hours)).isoformat()
 
 
 def lines(messages: Sequence[Any]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -77,6 +78,9 @@ def search(
             tell_nothing(memory, file, narrowed=bool(user or agent or session or where or as_of))
 
 
+_NUMBER = re.compile(r"\d+\.\d+(?:e[+-]?\d+)?")
+
+
 def print_hit(hit: Hit, as_json: bool) -> None:
     if as_json:
         print_item(hit.item, True, score=hit.score, span=hit.span, conflicts=hit.conflicts)
@@ -86,7 +90,8 @@ def print_hit(hit: Hit, as_json: bool) -> None:
     if hit.why is not None:
         terms = ", ".join(f"{term} {part:.3f}" for term, part in hit.why.terms.items())
         cosine = "not found" if hit.dense is None else f"cosine {hit.dense:.4f}"
-        say(f"          = {hit.why.formula}; words: {terms or 'not found'}; meaning: {cosine}")
+        formula = _NUMBER.sub(lambda number: f"{float(number[0]):.3g}", hit.why.formula)
+        say(f"          = {formula}; words: {terms or 'not found'}; meaning: {cosine}")
 
 
 @app.command(

@@ -51,7 +51,7 @@ Where = Annotated[
     ),
 ]
 Id = Annotated[str, typer.Argument(metavar="ID", help="An item's id, such as m17.")]
-DEFAULT, FIRST_DEFAULT = MemoryPlace("keepworth.mem"), MemoryPlace("recollect.mem")
+DEFAULT = MemoryPlace("keepworth.mem")
 
 
 @contextmanager
@@ -93,7 +93,7 @@ def opened(
 
 
 def check_there(file: MemoryPlace, make: bool = False) -> bool:
-    """Whether a memory is there. Raises NotAMemoryFile where none is, unless it is to be made, or lies under its first name.
+    """Whether a memory is there. Raises NotAMemoryFile where none is, unless it is to be made.
     A server is asked only where none is to be made."""
     from keepworth.memory.errors import NotAMemoryFile
 
@@ -110,11 +110,6 @@ def check_there(file: MemoryPlace, make: bool = False) -> bool:
         return True
     if file.file.exists():
         return True
-    if file == DEFAULT and FIRST_DEFAULT.file.exists():
-        raise NotAMemoryFile(
-            f"There is no {file} here, but {FIRST_DEFAULT}, which is what it was called in earlier versions.",
-            f"Rename it, or say --file {FIRST_DEFAULT}.",
-        )
     if not make:
         raise NotAMemoryFile(f"There is no memory at {file}.", _instead_of(file.file))
     return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -173,9 +174,9 @@ def forget(
 
 def _older(memory: Memory, days: float, *, everything: bool) -> list[str]:
     """Ids of what was written so long ago; everything: what is superseded or deleted, too."""
-    from datetime import datetime, timedelta, timezone
+    from datetime import datetime, timedelta
 
-    until = (datetime.now(timezone.utc).replace(tzinfo=None) - timedelta(days=days)).isoformat()
+    until = (datetime.now(UTC).replace(tzinfo=None) - timedelta(days=days)).isoformat()
     items: list[Item] = []
     while page := memory.get_all(limit=1000, after=items[-1].id if items else "", all_states=everything):
         items += page

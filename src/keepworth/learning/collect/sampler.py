@@ -514,7 +514,7 @@ class HttpSampler:
             gone = ""
             try:
                 await asyncio.wait_for(in_thread(engine.model.check), seconds)
-            except asyncio.TimeoutError:
+            except TimeoutError:
                 gone = f"Nothing answered within {seconds:g} s."
             except EngineError as found:
                 gone = found.message

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import ast
 from dataclasses import MISSING, fields
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, dataclass_transform, get_args, get_type_hints
 
 from pydantic import ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
-from typing_extensions import dataclass_transform
 
 from keepworth.episodes.errors import KeepworthError, UnknownName, nearest
 

@@ -5,6 +5,7 @@ processes.
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import time
 from collections import deque
@@ -156,9 +157,13 @@ class PlainProgress:
 
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
         left = self._clock.left(step, self._total) if self._plan is None else self._plan.left()
-        shown = [f"{name} {short(value)}" for name, value in headline(metrics).items()]
         time_left = [f"left {duration(left)}"] if left is not None else []
-        self._say("  ".join([f"step {step}/{self._total}", *shown, *time_left]))
+        line, width = f"step {step}/{self._total}", shutil.get_terminal_size().columns
+        # What does not fit on a line of the terminal is in metrics.jsonl.
+        for name, value in headline(metrics).items():
+            longer = f"{line}  {name} {short(value)}"
+            line = longer if len("  ".join([longer, *time_left])) <= width else line
+        self._say("  ".join([line, *time_left]))
         self._rows.append({"step": step, **metrics})
         here = present(self._rows)
         for each in here:

@@ -31,6 +31,11 @@ _NOW = re.compile(
     re.IGNORECASE,
 )
 """Such words where they ask for no such thing."""
+_ASKING = re.compile(
+    r"\?\s*$|\b(?:ask|wonder)(?:s|ed|ing)?\b(?: \w+){0,3}? (?:what|which|who|whose|whom|where|when|why|how|if|whether)\b",
+    re.IGNORECASE,
+)
+"""A question, or the report of one: it states nothing that another text could contradict."""
 
 
 def newer_first(hits: Sequence[Hit], asked: Sequence[str], question: str, latin: str | None = None) -> list[Hit]:
@@ -44,6 +49,8 @@ def newer_first(hits: Sequence[Hit], asked: Sequence[str], question: str, latin:
     said = [frozenset(terms(hit.item.text, None if hit.item.key else latin)) for hit in hits]
     groups: list[list[int]] = []
     for place, hit in enumerate(hits):
+        if _ASKING.search(hit.item.text):
+            continue
         for group in groups:
             leader = group[0]
             if hit.score >= NEAR * hits[leader].score > 0 and _alike(said[leader], said[place], wanted):

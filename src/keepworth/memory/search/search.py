@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from keepworth.episodes.episode import Decision, DecisionKind
 from keepworth.episodes.text import as_line, entry, html_rows
-from keepworth.memory.errors import InvalidFilter, InvalidText, NoEncoder, UnknownOption
+from keepworth.memory.errors import InvalidFilter, InvalidText, NoEncoder, unknown_option
 from keepworth.memory.item import Item, ItemKind, Status, checked_label, member, timestamp
 from keepworth.memory.search.background import USUAL, Background
 from keepworth.memory.search.chunks import spans
@@ -564,7 +564,7 @@ def checked_options(options: Mapping[str, Any]) -> None:
     """Raise UnknownOption for names that a search does not have."""
     unknown = sorted(set(options) - set(OPTIONS))
     if unknown:
-        raise UnknownOption(f"a search has no option {unknown[0]!r}: use top_k, threshold, mode, {', '.join(OPTIONS)}")
+        raise unknown_option("a search", unknown[0], ("top_k", "threshold", "mode", "user_id", *OPTIONS))
 
 
 def checked_number(number: object, name: str, least: int) -> int:

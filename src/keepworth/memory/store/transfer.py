@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from keepworth.memory.store.store import Store
 
 FORMAT = "keepworth memory"
-FORMATS = (FORMAT, "recollect memory")
-"""The second is the name of the first versions."""
 VERSION = 3
 """1: duplicates were numbered as in format 1 of the file. 2: what was learned stood in the journal alone. Both are imported."""
 TABLES = {
@@ -228,7 +226,7 @@ def _no_export(number: int, error: Exception) -> NotAMemoryFile:
 
 
 def _check_header(record: dict[str, Any]) -> None:
-    if record.get("format") not in FORMATS:
+    if record.get("format") != FORMAT:
         raise ValueError("the first line does not say so")
     if record.get("version", 0) > VERSION:
         raise ValueError(f"it has format {record['version']}, this version knows {VERSION}: upgrade keepworth")

@@ -81,7 +81,7 @@ function searchForm(session, search) {
     search(Object.fromEntries(Object.entries(fields).map(([name, field]) => [name, field.value.trim()])));
   } },
   make("div", { class: "search-line" },
-    input("q", "Search", { type: "search", placeholder: "as an agent would ask; empty lists the newest" }),
+    input("q", "Search", { type: "search", placeholder: "ask as an agent would", title: "Empty lists the newest" }),
     make("button", { type: "submit", class: "main" }, "Search")), more);
   return {
     element,
@@ -216,7 +216,7 @@ function why(hit) {
       bar.style.width = `${100 * value / most}%`;
       return make("li", {}, make("span", {}, said(term)), make("span", { class: "bar-of" }, bar), make("span", { class: "number" }, decimal(value, 2)));
     })) : null,
-    told.formula ? make("p", { class: "formula" }, code(told.formula)) : null,
+    told.formula ? make("p", { class: "formula" }, code(told.formula.replace(/\d+\.\d+(?:e[+-]?\d+)?/g, each => String(Number(Number(each).toPrecision(3)))))) : null,
     hit.span ? make("p", { class: "note" }, "Nearest part: ", said([...hit.item.text].slice(...hit.span).join(""), 600)) : null);
 }
 
@@ -278,7 +278,7 @@ function timeline(item, history) {
   return make("div", {}, bar, facts([...marks.slice(0, 6).map(([name, at]) => [name, when(at)]), ["now", until ? "no longer held true" : "held true"]]));
 }
 
-// Every change, newest first, and the way back.
+// Every change, newest first, and the way back; folded, for it is long.
 function past(item, history, session, again) {
   if (history instanceof Error) return card("History", problem(history));
   const line = each => make("li", {},
@@ -291,7 +291,8 @@ function past(item, history, session, again) {
   const newest = [...history].reverse(), list = make("ol", { class: "history" }, newest.slice(0, RECENT).map(line));
   const rest = newest.length > RECENT ? make("button", { type: "button", click: () => { list.append(...newest.slice(RECENT).map(line)); rest.remove(); } },
     `Show ${number(newest.length - RECENT)} more`) : null;
-  return card("History", list, rest);
+  const told = [`${number(newest.length)} ${newest.length === 1 ? "change" : "changes"}`, newest.length ? [", the last on ", when(newest[0].at)] : ""];
+  return card("History", make("details", {}, make("summary", {}, told), list, rest));
 }
 
 function changes({ before, after }) {

@@ -15,7 +15,7 @@ export function open() {
 
 function force({ policy, promoted }, again) {
   if (!policy) {
-    return card("In force", make("p", {}, "This memory was opened without a policy, so nothing is learned from rewards. Start the server with ", code("--policy effect"), "."));
+    return card("In force", make("p", {}, "This memory was opened without a policy, so nothing is learned from rewards. Start the server with ", code("--policy default"), "."));
   }
   const back = promoted.length ? make("button", { type: "button", click: async () => {
     const yes = await asked("Go back to the policy before?", make("p", {}, code(policy), " stops choosing. Nothing that was learned is lost."), "Go back", `Keep ${policy}`);
@@ -40,9 +40,11 @@ function compare({ policy, known }, again) {
     }
   } },
   make("label", {}, "Policy", choice), make("label", {}, "Estimator", method), make("button", { type: "submit", class: "main" }, "Estimate"));
+  const about = "snips (self-normalised inverse propensity scoring) counts each choice in the log by how likely the other policy makes it, divided by "
+    + "how likely it was. ips does not normalise these weights. dr adds a model of rewards and corrects it with the weights. items weighs each item shown by itself.";
   return card("What another policy would have earned",
     make("p", { class: "note" }, "The log says what was shown and how likely that was. From that follows what mean reward another policy would have had on the same questions."),
-    form, answer);
+    make("p", { class: "note" }, about), form, answer);
 }
 
 function estimate(name, found) {

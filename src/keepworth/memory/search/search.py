@@ -20,7 +20,7 @@ from keepworth.memory.search.background import USUAL, Background
 from keepworth.memory.search.chunks import spans
 from keepworth.memory.search.index import K1, CorpusStatistics, Embedder, term_score
 from keepworth.memory.search.newer import newer_first
-from keepworth.memory.search.terms import QueryTerms, asked_terms, only_latin, weight
+from keepworth.memory.search.terms import QueryTerms, asked_terms, weight
 from keepworth.memory.search.terms import terms as terms_of
 from keepworth.memory.search.where import Filter, narrowed, parsed
 
@@ -723,7 +723,7 @@ def retrieve(
         if request.timed:
             # What is returned beyond the k best must not change them.
             near = max(request.k, COMPARED)
-            hits = [*newer_first(hits[:near], listed, query, only_latin(among)), *hits[near:]][:wanted]
+            hits = [*newer_first(hits[:near], listed, query), *hits[near:]][:wanted]
         if encoded is not None:
             hits = _placed(ranked, hits, encoded[len(out)])
         out.append(hits)

@@ -4,10 +4,11 @@
     python -m benchmarks.memory.finding --data DATA --half test --json benchmarks/memory/finding.json
 
 Pools: paragraphs of HotpotQA and 2WikiMultihopQA, and those asked for with one of the two given; turns of LoCoMo's
-conversations; turns and whole sessions of LongMemEval, and turns asked for in the middle of other talk; messages of BANKING77 of
-one intent, as they are and amid talk with an agent; preferences of PrefEval that a request concerns. A pool is one memory, and
-everything that compares is searched over the same items with the same vectors. Every setting was chosen on the halves for
-development, the rivals' too: they stand in the table as published and as best there.
+conversations, and those without names and pictures; turns and whole sessions of LongMemEval, and turns asked for in the
+middle of other talk; messages of BANKING77 of one intent, as they are and amid talk with an agent; preferences of
+PrefEval that a request concerns. A pool is one memory, and everything that compares is searched over the same items
+with the same vectors. Every setting was chosen on the halves for development, the rivals' too: they stand in the table
+as published and as best there.
 
 The rivals are what people write: BM25 of the library `bm25s` with Snowball's English stems and without English stop words, and
 its fusion with the cosines of the same encoder, by reciprocal ranks with constants of 60 and 10, or by scores scaled from 0 to 1
@@ -85,7 +86,8 @@ def paragraphs(data: Path, name: str, half: str, linked: bool) -> Iterator[Pool]
     yield Pool(list(texts.values()), questions)
 
 
-def conversations(data: Path, half: str) -> Iterator[Pool]:
+def conversations(data: Path, half: str, names: bool = True) -> Iterator[Pool]:
+    """names: whether a turn begins with who speaks; without, it is as short as in a chat that is kept."""
     for number, each in enumerate(read(data / "locomo" / "locomo10.json.gz")):
         if (number < 5) != (half == "dev"):
             continue
@@ -96,8 +98,9 @@ def conversations(data: Path, half: str) -> Iterator[Pool]:
         turns = [turn for name in sessions for turn in said[name]]
         place = {turn["dia_id"]: at for at, turn in enumerate(turns)}
         items = [
-            f"{turn['speaker']}: {turn['text']}"
-            + (f" [image: {turn['blip_caption']}]" if turn.get("blip_caption") else "")
+            (f"{turn['speaker']}: " if names else "")
+            + turn["text"]
+            + (f" [image: {turn['blip_caption']}]" if names and turn.get("blip_caption") else "")
             for turn in turns
         ]
         answered = [
@@ -232,6 +235,7 @@ POOLS: Mapping[str, Callable[[Path, str], Iterator[Pool]]] = {
     "HotpotQA, one given": lambda data, half: paragraphs(data, "hotpotqa", half, True),
     "2Wiki, one given": lambda data, half: paragraphs(data, "2wikimultihopqa", half, True),
     "LoCoMo, turns": conversations,
+    "LoCoMo, bare turns": lambda data, half: conversations(data, half, names=False),
     "LongMemEval, turns": lambda data, half: long_memory(data, half, "turns"),
     "LongMemEval, sessions": lambda data, half: long_memory(data, half, "sessions"),
     "LongMemEval, amid talk": lambda data, half: long_memory(data, half, "talk"),

@@ -116,8 +116,10 @@ def test_fuse_by_hand():
     weighted = dict(fuse(lexical, dense, Fusion("weighted", 0.5, 2.0), scale))
     assert weighted == pytest.approx({"a": 0.5, "b": 0.5 / 3 + 1.8, "c": 1.0})
     # Both lists are full: what one of them leaves out has what its last has.
-    # Words weigh a half, 0.1, where a text is as near as 0.9.
-    sums = {"a": 0.5 + 0.1 * 3.0 / math.log(10), "b": 0.9 + 0.1 / math.log(10), "c": 0.5 + 0.1 / math.log(10)}
+    # Words weigh a half, 0.1, where a text is as near as 0.9, and more in a question whose words can tell less than 20 ln(10).
+    more = math.sqrt(20 * math.log(10) / 6.0)
+    unit = 0.1 * more / math.log(10)
+    sums = {"a": 0.5 + unit * 3.0, "b": 0.9 + unit, "c": 0.5 + unit}
     known = 1 / (1 + math.exp((0.5 - (0.9 + 0.5 / 6)) / 0.056))
     added = dict(fuse(lexical, dense, Fusion(), scale))
     assert added == pytest.approx({id: known * each / sums["b"] for id, each in sums.items()})
@@ -128,13 +130,15 @@ def test_fuse_by_hand():
     assert light["b"] == pytest.approx(1 / (1 + math.exp((0.5 - 0.9) / 0.056)))
     unread = dict(fuse(lexical, [("b", 0.0), ("c", 0.0)], Fusion(), scale))
     assert unread["a"] == pytest.approx(1 / (1 + math.exp((0.5 - 2.0 * 3.0 / 6.0) / 0.056)))
-    # Where the best text has 0.05 of what the words could tell, a third of 0.15, they weigh a third.
+    # Where the best text has 0.05 of what the words could tell, a quarter of 0.2, they weigh a quarter; at 0.7 they weigh 0.75.
     few = Scale(items=9, most=60.0, pool=2, words=2)
-    third = {"a": 0.5 + 0.2 / 3 * 3.0 / math.log(10), "b": 0.7 + 0.2 / 3 / math.log(10)}
+    unit = 0.2 * 0.75 / 4 / math.log(10)
+    quarter = {"a": 0.5 + unit * 3.0, "b": 0.7 + unit}
     found = dict(fuse(lexical, [("b", 0.7), ("c", 0.5)], Fusion(), few))
-    assert found["a"] / found["b"] == pytest.approx(third["a"] / third["b"])
-    # At 0.7 they weigh what they weigh, and in a question of four times sixteen words twice as much.
-    for words, each in ((1, 0.2), (16, 0.2), (64, 0.4)):
+    assert found["a"] / found["b"] == pytest.approx(quarter["a"] / quarter["b"])
+    # In a question of four times sixteen words they weigh twice as much.
+    for words, times in ((1, 1.0), (16, 1.0), (64, 2.0)):
+        each = 0.2 * 0.75 * times * more
         found = dict(fuse(lexical, [("b", 0.7), ("c", 0.5)], Fusion(), Scale(9, 6.0, 3, words)))
         best = max(0.5 + each * 3.0 / math.log(10), 0.7 + each / math.log(10))
         assert found["c"] / found["b"] == pytest.approx(0.5 / (0.7 + each / math.log(10)))

@@ -1,25 +1,28 @@
-"""Of facts that say the same of what was asked, the newer one first."""
+"""Of facts that say different values of the same of one person, the newer one first."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from keepworth.memory.errors import InvalidTime
+from keepworth.memory.item import Item, timestamp
 from keepworth.memory.search.index import tokens
-from keepworth.memory.search.terms import telling, terms
+from keepworth.memory.search.terms import QueryTerms, only_latin, terms, terms_and_languages, weight, words
 
 if TYPE_CHECKING:
     from keepworth.memory.search.search import Hit
 
 NEAR = 0.9
 """What part of the better one's score makes another one a near tie."""
-ALIKE = 0.5
-"""What part of the words of the longer text both must have, function words not counted."""
 SAME = 2
-"""How many words both must have, function words counted: "I live in Oslo" is about what "I live in Bergen" is about, and
-"red car" is not about what "blue car" is about."""
+"""How many words two texts must have in common around what differs: "I live in Oslo" is about what "I live in Bergen" is about,
+and "red car" is not about what "blue car" is about."""
+LONGEST, LONGEST_VALUE = 300, 6
+"""Characters of a text that is looked at, and how many of its words may differ."""
 PAST = frozenset(
     {"first", "old", "older", "oldest", "earlier", "earliest", "previous", "previously", "before", "former", "formerly"}
     | {"original", "originally", "initial", "initially", "ago", "past", "once", "used"}
@@ -31,37 +34,51 @@ _NOW = re.compile(
     re.IGNORECASE,
 )
 """Such words where they ask for no such thing."""
-_ASKING = re.compile(
+_QUESTION = re.compile(
     r"\?\s*$|\b(?:ask|wonder)(?:s|ed|ing)?\b(?: \w+){0,3}? (?:what|which|who|whose|whom|where|when|why|how|if|whether)\b",
     re.IGNORECASE,
 )
 """A question, or the report of one: it states nothing that another text could contradict."""
+_YEAR = re.compile(r"(?:19|20)\d\d")
+BESIDE = frozenset(
+    words(
+        "a an the am is are m s re new now current currently actually still already just also today nowadays these days "
+        "anymore any more"
+    )
+)
+"""Words that say the same where they stand and where they do not."""
+PLACING = frozenset(words("in on at to for with by from of about into near under over until since as"))
+"""Values behind different ones of these may hold together: "I study biology", "I study at home"."""
+ASKING = BESIDE.union(words("much many kind sort type"))
+"""Words of a question that say nothing of what is asked for."""
 
 
-def newer_first(hits: Sequence[Hit], asked: Sequence[str], question: str, latin: str | None = None) -> list[Hit]:
-    """The same hits, each with the ids of others that say something else of the same. Of near ties that are alike, having
-    the same words of the question and half of all words, the newer has the place and the score of the better, unless the
-    question is about the past.
+def newer_first(hits: Sequence[Hit], asked: QueryTerms, question: str) -> list[Hit]:
+    """The same hits, each with the ids of others of the same person that say another value of the same: texts that differ in
+    a few words side by side, none of them asked for. Of these the newer has the place and the score of the better, unless the
+    question is about the past. A question with words that the texts lack may mean one of the values: then only near ties change
+    places.
 
-    asked: terms of the question; latin: see `terms`."""
-    wanted = frozenset(asked)
-    # What was told of a text with its key says nothing of the text alone.
-    said = [frozenset(terms(hit.item.text, None if hit.item.key else latin)) for hit in hits]
+    asked: terms of the question."""
+    said = [words(hit.item.text) if len(hit.item.text) <= LONGEST else [] for hit in hits]
     groups: list[list[int]] = []
     for place, hit in enumerate(hits):
-        if _ASKING.search(hit.item.text):
+        if _QUESTION.search(hit.item.text):
             continue
         for group in groups:
-            leader = group[0]
-            if hit.score >= NEAR * hits[leader].score > 0 and _alike(said[leader], said[place], wanted):
-                group.append(place)
-                break
+            first = hits[group[0]]
+            values = _values(said[group[0]], said[place])
+            if values and first.score > 0 and _same_person(first.item, hit.item):
+                unsure = _may_mean_one(first.item.text, hit.item.text, values, asked)
+                if unsure is not None and (not unsure or hit.score >= NEAR * first.score):
+                    group.append(place)
+                    break
         else:
             groups.append([place])
     out, past = list(hits), about_the_past(question)
     for group in groups:
         if len(group) > 1:
-            order = group if past else sorted(group, key=lambda place: _time(hits[place]), reverse=True)
+            order = group if past else sorted(group, key=lambda place: _time(hits[place].item), reverse=True)
             ids = [hits[place].id for place in group]
             for place, source in zip(group, order, strict=True):
                 hit, there = hits[source], hits[place]
@@ -79,21 +96,43 @@ def about_the_past(question: str) -> bool:
     return not PAST.isdisjoint(tokens(_NOW.sub(" ", question)))
 
 
-def _alike(one: frozenset[str], other: frozenset[str], asked: frozenset[str]) -> bool:
-    if len(one & other) < SAME:
-        return False
-    first, second = _telling(one), _telling(other)
-    return first & asked == second & asked != frozenset() and len(first & second) >= ALIKE * max(
-        len(first), len(second)
-    )
+def _values(one: list[str], other: list[str]) -> tuple[list[str], list[str]] | None:
+    """What stands in each text between the words that both begin and end with; None where they have too little in common."""
+    if not one or not other or (one[0] != other[0] and one[-1] != other[-1]) or len({*one}.intersection(other)) < SAME:
+        return None
+    one, other = ([word for word in each if word not in BESIDE] for each in (one, other))
+    shorter = min(len(one), len(other))
+    start = next((at for at in range(shorter) if one[at] != other[at]), shorter)
+    end = next((at for at in range(shorter - start) if one[-1 - at] != other[-1 - at]), shorter - start)
+    values = one[start : len(one) - end], other[start : len(other) - end]
+    return values if start + end and all(0 < len(each) <= LONGEST_VALUE for each in values) else None
 
 
-def _telling(said: frozenset[str]) -> frozenset[str]:
-    return frozenset(term for term in said if telling(term))
+def _may_mean_one(one: str, other: str, values: tuple[list[str], list[str]], asked: QueryTerms) -> bool | None:
+    """Whether a question for what both texts say may mean the value of one of them; None where it does, or asks for neither."""
+    wanted = [group for group in asked.groups if min(map(weight, group)) == 1.0 and ASKING.isdisjoint(group)]
+    language = only_latin(terms_and_languages(one)[1])
+    first, second = set(terms(one, language)), set(terms(other, language))
+    both, either = first & second, first ^ second
+    lacking = [group for group in wanted if both.isdisjoint(group)]
+    if len(lacking) == len(wanted) or any(
+        not either.isdisjoint(group) or any(map(_YEAR.fullmatch, group)) for group in lacking
+    ):
+        return None
+    return bool(lacking) or PLACING.intersection(values[0][:1]) != PLACING.intersection(values[1][:1])
 
 
-def _time(hit: Hit) -> tuple[str, int]:
-    """When it was so, as far as is known; else when it was written. Of what was written in one go turns of a conversation have
-    an order, and the parts of a document have none."""
-    item = hit.item
-    return item.valid_from or item.event_time or item.written_at, item.provenance.turn
+def _same_person(one: Item, other: Item) -> bool:
+    """As far as is known, and both about what is, or both about what was."""
+    speakers = {one.provenance.speaker, other.provenance.speaker} - {""}
+    past = about_the_past(one.text) == about_the_past(other.text)
+    return one.scope.user == other.scope.user and len(speakers) < 2 and past
+
+
+def _time(item: Item) -> tuple[str, int]:
+    """When it was so, as far as is known; else when it was said or written. Of what was written in one go turns of a conversation
+    have an order, and the parts of a document have none."""
+    said = ""
+    with suppress(InvalidTime):
+        said = timestamp(item.provenance.date)
+    return item.valid_from or item.event_time or said or item.written_at, item.provenance.turn

@@ -20,7 +20,7 @@ from keepworth.memory.search.background import USUAL, Background
 from keepworth.memory.search.chunks import spans
 from keepworth.memory.search.index import K1, CorpusStatistics, Embedder, term_score
 from keepworth.memory.search.newer import newer_first
-from keepworth.memory.search.terms import QueryTerms, asked_terms, only_latin, weight
+from keepworth.memory.search.terms import QueryTerms, asked_terms, weight
 from keepworth.memory.search.terms import terms as terms_of
 from keepworth.memory.search.where import Filter, narrowed, parsed
 
@@ -42,9 +42,12 @@ WORD = 0.2
 MANY = 16
 """Words of a question, function words not counted, from which on words weigh more, with the root of their number: the one
 vector of a long question says less and less of it."""
-SURE, HALF = 0.7, 0.85
+SPARE = 20.0
+"""How many times ln(1 + items) the words of a question can tell from which on they weigh no more. The words of a question that
+can tell less, as it is short, weigh more, with the root: in chats of short turns they are most of what there is."""
+SURE, HALF = 0.6, 0.8
 """Cosines of the nearest text between which the weight of words falls to a half: who says nearly the same means the same."""
-FEW = 0.15
+FEW = 0.2
 """What share of all that the words of a question could tell the best text has to have, for words to weigh in full; more, with
 the root, where a question has more than `MANY`. Below it what is shared are words of asking ("some", "recommend")."""
 ALONE = 2.0
@@ -439,9 +442,12 @@ def _word(lexical: Ranked, dense: Ranked, fusion: Fusion, scale: Scale) -> float
     """`WORD`, for this question."""
     nearest = min(max(scale.background.usual(dense[0][1]) if dense else 0.0, SURE), HALF)
     falling = 1.0 - 0.5 * (nearest - SURE) / (HALF - SURE)
+    if not lexical or scale.most <= 0:
+        return fusion.lexical * WORD * falling
     long = math.sqrt(max(1.0, scale.words / MANY))
-    share = lexical[0][1] / scale.most if lexical and scale.most > 0 else 1.0
-    return fusion.lexical * WORD * falling * long * min(1.0, share / (FEW * long))
+    short = math.sqrt(max(1.0, SPARE * math.log1p(max(1, scale.items)) / scale.most))
+    share = lexical[0][1] / scale.most
+    return fusion.lexical * WORD * falling * long * short * min(1.0, share / (FEW * long))
 
 
 def _fewest(lexical: Ranked, scale: Scale) -> float:
@@ -723,7 +729,7 @@ def retrieve(
         if request.timed:
             # What is returned beyond the k best must not change them.
             near = max(request.k, COMPARED)
-            hits = [*newer_first(hits[:near], listed, query, only_latin(among)), *hits[near:]][:wanted]
+            hits = [*newer_first(hits[:near], listed, query), *hits[near:]][:wanted]
         if encoded is not None:
             hits = _placed(ranked, hits, encoded[len(out)])
         out.append(hits)

@@ -206,6 +206,15 @@ def telling(term: str) -> bool:
     return term not in _function_terms()
 
 
+def words(text: str) -> list[str]:
+    """Stems of all words as if they were English, in order; single characters where a script has no spaces."""
+    return [
+        word
+        for run, script in _runs(text)
+        for word in (run if script == "PAIRS" else _stemmed(_PLAIN, _without_accents(run))[:1])
+    ]
+
+
 def term_count(text: str) -> int:
     """len(terms(text)), sooner."""
     if text.isascii():

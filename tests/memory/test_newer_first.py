@@ -1,0 +1,154 @@
+"""Of two facts that say different values of the same of one person the newer is found first, and nothing else changes places."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pytest
+
+from keepworth.defaults import encoder
+from keepworth.memory.item import Provenance
+from keepworth.memory.memory import Memory
+
+OLDER, NEWER = "2024-03-01", "2025-03-01"
+ENCODERS = ["hashing:256", pytest.param("default", marks=pytest.mark.model)]
+OTHERS = (
+    "The concert was sold out.",
+    "It rained all night in Turin.",
+    "The lift at the office is out of order.",
+    "My cousin works at the harbour.",
+    "The soup needs more salt.",
+)
+CHANGED = (
+    ("I live in Oslo", "I live in Bergen", "where do I live"),
+    ("I live in Oslo.", "I now live in Bergen.", "Where do I live?"),
+    ("I live in Oslo", "I live in Bergen now", "Where do I live now?"),
+    ("I live in Bergen", "I live in Oslo", "Where do I currently live?"),
+    ("I work at Acme", "I work at Globex", "where do I work"),
+    ("I work at Globex.", "I'm now working at Acme.", "Where am I working?"),
+    ("My car is a Volvo", "My car is a Tesla", "what is my car"),
+    ("My car is a red Volvo", "My new car is a blue Tesla", "what is my car"),
+    ("My favourite colour is blue", "My favourite colour is dark green", "what is my favourite colour"),
+    ("My favourite food is pizza", "My favourite food is sushi", "What's my favourite food?"),
+    ("My favorite band is Blur", "My favorite band is Air", "who is my favorite band"),
+    ("My dog is called Max", "My dog is called Bella", "What is my dog called?"),
+    ("My boss is Anna", "My boss is Peter", "who is my boss"),
+    ("My doctor is Dr Lund", "My doctor is Dr Weiss", "Who is my doctor?"),
+    ("My phone number is 555-0192", "My phone number is 555-0147", "what is my phone number"),
+    ("My email is ana@lund.example", "My email is ana@weiss.example", "what's my email"),
+    ("My shoe size is 41", "My shoe size is 43", "What shoe size is mine?"),
+    ("My rent is 900 euros a month", "My rent is 1,050 euros a month", "how much is my rent"),
+    ("The wifi password is falcon22", "The wifi password is heron77", "what's the wifi password"),
+    ("My train goes at 9:00", "My train goes at 11:30", "when does my train go"),
+    ("My dentist appointment is on Monday", "My dentist appointment is on Friday", "When is my dentist appointment?"),
+    ("The meeting room is on floor two.", "The meeting room is on floor nine.", "On which floor is the meeting room?"),
+    ("I drive a Volvo", "I drive an Audi", "what do I drive"),
+    ("I study biology", "I study chemistry", "what do I study"),
+    ("I commute by bus", "I commute by train", "how do I commute"),
+    ("I play the violin", "I play the cello", "what do I play"),
+    ("My sister lives in Rome", "My sister lives in Turin", "where does my sister live"),
+    ("Marta's birthday is on 4 May", "Marta's birthday is on 5 May", "When is Marta's birthday?"),
+    ("My son goes to Hill School", "My son goes to Lake School", "which school does my son go to"),
+    (
+        "The harbour project is led by Amara.",
+        "The harbour project is led by Diego.",
+        "Who is the harbour project led by?",
+    ),
+    ("We keep the ladder in the garage.", "We keep the ladder in the shed.", "Where do we keep the ladder?"),
+    ("My gym membership costs 29 euros", "My gym membership costs 35 euros", "What does my gym membership cost?"),
+    ("Our supplier for paper is Hansen.", "Our supplier for paper is Okafor.", "Who is our supplier for paper?"),
+    ("Ich wohne in Oslo", "Ich wohne in Bergen", "Wo wohne ich?"),
+    ("J'habite à Oslo", "J'habite à Bergen", "Où est-ce que j'habite ?"),
+)
+BESIDE = (
+    # (newer, the one that answers, question)
+    ("My brother lives in Paris", "My sister lives in Rome", "where does my sister live"),
+    ("I have a motorbike", "I have a cat", "what pet do I have"),
+    ("I have a cat", "I have a motorbike", "which vehicle do I have"),
+    ("I speak at conferences", "I speak French", "which languages do I speak"),
+    ("Flight 21 leaves at 12:00", "Flight 12 leaves at 9:00", "when does flight 12 leave"),
+    ("I hate mushrooms", "I hate horror films", "which films do I hate"),
+    ("I play the piano", "I play tennis", "which sport do I play"),
+    ("We eat at noon", "We eat pasta on Mondays", "what do we eat on Mondays"),
+    ("My wife likes roses", "My wife likes chocolate", "what sweets does my wife like"),
+    ("I bought a dress in May", "I bought a laptop in May", "what electronics did I buy in May"),
+    ("The meeting is in room 4", "The meeting is at 3 pm", "at what time is the meeting"),
+    ("My office is in Leith", "My dentist is in Leith Street", "where is my dentist"),
+    ("My car insurance is with Axa", "My car is a Volvo", "which make is my car"),
+)
+PAST = (
+    "where did I live before",
+    "where did I live first",
+    "where did I use to live, once",
+    "what was the previous place where I lived",
+    "where did I live in 2024",
+)
+
+
+@cache
+def made(name: str) -> Any:
+    return encoder(name)
+
+
+def memory_of(name: str, *facts: tuple[str, str], reverse: bool = False, **options: Any) -> Memory:
+    memory = Memory(":memory:", encoder=made(name), policy=None)
+    memory.add_many(OTHERS, event_time="2024-09-01", **options)
+    for text, when in reversed(facts) if reverse else facts:
+        memory.add(text, event_time=when, **options)
+    return memory
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize(("older", "newer", "question"), CHANGED)
+def test_the_newer_of_two_values_is_found_first(name: str, reverse: bool, older: str, newer: str, question: str):
+    for one, other in ((older, newer), (newer, older)):
+        memory = memory_of(name, (one, OLDER), (other, NEWER), reverse=reverse, user_id="ana")
+        first, second = memory.search(question, user_id="ana", top_k=2)
+        assert (first.text, second.text) == (other, one)
+        assert first.conflicts == (second.id,)
+        assert first.score >= second.score
+        assert memory.search(question, user_id="ana", top_k=1)[0].text == other
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize(("newer", "right", "question"), BESIDE)
+@pytest.mark.model
+def test_a_newer_fact_that_holds_beside_another_does_not_go_before_the_one_that_answers(
+    reverse: bool, newer: str, right: str, question: str
+):
+    memory = memory_of("default", (right, OLDER), (newer, NEWER), reverse=reverse)
+    assert memory.search(question, top_k=1)[0].text == right
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+@pytest.mark.parametrize("question", PAST)
+def test_where_the_past_is_asked_for_time_changes_nothing(name: str, question: str):
+    for older, newer in (("I live in Oslo", "I live in Bergen"), ("I live in Bergen", "I live in Oslo")):
+        memory = memory_of(name, (older, OLDER), (newer, NEWER))
+        assert not any(hit.instead_of for hit in memory.search(question))
+    memory = memory_of(name, ("I live in Oslo", OLDER))
+    memory.add("I live in Bergen", valid_from=NEWER)
+    assert [hit.text for hit in memory.search("where do I live", as_of="2024-12-01")][:1] == ["I live in Oslo"]
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_what_different_people_say_does_not_contradict(name: str):
+    memory = Memory(":memory:", encoder=made(name), policy=None)
+    memory.add("I live in Oslo", user_id="ana", event_time=OLDER)
+    memory.add("I live in Bergen", user_id="bo", event_time=NEWER)
+    assert not any(hit.conflicts for hit in memory.search("where do I live"))
+    memory = Memory(":memory:", encoder=made(name), policy=None)
+    memory.add([{"role": "ana", "content": "I live in Oslo"}, {"role": "bo", "content": "I live in Bergen"}])
+    assert not any(hit.conflicts for hit in memory.search("where do I live"))
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_the_date_of_where_a_fact_comes_from_tells_which_is_newer(name: str):
+    for dates in ((OLDER, NEWER), (NEWER, OLDER)):
+        memory = Memory(":memory:", encoder=made(name), policy=None)
+        sources = [Provenance("conversation", date=date) for date in dates]
+        memory.add_many(["I live in Oslo", "I live in Bergen"], provenances=sources)
+        newer = "I live in Bergen" if dates[1] == NEWER else "I live in Oslo"
+        assert memory.search("where do I live")[0].text == newer

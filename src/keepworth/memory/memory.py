@@ -498,7 +498,13 @@ class Memory:
             )
         if self.store.scan is not None:  # the log of what was asked keeps no secrets either
             asks = [
-                replace(each, goal=self._unsaid(each.goal), observation=self._unsaid(each.observation)) for each in asks
+                replace(
+                    each,
+                    goal=self._unsaid(each.goal),
+                    observation=self._unsaid(each.observation),
+                    actions=tuple(self._unsaid(action) for action in each.actions),
+                )
+                for each in asks
             ]
         asks = [self._in_trial(ask) for ask in asks]
         off = next((ask.off for ask in asks), None)  # all are of one episode

@@ -30,7 +30,7 @@ from weakref import WeakValueDictionary
 from keepworth import defaults
 from keepworth.episodes.episode import Episode, Operation, OperationKind
 from keepworth.episodes.errors import nearest
-from keepworth.episodes.model import Encoder
+from keepworth.episodes.model import Encoder, EncoderIdentity
 from keepworth.memory import writing
 from keepworth.memory.errors import (
     InvalidFilter,
@@ -216,6 +216,12 @@ class Memory:
         ):
             raise InvalidFilter(
                 f"encoder must be a name, something with `identity` and `encode`, or None, got {encoder!r:.40}"
+            )
+        identity = getattr(encoder, "identity", None)
+        if identity is not None and not isinstance(identity, EncoderIdentity):
+            raise InvalidFilter(
+                f"the encoder's identity must be an EncoderIdentity(model, dimension, normalised), got {identity!r:.40}: make "
+                "one with keepworth.episodes.model.EncoderIdentity"
             )
         if trial is not None and not hasattr(trial, "logged"):
             raise InvalidFilter(f"trial must be a Trial(...), got {trial!r:.40}")

@@ -15,8 +15,8 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class Metrics:
-    """Counters and histograms of durations. Thread-safe. What is counted is bounded: labels are routes, statuses and known methods, never
-    what callers say."""
+    """Counters and histograms of durations. Thread-safe. What is counted is bounded: labels are routes, statuses and known
+    methods, never what callers say."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

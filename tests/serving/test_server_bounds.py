@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import logging
 import os
 import re
@@ -94,6 +95,31 @@ def test_who_is_still_being_answered_when_it_stops_is_told_so(
     (answer,) = answers
     assert answer.status_code == 503
     assert "closing" in answer.json()["detail"]
+    assert not [record for record in caplog.records if record.exc_info]
+
+
+def test_who_waits_for_a_silent_upstream_when_it_stops_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(memory_server, "PATIENCE", 1)
+    answers = []
+    with socket.create_server(("127.0.0.1", 0)) as upstream:
+        url = f"http://127.0.0.1:{upstream.getsockname()[1]}/v1"
+        server = MemoryServer(tmp_path / "a.mem", encoder=None, upstream=url, upstream_key="k").start()
+
+        def ask() -> None:
+            body = {"model": "x", "messages": [{"role": "user", "content": "I like tea."}]}
+            headers = {"Authorization": f"Bearer {server.token}"}
+            answers.append(httpx.post(f"{server.url}/v1/chat/completions", json=body, headers=headers, timeout=60))
+
+        caller = threading.Thread(target=ask)
+        caller.start()
+        upstream.settimeout(60)
+        with upstream.accept()[0], caplog.at_level(logging.INFO):
+            server.close()
+            caller.join(60)
+            gc.collect()  # an error that nobody took is said when its task goes
+    assert [each.status_code for each in answers] == [503]
     assert not [record for record in caplog.records if record.exc_info]
 
 

@@ -157,12 +157,14 @@ def counted(*arguments, **named):
         pass
     return load(*arguments, **named)
 LanguageIdentifier.from_model_file = counted
-with Memory(":memory:", encoder=None) as memory:
-    words = ["Gestern Abend sind wir spazieren gegangen", "Hier soir nous avons dansé longtemps"]
-    threads = [threading.Thread(target=memory.search, args=(text,)) for text in words]
-    memory.add("Morgen fahren wir gemeinsam ans Meer")
-    [each.start() for each in threads]
-    [each.join() for each in threads]
+def use(text):
+    with Memory(":memory:", encoder=None) as memory:
+        memory.add(text)
+        memory.search(text)
+words = ["Gestern Abend sind wir spazieren gegangen", "Hier soir nous avons dansé longtemps"]
+threads = [threading.Thread(target=use, args=(text,)) for text in words]
+[each.start() for each in threads]
+[each.join() for each in threads]
 print(len(made))
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=120)

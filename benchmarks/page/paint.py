@@ -80,6 +80,7 @@ def one_round(chromium: Any, server: MemoryServer, number: int) -> dict[str, flo
     page = context.new_page()
     begun = time.perf_counter()
     page.goto(f"{server.url}/#token=kw_paint", wait_until="commit")
+    page.press("#token", "Enter")
     page.wait_for_selector("#views a")
     paint = page.evaluate(
         "performance.getEntriesByType('paint').find(each => each.name === 'first-contentful-paint').startTime"

@@ -52,6 +52,7 @@ def main() -> None:
             context = chromium.new_context(viewport=size, color_scheme=scheme, reduced_motion="reduce")
             page = context.new_page()
             page.goto(f"{server.url}/#token=kw_shown")
+            page.press("#token", "Enter")
             page.wait_for_selector("#views a")
             page.goto(f"{server.url}/#/{view.format(item=item)}")
             page.wait_for_selector(".tile, .detail article")

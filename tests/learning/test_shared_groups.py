@@ -391,6 +391,15 @@ def test_a_node_that_floods_gives_no_more_than_its_share_and_costs_few_tries(
     assert read == ["flood"] * TRIES
 
 
+def test_folders_of_junk_do_not_hide_a_node(root: Path) -> None:
+    for number in range(70):
+        junk = root / "shared" / f"a{number:02}"
+        junk.mkdir()
+        (junk / "1.json").write_text("no group at all")
+    run, _, _ = node(root, "a", 3, foreign=1)
+    assert any(row["what"] == "trained" for row in run.shared())
+
+
 def test_names_that_lead_elsewhere_are_ignored(root: Path, tmp_path: Path) -> None:
     shared, (first, *_) = root / "shared", published(root)
     hidden = tmp_path / "elsewhere"

@@ -500,6 +500,10 @@ HOSTILE = {
     "control characters": lambda lines: changed(lines, "item", "text", "\x1b]0;owned\x07"),
     "time": lambda lines: changed(lines, "item", "written_at", "soon"),
     "not what the journal says": lambda lines: changed(lines, "item", "text", "a dog"),
+    "a text for a number": lambda lines: changed(lines, "change", 1, "NaN"),
+    "a number for a text": lambda lines: changed(lines, "item", "superseded_by", 1.5),
+    "no row at all": lambda lines: changed(lines, "event", slice(None), []),
+    "an episode that decisions do not have": lambda lines: changed(lines, "episode", 0, "e" + "0" * 16),
     "rollback": lambda lines: changed(changed(lines, "event", 2, "ROLLBACK"), "event", 6, '{"ranges":"x"}'),
 }
 
@@ -508,7 +512,7 @@ def changed(lines: list[str], sort: str, place: int | str, value: object) -> lis
     """The last line of a sort with another value, and a first line that agrees."""
     records = [json.loads(line) for line in lines]
     [record for record in records if sort in record][-1][sort][place] = value
-    numbers = [record["event"][0] for record in records if "event" in record]
+    numbers = [record["event"][0] for record in records if record.get("event")]
     records[0]["head"] = max(numbers)
     return [json.dumps(record) for record in records]
 
@@ -518,6 +522,8 @@ def test_an_import_that_no_memory_exported_is_refused_whole(name: str):
     m = Memory(":memory:", encoder=None)
     m.add("a cat")
     m.update("m1", "a small cat")
+    with m.episode("pets") as episode:
+        episode.search("cat")
     twin = Memory(":memory:", encoder=None)
     with pytest.raises(errors.NotAMemoryFile, match="import"):
         imported(twin.store, HOSTILE[name](list(exported(m.store))))
@@ -534,6 +540,16 @@ def test_the_export_of_a_memory_that_is_not_sound_can_be_taken_as_it_is():
     imported(twin.store, lines, unsound=True)
     assert twin.get("m1").text == "a dog"
     assert "m1" in " ".join(check(twin.store))
+
+
+def test_an_image_that_cannot_be_read_is_said_in_a_typed_error():
+    m = Memory(":memory:", encoder=None)
+    m.add("a cat")
+    m.update("m1", "a small cat")
+    twin = Memory(":memory:", encoder=None)
+    imported(twin.store, changed(list(exported(m.store)), "change", 3, "soon"), unsound=True)
+    with pytest.raises(errors.NotAMemoryFile, match="cannot be read"):
+        twin.history("m1")
 
 
 @pytest.mark.parametrize(

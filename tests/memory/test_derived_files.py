@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import zlib
@@ -98,6 +99,25 @@ def test_what_is_erased_while_vectors_are_laid_out_is_not_left_beside_the_file(t
         m.forget("m3", purge_history=True)
         m.store.lay_out(index, stamp)
         assert not sidecar_path(path).exists()
+
+
+def test_an_erasure_beside_takes_what_was_half_laid_out_and_nothing_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    laid_out(tmp_path / "a.mem")
+    with memory(tmp_path / "a.mem") as m, memory(tmp_path / "a.mem") as other:
+        m.add("what ana said", user_id="ana")
+        replace = os.replace
+
+        def erased_first(part: str, target: str) -> None:
+            monkeypatch.setattr(os, "replace", replace)
+            other.erase(user_id="ana")
+            replace(part, target)
+
+        monkeypatch.setattr(os, "replace", erased_first)
+        assert lay_out(m.store, least=1) is None
+        assert os.replace is replace, "the erasure came in between"
+        assert check(m.store) == []
 
 
 def test_a_symlink_leads_to_the_vectors_beside_the_file(tmp_path: Path):

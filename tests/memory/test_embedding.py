@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import threading
 import time
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from keepworth.episodes import EncoderIdentity
-from keepworth.memory.errors import InvalidVector
+from keepworth.memory.errors import InvalidFilter, InvalidVector
 from keepworth.memory.memory import Memory
 from keepworth.memory.search.index import Embedder, unit_rows
 
@@ -134,3 +138,29 @@ def test_a_forked_process_has_threads_of_its_own():
         threading.Thread(target=encode, daemon=True).start()
         os._exit(0 if done.wait(10.0) else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.parametrize("length", [1e30, 1e19, 1e-17, 1e-30])
+def test_vectors_of_any_length_are_compared_by_direction(length: float) -> None:
+    class Long:
+        identity = EncoderIdentity("long", 2, False)
+
+        def encode(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
+            return np.array([[3 * length, 4 * length] if "tea" in text else [length, 0] for text in texts], np.float32)
+
+    with warnings.catch_warnings(), Memory(":memory:", encoder=Long(), policy=None) as memory:
+        warnings.simplefilter("error")
+        memory.add_many(["tea", "rain"])
+        assert [hit.score for hit in memory.search("tea?", mode="dense")] == pytest.approx([1.0, 0.6], abs=1e-6)
+
+
+def test_an_identity_that_is_none_is_named(tmp_path: Path) -> None:
+    class Named:
+        identity = "my-encoder"
+
+        def encode(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
+            return np.ones((len(texts), 2), np.float32)
+
+    with pytest.raises(InvalidFilter, match="EncoderIdentity"):
+        Memory(tmp_path / "a.mem", encoder=Named())  # type: ignore[arg-type]
+    assert not list(tmp_path.iterdir())

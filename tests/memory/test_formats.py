@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -256,6 +257,30 @@ def test_the_command_line_writes_and_reads_each_format(tmp_path: Path, capsys: p
     ):
         assert main(["memory", *words, "--file", str(file)]) == 2
         assert says in capsys.readouterr().err
+
+
+def test_what_a_file_says_twice_is_counted_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"id": str(number), "memory": f"text {number % 2}"} for number in range(6)]
+    (tmp_path / "mem0.json").write_text(json.dumps({"results": rows}))
+    command = ["memory", "import", str(tmp_path / "mem0.json"), "--from", "mem0", "--encoder", "hashing"]
+    assert main([*command, "--file", str(tmp_path / "a.mem")]) == 0
+    assert capsys.readouterr().out == "2 items, 4 that were there already.\n"
+
+
+def test_empty_lines_are_read_once() -> None:
+    began = time.process_time()
+    (found,) = FORMATS["markdown"].reads("- a\n" + "\n" * 20_000 + "  b\n")
+    assert found.record["text"].split() == ["a", "b"]
+    assert [each.record["text"] for each in FORMATS["markdown"].reads("- a\n" + "\n" * 20_000 + "b\n")] == ["a", "b"]
+    assert time.process_time() - began < 2.0
+
+
+def test_a_turn_of_line_breaks_alone_is_read_at_once() -> None:
+    with Memory(":memory:", encoder=None) as memory:
+        memory.add([{"role": "user", "content": "I like tea."}], infer=True)
+        began = time.process_time()
+        assert memory.add([{"role": "user", "content": "\n" * 20_000}], infer=True) == []
+        assert time.process_time() - began < 1.0
 
 
 MEM0 = os.environ.get("KEEPWORTH_RIVALS_PYTHON") or (sys.executable if importlib.util.find_spec("mem0") else "")

@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from keepworth import Memory
 from keepworth.episodes.errors import UnknownName
 from keepworth.memory.errors import InvalidText, RefusedText
-from keepworth.memory.item import Status
+from keepworth.memory.item import Provenance, Status
 from keepworth.memory.scan import HELD_FOR, Scan, scan_of
 from keepworth.memory.sensitive import PERSONAL, SECRETS, SensitiveSpan, sensitive, without_secrets
 
 KEY = "sk-proj-" + "a1B2c3D4e5F6g7H8i9J0"
 CARD = "4111 1111 1111 1111"
+REMOVED = "[api key removed]"
 
 
 @pytest.mark.parametrize(
@@ -154,10 +155,13 @@ def test_redacted_it_is_kept_without(tmp_path: Path) -> None:
         assert item.metadata == {"note": "[api key removed]"}
         assert [hit.id for hit in kept.search("deploy", user_id="ana", mode="dense")] == [item.id]
         with kept.episode(f"use {KEY}", user_id="ana") as episode:
-            episode.search(f"what of {KEY}")
+            episode.search(f"what of {KEY}", actions=[f"send {KEY}", "wait"])
             episode.act(f"said {KEY}")
         episode.end(f"stopped by {KEY}")
-        kept.search(f"and of {KEY}")
+        kept.search(f"and of {KEY}", actions=[KEY])
+        told = Provenance("chat", session=KEY, speaker=KEY, date=KEY)
+        (other,) = kept.add_many(["tea at four"], provenances=[told])
+        assert other.provenance == Provenance("chat", REMOVED, -1, REMOVED, REMOVED)
         kept.close()
     assert KEY.encode() not in b"".join(path.read_bytes() for path in tmp_path.iterdir())
 
@@ -177,6 +181,9 @@ def test_every_field_is_looked_through() -> None:
         with pytest.raises(RefusedText, match="api_key"):
             strict.update(item.id, metadata={"note": KEY})
         assert strict.get(item.id).metadata == {}
+        for told in (Provenance(session=KEY), Provenance(date=KEY)):
+            with pytest.raises(RefusedText, match="api_key"):
+                strict.add_many(["tea"], provenances=[told])
 
 
 def test_refused_nothing_of_the_call_is_written() -> None:

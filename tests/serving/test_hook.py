@@ -350,6 +350,20 @@ def test_who_does_not_answer_or_does_not_close_standard_input_is_not_waited_for(
         process.communicate()
 
 
+def test_a_prompt_of_many_megabytes_is_cut_before_it_is_looked_through(
+    server: MemoryProcess, hooked: Hook, request: pytest.FixtureRequest
+) -> None:
+    long = {**PROMPT, "prompt": f"How do I run the tests? {'word ' * 1_000_000}{SECRET}"}
+    with Client(server.url, TOKEN) as client:
+        client.add(PAGE, user_id=request.node.name)
+        assert PAGE in context(hooked(long)[0], "UserPromptSubmit")
+        (episode,) = client.episodes(user_id=request.node.name)
+        assert SECRET not in repr(client.episode_record(episode))
+    answer, said = hooked({**PROMPT, "prompt": "word " * 10_000_000})
+    assert answer == {}
+    assert "says more than 8 MB" in said
+
+
 def test_a_mistake_in_the_command_is_no_refusal_of_what_the_user_wants() -> None:
     """Hosts take the exit code 2 for one."""
     for words in (["--no-such"], ["--top-k", "many"]):

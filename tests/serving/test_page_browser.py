@@ -83,6 +83,7 @@ class Visit:
         self.page.on("request", lambda request: self.asked.append(request.url))
         self.page.set_default_timeout(15_000)
         self.page.goto(f"{served.server.url}/#token={token or served.server.token}")
+        self.page.press("#token", "Enter")  # whoever opened the address says that it is theirs
         self.page.wait_for_selector("#views a")
 
     def go(self, view: str) -> None:
@@ -160,6 +161,31 @@ def test_the_token_leaves_the_address_and_stays_in_the_tab(chromium: Any, served
     visit.close()
 
 
+def test_an_address_of_somebody_else_signs_nobody_in_unasked(chromium: Any, served: Served) -> None:
+    visit = Visit(chromium, served)
+    page, theirs = visit.page, served.token("read", user_id="mallory")
+    page.goto(f"{served.server.url}/#token={theirs}")
+    page.wait_for_selector("text=only if that address is your own")
+    assert page.evaluate("Object.values(sessionStorage)") == [served.server.token]
+    assert "kw_" not in page.url
+    page.click("text=Stay signed in as before")
+    page.wait_for_selector("#views a")
+    page.goto(f"{served.server.url}/#token={theirs}")
+    page.click("button[type=submit]")
+    page.wait_for_selector("text=mallory")
+    visit.close()
+
+
+@pytest.mark.parametrize("behind", ["#token=%zz", "#/memory/%zz"])
+def test_percents_that_stand_for_nothing_leave_a_page(chromium: Any, served: Served, behind: str) -> None:
+    visit = Visit(chromium, served)
+    visit.page.goto("about:blank")
+    visit.page.goto(f"{served.server.url}/{behind}")
+    visit.page.wait_for_selector("main h1, main .problem, main input")
+    visit.said.clear()  # the browser says itself that there is no such item
+    visit.close()
+
+
 def test_what_a_token_may_not_do_is_not_offered(chromium: Any, served: Served) -> None:
     cases = {
         ("read", "write", "reward"): ["Overview", "Memory", "Episodes"],
@@ -182,6 +208,7 @@ def test_what_a_token_may_not_do_is_not_offered(chromium: Any, served: Served) -
 def test_a_token_that_may_not_read_is_told(chromium: Any, served: Served) -> None:
     page = chromium.new_page()
     page.goto(f"{served.server.url}/#token={served.token('write')}")
+    page.press("#token", "Enter")
     page.wait_for_selector(".problem")
     assert "role read" in page.inner_text(".problem")
     page.close()

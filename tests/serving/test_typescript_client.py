@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import re
-import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -54,21 +52,45 @@ def test_kinds_are_typescript_s(schema: dict[str, Any], says: str) -> None:
     assert generator().kind(schema) == says
 
 
-NODE = shlex.split(os.environ.get("KEEPWORTH_NODE", ""))
-TSC = shlex.split(os.environ.get("KEEPWORTH_TSC", shutil.which("tsc") or ""))
+NODE, NPM = shutil.which("node"), shutil.which("npm")
+
+
+def done(command: list[str], folder: Path, ok: bool = True) -> subprocess.CompletedProcess[str]:
+    found = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=300)
+    assert found.returncode == 0 or not ok, found.stdout + found.stderr
+    return found
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project of somebody who installed the package, as npm packs it."""
+    if NODE is None or NPM is None:
+        pytest.skip("there is no node and npm here")
+    source, project = (tmp_path_factory.mktemp(name) for name in ("package", "project"))
+    for name in ("keepworth.ts", "package.json", "tsconfig.json"):
+        shutil.copy(FOLDER / name, source)
+    built = done([NPM, "install", "--no-audit", "--no-fund"], source, ok=False)
+    if "npm error network" in built.stderr or "E404" in built.stderr:
+        pytest.skip("npm could not install typescript")
+    assert built.returncode == 0, built.stderr
+    packed = done([NPM, "pack", "--silent"], source).stdout.split()[-1]
+    assert sorted(each.name for each in (source / "dist").iterdir()) == ["keepworth.d.ts", "keepworth.js"]
+    (project / "package.json").write_text('{"type": "module"}')
+    done([NPM, "install", "--no-audit", "--no-fund", str(source / packed)], project)
+    shutil.copytree(source / "node_modules", project / "node_modules", dirs_exist_ok=True)  # the compiler
+    shutil.copy(FOLDER / "example.mjs", project)
+    return project
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not NODE, reason="npm install node@22, and set KEEPWORTH_NODE to it")
-def test_it_works_under_node_with_a_real_server(tmp_path: Path) -> None:
+def test_it_works_under_node_with_a_real_server(project: Path, tmp_path: Path) -> None:
     def run(url: str, token: str) -> subprocess.CompletedProcess[str]:
-        command = [*NODE, str(FOLDER / "example.ts"), url, token]
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+        return done([str(NODE), "example.mjs", url, token], project, ok=False)
 
     with MemoryServer(tmp_path / "agent.mem", encoder="hashing") as server:
-        done = run(f"{server.url}/v1", server.token)
-        assert done.returncode == 0, done.stderr
-        assert json.loads(done.stdout) == {
+        found = run(f"{server.url}/v1", server.token)
+        assert found.returncode == 0, found.stderr
+        assert json.loads(found.stdout) == {
             "added": "m1", "found": "Ana is allergic to peanuts", "listed": 1,
             "refused": {"status": 404, "fix": "take an id that a search or a list gave"},
         }  # fmt: skip
@@ -81,16 +103,11 @@ def test_it_works_under_node_with_a_real_server(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not TSC, reason="npm install typescript @types/node, and set KEEPWORTH_TSC to tsc")
-def test_the_compiler_takes_it_strictly(tmp_path: Path) -> None:
-    for name in ("keepworth.ts", "example.ts"):
-        shutil.copy(FOLDER / name, tmp_path)
-    (tmp_path / "package.json").write_text('{"type": "module"}')
-    wrong = 'import { Keepworth } from "./keepworth.ts";\nnew Keepworth("u", "t").search({ query: 5 });\n'
-    options = ["--noEmit", "--strict", "--target", "es2022", "--module", "nodenext", "--allowImportingTsExtensions"]
-    options += ["--types", os.environ.get("KEEPWORTH_NODE_TYPES", "node")]
-    done = subprocess.run([*TSC, *options, "example.ts"], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (0, "")
-    (tmp_path / "wrong.ts").write_text(wrong)
-    done = subprocess.run([*TSC, *options, "wrong.ts"], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert "Type 'number' is not assignable to type 'string'" in done.stdout
+def test_the_compiler_knows_its_types(project: Path) -> None:
+    compiler = [str(NODE), "node_modules/typescript/bin/tsc", "--noEmit", "--strict", "--target", "es2022"]
+    beginning = 'import { Keepworth } from "keepworth";\nconst memory = new Keepworth("u", "t");\n'
+    (project / "right.ts").write_text(beginning + 'await memory.search({ query: "tea", top_k: 3 });\n')
+    (project / "wrong.ts").write_text(beginning + "memory.search({ query: 5 });\n")
+    done([*compiler, "--module", "nodenext", "right.ts"], project)
+    refused = done([*compiler, "--module", "nodenext", "wrong.ts"], project, ok=False)
+    assert "Type 'number' is not assignable to type 'string'" in refused.stdout

@@ -28,7 +28,7 @@ from weakref import WeakValueDictionary
 
 from keepworth import defaults
 from keepworth.episodes.episode import Episode, Operation, OperationKind
-from keepworth.episodes.model import Encoder
+from keepworth.episodes.model import Encoder, EncoderIdentity
 from keepworth.memory import writing
 from keepworth.memory.errors import (
     InvalidFilter,
@@ -208,6 +208,12 @@ class Memory:
         ):
             raise InvalidFilter(
                 f"encoder must be a name, something with `identity` and `encode`, or None, got {encoder!r:.40}"
+            )
+        identity = getattr(encoder, "identity", None)
+        if identity is not None and not isinstance(identity, EncoderIdentity):
+            raise InvalidFilter(
+                f"the encoder's identity must be an EncoderIdentity(model, dimension, normalised), got {identity!r:.40}: make "
+                "one with keepworth.episodes.model.EncoderIdentity"
             )
         if trial is not None and not hasattr(trial, "logged"):
             raise InvalidFilter(f"trial must be a Trial(...), got {trial!r:.40}")
@@ -490,7 +496,13 @@ class Memory:
             )
         if self.store.scan is not None:  # the log of what was asked keeps no secrets either
             asks = [
-                replace(each, goal=self._unsaid(each.goal), observation=self._unsaid(each.observation)) for each in asks
+                replace(
+                    each,
+                    goal=self._unsaid(each.goal),
+                    observation=self._unsaid(each.observation),
+                    actions=tuple(self._unsaid(action) for action in each.actions),
+                )
+                for each in asks
             ]
         asks = [self._in_trial(ask) for ask in asks]
         off = next((ask.off for ask in asks), None)  # all are of one episode

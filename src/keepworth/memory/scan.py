@@ -6,13 +6,13 @@ They are found by the rules of `keepworth.memory.sensitive`; a function of one's
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from keepworth.episodes.episode import Operation, OperationKind
 from keepworth.episodes.errors import KeepworthError, require_known
 from keepworth.memory.errors import RefusedText
-from keepworth.memory.item import Item, Status
+from keepworth.memory.item import Item, Provenance, Status
 from keepworth.memory.operations import Assignment, Draft
 from keepworth.memory.sensitive import PERSONAL, RULES, SECRETS, ScanHook, SensitiveSpan, apart, sensitive
 
@@ -56,17 +56,13 @@ class Scan:
         if act.kind not in _WRITING:
             return act, draft, ""
         origin = draft.provenance
-        kinds = self._kinds([act.text, draft.key, origin.source, origin.speaker, *_strings(draft.metadata)])
+        kinds = self._kinds([act.text, draft.key, *_origin(origin).values(), *_strings(draft.metadata)])
         if not kinds:
             return act, draft, ""
         if kinds["redact"]:
             act = replace(act, text=self.redacted(act.text, alone=True))
             metadata = _mapped(draft.metadata, lambda text: self.redacted(text, alone=True))
-            origin = replace(
-                origin,
-                source=self.redacted(origin.source, alone=True),
-                speaker=self.redacted(origin.speaker, alone=True),
-            )
+            origin = replace(origin, **_mapped(_origin(origin), lambda text: self.redacted(text, alone=True)))
             draft = replace(draft, key=self.redacted(draft.key, alone=True), metadata=metadata, provenance=origin)
         held = " ".join(kinds["quarantine"])
         if held and act.kind is not OperationKind.UPDATE:
@@ -75,8 +71,7 @@ class Scan:
 
     def holds(self, item: Item) -> str:
         """The kinds for which a write of this item would be held in quarantine, "" for none. Raises RefusedText."""
-        origin = item.provenance
-        kinds = self._kinds([item.text, item.key, origin.source, origin.speaker, *_strings(item.metadata)])
+        kinds = self._kinds([item.text, item.key, *_origin(item.provenance).values(), *_strings(item.metadata)])
         return " ".join(kinds.get("quarantine", ()))
 
     def screened_fields(self, act: Assignment, released: bool) -> Assignment:
@@ -109,6 +104,11 @@ class Scan:
 
 
 _WRITING = (OperationKind.ADD, OperationKind.UPDATE, OperationKind.SUPERSEDE, OperationKind.MERGE)
+
+
+def _origin(provenance: Provenance) -> dict[str, str]:
+    """What is said in words of where an item came from."""
+    return {name: value for name, value in asdict(provenance).items() if isinstance(value, str)}
 
 
 def _strings(value: Any) -> Iterable[str]:

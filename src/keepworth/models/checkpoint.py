@@ -34,6 +34,7 @@ _NEEDED = ("vocab_size", "num_hidden_layers")
 _ATTENTION = frozenset({"full_attention", "sliding_attention", "attention"})
 _TEXT = "Ana moved to Oslo in May."
 _BRANCH = 2
+_MOST_LAYERS = 10_000
 _LEAST = 16  # tokens of a context that is of any use
 # Largest root mean square difference of the logits, in units of their own spread. In SmolLM2-135M, rounding alone
 # gives 3e-6 in float32 and 0.055 in bfloat16.
@@ -297,6 +298,7 @@ def load_checkpoint(folder: Path, dtype: torch.dtype) -> tuple[Any, Any]:
     try:
         config = AutoConfig.from_pretrained(folder)
     except Exception as error:  # the library raises its validators' own types besides OSError and ValueError
+        refuse_code_of_its_own(folder)
         raise CorruptModel(
             f"{folder / 'config.json'} cannot be read as a model's configuration: {error}", _AGAIN
         ) from error
@@ -306,6 +308,7 @@ def load_checkpoint(folder: Path, dtype: torch.dtype) -> tuple[Any, Any]:
     except SafetensorError as error:
         raise CorruptModel(f"The weights in {folder} are cut short or damaged: {error}.", _AGAIN) from error
     except (OSError, ValueError, RuntimeError) as error:
+        refuse_code_of_its_own(folder)
         raise CorruptModel(f"The weights in {folder} cannot be loaded: {error}", _AGAIN) from error
     if absent := sorted(found["missing_keys"]):
         raise IncompleteModel(
@@ -315,6 +318,7 @@ def load_checkpoint(folder: Path, dtype: torch.dtype) -> tuple[Any, Any]:
     try:
         return network, AutoTokenizer.from_pretrained(folder)
     except Exception as error:  # the tokenizers library raises bare Exception
+        refuse_code_of_its_own(folder)
         raise CorruptModel(f"The tokenizer in {folder} cannot be read: {error}", _AGAIN) from error
 
 
@@ -354,3 +358,17 @@ def _require_files(folder: Path) -> None:
         raise CorruptModel(f"{configuration} is not valid JSON: {error}.", _AGAIN) from error
     if not isinstance(settings, dict):
         raise CorruptModel(f"{configuration} does not hold a configuration's keys and values.", _AGAIN)
+    layers = settings.get("num_hidden_layers", settings.get("n_layer"))
+    if isinstance(layers, (int, float)) and layers > _MOST_LAYERS:  # making a configuration of them would take hours
+        raise CorruptModel(f"{configuration} says that the network has {layers:,} layers.", _AGAIN)
+
+
+def refuse_code_of_its_own(folder: Path) -> None:
+    """Raises UnsupportedModel where the configuration or the tokenizer names code in the folder, which is never run. Called where
+    the folder cannot be read without that code."""
+    for name in ("config.json", "tokenizer_config.json"):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            if json.loads((folder / name).read_text(encoding="utf-8")).get("auto_map"):
+                raise UnsupportedModel(
+                    f"{folder} needs code of its own (auto_map in {name}), and none is run here.", WORKS
+                )

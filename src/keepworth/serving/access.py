@@ -6,6 +6,7 @@ SHA-256 tells nobody what it is, and needs no salt.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import logging
@@ -21,7 +22,7 @@ from filelock import FileLock
 
 from keepworth.episodes.errors import KeepworthError, UnknownName, require_known
 from keepworth.memory.durable_file import PRIVATE, replacing
-from keepworth.memory.errors import InvalidTime
+from keepworth.memory.errors import InvalidTime, StorageFailed, StorageFull
 from keepworth.memory.item import Scope, later, now, timestamp
 from keepworth.serving.calls import NotServed
 
@@ -170,13 +171,20 @@ class Tokens:
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """The server and the command line may change the file at once."""
+        """The server and the command line may change the file at once. Raises StorageFull, StorageFailed."""
         with self._lock:
             if self.file is None:
                 yield
-            else:
+                return
+            try:
                 with FileLock(self.file.with_name(f"{self.file.name}.lock"), mode=PRIVATE):
                     yield
+            except OSError as error:
+                full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+                raise (StorageFull if full else StorageFailed)(
+                    f"{self.file} cannot be written ({error.strerror}): "
+                    f"{'free some space' if full else 'look at its folder'}; the tokens are as they were"
+                ) from error
 
     def _known(self, digest: str) -> Access | None:
         with self._lock:

@@ -13,6 +13,7 @@ import json
 import logging
 import re
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
@@ -58,7 +59,8 @@ Streamed = Callable[[ServedCall, Request], Awaitable[Response]]
 
 @dataclass(frozen=True, slots=True)
 class ServerLimits:
-    """Bytes. body: of one request; bodies: of all requests that are being answered."""
+    """Bytes. body: of one request; bodies: of all requests that are being answered. Of these one token takes half of what others
+    leave at most, and one body always."""
 
     body: int = 16 * 2**20
     bodies: int = 64 * 2**20
@@ -205,12 +207,12 @@ class _Door:
         with tracing.span(method, tracing.REQUEST, Headers(scope=scope)) as span:
             scope["touched"], scope["tool"] = [], {}
             outcome: tuple[int, str] = (499, "")  # where the caller leaves before there is an answer
-            noted = False
+            started = noted = False
 
             async def sent(message: Message) -> None:
-                nonlocal outcome
+                nonlocal outcome, started
                 if message["type"] == "http.response.start":
-                    status = message["status"]
+                    status, started = message["status"], True
                     outcome = status, Headers(raw=message.get("headers", [])).get("x-keepworth-episode", "")
                     span.note({"http.response.status_code": status})
                     if status >= 500:
@@ -227,6 +229,10 @@ class _Door:
 
             try:
                 await self.app(scope, receive, sent)
+            except asyncio.CancelledError:  # the server closes, and has waited for as long as it does
+                if not started:
+                    closing = NotServed("The server is closing.", "Ask again once it runs.", status=503, hang_up=True)
+                    await self.errors.refusal(closing, scope["path"])(scope, receive, sent)
             finally:
                 route = getattr(scope.get("route"), "path", "")
                 span.rename(f"{method} {route}".rstrip())  # never the path itself, which holds ids
@@ -320,22 +326,38 @@ class _Bodies:
     def __init__(self, limits: ServerLimits) -> None:
         self.limits = limits
         self.bytes = 0
+        self.held: Counter[str] = Counter()  # bytes by token
 
     @contextlib.asynccontextmanager
     async def read(self, request: Request) -> Any:
         """The body; its bytes count until the request is answered."""
         own = bytearray()
+        token = getattr(request.scope.get("access"), "id", None)
         try:
             async for part in request.stream():
                 if len(own) + len(part) > self.limits.body:
                     raise _too_long(self.limits.body)
                 if self.bytes + len(part) > self.limits.bodies:
                     raise NotServed("Too many bytes are being answered at once.", "Try again.", status=503)
+                if token is not None and self.held[token] + len(part) > self._share(token):
+                    raise NotServed(
+                        "Too many bytes of this token are being answered at once.", "Try again.", status=503
+                    )
                 own += part
                 self.bytes += len(part)
+                if token is not None:
+                    self.held[token] += len(part)
             yield bytes(own)
         finally:
             self.bytes -= len(own)
+            if token is not None:
+                self.held[token] -= len(own)
+                self.held += Counter()  # drops those that hold nothing
+
+    def _share(self, token: str) -> int:
+        """What a token may hold: half of what the others leave, so that nobody can take everything; and one body always."""
+        others = self.bytes - self.held[token]
+        return max(self.limits.body, (self.limits.bodies - others) // 2)
 
 
 async def _answered(

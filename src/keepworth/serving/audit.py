@@ -18,6 +18,7 @@ from keepworth.episodes.errors import require_known
 from keepworth.memory.durable_file import PRIVATE
 from keepworth.memory.item import now, timestamp
 from keepworth.serving.access import Access
+from keepworth.serving.calls import known_method
 
 _LOG = logging.getLogger("keepworth.serving")
 AUDITS = ("changes", "all", "off")
@@ -30,7 +31,6 @@ _QUIET = ("/health", "/openapi.json", "/metrics", "/")
 _FILES = "/page/"
 """Of the page, which hold nothing of a memory."""
 MOST_IDS = 100
-_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _ID = re.compile(r"[ms]\d{1,18}|[de][0-9a-f]{16}|t[0-9a-f]{8}|(user_id|agent_id)=.*", re.DOTALL)
 """Of an item, a snapshot, a decision, an episode, a token; and who somebody was, where a request that was carried out says it.
 What a caller puts in the place of an id may be any words, and is left out."""
@@ -53,7 +53,7 @@ class AuditLog:
     def answered(self, scope: Mapping[str, Any], status: int, episode: str = "") -> None:
         """Of one request, as ASGI describes it, once it is answered."""
         route = getattr(scope.get("route"), "path", "") or ("/mcp" if scope["path"] == "/mcp" else "(no such route)")
-        method = _method(scope["method"])
+        method = known_method(scope["method"])
         tool = dict(scope.get("tool", {}))
         changes = tool.pop("changes", "")
         if not self._wanted(method, route, status) or (
@@ -74,7 +74,7 @@ class AuditLog:
                     self._write({"at": at, "what": "(refused)", "times": dropped})
             self._refused += 1
             if self._refused <= REFUSALS_PER_SECOND:
-                self._write({"at": at, "what": f"{_method(method)} (refused)", "status": status})
+                self._write({"at": at, "what": f"{known_method(method)} (refused)", "status": status})
 
     def note(
         self, access: Access | None, what: str, status: int, ids: Iterable[str], tool: Mapping[str, str] | None = None
@@ -114,11 +114,6 @@ class AuditLog:
                 os.close(file)
         except OSError as error:
             _LOG.error("the audit log %s cannot be written: %s", self.file, error)
-
-
-def _method(said: str) -> str:
-    """A method may be any word that a caller makes up."""
-    return said if said in _METHODS else "(other)"
 
 
 def entries(file: Path) -> Iterator[dict[str, Any]]:

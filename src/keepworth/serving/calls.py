@@ -65,6 +65,14 @@ class ReadyAnswer:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+
+
+def known_method(said: str) -> str:
+    """A method, as a label may say it: a caller can make up any word, and none of those is kept."""
+    return said if said in METHODS else "(other)"
+
+
 def brief(value: object) -> str:
     """As JSON would say it, in at most 80 characters."""
     try:

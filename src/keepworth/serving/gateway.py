@@ -418,6 +418,7 @@ class Gateway:
             self._finish(turn, 0, b"", "", f"stopped by {error.kind}")
             raise NotServed(error.message, error.fix, status=504 if error.kind == "timeout" else 502) from error
         finally:
+            asked.cancel()  # where the server closes meanwhile
             left.cancel()
         if answer.status >= 400:
             self.metrics.count("keepworth_upstream_errors_total", kind=str(answer.status))

@@ -45,6 +45,8 @@ EVENTS = {
 }
 LONGEST = 2000
 """Characters of a prompt or an error that go into a query or a record."""
+LARGEST = 2**23
+"""Bytes of what a host says: reading more would take longer than it waits."""
 SECONDS = 3.0
 SECONDS_AT_END = 1.2
 """Claude Code gives what runs at the end of a session 1.5."""
@@ -178,6 +180,8 @@ def exit_code_of(given: Mapping[str, Any]) -> int | None:
 
 def cleaned(text: str) -> str:
     """Without credentials, and no longer than is useful. The end of a long error says most."""
+    if len(text) > 20 * LONGEST:  # rules over megabytes take longer than a host waits
+        text = f"{text[: 10 * LONGEST]} ... {text[-10 * LONGEST :]}"
     plain = without_secrets(text).strip()
     return plain if len(plain) <= LONGEST else f"{plain[: LONGEST // 4]} ... {plain[-LONGEST * 3 // 4 :]}"
 
@@ -588,7 +592,7 @@ ENDS = tuple(name for name, what in EVENTS.items() if what == END)
 def _once(chosen: argparse.Namespace, now: float, show: Callable[[str], None]) -> None:
     """show: is given what goes to standard output, before the rest is done."""
     try:
-        given = json.load(sys.stdin)
+        given = json.loads(_input())
     except (ValueError, RecursionError) as error:
         raise HookProblem(f"standard input is not the JSON of a host ({error})") from error
     if not isinstance(given, dict):
@@ -619,6 +623,16 @@ def _once(chosen: argparse.Namespace, now: float, show: Callable[[str], None]) -
             write_session(file, session)
         if event.what == BEGIN:
             remove_old(file.parent, now)
+
+
+def _input() -> bytes:
+    """Standard input, to its end, so that the host can write it all. Raises HookProblem where it is too long."""
+    said = sys.stdin.buffer.read(LARGEST + 1)
+    if len(said) > LARGEST:
+        while sys.stdin.buffer.read(2**20):
+            pass
+        raise HookProblem(f"the host says more than {LARGEST // 2**20} MB at once, and nothing is recalled or kept")
+    return said
 
 
 def _program() -> list[str]:

@@ -7,14 +7,16 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Sequence
 
+from keepworth.serving.calls import known_method
+
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 """Upper ends of the bins of a duration."""
 Labels = tuple[tuple[str, str], ...]
 
 
 class Metrics:
-    """Counters and histograms of durations. Thread-safe. What is counted is bounded: labels are routes and statuses, never what
-    callers say."""
+    """Counters and histograms of durations. Thread-safe. What is counted is bounded: labels are routes, statuses and known
+    methods, never what callers say."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -37,7 +39,7 @@ class Metrics:
 
     def served(self, method: str, route: str, status: int, seconds: float) -> None:
         """Of one answered request."""
-        self.count("keepworth_requests_total", method=method, route=route, status=str(status))
+        self.count("keepworth_requests_total", method=known_method(method), route=route, status=str(status))
         if route != "(refused)":
             self.observe("keepworth_request_seconds", seconds, route=route)
 

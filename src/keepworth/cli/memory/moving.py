@@ -355,7 +355,7 @@ def _take_foreign(
             items, bad = take(memory, found, where=str(source), skip_bad=skip_bad, **bounds)
         for line in bad:
             say(f"Left out: {line}", error=True)
-        new = [item for item in items if int(item.id[1:]) > head]
+        new = list({item.id: item for item in items if int(item.id[1:]) > head}.values())  # the file may say it twice
         quarantined = [item for item in new if item.status is Status.QUARANTINED]
         held = _in_quarantine(quarantined)
         texts = {str(each.record.get("text")) for each in found}

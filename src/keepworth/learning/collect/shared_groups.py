@@ -233,7 +233,7 @@ class SharedFolder:
             if _NODE.fullmatch(each.name) and each.name != self.node and each.is_dir(follow_symlinks=False)
         )
         listed = {}
-        for name in nodes[:MOST_NODES]:
+        for name in nodes:
             try:
                 files = list(self._files(self.path / name))
             except OSError:
@@ -434,6 +434,10 @@ class Sharing:
             return [], reasons
         order = sorted(waiting)
         random.Random(f"shared/{self._settings.seed}/{step}").shuffle(order)
+        # Of too many nodes, those that gave something before, and any others: folders of junk hide nobody for long, as what was
+        # refused is not waiting any more.
+        known = {name.partition("/")[0] for name in self._trained.values()}
+        order = sorted(order, key=lambda node: node not in known)[:MOST_NODES] if len(order) > MOST_NODES else order
         quota = math.ceil(wanted / max(1, len(order)))
         taken: list[Group] = []
         given, tried = Counter[str](), Counter[str]()

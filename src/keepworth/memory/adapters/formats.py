@@ -372,10 +372,15 @@ def _entries(text: str) -> Iterator[tuple[int, str, str]]:
             following = lines[at]
             if not following.strip():
                 # An empty line ends a paragraph; in an entry, what is indented below it goes on.
-                beyond = next((each for each in lines[at:] if each.strip()), "")
-                if entry is None or not beyond.startswith(f"{entry[1]}  ") or _ENTRY.fullmatch(beyond):
+                beyond = at
+                while beyond < len(lines) and not lines[beyond].strip():
+                    beyond += 1
+                goes_on = beyond < len(lines) and entry is not None and lines[beyond].startswith(f"{entry[1]}  ")
+                own += [""] * (beyond - at)
+                at = beyond
+                if not goes_on or _ENTRY.fullmatch(lines[at]):
                     break
-                own.append("")
+                continue
             elif _FENCE.match(following) and entry is None:
                 break
             else:

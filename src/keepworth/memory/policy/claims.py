@@ -237,7 +237,7 @@ _ENGLISH = frozenset(
         so what how""",
     )
 )
-_QUOTE = re.compile(r"```.*?(?:```|\Z)|^\s*(?:>|\||[#$*]{1,3}\s*[\w./]+\().*$", re.DOTALL | re.MULTILINE)
+_QUOTE = re.compile(r"```.*?(?:```|\Z)|^[^\S\n]*(?:>|\||[#$*]{1,3}\s*[\w./]+\().*$", re.DOTALL | re.MULTILINE)
 
 
 def claims(text: str, at: str = "", *, speaker: str = USER) -> list[Claim]:

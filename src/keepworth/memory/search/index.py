@@ -267,6 +267,10 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_POOL.clear)
 
 
+TINY = 1e-15
+"""Below this length the squares of a vector's numbers lose digits."""
+
+
 def unit_rows(vectors: object, rows: int, identity: EncoderIdentity) -> Vectors:
     """`vectors` as float32 of shape (rows, dimension) with unit rows; a zero row stays zero and matches nothing."""
     import numpy as np
@@ -282,9 +286,10 @@ def unit_rows(vectors: object, rows: int, identity: EncoderIdentity) -> Vectors:
             f"encoder {identity.model!r} gave shape {array.shape} for {rows} texts, "
             f"expected ({rows}, {identity.dimension}): check the encoder and its stated dimension; nothing was done"
         )
-    norms = np.sqrt(np.add.reduce(array * array, axis=1, keepdims=True))
+    with np.errstate(over="ignore"):
+        norms = np.sqrt(np.add.reduce(array * array, axis=1, keepdims=True))
     # NaN compares false with everything, so the usual case needs no look at every number.
-    if 0.0 < norms[0, 0] < np.inf if rows == 1 else norms.min(initial=1.0) > 0.0 and norms.max(initial=1.0) < np.inf:
+    if TINY < norms[0, 0] < np.inf if rows == 1 else norms.min(initial=1.0) > TINY and norms.max(initial=1.0) < np.inf:
         quick: Vectors = np.divide(array, norms, dtype=np.float32)
         return quick
     if not np.isfinite(array).all():
@@ -292,7 +297,11 @@ def unit_rows(vectors: object, rows: int, identity: EncoderIdentity) -> Vectors:
         raise InvalidVector(
             f"encoder {identity.model!r} gave NaN or infinity for text number {row}: check the encoder; nothing was done"
         )
-    unit: Vectors = np.divide(array, norms, out=np.zeros_like(array), where=norms > 0)
+    # Squares of very large or very small numbers are no float32: each row is brought near 1 first.
+    largest = np.abs(array).max(axis=1, keepdims=True)
+    scaled = np.divide(array, largest, out=np.zeros_like(array), where=largest > 0)
+    norms = np.sqrt(np.add.reduce(scaled * scaled, axis=1, keepdims=True))
+    unit: Vectors = np.divide(scaled, norms, out=np.zeros_like(array), where=norms > 0)
     return unit
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -270,9 +271,14 @@ def _language(words: Sequence[str], text: str) -> str:
             english += part if language == _PLAIN else -part
     if english >= ENGLISH or not any(map(str.isalpha, words)):  # numbers and codes are of no language
         return _PLAIN
-    tag, sure = _identifier().classify(text[:READ])
+    with _LOADING:  # `cache` lets threads that come at once each load a model of their own
+        identifier = _identifier()
+    tag, sure = identifier.classify(text[:READ])
     marked = len(words) >= SEVERAL and not text.isascii()
     return _languages().names[tag] if sure >= (SURE_IF_MARKED if marked else SURE) else _PLAIN
+
+
+_LOADING = threading.Lock()
 
 
 @cache

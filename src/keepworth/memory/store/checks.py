@@ -160,8 +160,12 @@ def _chain_problems(store: Store, connection: AnyConnection) -> Iterator[str]:
 
 
 def journal_problems(store: Store, connection: AnyConnection) -> list[str]:
-    """Where the journal, as `connection` sees it, does not lead to the items and the images there are. Raises rows.Unreadable."""
-    return list(_journal_problems(store, connection, dict(_all_items(store, connection))))
+    """Where the journal, as `connection` sees it, does not lead to the items, images and decisions there are. Raises
+    rows.Unreadable."""
+    return [
+        *_journal_problems(store, connection, dict(_all_items(store, connection))),
+        *_decision_problems(connection),
+    ]
 
 
 def _journal_problems(store: Store, connection: AnyConnection, items: dict[str, Item]) -> Iterator[str]:

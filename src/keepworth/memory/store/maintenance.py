@@ -127,6 +127,8 @@ def lay_out(store: Store, *, least: int = SIDECAR_FROM) -> Path | None:
         return None
     try:
         return store.lay_out(index, stamp)
+    except FileNotFoundError:
+        return None  # another process compacted or erased meanwhile, and took away what was half written
     except OSError as error:
         raise StorageFailed(
             f"the vectors of {store.database.path} could not be laid out beside it ({error.strerror}): free some space; "

@@ -20,6 +20,7 @@ from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Any
 
 from keepworth.episodes.episode import Operation, OperationKind
+from keepworth.memory.errors import NotAMemoryFile
 from keepworth.memory.item import (
     UNKNOWN,
     UNTRIED,
@@ -53,7 +54,7 @@ _BESIDE_VALUES = tuple(part.name for part in fields(Item) if part.name != "value
 _STATUSES = {status.value: status for status in Status}
 
 
-class Unreadable(Exception):
+class Unreadable(NotAMemoryFile):
     """A value in the file that nobody of us wrote: the file is damaged."""
 
 

@@ -232,9 +232,9 @@ class _Reader:
             )
             try:
                 if any(value is None and column not in NULLABLE for column, value in values.items()):
-                    raise rows.Unreadable
+                    raise rows.Unreadable("a row that no memory wrote")
                 if seen.intersection(keys) or ("scope" in values and values["scope"] not in self.scopes):
-                    raise rows.Unreadable
+                    raise rows.Unreadable("a row that no memory wrote")
                 if sound is not None:
                     sound(tuple(values.values()))
                 said = plain_row(name, values.values())
@@ -249,7 +249,7 @@ class _Reader:
 
     def sound_change(self, row: Row) -> None:
         if not all(isinstance(each, int) for each in row[:3]):
-            raise rows.Unreadable
+            raise rows.Unreadable("a row that no memory wrote")
         rows.image(row[3])
         if row[0] in self.unread and self.doubted is not None:
             self.doubted.add(row[1])

@@ -12,9 +12,10 @@ from collections.abc import Generator, Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import EncoderIdentity
 from keepworth.memory.errors import MemoryProblem, NotAMemoryFile
-from keepworth.memory.item import Item, Scope, Status, checked_text, from_record, timestamp, to_record
+from keepworth.memory.item import Item, Scope, Status, checked_text, content_digest, from_record, timestamp, to_record
 from keepworth.memory.operations import Assignment, Draft
 from keepworth.memory.scan import HELD_FOR, Scan
 from keepworth.memory.store import rows
@@ -114,6 +115,7 @@ def imported(store: Store, lines: Iterable[str], *, unsound: bool = False) -> in
                         values[CANDIDATES] = packed(unpacked(values[CANDIDATES]))
                     if header.get("version", 0) < VERSION and table in ("episodes", "decisions"):
                         named = named[: len(values)]  # the last columns came later
+                    _check_numbers(named, values)
                     if "scope" in named:
                         place = named.index("scope")
                         values[place] = scopes[values[place]]
@@ -164,12 +166,19 @@ def imported(store: Store, lines: Iterable[str], *, unsound: bool = False) -> in
     vectors: dict[str, bytes] = {}
     for start in range(0, len(texts), 512):
         vectors.update(store.encode(texts[start : start + 512]))
-    result = store.change(Scope(), work, vectors)
+    try:
+        result = store.change(Scope(), work, vectors)
+    except KeepworthError:
+        raise
+    except refused as error:
+        raise NotAMemoryFile(
+            f"the import is not of an exported memory ({error}): give what `export` wrote; nothing was imported"
+        ) from error
     store.reset_caches()
     return int(result)
 
 
-_NOT_OURS = (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError)
+_NOT_OURS = (ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError)
 """What reading a line raises that no export holds."""
 
 
@@ -186,7 +195,19 @@ def checked(item: Item) -> Item:
     for name in ("event_time", "written_at", "valid_from", "valid_to", "ended_at", "expires_at"):
         if getattr(item, name) != timestamp(getattr(item, name)):
             raise ValueError(f"{name} of {item.id} is no canonical time: {getattr(item, name)!r:.40}")
+    content_digest(item)  # raises TypeError where a part is no text
     return item
+
+
+_NUMBERS = ("seq", "scope", "applied", "n", "changed", "step", "content")
+_MAY_LACK = ("applied", "content")
+
+
+def _check_numbers(columns: Iterable[str], values: Iterable[Any]) -> None:
+    """Raise ValueError for a text where a table has a whole number: SQLite would take it."""
+    for column, value in zip(columns, values, strict=False):
+        if column in _NUMBERS and type(value) is not int and not (value is None and column in _MAY_LACK):
+            raise ValueError(f"{column} must be a whole number, got {value!r:.40}")
 
 
 def _hold(transaction: Transaction, scan: Scan, now: str) -> None:

@@ -10,15 +10,21 @@ export class Refused extends Error {
   }
 }
 
-// The token comes in the address behind `#token=`, which no request carries, and is taken out of the address at once. It is kept for
-// this tab alone.
-export function takeToken() {
-  const found = /^#token=(.+)$/.exec(location.hash);
-  if (!found) return;
-  sessionStorage.setItem(KEY, decodeURIComponent(found[1]));
-  history.replaceState(null, "", location.pathname + location.search);
+// What percents in an address stand for; as it is where they stand for nothing.
+export function decoded(text) {
+  try { return decodeURIComponent(text); } catch { return text; }
 }
 
+// The token that the address offers behind `#token=`, which no request carries; "" for none. It is taken out of the address at once.
+// Anybody can make such an address, also with a token of their own: whoever opened it is asked before it is used.
+export function offeredToken() {
+  const found = /^#token=(.+)$/.exec(location.hash);
+  if (!found) return "";
+  history.replaceState(null, "", location.pathname + location.search);
+  return decoded(found[1]);
+}
+
+// It is kept for this tab alone.
 export const token = () => sessionStorage.getItem(KEY) ?? "";
 export const keepToken = value => sessionStorage.setItem(KEY, value);
 export const forgetToken = () => sessionStorage.removeItem(KEY);

@@ -1,5 +1,5 @@
 // Signing in, the views and how one comes to another, and the keys.
-import { forgetToken, get, keepToken, Refused, takeToken, token } from "./api.js";
+import { decoded, forgetToken, get, keepToken, offeredToken, Refused, token } from "./api.js";
 import { make, problem } from "./dom.js";
 
 // needs: a role that the token must have; operates: whether it must be of whoever runs the server; whole: whether it must be bound to
@@ -23,7 +23,7 @@ let session = null, current = null, view = null;
 function route() {
   const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
   const [name, ...rest] = path.split("/");
-  return { view: name, id: decodeURIComponent(rest.join("/")), query: new URLSearchParams(query) };
+  return { view: name, id: decoded(rest.join("/")), query: new URLSearchParams(query) };
 }
 
 const allowed = () => VIEWS.filter(each => session.roles.includes(each.needs) && (!each.operates || session.operates) && (!each.whole || session.whole));
@@ -72,23 +72,34 @@ async function begin() {
   return show();
 }
 
-function signIn(error = null) {
+function start() {
+  const offered = offeredToken();
+  if (offered && offered !== token()) signIn(null, offered);
+  else begin();
+}
+
+// offered: the token of the address that was opened.
+function signIn(error = null, offered = "") {
   session = current = view = null;
   nav.hidden = true;
   document.getElementById("who").textContent = "";
   for (const id of ["help", "leave"]) document.getElementById(id).hidden = true;
   document.title = "Sign in · keepworth";
   if (error?.status === 401) forgetToken();
-  const field = make("input", { type: "password", name: "token", autocomplete: "off", required: true, spellcheck: "false", id: "token" });
+  const field = make("input", { type: "password", name: "token", autocomplete: "off", required: true, spellcheck: "false", id: "token", value: offered || null });
+  const enter = make("button", { type: "submit", class: "main" }, "Sign in");
+  const stay = offered && token() ? make("button", { type: "button", click: begin }, "Stay signed in as before") : null;
   const form = make("form", { class: "card part sign-in", submit: event => { event.preventDefault(); keepToken(field.value.trim()); begin(); } },
     make("h1", {}, "Sign in"),
     error && (error.status !== 401 || error.message) ? problem(error.status === 403 ? mayNotRead(error) : error) : null,
     make("label", { for: "token" }, "Token"), field,
-    make("button", { type: "submit", class: "main" }, "Sign in"),
+    make("div", { class: "buttons" }, enter, stay),
+    offered ? make("p", { class: "note" }, "This token came with the address that you opened. Sign in with it only if that address is your own: ",
+      "what you do then is kept under this token.") : null,
     make("p", { class: "note" }, "The server prints a token when it starts, and an address that has it in it. ",
       "Others are made with ", make("code", {}, "keepworth memory token add --file agent.mem"), ". The token stays in this tab."));
   main.replaceChildren(form);
-  field.focus();
+  (offered ? enter : field).focus();
 }
 
 const mayNotRead = error => new Refused(403, error.message, "This page reads. Use a token with the role read.");
@@ -124,7 +135,6 @@ document.getElementById("skip").addEventListener("click", () => main.focus());
 document.getElementById("help").addEventListener("click", keys);
 document.getElementById("leave").addEventListener("click", () => { forgetToken(); history.replaceState(null, "", location.pathname); signIn(); });
 window.addEventListener("hashchange", () => {
-  if (location.hash.startsWith("#token=")) { takeToken(); begin(); } else show();
+  if (location.hash.startsWith("#token=")) start(); else show();
 });
-takeToken();
-begin();
+start();

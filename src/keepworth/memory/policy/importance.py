@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,6 +30,7 @@ _DONE = re.compile(
 _KIN = re.compile(
     r"\bmy (?:sister|brother|mother|mom|father|dad|wife|husband|friend|cousin|son|daughter|cat|dog|niece|nephew)\b"
 )
+_I = re.compile(r"I\b")
 _NUMBER_WORD = re.compile(r"\b(?:one|two|three|four|five|six|seven|eight|nine|ten|dozen|twice|half)\b")
 
 FEATURES = (
@@ -68,6 +70,31 @@ def features(statements: Sequence[str], encoder: Encoder | None = None) -> Float
     if encoder is not None:
         parts.append(np.asarray(encoder.encode(list(statements)), dtype=np.float64))
     return np.concatenate(parts, axis=1)
+
+
+MARKS = ("length", "digits", "a name", "asks", "a time", "a number in words", "my", "done")
+"""What `Keeper` looks at. The first four ask for no language; the others know English words."""
+PRIOR = (0.76, 0.96, 0.44, -0.47, 0.66, 0.36, 0.44, 0.54)
+"""Of each mark, how much it adds to the logarithm of the odds that a fact is asked for: a conditional logistic regression on the
+evidence of LongMemEval and of BFCL's memory tasks, shrunk towards "has digits; of equals the longer" (see
+`benchmarks/writing/keeping.py`, which fits and prints them)."""
+_ASKS = ("?", "\uff1f", "\u061f")
+
+
+def marks(texts: Sequence[str]) -> Floats:
+    """[n, len(MARKS)]: each of order 1. A name is a capital inside a sentence; length is half of log(1 + words)."""
+    found = np.zeros((len(texts), len(MARKS)))
+    for row, text in enumerate(texts):
+        hand, words = dict(zip(FEATURES, hand_features(text), strict=True)), text.split()
+        inside = [word for before, word in pairwise(words) if before[-1] not in ".!?:"]
+        found[row] = (
+            np.log1p(len(words)) / 2,
+            any(letter.isdigit() for letter in text),
+            any(word[0].isupper() and not _I.match(word) for word in inside),
+            text.rstrip().endswith(_ASKS),
+            *(hand[name] for name in ("times", "numbers in words", "my", "done")),
+        )
+    return found
 
 
 def drawn(scores: Floats, budget: int, generator: np.random.Generator) -> tuple[int, ...]:

@@ -24,9 +24,11 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime
+from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -154,6 +156,10 @@ class Keeper:
             raise InvalidPolicy(f"the temperature of a keeper is {self.temperature!r:.40}.", "Give a number from 0 on.")
         if not (isinstance(self.fading, (int, float)) and self.fading > 0.0):
             raise InvalidPolicy(f"the fading of a keeper is {self.fading!r:.40}.", "Give days, more than 0.")
+        if len(self.begin) != len(MARKS):
+            raise InvalidPolicy(
+                f"a keeper cannot begin with {self.begin!r:.60}.", f"Give a number for each of {MARKS}."
+            )
 
     def __call__(self, finished: Finished) -> Iterator[Advice | Operation]:
         if finished.memory is None or finished.bank is None:
@@ -186,14 +192,15 @@ class Keeper:
         free = [item for item in own.values() if not item.metadata.get(PINNED)]
         if len(own) <= self.most or not free:
             return None
-        keyed = sorted((scores[item.id] + self._noise(item.text), int(item.id[1:]), item.id) for item in free)
+        keyed = sorted((scores[item.id] + self.noise(item.text), int(item.id[1:]), item.id) for item in free)
         key, _, gone = keyed[0]
         chance = 1.0
         if self.temperature and len(free) > 1:
             chance = 1.0 - above(keyed[1][0], scores[gone], self.temperature)
         return Withdrawal(OperationKind.DELETE, (gone,), "", key, chance, version, float(self.temperature), self.most)
 
-    def _noise(self, text: str) -> float:
+    def noise(self, text: str) -> float:
+        """What chance adds to the importance of a text."""
         return self.temperature * luck(text, self.seed) if self.temperature else 0.0
 
     def _scores(self, items: Sequence[Item], weights: Weights) -> list[float]:
@@ -273,145 +280,151 @@ class Evidence:
     """What a memory knows of n facts and t rewards, in order of the journal.
 
     items: n; came, left, ended: [n], the entries with which each came, went, and gave way to another fact whatever is kept, or
-    infinity; scope: [n], a number. entry, reward: [t]; inside: of each reward the scopes that were searched; question: of each
-    reward what was asked, by number."""
+    infinity; scope: [n], a number. entry, reward: [t]; inside, question: of each reward the scopes that were searched, and what
+    for, "" where nothing was."""
 
-    items: tuple[Item, ...]
+    items: Sequence[Item]
     came: Floats
     left: Floats
     ended: Floats
     scope: Whole
     entry: Floats
     reward: Floats
-    inside: tuple[frozenset[int], ...]
-    question: Whole
+    inside: Sequence[frozenset[int]]
+    question: Sequence[str]
+
+    def sums(self, values: Floats) -> tuple[Floats, Floats]:
+        """[t, c] twice: for each reward, the sum of `values` ([n, c]) over what was in memory, and over what else had come."""
+        kept, out = np.zeros((2, len(self.entry), values.shape[1]))
+        for scope in np.unique(self.scope):
+            mine = np.flatnonzero(self.scope == scope)
+            rows = np.array([row for row, inside in enumerate(self.inside) if scope in inside], dtype=np.intp)
+            until = []
+            for entries in (self.came[mine], self.left[mine], self.ended[mine]):
+                order = np.argsort(entries, kind="stable")
+                running = np.concatenate([np.zeros((1, values.shape[1])), values[mine[order]].cumsum(axis=0)])
+                until.append(running[np.searchsorted(entries[order], self.entry[rows])])
+            kept[rows] += until[0] - until[1]
+            out[rows] += until[1] - until[2]
+        return kept, out
+
+    def rows(self, use: Sequence[bool]) -> Evidence:
+        """With those rewards alone."""
+        return replace(
+            self,
+            entry=self.entry[use],
+            reward=self.reward[use],
+            inside=list(compress(self.inside, use)),
+            question=list(compress(self.question, use)),
+        )
 
 
 def evidence(memory: Memory, source: str) -> Evidence:
     """Read from the log. What somebody else deleted was not this keeper's to decide, and is left out."""
     with memory.store.database.reading() as connection:
-        gone = {item: head for head, item in log.withdrawals(connection, memory.scope)}
+        gone = {item: float(head) for head, item in log.withdrawals(connection, memory.scope)}
         asked = log.questions(connection, memory.scope)
-        # A later reward of the same thing takes the place of the earlier one.
         news = log.news(connection, memory.scope, log.cancelled(connection))
+    # A later reward of the same thing takes the place of the earlier one.
     latest = {(each.episode, each.decision): each for each in news if math.isfinite(each.value)}
     rewards = sorted(latest.values(), key=lambda each: each.seq)[-NEWEST:]
-    items = tuple(
+    items = [
         item
         for item in memory.store.items(memory.scope)
         if item.provenance.source == source and (item.open or item.superseded_by or item.id in gone)
-    )
-    scopes = list(dict.fromkeys(item.scope for item in items))
-    came = np.array([float(item.id[1:]) for item in items])
+    ]
+    scopes = {scope: number for number, scope in enumerate(dict.fromkeys(item.scope for item in items))}
+    searched = [asked.get(each.decision) or asked.get(each.episode) or ("", each.scope) for each in rewards]
+    within = {
+        where: frozenset(number for scope, number in scopes.items() if where.contains(scope)) for _, where in searched
+    }
     ended = np.array([float(item.superseded_by[1:]) if item.superseded_by else math.inf for item in items])
     # One that was given up and is open was brought back.
-    left = np.array([float(gone[item.id]) if item.deleted else math.inf for item in items])
-    inside, numbers, question = list[frozenset[int]](), dict[Any, int](), list[int]()
-    for each in rewards:
-        text, where = asked.get(each.decision) or asked.get(each.episode) or ("", each.scope)
-        inside.append(frozenset(n for n, scope in enumerate(scopes) if where.contains(scope)))
-        question.append(
-            numbers.setdefault((text, inside[-1], int((came < each.seq).sum())) if text else each.seq, len(numbers))
-        )
+    left = np.array([gone.get(item.id, math.inf) if item.deleted else math.inf for item in items])
     return Evidence(
-        items, came, np.minimum(left, ended), ended, np.array([scopes.index(item.scope) for item in items], dtype=np.intp),
-        np.array([float(each.seq) for each in rewards]), np.array([each.value for each in rewards]), tuple(inside),
-        np.array(question, dtype=np.intp),
-    )  # fmt: skip
-
-
-def sums(seen: Evidence, values: Floats) -> tuple[Floats, Floats]:
-    """[t, c] twice: for each reward, the sum of `values` ([n, c]) over what was in memory then, and over what else had come."""
-
-    def until(entries: Floats, mine: Whole, rows: Whole) -> Floats:
-        order = mine[np.argsort(entries[mine], kind="stable")]
-        running = np.concatenate([np.zeros((1, values.shape[1])), values[order].cumsum(axis=0)])
-        return running[np.searchsorted(entries[order], seen.entry[rows])]
-
-    kept, out = np.zeros((len(seen.entry), values.shape[1])), np.zeros((len(seen.entry), values.shape[1]))
-    for scope in np.unique(seen.scope):
-        mine = np.flatnonzero(seen.scope == scope)
-        rows = np.array([row for row, inside in enumerate(seen.inside) if scope in inside], dtype=np.intp)
-        came, left = until(seen.came, mine, rows), until(seen.left, mine, rows)
-        kept[rows] += came - left
-        out[rows] += left - until(seen.ended, mine, rows)
-    return kept, out
+        items=items,
+        came=np.array([float(item.id[1:]) for item in items]),
+        left=np.minimum(left, ended),
+        ended=ended,
+        scope=np.array([scopes[item.scope] for item in items], dtype=np.intp),
+        entry=np.array([float(each.seq) for each in rewards]),
+        reward=np.array([each.value for each in rewards]),
+        inside=[within[where] for _, where in searched],
+        question=[text for text, _ in searched],
+    )
 
 
 def learn(seen: Evidence, old: Floats, keeper: Keeper) -> tuple[KeeperCheck, Floats]:
     """New weights, and what they would have earned beside `old`."""
-    facts, groups = len(seen.items), _groups(seen)
-    none = np.ones((facts, 1))
-    kept, out = (each[:, 0] for each in sums(seen, none)) if facts else (seen.reward, seen.reward)
+    kept, out = (each[:, 0] for each in seen.sums(np.ones((len(seen.items), 1))))
     use = (kept > 0.5) & (out > 0.5)
-    count = int(use.sum())
-
-    def refused(reason: str) -> tuple[KeeperCheck, Floats]:
-        return KeeperCheck(False, 0.0, -math.inf, math.inf, count, facts, len(np.unique(groups[use])), reason), old
-
-    if not facts or count < LEAST:
-        return refused(f"{LEAST} rewards are needed that came after something was given up")
-    low, high = _range(seen.reward[use])
-    reward = ((seen.reward - low) / (high - low)).clip(0.0, 1.0)[use]
+    seen, kept, out, count = seen.rows(use), kept[use], out[use], int(use.sum())
+    refused = KeeperCheck(False, 0.0, -math.inf, math.inf, count, len(seen.items))
+    if count < LEAST:
+        return replace(refused, reason=f"{LEAST} rewards are needed that came after something was given up"), old
+    low, high = _range(seen.reward)
+    reward = ((seen.reward - low) / (high - low)).clip(0.0, 1.0)
     if not reward.std():
-        return refused("all rewards were the same")
-    x = marks([item.text for item in seen.items])
-    fresh = days(seen.items) / keeper.fading
-    fresh -= fresh.max()
-    weight = (1.0 / np.bincount(seen.question[use]).clip(1))[seen.question[use]]
+        return replace(refused, reason="all rewards were the same"), old
+    keys = [
+        (text, inside, came) if text else row
+        for row, (text, inside, came) in enumerate(zip(seen.question, seen.inside, kept + out, strict=True))
+    ]
+    often = Counter[Any](keys)
+    weight = np.array([1.0 / often[key] for key in keys])
+    root, total = np.sqrt(weight), float(weight.sum())
     # What rewards have to do with how much was kept at all, and with time, is not the work of the weights.
-    usual = np.stack([np.ones(count), (kept / (kept + out))[use], np.linspace(-1.0, 1.0, count)], axis=1)
-    usual *= np.sqrt(weight)[:, None]
+    usual = root[:, None] * np.stack([np.ones(count), kept / (kept + out), np.linspace(-1.0, 1.0, count)], axis=1)
+    project = usual @ np.linalg.pinv(usual)
 
     def beyond(values: Floats) -> Floats:
-        """Less what is usual, with rows that weigh the same."""
-        scaled = (values.T * np.sqrt(weight)).T
-        return np.asarray(scaled - usual @ (np.linalg.pinv(usual) @ scaled))
+        """Less what is usual, in rows of equal weight."""
+        scaled = (values.T * root).T
+        return np.asarray(scaled - project @ scaled)
 
+    x = marks([item.text for item in seen.items])
+    fresh = days(seen.items) / keeper.fading
     y = beyond(reward)
-    noise = max(float(y @ y) / float(weight.sum()), 1e-4)
+    noise = max(float(y @ y) / total, 1e-4)
     prior, precision = np.array(keeper.begin), PRECISION * np.eye(len(MARKS))
     weights, slope, best = prior, 1.0, math.inf
-    for _ in range(STEPS):
-        chance, slopes_of = _chance(seen, x, fresh, weights)
-        q, z = beyond(chance[use]), beyond(slopes_of[use])
+    for step in range(STEPS):
+        q, z = map(beyond, _chance(seen, x, fresh, weights))
         told = float(q @ q) / noise
-        # At first as if what is kept decided: where the weights begin wrong, rewards seem to have nothing to do with it.
         fitted = max(0.0, (float(q @ y) / noise + SLOPE_PRECISION) / (told + SLOPE_PRECISION))
         loss = float(((y - fitted * q) ** 2).sum()) / noise + SLOPE_PRECISION * (fitted - 1.0) ** 2
-        loss += float((weights - prior) @ precision @ (weights - prior))
+        loss += PRECISION * float(((weights - prior) ** 2).sum())
         if loss < best:
-            best, found = loss, (weights, fitted, told, q, precision + fitted**2 * z.T @ z / noise)
+            best, learned = loss, (weights, fitted, told, q, fitted * z)
+        # At first as if what is kept decided: where the weights begin wrong, rewards seem to have nothing to do with it.
+        slope = 1.0 if step == 0 else max(fitted, 0.5) if step == 1 else fitted
         z = slope * z
-        weights = prior + np.linalg.solve(
-            precision + z.T @ z / noise, z.T @ (y - slope * q + z @ (weights - prior)) / noise
-        )
-        slope = fitted if slope != 1.0 else max(fitted, 0.5)
-    weights, slope, told, q, curve = found
-    # How much more the sums of errors in a group vary than those of independent errors.
-    errors = np.sqrt(weight) * (y - slope * q)
-    inflated = max(1.0, float((np.bincount(groups[use], errors) ** 2).sum() / max(float(errors @ errors), 1e-12)))
-    inverse = np.linalg.inv(curve)
-    spread = inverse @ (precision + inflated * (curve - precision)) @ inverse
+        residual = y - slope * q + z @ (weights - prior)
+        weights = prior + np.linalg.solve(precision + z.T @ z / noise, z.T @ residual / noise)
+    weights, slope, told, q, z = learned
+    groups = _groups(seen)
+    errors = root * (y - slope * q)
+    # How much more the sums of errors of a group vary than those of independent errors would.
+    inflated = max(1.0, float((np.bincount(groups, errors) ** 2).sum() / max(float(errors @ errors), 1e-12)))
+    data = z.T @ z / noise
+    inverse = np.linalg.inv(precision + data)
     rng = np.random.default_rng(keeper.seed)
-    drawn = rng.multivariate_normal(weights, spread, DRAWS)
+    drawn = rng.multivariate_normal(weights, inverse @ (precision + inflated * data) @ inverse, DRAWS)
     slopes = rng.normal(slope, math.sqrt(inflated / (told + SLOPE_PRECISION)), DRAWS).clip(0.0)
-    moved, swapped = _moved(seen, x, fresh, use, drawn, weights, old, keeper)
-    # The same questions, answered anew, would vary by as much.
-    luck_of_questions = np.sqrt(inflated * slopes * swapped / weight.sum()) * rng.normal(size=DRAWS)
-    gains = (high - low) * (slopes * moved + luck_of_questions)
-    value, (below, over) = float((high - low) * (slopes * moved).mean()), np.quantile(gains, (0.025, 0.975))
-    check = KeeperCheck(True, value, float(below), float(over), count, facts, len(np.unique(groups[use])))
-    return check, weights
+    more, one_of_both = _moved(seen, x, fresh, drawn, weights, old, keeper)
+    gains = slopes * more
+    # As many questions of the same people, asked anew, would vary by as much.
+    anew = gains + np.sqrt(inflated * slopes * one_of_both / total) * rng.normal(size=DRAWS)
+    value, below, over = (float((high - low) * each) for each in (gains.mean(), *np.quantile(anew, (0.025, 0.975))))
+    return KeeperCheck(True, value, below, over, count, len(seen.items), int(groups.max()) + 1), weights
 
 
 def _groups(seen: Evidence) -> Whole:
     """[t]: rewards of one number may go up and down together."""
-    numbers: dict[frozenset[int], int] = {}
-    by_scope = np.array([numbers.setdefault(inside, len(numbers)) for inside in seen.inside], dtype=np.intp)
-    if len(numbers) >= SCOPES:
-        return by_scope
-    return np.arange(len(seen.entry)) * BLOCKS // max(1, len(seen.entry))
+    number = {inside: place for place, inside in enumerate(dict.fromkeys(seen.inside))}
+    if len(number) < SCOPES:
+        return np.arange(len(seen.inside)) * BLOCKS // len(seen.inside)
+    return np.array([number[inside] for inside in seen.inside], dtype=np.intp)
 
 
 def _range(rewards: Floats) -> tuple[float, float]:
@@ -424,36 +437,33 @@ def _chance(seen: Evidence, x: Floats, fresh: Floats, weights: Floats) -> tuple[
     """[t] and [t, d]: for each reward, the chance that what was in memory held what is asked for, and its derivative."""
     score = x @ weights + fresh
     odds = np.exp(score - score.max())[:, None]
-    kept, out = sums(seen, odds * np.concatenate([np.ones((len(x), 1)), x], axis=1))
-    kept_odds, out_odds = kept[:, :1].clip(1e-12), out[:, :1].clip(1e-12)
-    q = kept_odds / (kept_odds + out_odds)
-    return q[:, 0], q * (1.0 - q) * (kept[:, 1:] / kept_odds - out[:, 1:] / out_odds)
+    kept, out = (each.clip(1e-300) for each in seen.sums(odds * np.concatenate([np.ones((len(x), 1)), x], axis=1)))
+    q = kept[:, :1] / (kept[:, :1] + out[:, :1])
+    return q[:, 0], q * (1.0 - q) * (kept[:, 1:] / kept[:, :1] - out[:, 1:] / out[:, :1])
 
 
 def _moved(
-    seen: Evidence, x: Floats, fresh: Floats, use: npt.NDArray[np.bool_], drawn: Floats, new: Floats, old: Floats,
-    keeper: Keeper,
-) -> tuple[Floats, Floats]:  # fmt: skip
+    seen: Evidence, x: Floats, fresh: Floats, drawn: Floats, new: Floats, old: Floats, keeper: Keeper
+) -> tuple[Floats, Floats]:
     """[draws] twice: how much more often `new` keeps what is asked for than `old`, if a draw of weights is right, over what had
     come to each scope by its last reward; and how often just one of both keeps it."""
-    noise = np.array([keeper._noise(item.text) for item in seen.items])
+    noise = np.array([keeper.noise(item.text) for item in seen.items])
     pinned = np.array([bool(item.metadata.get(PINNED)) for item in seen.items])
-    more, other = np.zeros(len(drawn)), np.zeros(len(drawn))
-    last = {(inside): row for row, inside in enumerate(seen.inside) if use[row]}
-    shares = {
-        inside: sum(u and i == inside for u, i in zip(use, seen.inside, strict=True)) / use.sum() for inside in last
-    }
-    for inside, row in last.items():
-        came = (seen.came < seen.entry[row]) & (seen.ended > seen.entry[row])
-        there = np.flatnonzero(came & np.isin(seen.scope, list(inside)))
-        odds = np.exp(x[there] @ drawn.T + fresh[there, None] - (x[there] @ drawn.T + fresh[there, None]).max(axis=0))
+    more, one_of_both = np.zeros((2, len(drawn)))
+    last = dict(zip(seen.inside, seen.entry, strict=True))
+    for inside, rewards in Counter(seen.inside).items():
+        share = rewards / len(seen.entry)
+        come = (seen.came < last[inside]) & (seen.ended > last[inside])
+        there = np.flatnonzero(come & np.isin(seen.scope, list(inside)))
+        score = x[there] @ drawn.T + fresh[there, None]
+        odds = np.exp(score - score.max(axis=0))
         odds /= odds.sum(axis=0)
-        change = np.zeros(len(there))
-        for scope in np.unique(seen.scope[there]):
-            mine = np.flatnonzero(seen.scope[there] == scope)
+        change = np.zeros(len(seen.items))
+        for scope in inside:
+            mine = there[seen.scope[there] == scope]
             for sign, weights in ((1.0, new), (-1.0, old)):
-                key = (x[there] @ weights + fresh[there] + noise[there])[mine]
-                change[mine[np.lexsort((key, pinned[there][mine]))[::-1][: keeper.most]]] += sign
-        more += shares[inside] * (change @ odds)
-        other += shares[inside] * (np.abs(change) @ odds)
-    return more, other
+                order = np.lexsort((x[mine] @ weights + fresh[mine] + noise[mine], pinned[mine]))
+                change[mine[order[::-1][: keeper.most]]] += sign
+        more += share * (change[there] @ odds)
+        one_of_both += share * (np.abs(change[there]) @ odds)
+    return more, one_of_both

@@ -308,7 +308,7 @@ class Evidence:
             out[rows] += until[1] - until[2]
         return kept, out
 
-    def rows(self, use: Sequence[bool]) -> Evidence:
+    def rows(self, use: npt.NDArray[np.bool_]) -> Evidence:
         """With those rewards alone."""
         return replace(
             self,

@@ -380,8 +380,39 @@ def picture(worlds: dict[str, Any], record: dict[str, Any], path: Path, wide: bo
     figure.savefig(path, facecolor="white")
 
 
+def keeping(worlds: dict[str, Any]) -> str:
+    """What a keeper keeps of the evidence, beside the best rule of one line."""
+    arms = (
+        *("chance", "has digits", "", "the keeper as it begins", "after 400 rewards", "after 400 permuted rewards"),
+        "regression on the evidence",
+    )
+    rows = []
+    for name, found in worlds.items():
+        kept, best, promises = found["kept"], found["best rule"], found["promises"]
+        cells = [f"{kept[arm or best]['mean']:.3f}" + ("" if arm else f" ({best})") for arm in arms]
+        more = found["more than the best rule"]["after 400 rewards"]
+        gain = f"{more['mean']:+.3f}, {more['low']:+.3f} to {more['high']:+.3f}"
+        rows.append([name, *cells, gain, f"{promises['covered']} of {promises['of']}"])
+    head = [
+        "conversations",
+        "chance",
+        "has digits",
+        "best rule of one line",
+        "`Keeper` as it begins",
+        "after 400 rewards",
+    ]
+    head += [
+        "after 400 permuted",
+        "regression on the evidence",
+        "more than the best rule",
+        "promised gains that cover what was earned",
+    ]
+    return markdown(head, rows)
+
+
 def main() -> None:
     takes_nothing(__doc__)
+    filled(PAGE.with_name("memory.md"), "keeping", keeping(json.loads((HERE / "keeping.json").read_text())["worlds"]))
     worlds = json.loads((HERE / "writers.json").read_text())["worlds"]
     forms = json.loads((HERE / "credit.json").read_text())["worlds"]
     for name, mark in WORLDS.items():

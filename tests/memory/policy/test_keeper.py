@@ -1,4 +1,4 @@
-"""The keeper: a budget that is never passed, choices logged with their probability, weights learned from reward alone."""
+"""The keeper: a budget that is never passed, a good rule from the first day, weights learned from rewards alone."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from keepworth import Facts, Keeper, Memory
 from keepworth.memory.errors import InvalidAdvice, InvalidPolicy
-from keepworth.memory.policy.keeper import Evidence, GivenUp, above, checked, drawn_again, evidence, luck, stays
+from keepworth.memory.policy.importance import MARKS, PRIOR
+from keepworth.memory.policy.keeper import above, luck
 from keepworth.memory.policy.slots import Finished
-from keepworth.memory.store import log
 
 NAMES = ["Ana", "Bo", "Cy", "Di", "Ed", "Fay", "Gus", "Hal", "Ivy", "Jo", "Kim", "Lea"]
 THINGS = ["lamp", "kettle", "bicycle", "piano", "carpet", "mirror", "tent", "drum"]
@@ -49,8 +49,8 @@ def texts(memory: Memory, **scope: str) -> list[str]:
     return [item.text for item in memory.get_all(limit=1000, **scope)]
 
 
-def test_frozen_and_unlearned_it_is_first_in_first_out() -> None:
-    with opened(2, temperature=0) as memory:
+def test_of_equals_the_oldest_goes() -> None:
+    with opened(2) as memory:
         memory.add("by hand, and no part of the budget")
         became = memory.add("one\ntwo\nthree", infer=True)
         assert texts(memory) == ["by hand, and no part of the budget", "two", "three"]
@@ -62,22 +62,20 @@ def test_frozen_and_unlearned_it_is_first_in_first_out() -> None:
 def test_what_is_given_up_has_a_tombstone_and_a_logged_choice() -> None:
     with opened(2, temperature=0.5) as memory:
         memory.add("one\ntwo\nthree", infer=True)
-        with memory.store.database.reading() as connection:
-            (choice,) = log.withdrawals(connection, memory.scope)
-            (row,) = connection.execute("SELECT kind, chosen, propensity, policy, details FROM decisions").fetchall()
-        keys = {text: 0.5 * luck(text, 0) for text in ("one", "two", "three")}
-        lowest, second = sorted(keys, key=keys.__getitem__)[:2]
-        gone = memory.get(choice.item)
+        lowest, second = sorted(("one", "two", "three"), key=lambda text: luck(text, 0))[:2]
+        (gone,) = [item for item in memory.get_all(all_states=True) if item.deleted]
         assert gone.text == lowest
-        assert gone.deleted
         assert [each.kind for each in memory.history(gone.id)] == ["ADD", "DELETE"]
+        with memory.store.database.reading() as connection:
+            (row,) = connection.execute("SELECT kind, chosen, propensity, policy, details FROM decisions").fetchall()
         assert row[0] == "write"
         assert json.loads(row[1]) == [gone.id]
         assert row[3] == "keeper:0"
-        # P(0.5 G < k) of a Gumbel draw G is exp(-exp(-k / 0.5)).
-        assert row[2] == pytest.approx(math.exp(-math.exp(-keys[second] / 0.5)))
-        assert json.loads(row[4])["odds"][gone.id] == pytest.approx(1.0 - row[2])
-        assert (choice.temperature, choice.most, choice.version) == (0.5, 2, 0)
+        # Without noise all three are equal. P(0.5 G < k) of a Gumbel draw G is exp(-exp(-k / 0.5)).
+        assert row[2] == pytest.approx(math.exp(-math.exp(-luck(second, 0))))
+        details = json.loads(row[4])
+        assert details["odds"][gone.id] == pytest.approx(1.0 - row[2])
+        assert (details["temperature"], details["most"]) == (0.5, 2)
 
 
 def test_the_noise_of_a_text_is_a_gumbel_draw() -> None:
@@ -136,7 +134,7 @@ def test_a_memory_full_of_pinned_items_refuses_what_is_new() -> None:
 
 
 def test_what_cannot_take_effect_is_refused() -> None:
-    for options in ({"most": 0}, {"temperature": -1.0}, {"temperature": math.nan}, {"fading": 0.0}):
+    for options in ({"most": 0}, {"temperature": -1.0}, {"temperature": math.nan}, {"fading": 0.0}, {"begin": (1.0,)}):
         with pytest.raises(InvalidPolicy):
             Keeper(Facts(lines), **{"most": 2, **options})  # type: ignore[arg-type]
     with pytest.raises(InvalidAdvice):
@@ -151,91 +149,141 @@ def test_what_cannot_take_effect_is_refused() -> None:
             memory._writer.demote(memory)  # type: ignore[union-attr]
 
 
-def test_of_equals_the_latest_stay_and_what_is_pinned_first() -> None:
-    pinned = np.array([True, False, False, False])
-    assert set(stays(np.array([-9.0, 1.0, 0.0, 0.0]), pinned, 3).tolist()) == {0, 1, 3}
-
-
-def stream(
-    seed: int, *, facts: int, most: int, worth: float, temperature: float = 0.5, drift: float = 0.0, noise: float = 0.3
-) -> Evidence:
-    """Facts of two kinds, of which one is worth `worth` per reward while it is in memory; two rewards after each fact."""
-    rng = np.random.default_rng(seed)
-    x = np.concatenate([rng.random((facts, 1)) < 0.4, rng.normal(size=(facts, 4))], axis=1)
-    noises, scores = rng.gumbel(size=facts), np.arange(facts) / most
-    came, left, there = np.zeros(facts), np.full(facts, np.inf), list[int]()
-    entry, drifted, gave_up, rewarded = 0, 0.0, [], []
-    for number in range(facts):
-        entry += 1
-        came[number] = entry
-        there.append(number)
-        if len(there) > most:
-            gone = min(there, key=lambda each: scores[each] + temperature * noises[each])
-            entry += 1
-            there.remove(gone)
-            left[gone] = entry
-            gave_up.append(GivenUp(entry, 0, scores, temperature, most))
-        for _ in range(2):
-            entry += 1
-            drifted = 0.99 * drifted + drift * rng.normal()
-            rewarded.append((entry, worth * x[there, 0].sum() + drifted + noise * rng.normal(), frozenset({0})))
-    none, zero = np.full(facts, np.inf), np.zeros(facts, dtype=np.intp)
-    text, pinned = np.arange(facts), np.zeros(facts, dtype=bool)
-    return Evidence(x, text, came, left, none, zero, pinned, np.arange(facts) / 1.0, tuple(gave_up), tuple(rewarded))
-
-
-def test_without_noise_what_might_have_been_is_what_was() -> None:
-    seen = stream(0, facts=40, most=5, worth=1.0, temperature=0.0)
-    for sums in drawn_again(seen, seen.features, 3):
-        np.testing.assert_allclose(sums, np.broadcast_to(sums[0], sums.shape))
-
-
-def test_drawn_again_everything_of_equal_score_stays_equally_often() -> None:
-    count, most = 12, 3
-    gave_up = tuple(GivenUp(number + 1, 0, np.zeros(count), 1.0, most) for number in range(most, count))
-    none, zero = np.full(count, np.inf), np.zeros(count, dtype=np.intp)
-    seen = Evidence(
-        np.eye(count), np.arange(count), np.arange(1.0, count + 1), none, none, zero, np.zeros(count, dtype=bool),
-        np.zeros(count), gave_up, ((count + 2, 1.0, frozenset({0})),),
-    )  # fmt: skip
-    (sums,) = drawn_again(seen, np.eye(count), 2000)
-    assert (sums[1:].sum(axis=1) == most).all()
-    np.testing.assert_allclose(sums[1:].mean(axis=0), most / count, atol=0.04)
-
-
-def test_a_kind_that_is_worth_much_is_learned_and_its_value_is_right() -> None:
-    seen = stream(1, facts=200, most=10, worth=0.2)
-    found, weights = checked(seen, None, 10, 10.0, draws=100)
-    assert found.promoted
-    assert weights[0] > 1.5
-    assert np.abs(weights[1:]).max() < weights[0] / 2
-    gains = []
-    for entry, _, _ in seen.rewarded[20:]:
-        came = np.flatnonzero(seen.came < entry)
-        learned = stays((seen.features @ weights + seen.days / 10.0)[came], seen.pinned[came], 10)
-        gains.append(0.2 * (seen.features[learned, 0].sum() - seen.features[came[-10:], 0].sum()))
-    # Weights that are fitted without a block are a little worse than those that are fitted with all.
-    assert 0.5 * np.mean(gains) < found.value < 1.2 * np.mean(gains)
-    assert found.low < np.mean(gains) < found.high
-    later, _ = checked(seen, None, 10, 10.0, look=9, draws=100)
-    assert later.value == found.value
-    assert later.low < found.low
-    assert not checked(seen, weights, 10, 10.0, draws=100)[0].promoted
-    assert checked(seen, -weights, 10, 10.0, draws=100)[0].value > found.value
-
-
-def test_rewards_that_only_drift_promote_nothing() -> None:
-    answers = [
-        checked(stream(seed, facts=120, most=8, worth=0.0, drift=0.2), None, 8, 8.0, draws=60)[0] for seed in range(8)
+def test_from_the_first_day_it_keeps_what_is_worth_keeping() -> None:
+    said = [
+        "Thanks!",
+        "Ok.",
+        "My sister Ana moved to Oslo in 2019",
+        "Can you say more?",
+        "Hm.",
+        "I bought 3 lamps on Monday",
     ]
-    assert sum(each.promoted for each in answers) <= 1
-    assert sum(each.low <= 0.0 <= each.high for each in answers) >= 7
+    with opened(2) as memory:
+        memory.add("\n".join(said), infer=True)
+        assert texts(memory) == [said[2], said[5]]
+        assert tuple(keeper_of(memory).weights(memory).values()) == PRIOR
+        assert tuple(keeper_of(memory).weights(memory)) == MARKS
 
 
-def told(memory: Memory, facts: int, seed: int, permuted: bool = False) -> list[float]:
+def test_what_is_very_long_is_not_worth_more() -> None:
+    answer = " ".join(f"Option {number} is what People like Ana choose today." for number in range(60))
+    with opened(1) as memory:
+        memory.add(f"I bought 3 lamps on Monday\n{answer}", infer=True)
+        assert texts(memory) == ["I bought 3 lamps on Monday"]
+
+
+def keeper_of(memory: Memory) -> Keeper:
+    keeper = memory._writer
+    assert isinstance(keeper, Keeper)
+    return keeper
+
+
+def talks(
+    rng: random.Random, memory: Memory, person: str, wanted: str, permuted: bool = False, times: int = 1, among: int = 3
+) -> float:
+    """What a person says, and four questions about it; what is asked for says `wanted`, and the reward is the share of `among`
+    such facts that memory holds. Returns the mean of the true rewards."""
+    said = [
+        f"we talked about {rng.choice(TALK)} and {rng.choice(TALK)}, part {number}"
+        if rng.random() < 0.7
+        else f"Ana has bought the {rng.choice(THINGS)}s, order {number}"
+        for number in range(20)
+    ] + ["Ana has bought the lamps, order 20", "we talked about cats and dogs, part 21"]
+    memory.add("\n".join(said), infer=True, user_id=person)
+    there = set(texts(memory, user_id=person))
+    right = [text for text in said if wanted in text]
+    rewards = []
+    for _ in range(4):
+        asked = rng.choices(right, k=among)
+        rewards.append(sum(text in there for text in asked) / among)
+        for _ in range(times):
+            with memory.episode(user_id=person) as episode:
+                episode.search(asked[0], top_k=1)
+                episode.reward(rng.choice([0.0, 1.0]) if permuted else rewards[-1])
+    return float(np.mean(rewards))
+
+
+@pytest.mark.parametrize("wanted", ["bought", "talked"])
+def test_what_is_asked_for_is_learned_whatever_it_began_with(wanted: str, tmp_path: Path) -> None:
+    rng, path = random.Random(1), tmp_path / "agent.mem"
+    begin = (0.0,) * len(MARKS) if wanted == "bought" else PRIOR
+    with opened(6, path, begin=begin, temperature=0.5) as memory:
+        keeper = keeper_of(memory)
+        assert keeper.check(memory) is None
+        assert "rewards are needed" in str(keeper.learned(memory))
+        before = [talks(rng, memory, f"u{number}", wanted, among=20) for number in range(20)]
+        check = keeper.learned(memory)
+        assert check.promoted, check
+        assert (check.rewards, check.groups) == (80, 20)
+        assert check.value > 0.0
+        weights = keeper.weights(memory)
+    with opened(6, path, begin=begin, temperature=0.5) as memory:
+        keeper = keeper_of(memory)
+        assert keeper.weights(memory) == weights
+        assert keeper.check(memory) == check
+        after = [talks(rng, memory, f"v{number}", wanted, among=20) for number in range(8)]
+        assert np.mean(after) > np.mean(before) + 0.05
+        keeper.demote(memory)
+        assert tuple(keeper.weights(memory).values()) == begin
+        with pytest.raises(InvalidPolicy):
+            keeper.demote(memory)
+
+
+def test_rewards_by_chance_move_little() -> None:
+    rng = random.Random(2)
+    with opened(6) as memory:
+        for number in range(14):
+            talks(rng, memory, f"u{number}", "bought", permuted=True)
+        check = keeper_of(memory).learned(memory)
+        assert check.low <= 0.0 <= check.high
+        assert list(keeper_of(memory).weights(memory).values()) == pytest.approx(PRIOR, abs=0.5)
+
+
+def test_a_question_asked_three_times_is_one_piece_of_evidence() -> None:
+    learned = []
+    for times in (1, 3):
+        with opened(6, begin=(0.0,) * len(MARKS)) as memory:
+            rng = random.Random(3)
+            for number in range(12):
+                talks(rng, memory, f"u{number}", "bought", times=times)
+            check = keeper_of(memory).learned(memory)
+            learned.append((keeper_of(memory).weights(memory), check.high - check.low))
+    assert learned[1][0] == pytest.approx(learned[0][0], abs=0.02)
+    assert learned[1][1] > 0.9 * learned[0][1]
+
+
+def test_one_reward_of_a_hundred_changes_next_to_nothing() -> None:
+    learned = []
+    for last in (1.0, 100.0):
+        with opened(6, begin=(0.0,) * len(MARKS)) as memory:
+            rng = random.Random(4)
+            for number in range(12):
+                talks(rng, memory, f"u{number}", "bought")
+            with memory.episode(user_id="u0") as episode:
+                episode.reward(last)
+            keeper_of(memory).learned(memory)
+            learned.append(keeper_of(memory).weights(memory))
+    assert learned[0] == pytest.approx(learned[1], abs=1e-6)
+
+
+def test_the_state_of_an_older_version_opens_and_is_learned_anew() -> None:
+    with opened(8) as memory:
+        older = {"values": [0.5] * 13, "version": 0, "before": 0}
+        check = {"promoted": True, "value": 0.5, "low": 0.4, "high": 0.6, "rewards": 160, "facts": 160, "look": 2}
+        check |= {"needed": 0, "reason": "", "against": "first in, first out"}
+        memory.store.put_parameters(memory.scope, "keeper", json.dumps(older).encode())
+        memory.store.put_parameters(memory.scope, "keeper's check", json.dumps(check).encode())
+        keeper = keeper_of(memory)
+        assert str(keeper.check(memory)).startswith("promoted: +0.500")
+        assert tuple(keeper.weights(memory).values()) == PRIOR
+        told(memory, 60, 0)
+        assert keeper.learned(memory).promoted
+
+
+def told(memory: Memory, facts: int, seed: int) -> None:
     """A stream of purchases and talk; the reward after each is the share of the last ten purchases that memory holds."""
     rng, clock = random.Random(seed), memory._clock
-    bought, rewards = list[str](), list[float]()
+    bought = list[str]()
     for number in range(facts):
         clock.hours += 1  # type: ignore[attr-defined]
         if rng.random() < 0.4:
@@ -245,61 +293,20 @@ def told(memory: Memory, facts: int, seed: int, permuted: bool = False) -> list[
             text = f"we could talk about {rng.choice(TALK)} and {rng.choice(TALK)} some more, {number + 10}"
         memory.add(text, infer=True)
         there = set(texts(memory))
-        rewards.append(sum(each in there for each in bought[-10:]) / 10)
         with memory.episode() as episode:
-            episode.reward(rng.choice([0.0, 0.5]) if permuted else rewards[-1])
-    return rewards
-
-
-def test_what_is_asked_for_is_learned_from_reward_alone_and_taken_back(tmp_path: Path) -> None:
-    path, clock = tmp_path / "agent.mem", Hours()
-    with opened(8, path, clock, fading=0.4) as memory:
-        keeper = memory._writer
-        assert isinstance(keeper, Keeper)
-        assert keeper.check(memory) is None
-        assert keeper.weights(memory) == {}
-        assert "chance had no part" in str(keeper.learned(memory))
-        before = told(memory, 160, 0)
-        found = keeper.learned(memory)
-        assert found.promoted, found
-        assert (found.rewards, found.look) == (160, 2)
-        assert str(found).startswith("promoted: +")
-        weights = keeper.weights(memory)
-        assert weights["done"] + weights["digits"] > 1.0
-    with opened(8, path, clock, fading=0.4) as memory:
-        keeper = memory._writer
-        assert isinstance(keeper, Keeper)
-        assert keeper.weights(memory) == weights
-        assert keeper.check(memory) == found
-        after = told(memory, 40, 1)
-        assert np.mean(after[15:]) > np.mean(before[15:]) + 0.15
-        assert evidence(memory, "writer").gave_up[-1].scores.std() > 0.5
-        keeper.demote(memory)
-        assert keeper.weights(memory) == {}
-        with pytest.raises(InvalidPolicy):
-            keeper.demote(memory)
-
-
-def test_permuted_rewards_teach_nothing() -> None:
-    with opened(8, fading=0.4) as memory:
-        told(memory, 120, 0, permuted=True)
-        keeper = memory._writer
-        assert isinstance(keeper, Keeper)
-        found = keeper.learned(memory)
-        assert not found.promoted
-        assert keeper.weights(memory) == {}
-        assert found.rewards == 120
+            episode.reward(sum(each in there for each in bought[-10:]) / 10)
 
 
 def test_an_undone_choice_is_no_evidence() -> None:
-    with opened(2, temperature=0.5) as memory:
+    with opened(2) as memory:
         memory.add("one\ntwo", infer=True)
         before = memory.snapshot()
         memory.add("three", infer=True)
-        (gone,) = [item for item in memory.get_all(all_states=True) if item.deleted]
-        assert np.isfinite(evidence(memory, "writer").left).sum() == 1
+        for number in range(25):
+            with memory.episode() as episode:
+                episode.reward(number % 2)
+        assert keeper_of(memory).learned(memory).rewards == 25
         memory.restore(before)
         assert len(memory) == 2
-        seen = evidence(memory, "writer")
-        assert len(seen.came) == 2, gone
-        assert not np.isfinite(seen.left).any()
+        # Nothing is given up any more, so nothing says what it would have been worth.
+        assert keeper_of(memory).learned(memory).rewards == 0

@@ -7,9 +7,12 @@ stays is a Plackett-Luce draw without replacement, whoever came first, so that i
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,6 +32,7 @@ _DONE = re.compile(
 _KIN = re.compile(
     r"\bmy (?:sister|brother|mother|mom|father|dad|wife|husband|friend|cousin|son|daughter|cat|dog|niece|nephew)\b"
 )
+_I, _DIGIT = re.compile(r"I\b"), re.compile(r"\d")
 _NUMBER_WORD = re.compile(r"\b(?:one|two|three|four|five|six|seven|eight|nine|ten|dozen|twice|half)\b")
 
 FEATURES = (
@@ -68,6 +72,42 @@ def features(statements: Sequence[str], encoder: Encoder | None = None) -> Float
     if encoder is not None:
         parts.append(np.asarray(encoder.encode(list(statements)), dtype=np.float64))
     return np.concatenate(parts, axis=1)
+
+
+MARKS = ("length", "very long", "digits", "a name", "asks", "a time", "a number in words", "my", "done")
+"""What `Keeper` looks at. The first five ask for no language; the others know English words."""
+WORDY, LONG = 30, 60
+"""Words up to which a longer text is more often asked for, and from which on it is less often."""
+PRIOR = (1.03, -1.09, 0.97, 0.44, -0.5, 0.67, 0.39, 0.46, 0.55)
+"""Of each mark, how much it adds to the logarithm of the odds that a fact is asked for: a conditional logistic regression on the
+evidence of LongMemEval and of BFCL's memory tasks, shrunk towards "has digits; of equals the longer, but nothing very long" (see
+`benchmarks/writing/keeping.py`, which fits and prints them)."""
+_ASKS = ("?", "\uff1f", "\u061f")
+
+
+def marks(texts: Sequence[str]) -> Floats:
+    """[n, len(MARKS)]: each of order 1. Length is half of log(1 + words), very long the logarithm of words over `LONG`; a name is
+    a capital inside a sentence."""
+    return np.array([_marks(text) for text in texts], dtype=np.float64).reshape(len(texts), len(MARKS))
+
+
+@lru_cache(maxsize=20_000)
+def _marks(text: str) -> tuple[float, ...]:
+    low, words = text.lower(), text.split()
+    name = any(
+        word[0].isupper() and before[-1] not in ".!?:" and not _I.match(word) for before, word in pairwise(words)
+    )
+    return (
+        math.log1p(min(len(words), WORDY)) / 2,
+        math.log(max(len(words), LONG) / LONG),
+        bool(_DIGIT.search(text)),
+        name,
+        text.rstrip().endswith(_ASKS),
+        bool(_TIME.search(low)),
+        bool(_NUMBER_WORD.search(low)),
+        " my " in f" {low}",
+        bool(_DONE.search(low)),
+    )
 
 
 def drawn(scores: Floats, budget: int, generator: np.random.Generator) -> tuple[int, ...]:

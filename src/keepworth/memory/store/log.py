@@ -270,19 +270,27 @@ def without_odds(connection: AnyConnection, scope: Scope) -> int:
     return scalar(connection, query, (homes,)) or 0
 
 
-def withdrawals(connection: AnyConnection, scope: Scope) -> list[GaveUp]:
-    """What a keeper gave up inside `scope`, in order."""
+def withdrawals(connection: AnyConnection, scope: Scope) -> list[tuple[int, str]]:
+    """(newest entry of the journal then, item) for each item that a keeper gave up inside `scope`, in order."""
     homes = json.dumps(list(_inside(connection, scope)))
     query = (
-        f"SELECT chosen, policy, details FROM decisions WHERE kind = '{DecisionKind.WRITE.value}' AND policy LIKE 'keeper:%' AND "
+        f"SELECT chosen, details FROM decisions WHERE kind = '{DecisionKind.WRITE.value}' AND policy LIKE 'keeper:%' AND "
         "details <> '' AND scope IN (SELECT value FROM json_each(?)) ORDER BY n"
     )
-    listed = []
-    for chosen, policy, details in select(connection, query, (homes,)):
-        body, version = from_json(details), int(policy.partition(":")[2])
-        fading = body.get("fading", math.inf)
-        listed.append(GaveUp(body["head"], from_json(chosen)[0], body["temperature"], fading, body["most"], version))
-    return listed
+    return [
+        (from_json(details)["head"], from_json(chosen)[0]) for chosen, details in select(connection, query, (homes,))
+    ]
+
+
+def questions(connection: AnyConnection, scope: Scope) -> dict[str, tuple[str, Scope]]:
+    """What was last searched for inside `scope`, and where: by the id of the search, and by that of its episode."""
+    homes, asked = _inside(connection, scope), dict[str, tuple[str, Scope]]()
+    query = "SELECT id, episode, query, scope FROM decisions WHERE query <> '' ORDER BY n"
+    for id, episode, text, home in select(connection, query):
+        if home in homes:
+            asked[id] = asked[episode] = (text, homes[home])
+    asked.pop("", None)
+    return asked
 
 
 def decision(row: tuple[Any, ...]) -> Decision:
@@ -396,19 +404,6 @@ class News:
     by: str = ""
     items: int = -1
     policy: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class GaveUp:
-    """A keeper's choice (see `policy.keeper`). head: the newest entry of the journal then; item: that went; the others: of the
-    keeper, and the version of its weights."""
-
-    head: int
-    item: str
-    temperature: float
-    fading: float
-    most: int
-    version: int
 
 
 class Cancelled:

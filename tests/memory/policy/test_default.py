@@ -200,17 +200,17 @@ def test_a_rollback_takes_back_what_was_learned() -> None:
 def test_verbs_of_a_policy_are_refused_where_there_is_none() -> None:
     memory = opened(policy=None, seed=None)
     item = memory.add(HOLD)
-    for verb in (lambda: memory.worth(item.id, ASKED), lambda: memory.evaluate("effect"), memory.demote):
+    for verb in (lambda: memory.worth(item.id, ASKED), lambda: memory.evaluate("default"), memory.demote):
         with pytest.raises(InvalidPolicy, match="policy=None"):
             verb()
     assert memory.policy is None
 
 
 def test_settings_of_named_policies_can_be_said() -> None:
-    with Memory(encoder=None, policy=keepworth.policy("effect", withhold=0.1)) as memory:
-        assert memory.policy == "effect"
+    with Memory(encoder=None, policy=keepworth.policy("default", withhold=0.1)) as memory:
+        assert memory.policy == "default"
     with pytest.raises(InvalidPolicy, match="withhold"):
-        keepworth.policy("effect", withhold=2.0)
+        keepworth.policy("default", withhold=2.0)
 
 
 TASK, SEEN = "make coffee from beans", "reset the router"
@@ -244,7 +244,7 @@ def test_evidence_counts_where_the_item_was_asked_for_and_not_at_the_task_of_its
         assert memory.worth(hold.id, TASK).shown < 1.0
 
 
-@pytest.mark.parametrize("policy", ["effect", "memrl"])
+@pytest.mark.parametrize("policy", ["default", "memrl"])
 def test_what_was_asked_and_is_erased_teaches_nothing_elsewhere(policy: str, tmp_path: Path) -> None:
     with opened(tmp_path / "a.mem", policy=policy) as memory:
         hold, _, zebra = memory.add_many([HOLD, "coffee is made from beans", "the zebra has stripes"])
@@ -256,7 +256,7 @@ def test_what_was_asked_and_is_erased_teaches_nothing_elsewhere(policy: str, tmp
             episode.reward(1.0)
         memory.forget(zebra.id, purge_history=True)
         assert memory.learning is not None
-        if policy == "effect":
+        if policy == "default":
             assert memory.worth(hold.id, TASK).shown < 1.0
         assert all(use.query.observation for use, _ in memory.learning.experience.uses)
 
@@ -297,7 +297,7 @@ def test_the_policy_that_ran_is_judged_to_earn_what_it_earned(
             if number % 5 == 0:  # a later judgement of one choice takes the place of the earlier one
                 memory.reward(found[0].decision, 1.0)
                 earned[-searches] = 1.0
-        estimate = memory.evaluate("effect", method="ips")
+        estimate = memory.evaluate("default", method="ips")
         assert estimate.n == len(earned)
         assert estimate.value == pytest.approx(sum(earned) / len(earned), abs=1e-12)
         assert estimate.effective == pytest.approx(len(earned))
@@ -332,7 +332,7 @@ class Passing(HashedWords):
         return super().encode(texts)
 
 
-@pytest.mark.parametrize("policy", ["effect", "memrl"])
+@pytest.mark.parametrize("policy", ["default", "memrl"])
 def test_rewards_outlast_an_encoder_that_fails_for_a_moment(policy: str, tmp_path: Path) -> None:
     with opened(tmp_path / "a.mem", policy=None, seed=None) as memory:
         hold = memory.add(HOLD)
@@ -347,7 +347,7 @@ def test_rewards_outlast_an_encoder_that_fails_for_a_moment(policy: str, tmp_pat
             memory.learning.experience  # noqa: B018
         encoder.busy = False
         assert memory.set_aside == {}
-        if policy == "effect":
+        if policy == "default":
             assert memory.worth(hold.id, SEEN).shown == pytest.approx(5.0, rel=1e-3)
         else:
             assert len(memory.learning.experience.uses) == 5

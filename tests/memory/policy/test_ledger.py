@@ -22,7 +22,7 @@ from keepworth.cli.memory import app
 from keepworth.episodes.errors import UnknownName
 from keepworth.memory.errors import CannotEvaluate
 from keepworth.memory.policy import ledger
-from keepworth.memory.policy.effect import Effect, WhereSure, effect
+from keepworth.memory.policy.default import Evidence, Ranked, default
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.ledger import Account, Balance, Ledger
 from keepworth.memory.policy.pool import Pool
@@ -36,7 +36,7 @@ HALL = "the router stands in the hall"
 
 
 def opened(path: Path | str = ":memory:", withhold: float = 0.3, **options: object) -> Memory:
-    options.setdefault("policy", lambda: effect(withhold=withhold, least=1.0, budget=1.0))
+    options.setdefault("policy", lambda: default(withhold=withhold, least=1.0, budget=1.0))
     options.setdefault("seed", 3)
     return Memory(path, encoder=HashedWords(64), **options)  # type: ignore[arg-type]
 
@@ -570,7 +570,7 @@ def test_a_source_that_nothing_has_is_named_with_the_nearest(tmp_path: Path) -> 
 
 
 def test_promotion_leaves_the_rows_and_the_policy_is_judged_to_earn_what_it_earned(tmp_path: Path) -> None:
-    policies = {"now": lambda: effect(withhold=0.3, least=1.0, budget=1.0), "never": lambda: effect(withhold=0.0)}
+    policies = {"now": lambda: default(withhold=0.3, least=1.0, budget=1.0), "never": lambda: default(withhold=0.0)}
     with filled_memory(tmp_path / "a.mem", policy=policies) as memory:
         rewarded(memory, 60, searches=2)
         live = memory.ledger()
@@ -606,7 +606,7 @@ def test_of_a_log_without_odds_nothing_is_guessed(tmp_path: Path) -> None:
 
 
 def test_what_surely_harms_wherever_it_comes_up_is_moved_down() -> None:
-    valuer = Effect()
+    valuer = Evidence()
     with filled_memory(withhold=0.5) as memory:
         generator = np.random.default_rng(1)
         for number in range(450):  # every question is another one, so nothing is sure near any of them
@@ -631,7 +631,7 @@ class Backwards:
     without: str = ""
 
     def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Independent:
-        found = WhereSure(withhold=0.0)(query, candidates, values, pool)
+        found = Ranked(Evidence(), withhold=0.0)(query, candidates, values, pool)
         order = [place for place in found.order if pool.items[int(candidates.rows[place])].text != self.without]
         return replace(found, order=tuple(reversed(order[:4])) + tuple(order[4:]))
 
@@ -640,10 +640,10 @@ def test_another_policy_is_judged_by_item_where_ordered_slates_say_nothing() -> 
     """At four shown: the same items in another order, and without one that helps."""
 
     def other(without: str) -> Policy:
-        return replace(effect(), name="other", selector=Backwards(without))
+        return replace(default(), name="other", selector=Backwards(without))
 
     policies = {
-        "now": lambda: effect(withhold=0.4, least=1.0, budget=1.0, together=4, sure=1e9),
+        "now": lambda: default(withhold=0.4, least=1.0, budget=1.0, together=4),
         "backwards": lambda: other(""),
         "less": lambda: other(PULL),
     }

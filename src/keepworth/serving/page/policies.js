@@ -15,7 +15,7 @@ export function open() {
 
 function force({ policy, promoted }, again) {
   if (!policy) {
-    return card("In force", make("p", {}, "This memory was opened without a policy, so nothing is learned from rewards. Start the server with ", code("--policy effect"), "."));
+    return card("In force", make("p", {}, "This memory was opened without a policy, so nothing is learned from rewards. Start the server with ", code("--policy default"), "."));
   }
   const back = promoted.length ? make("button", { type: "button", click: async () => {
     const yes = await asked("Go back to the policy before?", make("p", {}, code(policy), " stops choosing. Nothing that was learned is lost."), "Go back", `Keep ${policy}`);

@@ -36,8 +36,8 @@ from keepworth.evaluation.engine import machine
 from keepworth.evaluation.statistics import estimate, paired_difference
 
 ARMS = ("none", "off", "on", "bolder", "shuffled", "oracle")
-BOLDER = {"withhold": 0.1, "sure": 10.0, "least": 4.0, "budget": 1.0}
-"""Settings of the policy that try out more, and believe sooner; of the arms "bolder" and "shuffled"."""
+BOLDER = {"withhold": 0.1, "least": 4.0, "budget": 1.0}
+"""Settings of the policy that try out more; of the arms "bolder" and "shuffled"."""
 MARK = "Memory of earlier conversations"
 TOKEN = "kw_closed_loop_of_the_benchmark"
 ADVISED = {

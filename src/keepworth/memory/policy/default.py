@@ -561,8 +561,8 @@ class Evidence:
         return self._total - len(self)
 
     def _seen(self, item: str) -> float:
-        rows = self._arms[SHOWN].rows.get(item)
-        return 0.0 if rows is None else float(len(rows))
+        rows = self._arms[SHOWN].of(item)
+        return float(np.count_nonzero(self._weight[rows[rows >= self._first]]))
 
     def _bounded(self, reward: float) -> float:
         low, high = self.range

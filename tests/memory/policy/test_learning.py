@@ -211,9 +211,10 @@ def test_the_reward_of_a_step_comes_before_that_of_its_episode(tmp_path: Path) -
         episode.search()
         episode.act("refund")
         episode.step_reward(1.0)
-        assert memory.worth(item.id, "a torn shirt arrived").shown == 0.0
+        assert memory.worth(item.id, "a torn shirt arrived").times == 0.0
         episode.reward(0.5)
-        assert memory.worth(item.id, "a torn shirt arrived").with_it == 1.0
+        worth = memory.worth(item.id, "a torn shirt arrived")
+        assert (worth.times, worth.earned) == pytest.approx((1.0, 1.0), rel=1e-3)
         with pytest.raises(ClosedEpisode, match="no open action"):
             episode.step_reward(0.0)
 
@@ -547,7 +548,7 @@ def test_the_default_policy_with_a_writer_learns_writes_and_comes_back_the_same(
     written = [item for item in memory.get_all() if item.id != told.id]
     assert [item.metadata["do"] for item in written] == [["refund"], ["replace"]] * 2
     assert len(memory.store.vectors_for(written)) == 4
-    assert memory.worth(told.id, "a torn shirt arrived").shown == pytest.approx(4.0, rel=1e-3)
+    assert memory.worth(told.id, "a torn shirt arrived").times == pytest.approx(4.0, rel=1e-3)
     before = known(memory)
     memory.close()
     assert known(writing(tmp_path / "j.mem")) == before

@@ -89,7 +89,7 @@ UNLIKELY = 0.003
 CLEAR = 1.25
 """A gain is clear of chance where it is more than this over the root of how often the item stood first: 2.5 deviations."""
 HELPS = 0.05
-"""From this gain on an item is said to have moved by rewards, and is not withheld for a test."""
+"""From this gain on rewards speak for an action, and an item is not withheld; with a larger budget for tests, from so much more."""
 MANY = 1_000_000_000
 """Places of a selection that shows as many as are asked for."""
 VOTES = 4
@@ -619,11 +619,12 @@ class Ranked:
         if moving and values.better is not None:
             better = values.better.tolist()
             challengers = tuple((place, p) for place, p in enumerate(better) if p > UNLIKELY and place != order[0])
-        # The least known first. Of what helps here nothing is left to test.
+        # The least known first. What helps here is withheld only where the budget is larger than the usual one.
+        most = HELPS * self.budget / BUDGET
         tests = [
             (place, self.rate(values.worth[place]))
             for place in sorted(range(n), key=lambda place: values.worth[place].tested)
-            if gains[place] < HELPS
+            if gains[place] < most
         ]
         main = order[: self.k]
         known = tuple(each for each in tests if values.worth[each[0]].seen >= self.least and each[0] in main)

@@ -36,8 +36,8 @@ from keepworth.evaluation.engine import machine
 from keepworth.evaluation.statistics import estimate, paired_difference
 
 ARMS = ("none", "off", "on", "bolder", "shuffled", "oracle")
-BOLDER = {"withhold": 0.1, "sure": 10.0, "least": 4.0, "budget": 1.0}
-"""Settings of the policy that try out more, and believe sooner; of the arms "bolder" and "shuffled"."""
+BOLDER = {"withhold": 0.1, "least": 4.0, "budget": 1.0}
+"""Settings of the policy that try out more; of the arms "bolder" and "shuffled"."""
 MARK = "Memory of earlier conversations"
 TOKEN = "kw_closed_loop_of_the_benchmark"
 ADVISED = {
@@ -132,12 +132,12 @@ def gateway(url: str, file: Path) -> Iterator[str]:
 @contextmanager
 def bolder(url: str, file: Path) -> Iterator[str]:
     """The same server in this process, with settings of the policy that the command does not take."""
-    from keepworth.memory.policy.effect import effect
+    from keepworth.memory.policy.default import default
     from keepworth.serving.gateway import GatewaySettings
     from keepworth.serving.memory_server import MemoryServer
 
     options: dict[str, Any] = {"encoder": "hashing", "gateway": GatewaySettings(top_k=1)}
-    with MemoryServer(file, upstream=url, token=TOKEN, policy=lambda: effect(**BOLDER), **options) as server:
+    with MemoryServer(file, upstream=url, token=TOKEN, policy=lambda: default(**BOLDER), **options) as server:
         yield server.url
 
 

@@ -111,9 +111,8 @@ def costs(result: dict[str, Any]) -> str:
     ]
     head = ["items shown in every search"]
     for withhold, budget in rates:
-        usual = " (default)" if float(withhold) == result["settings"]["cost"]["default"]["withhold"] else ""
         head += [
-            f"withhold {100 * float(withhold):g} %, budget {100 * float(budget):g}{usual}: {length:,} episodes"
+            f"withhold {100 * float(withhold):g} %, budget {100 * float(budget):g}: {length:,} episodes"
             for length in (600, 2000)
         ]
     return markdown(head, rows)

@@ -16,6 +16,7 @@ import json
 import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -25,13 +26,15 @@ import numpy as np
 from benchmarks.ledger.worlds import COMES_UP, CONFOUNDED, EASE, EFFECTS, HIGH, LOW, WORLDS, Outcome, World, simulate
 from keepworth import Memory
 from keepworth.memory.policy import ledger
-from keepworth.memory.policy.effect import BUDGET, WITHHOLD, Effect, effect
+from keepworth.memory.policy.default import BUDGET, Evidence, default
 from keepworth.memory.policy.hashed_words import HashedWords
-from keepworth.memory.policy.slots import Policy
+from keepworth.memory.policy.pool import Pool
+from keepworth.memory.policy.slots import Candidates, Policy, Query, Slates, Values
 
 OUT = Path(__file__).parent / "ledger.json"
 RUNS, LENGTH = 4000, 1000
 COST_RUNS = 400
+RATES = ((0.05, BUDGET), (0.1, 0.02))
 MEMORY_RUNS, MEMORY_LENGTH = 20, 200
 LOOKS = (200, 500, 1000)
 
@@ -104,8 +107,13 @@ TOPIC = ["invoice refund customer payment shipping basket", "kernel driver memor
 
 
 def undisturbed() -> Policy:
-    """Every item under test at 10 % until its interval is clear, and nothing moved by what is sure near a question alone."""
-    return effect(withhold=0.1, budget=1e9, least=1.0, sure=1e12)
+    """Every item under test at 10 % until its interval is clear, and nothing moved by what was learned near a question."""
+    policy = default(withhold=0.1, budget=1e9, least=1.0)
+
+    def still(query: Query, candidates: Candidates, values: Values, pool: Pool) -> Slates:
+        return policy.selector(query, candidates, replace(values, means=np.zeros_like(values.means), better=None), pool)
+
+    return replace(policy, selector=still)
 
 
 def memory_run(world: World, size: float, confounded: bool, seed: int) -> dict[str, Any]:
@@ -143,7 +151,7 @@ def memory_run(world: World, size: float, confounded: bool, seed: int) -> dict[s
             vectors.append(encoder.encode([asked])[0])
             assert memory.learning is not None
             valuer = memory.learning.experience.policy.valuer
-            assert isinstance(valuer, Effect)
+            assert isinstance(valuer, Evidence)
             account = valuer.account(item.id)
             if account is None or account.rows == done:
                 continue
@@ -207,7 +215,7 @@ def cells() -> dict[str, dict[str, Callable[[], dict[str, Any]]]]:
             seed = 100 * number + place
             found["core"][name] = lambda w=world, s=size, m=more, seed=seed: core_cell(w, s, m, seed)
     for name, items in COSTS.items():
-        for withhold, budget in ((WITHHOLD, BUDGET), (0.1, 0.02)):
+        for withhold, budget in RATES:
             for length in (600, 2000):
                 key = f"{name} | {withhold:g} | {budget:g} | {length}"
                 found["cost"][key] = lambda i=items, w=withhold, b=budget, n=length: cost_cell(i, w, b, n)
@@ -222,7 +230,7 @@ def cells() -> dict[str, dict[str, Callable[[], dict[str, Any]]]]:
 def settings() -> dict[str, Any]:
     return {
         "core": {"runs": RUNS, "episodes": LENGTH, "withhold": 0.1},
-        "cost": {"runs": COST_RUNS, "default": {"withhold": WITHHOLD, "budget": BUDGET}},
+        "cost": {"runs": COST_RUNS, "rates": [list(rate) for rate in RATES]},
         "memory": {"withhold": 0.1},
         "ledger": {
             name: getattr(ledger, name) for name in ("ALPHA", "PRIOR", "LEAST_EACH", "NARROWEST_AT", "NEGLIGIBLE")

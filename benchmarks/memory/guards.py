@@ -116,7 +116,7 @@ def main() -> None:
                 base = run(encoder, items, queries, "absent", top_k, seed, None)
                 plain.append(100.0 * float(np.mean(base)))
                 for condition in CONDITIONS:
-                    found = run(encoder, items, queries, condition, top_k, seed, "effect")
+                    found = run(encoder, items, queries, condition, top_k, seed, "default")
                     gains[condition].append(100.0 * float(np.mean(found) - np.mean(base)))
                 print(
                     f"{distinct} queries, top_k {top_k}, draw {seed + 1}: {time.monotonic() - started:.0f} s",

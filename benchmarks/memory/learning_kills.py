@@ -93,7 +93,7 @@ class Worker:
 
 
 def learned_and_killed(
-    path: Path, *, policy: str = "effect", processes: int = 4, rewards: int = 1000, kills: int = 50, seed: int = 0
+    path: Path, *, policy: str = "default", processes: int = 4, rewards: int = 1000, kills: int = 50, seed: int = 0
 ) -> dict[str, Any]:
     """Counts of what was done and found. Raises AssertionError where a reward is lost or what is known is another thing."""
     draw = random.Random(seed)
@@ -142,7 +142,7 @@ def learned_and_killed(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--policies", nargs="+", default=["effect", "kernel-mean", "memrl"])
+    parser.add_argument("--policies", nargs="+", default=["default", "kernel-mean", "memrl"])
     parser.add_argument("--processes", type=int, default=4)
     parser.add_argument("--rewards", type=int, default=1000, help="of each process")
     parser.add_argument("--kills", type=int, default=50)

@@ -127,7 +127,7 @@ def main() -> None:
     parser.add_argument("--decisions", type=int, default=100_000)
     parser.add_argument("--every", type=int, nargs="+", default=[1, 10], help="one of so many decisions is rewarded")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--policies", nargs="+", default=["effect", "", *POLICIES])
+    parser.add_argument("--policies", nargs="+", default=["default", "", *POLICIES])
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     record: dict[str, Any] = {"machine": machine(), "decisions": options.decisions, "items": ITEMS, "files": []}

@@ -35,7 +35,7 @@ def main() -> None:
     if missing():
         parser.error(missing())
     options: dict[str, Any] = {
-        "policy": policy("effect", withhold=0.3, budget=1.0),
+        "policy": policy("default", withhold=0.3, budget=1.0),
         "trial": Trial(block=10, seed=1),
         "reward_range": (0.0, 1.0),
     }

@@ -63,7 +63,7 @@ def test_an_extractor_is_a_writer_of_messages_and_of_episodes() -> None:
         assert (item.text, item.scope.user, item.metadata, item.provenance.source) == (
             "Ana moved to Oslo.", "ana", {"from": "chat"}, "writer",
         )  # fmt: skip
-        assert played(lambda: replace(policy("effect"), writer=facts)) == ["Ana moved to Oslo."]
+        assert played(lambda: replace(policy("default"), writer=facts)) == ["Ana moved to Oslo."]
         assert server.asked[1]["messages"][1]["content"] == "user: where does Ana live?\nassistant: ask"
 
 
@@ -85,7 +85,7 @@ def played(made: Any) -> list[str]:
 def test_the_default_policy_learns_as_much_with_a_writer_of_its_own() -> None:
     learned = []
     for writer in (None, answering("DELETE 7")):
-        made = partial(replace, policy("effect"), writer=writer)
+        made = partial(replace, policy("default"), writer=writer)
         memory = opened(policy={"made": made}, seed=1)
         there = memory.add("Ana lives in Oslo.")
         for _ in range(20):
@@ -135,7 +135,7 @@ def test_a_manager_takes_the_facts_that_another_writer_finds() -> None:
 
 def test_a_manager_writes_at_the_end_of_an_episode() -> None:
     def made(line: str) -> Policy:
-        return replace(policy("effect"), writer=answering(line))
+        return replace(policy("default"), writer=answering(line))
 
     assert played(lambda: made("ADD")) == ["where does Ana live?", "ask"]
     assert played(lambda: made("DELETE 7")) == []

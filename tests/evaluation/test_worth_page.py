@@ -22,7 +22,7 @@ def shown(path: Path, *words: str) -> str:
 def test_the_page_says_what_the_ledger_and_the_trials_say(tmp_path: Path) -> None:
     path, page = tmp_path / "a.mem", tmp_path / "worth.html"
     hostile = "reset the router: <script>alert(1)</script> & call"
-    often = policy("effect", withhold=0.4, budget=1.0)
+    often = policy("default", withhold=0.4, budget=1.0)
     with Memory(path, encoder="hashing", seed=1, policy=often, trial=Trial(source="tour", block=2, seed=7)) as memory:
         memory.add_many([hostile, "reset the router: pull the plug"], source="manual")
         memory.add("the router stands in the hall", source="tour")

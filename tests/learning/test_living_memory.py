@@ -133,13 +133,13 @@ def test_episodes_that_read_images_are_those_that_read_the_memory_and_so_is_what
 
 def test_of_many_items_only_what_changed_travels_again(tmp_path: Path) -> None:
     """10,000 items, of which some are shown by the default policy and rewarded."""
-    controller = living(tmp_path, lambda: default_policy("effect"))
+    controller = living(tmp_path, lambda: default_policy("default"))
     controller.open(None)
     controller.of("house 0").add_many(
         [f"item {number} about the lamp and door {number % 97}" for number in range(10_000)]
     )
     controller.of("house 1").add("the cat eats fish")
-    reader, image = living(tmp_path / "nowhere", lambda: default_policy("effect")), None
+    reader, image = living(tmp_path / "nowhere", lambda: default_policy("default")), None
     sent = []
     for step in range(3):
         now = controller.image()

@@ -16,7 +16,7 @@ from keepworth.memory.adapters.mem0 import Memory as Mem0
 from keepworth.memory.adapters.session import MemorySession
 from keepworth.memory.errors import InvalidFilter, InvalidScope
 from keepworth.memory.memory import Memory
-from keepworth.memory.policy.effect import effect
+from keepworth.memory.policy.default import default
 
 from .stub_encoder import WordEncoder
 
@@ -447,7 +447,7 @@ def test_adapters_search_beside_a_policy_that_ranks_items_itself():
     entries = _Entries(learning, lambda value, path: [str(value[path])])
     entries.put([Put(("mem", "ana"), "food", {"text": "likes tempeh"}, index=["text"])])
     assert [item.key for item, _ in entries.search(("mem", "ana"), "tempeh", {}, 1, 0)] == ["likes tempeh"]
-    withholding = memory(policy=partial(effect, withhold=1.0, least=1.0))
+    withholding = memory(policy=partial(default, withhold=1.0, least=1.0))
     m = Mem0(withholding)
     m.add("likes tofu", user_id="ana", infer=False)
     for _ in range(3):

@@ -119,7 +119,7 @@ def test_without_memory_there_is_none(checkpoint: Path, tmp_path: Path) -> None:
         ({"steps": 0, "warm_start": 0, "rank": 4}, "warm_start = 0"),
         ({"steps": 0, "warm_start": 0, "temperature": 0.3}, "warm_start = 0"),
         ({"policy": "advantag"}, "advantage"),
-        ({"policy": "effect"}, "others wrote"),
+        ({"policy": "default"}, "how many attempts"),
         ({"policy": "none", "shown": 3}, "shown"),
         ({"policy": "strange"}, "how many attempts"),
         ({"sampling": "overlap"}, "synchronous"),

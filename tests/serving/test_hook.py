@@ -126,7 +126,7 @@ def test_a_session_of_claude_code(server: MemoryProcess, hooked: Hook, request: 
 
 
 def test_a_failure_is_a_reward_of_what_led_to_it_and_not_of_what_was_shown_after_it(tmp_path: Path) -> None:
-    with Memory(tmp_path / "a.mem", encoder="hashing", policy="effect") as memory:
+    with Memory(tmp_path / "a.mem", encoder="hashing", policy="default") as memory:
         before, after = memory.add("always use the network flag"), memory.add("cannot connect: ask for the proxy")
 
         def event(what: str, text: str, tool: str = "") -> hook.HookEvent:

@@ -271,18 +271,18 @@ def test_episodes_in_one_line_each_the_newest_first(server: MemoryServer, tenant
 
 def test_a_policy_is_promoted_estimated_and_taken_back(server: MemoryServer, tenant: str) -> None:
     with as_(server, tenant) as client, as_(server, tenant, "read", "write") as writer:
-        assert client.get("/policy").json()["policy"] == "effect"
-        assert {"effect", "memrl", "advantage"} <= set(client.get("/policy").json()["known"])
+        assert client.get("/policy").json()["policy"] == "default"
+        assert {"default", "memrl", "advantage"} <= set(client.get("/policy").json()["known"])
         client.post("/items", json={"content": "cats like milk"})
         episode = client.post("/episodes", json={"task": "t"}).json()["id"]
         client.post(f"/episodes/{episode}/search", json={"query": "milk"})
         client.post(f"/episodes/{episode}/reward", json={"value": 1.0})
-        estimate = client.get("/policy/estimate", params={"policy": "effect", "method": "items"})
+        estimate = client.get("/policy/estimate", params={"policy": "default", "method": "items"})
         assert estimate.status_code in (200, 422), estimate.text
         assert client.get("/policy/estimate", params={"policy": "nothing"}).status_code == 422
         assert client.post("/policy/promote", json={"policy": "memrl"}).json() == {"policy": "memrl"}
         assert client.get("/policy").json()["promoted"] == ["memrl"]
-        assert client.post("/policy/demote").json() == {"policy": "effect"}
+        assert client.post("/policy/demote").json() == {"policy": "default"}
         assert client.post("/policy/demote").status_code == 422
         assert writer.get("/policy").status_code == writer.post("/policy/demote").status_code == 403
     with as_(server, tenant, user_id="ana") as ana:

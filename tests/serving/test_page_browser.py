@@ -58,7 +58,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     sample_run(folder / "runs" / "demo", steps=8)
     (folder / "runs" / "broken").mkdir()
     (folder / "runs" / "broken" / "config.json").write_text("<script>")
-    options: dict[str, Any] = {"policy": policy("effect", withhold=0.3, budget=1.0), "trial": Trial(block=2, seed=1)}
+    options: dict[str, Any] = {"policy": policy("default", withhold=0.3, budget=1.0), "trial": Trial(block=2, seed=1)}
     runs = RunList(folder / "runs")
     with MemoryServer(folder / "a.mem", encoder="hashing", runs=runs, seed=1, scan=None, **options) as server:
         yield Served(server, folder / "runs")
@@ -318,7 +318,7 @@ def test_a_token_is_made_shown_once_and_removed(visit: Visit) -> None:
 
 
 def test_a_policy_is_estimated_promoted_and_taken_back(visit: Visit) -> None:
-    page, other = visit.page, "effect-with-cases"
+    page, other = visit.page, "kernel-mean"
     visit.go("policies")
     page.select_option("select[name=policy]", other)
     page.click("text=Estimate")
@@ -332,7 +332,7 @@ def test_a_policy_is_estimated_promoted_and_taken_back(visit: Visit) -> None:
     page.click("text=Go back to the one before")
     page.click("dialog button:has-text('Go back')")
     page.wait_for_selector("text=as the server was started")
-    assert visit.served.memory.policy == "effect"
+    assert visit.served.memory.policy == "default"
 
 
 def test_curves_grow_while_a_run_trains(visit: Visit) -> None:

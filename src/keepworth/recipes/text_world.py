@@ -125,10 +125,7 @@ class Config(Settings):
         if self.world not in WORLDS:
             raise ValueError(str(UnknownName("world", self.world, WORLDS)))
         if self.policy not in (NONE, *METHODS):
-            fix = "effect chooses among items that others wrote; here memory keeps attempts. "
-            raise ValueError(
-                fix * (self.policy == "default") + str(UnknownName("policy", self.policy, (NONE, *METHODS)))
-            )
+            raise ValueError(str(UnknownName("policy", self.policy, (NONE, *METHODS))))
         if self.policy != NONE and "k" not in settings_of(self.policy):
             raise ValueError(f"policy {self.policy!r} cannot be told how many attempts to show: name another")
         if self.sampling != "synchronous":

@@ -165,7 +165,7 @@ class Gateway:
             raise KeepworthError(
                 f"The policy {memory.policy!r} finds and ranks items itself, and a gateway shows what a search finds, as far as "
                 "there is room for it.",
-                "Serve the memory without an upstream or a model, or with --policy effect.",
+                "Serve the memory without an upstream or a model, or with --policy default.",
             )
         for name, help in HELP.items():
             metrics.describe(name, help)

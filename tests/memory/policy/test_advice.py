@@ -160,7 +160,7 @@ def test_outside_is_outside_whatever_its_trust_and_a_draft_is_from_outside_by_de
 
 def test_what_an_observation_says_it_earned_is_a_number_and_larger_rewards_are_taken(tmp_path: Path) -> None:
     """Cases that say what they earned are filed anew when rewards turn out to be larger."""
-    memory = opened(tmp_path / "j.mem", "memrl")
+    memory = opened(tmp_path / "j.mem", "memrl", reward_range=(0.0, 5.0))
     with memory.episode("a torn shirt arrived") as episode:
         episode.search()
         with pytest.raises(InvalidAdvice, match="earned"):

@@ -178,7 +178,7 @@ CALLS: dict[str, Callable[[Memory], object]] = {
     "who a selector is": lambda m: m.search("a", selector=lambda query, hits, k: Selected((0,), 1.0, 5)),  # type: ignore[arg-type]
     "another episode": lambda m: m.episode("t").search("a", episode="e"),
     "another step": lambda m: m.episode("t").search("a", step=3),
-    "a setting there is not": lambda m: keepworth.policy("effect", witthold=0.1),
+    "a setting there is not": lambda m: keepworth.policy("default", witthold=0.1),
     "a setting of a method there is not": lambda m: keepworth.policy("memrl", capacitty=5),
 }
 
@@ -202,11 +202,11 @@ def test_a_judge_that_is_none_is_refused_and_a_setting_has_a_nearest_name() -> N
         with pytest.raises(InvalidReward, match="judge"):
             episode.next_state("y", 5)  # type: ignore[arg-type]
     with pytest.raises(InvalidPolicy, match="withhold"):
-        keepworth.policy("effect", witthold=0.1)
+        keepworth.policy("default", witthold=0.1)
 
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")
-@pytest.mark.parametrize("policy", ["effect", "advantage", "memrl", "kernel-mean", "linucb", "linear-thompson"])
+@pytest.mark.parametrize("policy", ["default", "advantage", "memrl", "kernel-mean", "linucb", "linear-thompson"])
 def test_texts_without_a_word_are_learned_from(policy: str) -> None:
     with Memory(policy=policy, encoder=HashedWords(64), seed=0) as memory:
         for number in range(30):
@@ -214,4 +214,4 @@ def test_texts_without_a_word_are_learned_from(policy: str) -> None:
                 shown = episode.search("...", actions=("a", "b"))
                 episode.act("a" if number % 2 else "b")
                 episode.reward(float(number % 2))
-        assert len(shown) or policy == "effect"
+        assert len(shown) or policy == "default"

@@ -1,29 +1,29 @@
-"""The default policy: the search's own order until rewards surely say otherwise, and never by chance."""
+"""The default policy: the search's own order where rewards say nothing of items, another within a few rewards where they do."""
 
 from __future__ import annotations
 
 import math
 import random
 import warnings
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
 import apsw
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import keepworth
 from keepworth import Memory
-from keepworth.memory.errors import CannotEvaluate, InvalidPolicy
-from keepworth.memory.policy.effect import Effect, bayes_factor, effect
+from keepworth.memory.errors import CannotEvaluate, InvalidPolicy, InvalidReward, UnknownPolicy
+from keepworth.memory.policy.default import default
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.store import log
 
 HOLD = "to reset the router hold the button for ten seconds"
 PULL = "to reset the router pull the plug for a minute"
+HALL = "the router stands in the hall"
 ASKED = "how do I reset the router"
 
 
@@ -32,138 +32,223 @@ def opened(path: Path | str = ":memory:", **options: object) -> Memory:
     return Memory(path, encoder=HashedWords(64), **options)  # type: ignore[arg-type]
 
 
-def order(memory: Memory) -> list[str]:
-    return [hit.text for hit in memory.search(ASKED)]
+def order(memory: Memory, asked: str = ASKED) -> list[str]:
+    """What is found where nothing is tried out."""
+    return [hit.text for hit in memory.episode(explore=False).search(asked)]
+
+
+def rewarded(memory: Memory, reward: Callable[[str], float], times: int, top_k: int = 1) -> None:
+    """So many searches, each with the reward of what stood first."""
+    for _ in range(times):
+        hits = memory.search(ASKED, top_k=top_k)
+        memory.reward(hits.decision, reward(hits[0].text))
 
 
 def test_the_rewarded_item_moves_up_the_punished_one_down_and_a_memory_without_rewards_stays(tmp_path: Path) -> None:
-    memory, plain = opened(tmp_path / "a.mem"), opened(policy=None, seed=None)
+    memory, plain = opened(tmp_path / "a.mem", reward_range=(-1.0, 1.0)), opened(policy=None, seed=None)
     for each in (memory, plain):
-        each.add_many([HOLD, PULL, "the router stands in the hall"])
+        each.add_many([HOLD, PULL, HALL])
     assert order(memory) == order(plain)
     first = order(plain)[0]
     helps = PULL if first == HOLD else HOLD
-    for _ in range(300):
-        hits = memory.search(ASKED, top_k=1)
-        memory.reward(hits.decision, 1.0 if hits[0].text == helps else -1.0)
-    top, *rest = memory.search(ASKED)
+    rewarded(memory, lambda text: 1.0 if text == helps else -1.0, 60)
+    with memory.episode(explore=False) as episode:
+        top, *rest = episode.search(ASKED)
     assert top.text == helps
     assert top.why is not None
     assert top.why.moved == "up"
+    times = round(top.why.worth.times) if top.why.worth else 0
+    assert times > 40
+    assert top.why.learned == f"right {times} of {times} times where this is asked"
     assert top.why.worth is not None
-    assert top.why.worth.effect > 1.0
-    assert next(hit for hit in rest if hit.text == first).why.moved == "down"  # type: ignore[union-attr]
-    assert rest[-1].text == first
+    assert top.why.worth.effect > 0.5
+    punished = next(hit for hit in rest if hit.text == first)
+    assert memory.worth(punished.id, ASKED).effect < 0.0
     memory.close()
-    again = opened(tmp_path / "a.mem")
-    found = again.episode(explore=False).search(ASKED)  # draws of another process are others
-    assert [hit.text for hit in found] == [top.text, *(hit.text for hit in rest)]
+    with opened(tmp_path / "a.mem", reward_range=(-1.0, 1.0)) as again:
+        assert order(again) == [top.text, *(hit.text for hit in rest)]
     assert order(plain)[0] == first
 
 
-def test_over_permutations_of_the_rewards_nothing_moves() -> None:
-    """The same searches with the same rewards in another order: an item that is worth nothing is moved by chance alone."""
-    generator = random.Random(5)
-    rewards = [1.0] * 30 + [-1.0] * 30
-    moved = 0
-    for _ in range(200):
-        generator.shuffle(rewards)
-        valuer = Effect()
-        vector = np.eye(1, 8, dtype=np.float32)[0]
-        for number, reward in enumerate(rewards):
-            shown, withheld = (["m1"], ["m2"]) if number % 3 else (["m2"], ["m1"])
-            valuer.add(vector, reward, shown, withheld)
-        (worth,) = valuer.worth(vector, "", [keepworth.Item("m1", "text")])
-        moved += worth.factor >= 100.0
-    assert moved <= 4  # at most one in a hundred, in expectation
+def test_the_better_of_two_stands_first_within_twenty_rewards() -> None:
+    right = 0
+    for seed in range(10):
+        memory, draw = opened(seed=seed), random.Random(seed)
+        memory.add_many([HOLD, PULL])
+        worse = order(memory)[0]
+        rewarded(
+            memory, lambda text, worse=worse, draw=draw: float(draw.random() < (0.2 if text == worse else 0.9)), 20
+        )
+        right += order(memory)[0] != worse
+    assert right >= 9
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.integers(0, 40), st.integers(0, 40), st.integers(0, 40), st.integers(0, 40))
-def test_the_bayes_factor_is_that_of_its_definition(a: int, b: int, c: int, d: int) -> None:
-    """Integrals over the chance of success, by counting."""
-    from math import comb
+@pytest.mark.parametrize(("constant", "least"), [(True, 0.98), (False, 0.85)])
+def test_where_rewards_say_nothing_of_items_the_search_s_own_order_is_shown(constant: bool, least: float) -> None:
+    same = 0
+    for seed in range(6):
+        memory, draw = opened(seed=seed), random.Random(seed)
+        memory.add_many([HOLD, PULL, HALL])
+        usual = order(memory)[0]
+        rewards = [1.0] * 50 if constant else draw.sample([1.0, 0.0] * 25, 50)
+        for reward in rewards:
+            hits = memory.search(ASKED)
+            same += hits[0].text == usual
+            memory.reward(hits.decision, reward)
+    assert same >= least * 6 * 50
 
-    def even(won: int, lost: int) -> float:
-        return 1.0 / ((won + lost + 1) * comb(won + lost, won))
 
-    expected = even(a, b) * even(c, d) / even(a + c, b + d)
-    assert bayes_factor(a, b, c, d) == pytest.approx(expected, rel=1e-9)
+def test_a_liar_with_a_tenth_of_the_rewards_turns_nothing_round() -> None:
+    right = 0
+    for seed in range(5):
+        memory = opened(seed=seed)
+        memory.add_many([HOLD, PULL])
+        worse = order(memory)[0]
+        for number in range(50):
+            hits = memory.search(ASKED, top_k=1)
+            truth, lies = float(hits[0].text != worse), number % 10 == 4
+            memory.reward(hits.decision, 1.0 - truth if lies else truth, by="liar" if lies else "")
+            right += number >= 20 and hits[0].text != worse
+    assert right >= 0.85 * 5 * 30
+
+
+@pytest.mark.parametrize("top_k", [1, 2, 3])
+def test_propensities_are_those_of_what_is_drawn(top_k: int) -> None:
+    """Two are about equally good, so each comes first at times; every slate as often as its propensity says."""
+    memory = opened(policy=lambda: default(withhold=0.0))
+    memory.add_many([HOLD, PULL, HALL])
+    for number in range(8):
+        hits = memory.search(ASKED, top_k=top_k)
+        memory.reward(hits.decision, float(number % 2))
+    drawn, said = Counter[tuple[str, ...]](), dict[tuple[str, ...], float]()
+    for _ in range(400):
+        hits = memory.search(ASKED, top_k=top_k)
+        slate = tuple(hit.id for hit in hits)
+        drawn[slate] += 1
+        assert said.setdefault(slate, hits.propensity) == hits.propensity
+    assert len(said) > 1
+    assert sum(said.values()) == pytest.approx(1.0, abs=0.02)
+    for slate, p in said.items():
+        assert abs(drawn[slate] - 400 * p) < 4.0 * math.sqrt(400 * p * (1.0 - p)) + 1.0
+
+
+def test_an_opened_memory_knows_and_chooses_what_the_live_one_does(tmp_path: Path) -> None:
+    """Also where several choices wait for their rewards, and one is judged anew."""
+    path = tmp_path / "a.mem"
+    with opened(path) as memory:
+        ids = [item.id for item in memory.add_many([HOLD, PULL, HALL])]
+        waiting = []
+        for number in range(60):
+            with memory.episode("help the caller") as episode:
+                found = [episode.search(ASKED if place else f"the router {number % 3}") for place in range(2)]
+                if number % 4 == 0:
+                    episode.act("press" if number % 8 else "pull")
+                waiting.append((episode.id, found[0].decision, float(found[1][0].text != HOLD)))
+            if number % 5 == 4:
+                for id, decision, reward in reversed(waiting):
+                    memory.reward(id, reward)
+                    if number % 3 == 0:
+                        memory.reward(decision, 1.0)
+                waiting = []
+        with opened(path) as other:
+            for one in (other, memory):
+                one.reward(one.search(ASKED).decision, 1.0)
+            questions = (ASKED, "the router 1", "press the button")
+            known = [[memory.worth(id, asked) for id in ids] for asked in questions]
+            assert known == [[other.worth(id, asked) for id in ids] for asked in questions]
+        shown = [order(memory, asked) for asked in questions]
+    with opened(path) as again:
+        assert [[again.worth(id, asked) for id in ids] for asked in questions] == known
+        assert [order(again, asked) for asked in questions] == shown
+
+
+@pytest.mark.parametrize("reward", [1.5, -1.0, 10, math.nan])
+def test_a_reward_outside_the_range_is_refused_with_the_fix_and_nothing_changes(reward: float) -> None:
+    memory = opened()
+    item, _ = memory.add_many([HOLD, PULL])
+    rewarded(memory, lambda text: float(text == PULL), 5)
+    before, head = memory.worth(item.id, ASKED), memory.store.head()
+    hits = memory.search(ASKED)
+    with pytest.raises(InvalidReward, match=r"in \[0, 1\].*nothing was learned.*reward_range="):
+        memory.reward(hits.decision, reward)
+    assert (memory.worth(item.id, ASKED), memory.store.head()) == (before, head)
+    wider = opened(reward_range=(-1, 10))
+    wider.add(HOLD)
+    assert wider.reward(wider.search(ASKED).decision, 10).applied
+
+
+@pytest.mark.parametrize("name", ["effect", "effect-with-cases"])
+def test_a_policy_of_before_is_refused_with_what_it_became(name: str) -> None:
+    with pytest.raises(UnknownPolicy) as refusal:
+        opened(policy=name)
+    assert "It became 'default'" in refusal.value.fix
+    with pytest.raises(UnknownPolicy, match=name):
+        keepworth.policy(name)
 
 
 def test_evidence_counts_where_its_situation_is_near() -> None:
-    valuer = Effect(bandwidth=0.1)
-    here, there = np.eye(2, 8, dtype=np.float32)
-    near = np.float32(0.9) * here + np.float32(math.sqrt(0.19)) * there
-    for number in range(20):
-        valuer.add(here, float(number % 2), ["m1"] if number % 2 else ["m2"], ["m2"] if number % 2 else ["m1"])
-    item = keepworth.Item("m1", "text")
-    (worth,) = valuer.worth(here, "", [item])
-    assert (worth.with_it, worth.without, worth.shown, worth.withheld) == pytest.approx((1.0, 0.0, 10.0, 10.0))
-    (worth,) = valuer.worth(near, "", [item])
-    assert worth.shown == pytest.approx(10.0 * math.exp(-1.0), rel=1e-3)
-    (worth,) = valuer.worth(there, "", [item])
-    assert (worth.shown, worth.factor) == (0.0, 1.0)
+    memory = opened()
+    hold, _ = memory.add_many([HOLD, PULL])
+    rewarded(memory, lambda _: 1.0, 10)
+    here, near, there = (
+        memory.worth(hold.id, asked) for asked in (ASKED, f"{ASKED} today", "the zebra has black stripes")
+    )
+    assert here.earned == pytest.approx(here.times)
+    assert here.times > near.times > 0.1 > there.times
+    assert here.seen == near.seen == there.seen
 
 
-def test_only_the_newest_evidence_counts() -> None:
-    valuer = Effect(newest=100)
-    vector = np.eye(1, 4, dtype=np.float32)[0]
-    for number in range(1000):
-        valuer.add(vector, float(number >= 900), ["m1"] if number % 2 else ["m2"], ["m2"] if number % 2 else ["m1"])
-    assert len(valuer) == 100
-    (worth,) = valuer.worth(vector, "", [keepworth.Item("m1", "text")])
-    assert (worth.with_it, worth.shown) == (1.0, 50.0)
+def test_only_the_newest_rewards_count() -> None:
+    memory = opened(policy=lambda: default(newest=20, withhold=0.0))
+    hold = memory.add(HOLD)
+    rewarded(memory, lambda _: 0.0, 50)
+    rewarded(memory, lambda _: 1.0, 20)
+    worth = memory.worth(hold.id, ASKED)
+    assert worth.times == pytest.approx(20.0, rel=1e-2) == pytest.approx(worth.earned, rel=1e-2)
 
 
 def test_a_later_reward_of_the_same_choice_takes_the_place_of_the_earlier_one() -> None:
-    valuer = Effect()
-    vector = np.eye(1, 4, dtype=np.float32)[0]
-    for _ in range(5):
-        valuer.add(vector, 1.0, ["m1"], decision="d1")
-    valuer.add(vector, 0.0, ["m1"], decision="d1")
-    valuer.add(vector, 1.0, ["m1"], decision="d2")
-    (worth,) = valuer.worth(vector, "", [keepworth.Item("m1", "text")])
-    assert (worth.with_it, worth.shown) == (0.5, 2.0)
+    memory = opened()
+    hold = memory.add(HOLD)
+    first, second = (memory.search(ASKED).decision for _ in range(2))
+    for value in (1.0, 0.5, 1.0, 0.0):
+        memory.reward(first, value)
+    memory.reward(second, 1.0)
+    worth = memory.worth(hold.id, ASKED)
+    assert (worth.times, worth.earned) == pytest.approx((2.0, 1.0), rel=1e-2)
+    assert memory.ledger().rewarded == 2
 
 
 def test_the_searches_of_one_episode_weigh_as_one() -> None:
     memory = opened()
-    item, _ = memory.add_many([HOLD, PULL])
+    item = memory.add(HOLD)
     with memory.episode("reset it") as episode:
         for _ in range(20):
             episode.search(ASKED)
         episode.reward(1.0)
-    assert memory.worth(item.id, ASKED).shown == pytest.approx(1.0, rel=1e-2)
-
-
-def test_what_was_not_shown_elsewhere_says_nothing_here() -> None:
-    """That an item ranked too low for a harder question nearby is no experiment."""
-    valuer = Effect()
-    here = np.eye(1, 8, dtype=np.float32)[0]
-    near = np.float32(0.98) * here + np.float32(math.sqrt(1 - 0.98**2)) * np.eye(2, 8, dtype=np.float32)[1]
-    for _ in range(50):
-        valuer.add(here, 1.0, ["m1"])
-        valuer.add(near, 0.0, ["m2"], unshown=["m1"])
-    (worth,) = valuer.worth(here, "", [keepworth.Item("m1", "text")])
-    assert (worth.withheld, worth.factor) == (0.0, 1.0)
+    assert memory.worth(item.id, ASKED).times == pytest.approx(1.0, rel=1e-2)
 
 
 def test_an_item_is_withheld_at_the_stated_rate_and_the_log_says_so() -> None:
-    memory = opened(policy=lambda: effect(withhold=0.4, least=1, budget=1.0))
+    """Where questions do not come back, so that nothing is tried out at them."""
+    memory, draw = opened(policy=lambda: default(withhold=0.4, least=1, budget=1.0)), random.Random(1)
     memory.add_many([HOLD, PULL])
-    for number in range(40):
-        memory.reward(memory.search(ASKED).decision, float(number % 2))
-    shown = [len(memory.search(ASKED)) for _ in range(200)]
-    assert 60 <= shown.count(1) <= 100
-    assert set(shown) == {1, 2}
-    hits = memory.search(ASKED)
-    assert hits.propensity == pytest.approx(0.6 if len(hits) == 2 else 0.4)
+
+    def found() -> keepworth.Hits:
+        return memory.search(" ".join(["reset the router", *(str(draw.randrange(10**9)) for _ in range(8))]))
+
+    for number in range(20):
+        memory.reward(found().decision, float(number % 2))
+    some = [found() for _ in range(150)]
+    short = [hits for hits in some if len(hits) == 1]
+    assert {len(hits) for hits in some} == {1, 2}
+    assert all(hits.propensity == pytest.approx(0.4) for hits in short)
+    assert 0.25 < len(short) / len(some) < 0.55
 
 
-def test_without_withholding_no_other_policy_can_be_judged() -> None:
-    memory = opened(policy={"never": lambda: effect(withhold=0.0), "often": lambda: effect(withhold=0.3)})
-    memory.add_many([HOLD, PULL])
+def test_without_chance_no_other_policy_can_be_judged() -> None:
+    memory = opened(policy={"never": lambda: default(withhold=0.0), "often": lambda: default(withhold=0.3)})
+    memory.add(HOLD)
     for number in range(60):
         memory.reward(memory.search(ASKED).decision, float(number % 2))
     with pytest.raises(CannotEvaluate, match="no randomness"):
@@ -180,8 +265,11 @@ def test_a_warning_and_advice_are_judged_by_what_was_done() -> None:
             episode.act("push" if number % 2 else "pull")
             episode.reward(float(number % 2))
     worth = memory.worth(do.id, "open the door")
-    assert worth.effect == pytest.approx(1.0)
-    assert (worth.shown, worth.withheld) == pytest.approx((20.0, 20.0), rel=1e-2)
+    assert (worth.times, worth.earned) == pytest.approx((20.0, 20.0), rel=1e-2)
+    assert worth.effect > 0.4
+    advised = memory.episode("open the door").search(actions=("push", "pull"))
+    assert {action for action, weight, _ in advised.advice if weight > 0.0} == {"push"}
+    assert "push: right 20 of 20 times where this is asked" in advised.text
 
 
 def test_a_rollback_takes_back_what_was_learned() -> None:
@@ -200,17 +288,32 @@ def test_a_rollback_takes_back_what_was_learned() -> None:
 def test_verbs_of_a_policy_are_refused_where_there_is_none() -> None:
     memory = opened(policy=None, seed=None)
     item = memory.add(HOLD)
-    for verb in (lambda: memory.worth(item.id, ASKED), lambda: memory.evaluate("effect"), memory.demote):
+    for verb in (lambda: memory.worth(item.id, ASKED), lambda: memory.evaluate("default"), memory.demote):
         with pytest.raises(InvalidPolicy, match="policy=None"):
             verb()
     assert memory.policy is None
 
 
 def test_settings_of_named_policies_can_be_said() -> None:
-    with Memory(encoder=None, policy=keepworth.policy("effect", withhold=0.1)) as memory:
-        assert memory.policy == "effect"
+    with Memory(encoder=None, policy=keepworth.policy("default", withhold=0.1)) as memory:
+        assert memory.policy == "default"
     with pytest.raises(InvalidPolicy, match="withhold"):
-        keepworth.policy("effect", withhold=2.0)
+        keepworth.policy("default", withhold=2.0)
+
+
+def test_a_policy_that_writes_too_learns_from_rewards_in_their_range() -> None:
+    from dataclasses import replace
+
+    policy = replace(default(withhold=0.0), name="mine", writer=lambda finished: [])
+    memory = opened(policy=policy, reward_range=(-1.0, 1.0))
+    hold = memory.add(HOLD)
+    for number in range(10):
+        with memory.episode(ASKED) as episode:
+            episode.search()
+            episode.act("hold it")
+            episode.reward(1.0 if number % 2 else -1.0)
+    worth = memory.worth(hold.id, ASKED)
+    assert (worth.times, worth.earned) == pytest.approx((10.0, 5.0), rel=1e-2)
 
 
 TASK, SEEN = "make coffee from beans", "reset the router"
@@ -240,11 +343,11 @@ def test_evidence_counts_where_the_item_was_asked_for_and_not_at_the_task_of_its
     if how == "old file":
         without_vectors(path)
     with opened(path) as memory:
-        assert memory.worth(hold.id, SEEN).shown == pytest.approx(10.0, rel=0.01)
-        assert memory.worth(hold.id, TASK).shown < 1.0
+        assert memory.worth(hold.id, SEEN).times == pytest.approx(10.0, rel=0.01)
+        assert memory.worth(hold.id, TASK).times < 1.0
 
 
-@pytest.mark.parametrize("policy", ["effect", "memrl"])
+@pytest.mark.parametrize("policy", ["default", "memrl"])
 def test_what_was_asked_and_is_erased_teaches_nothing_elsewhere(policy: str, tmp_path: Path) -> None:
     with opened(tmp_path / "a.mem", policy=policy) as memory:
         hold, _, zebra = memory.add_many([HOLD, "coffee is made from beans", "the zebra has stripes"])
@@ -256,16 +359,16 @@ def test_what_was_asked_and_is_erased_teaches_nothing_elsewhere(policy: str, tmp
             episode.reward(1.0)
         memory.forget(zebra.id, purge_history=True)
         assert memory.learning is not None
-        if policy == "effect":
-            assert memory.worth(hold.id, TASK).shown < 1.0
+        if policy == "default":
+            assert memory.worth(hold.id, TASK).times < 1.0
         assert all(use.query.observation for use, _ in memory.learning.experience.uses)
 
 
 def test_a_search_in_the_name_of_an_episode_is_one_of_its_searches(tmp_path: Path) -> None:
-    with opened(tmp_path / "a.mem", policy=lambda: effect(withhold=0.5, least=1.0)) as memory:
+    with opened(tmp_path / "a.mem", policy=lambda: default(withhold=0.5, least=1.0)) as memory:
         memory.add_many([HOLD, PULL])
-        for _ in range(30):
-            memory.reward(memory.search(SEEN, top_k=1).decision, 1.0)
+        for number in range(30):
+            memory.reward(memory.search(SEEN, top_k=1).decision, float(number % 2))
         measured = memory.episode("a task", explore=False)
         assert memory.search(SEEN, top_k=1).propensity < 1.0
         assert all(memory.search(SEEN, top_k=1, episode=measured.id).propensity == 1.0 for _ in range(20))
@@ -286,7 +389,7 @@ def test_the_policy_that_ran_is_judged_to_earn_what_it_earned(
     searches: int, bounds: tuple[float, float] | None
 ) -> None:
     """Every choice has the probability that it was logged with: the policy knows then what it knew."""
-    with opened(policy=lambda: effect(withhold=0.2, sure=10.0), reward_range=bounds) as memory:
+    with opened(policy=lambda: default(withhold=0.2), reward_range=bounds) as memory:
         memory.add_many([HOLD, PULL])
         earned = []
         for number in range(60):
@@ -297,10 +400,10 @@ def test_the_policy_that_ran_is_judged_to_earn_what_it_earned(
             if number % 5 == 0:  # a later judgement of one choice takes the place of the earlier one
                 memory.reward(found[0].decision, 1.0)
                 earned[-searches] = 1.0
-        estimate = memory.evaluate("effect", method="ips")
+        estimate = memory.evaluate("default", method="ips")
         assert estimate.n == len(earned)
-        assert estimate.value == pytest.approx(sum(earned) / len(earned), abs=1e-12)
-        assert estimate.effective == pytest.approx(len(earned))
+        assert estimate.value == pytest.approx(sum(earned) / len(earned), rel=1e-4)  # scores are on file in short
+        assert estimate.effective == pytest.approx(len(earned), rel=1e-4)
 
 
 def test_estimates_are_in_the_unit_of_the_rewards() -> None:
@@ -332,7 +435,7 @@ class Passing(HashedWords):
         return super().encode(texts)
 
 
-@pytest.mark.parametrize("policy", ["effect", "memrl"])
+@pytest.mark.parametrize("policy", ["default", "memrl"])
 def test_rewards_outlast_an_encoder_that_fails_for_a_moment(policy: str, tmp_path: Path) -> None:
     with opened(tmp_path / "a.mem", policy=None, seed=None) as memory:
         hold = memory.add(HOLD)
@@ -347,39 +450,21 @@ def test_rewards_outlast_an_encoder_that_fails_for_a_moment(policy: str, tmp_pat
             memory.learning.experience  # noqa: B018
         encoder.busy = False
         assert memory.set_aside == {}
-        if policy == "effect":
-            assert memory.worth(hold.id, SEEN).shown == pytest.approx(5.0, rel=1e-3)
+        if policy == "default":
+            assert memory.worth(hold.id, SEEN).times == pytest.approx(5.0, rel=1e-3)
         else:
             assert len(memory.learning.experience.uses) == 5
 
 
 def test_the_newest_rewards_are_the_same_ones_after_reopening(tmp_path: Path) -> None:
-    options = {"policy": lambda: effect(newest=5, withhold=0.0)}
+    options = {"policy": lambda: default(newest=5, withhold=0.0)}
     with opened(tmp_path / "a.mem", **options) as memory:
         hold = memory.add(HOLD)
         decisions = [memory.search(ASKED).decision for _ in range(6)]
         for place, value in ((0, 0.0), (1, 0.0), (2, 0.0), (3, 0.0), (0, 1.0), (4, 0.0), (5, 0.0)):
             memory.reward(decisions[place], value)
             live = memory.worth(hold.id, ASKED)
-    assert live.with_it == pytest.approx(0.2)
+    assert (live.times, live.earned) == pytest.approx((5.0, 1.0), rel=1e-2)
     with opened(tmp_path / "a.mem", **options) as memory:
-        assert memory.worth(hold.id, ASKED) == live
-
-
-def test_rewards_from_before_a_range_was_declared_are_within_the_bounds(tmp_path: Path) -> None:
-    """A share of successes beyond 1 would make anything sure."""
-    with opened(tmp_path / "a.mem") as memory:
-        items = memory.add_many([HOLD, PULL])
-        for number in range(40):
-            memory.reward(memory.search(ASKED, top_k=1).decision, 4.0 + number % 2)
-    with opened(tmp_path / "a.mem", reward_range=(0.0, 1.0)) as memory:
-        for _ in range(200):
-            memory.reward(memory.search(ASKED, top_k=1).decision, 0.5)
-        assert [memory.worth(item.id, ASKED).factor < 100.0 for item in items] == [True, True]
-        valuer = Effect(bounds=(0.0, 1.0))
-        vector = np.eye(1, 4, dtype=np.float32)[0]
-        for value in (5.0, 4.0, 5.0):
-            valuer.add(vector, value, ["m1"], ["m2"])
-            valuer.add(vector, value, ["m2"], ["m1"])
-        (worth,) = valuer.worth(vector, "", [keepworth.Item("m1", "text")])
-        assert 0.1 < worth.factor < 1.0
+        found = memory.worth(hold.id, ASKED)
+        assert (found.times, found.earned, found.seen) == (live.times, live.earned, live.seen)

@@ -41,7 +41,7 @@ def _kept_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def opened(path: Path, policy: Any, **options: Any) -> Memory:
-    return Memory(path, policy=policy, encoder=HashedWords(64), seed=1, **options)
+    return Memory(path, policy=policy, encoder=HashedWords(64), seed=1, **{"reward_range": (0.0, 2.0), **options})
 
 
 def play(memory: Memory, generator: np.random.Generator, *, free: bool) -> str:

@@ -26,7 +26,7 @@ from keepworth.memory.errors import (
 )
 from keepworth.memory.item import Status
 from keepworth.memory.memory import Memory
-from keepworth.memory.policy.effect import effect
+from keepworth.memory.policy.default import default
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.pool import Advice
 from keepworth.memory.policy.selectors import Thompson
@@ -211,9 +211,10 @@ def test_the_reward_of_a_step_comes_before_that_of_its_episode(tmp_path: Path) -
         episode.search()
         episode.act("refund")
         episode.step_reward(1.0)
-        assert memory.worth(item.id, "a torn shirt arrived").shown == 0.0
+        assert memory.worth(item.id, "a torn shirt arrived").times == 0.0
         episode.reward(0.5)
-        assert memory.worth(item.id, "a torn shirt arrived").with_it == 1.0
+        worth = memory.worth(item.id, "a torn shirt arrived")
+        assert (worth.times, worth.earned) == pytest.approx((1.0, 1.0), rel=1e-3)
         with pytest.raises(ClosedEpisode, match="no open action"):
             episode.step_reward(0.0)
 
@@ -509,7 +510,7 @@ def test_an_episode_is_over_with_its_reward_whoever_gave_it_and_open_again_witho
     assert memory.pending() == [episode.id]
 
 
-@pytest.mark.parametrize("policy", ["effect", "memrl"])
+@pytest.mark.parametrize("policy", ["default", "memrl"])
 def test_an_episode_whose_reward_was_erased_with_what_it_showed_is_not_pending(policy: str, tmp_path: Path) -> None:
     with Memory(tmp_path / "j.mem", policy=policy, encoder=HashedWords(64), seed=1) as memory:
         zebra = memory.add("the zebra has stripes")
@@ -531,7 +532,7 @@ def notes(finished: Finished) -> list[Advice]:
 
 def test_the_default_policy_with_a_writer_learns_writes_and_comes_back_the_same(tmp_path: Path) -> None:
     def writing(path: Path) -> Memory:
-        policy = replace(effect(withhold=0.0), name="mine", writer=notes)
+        policy = replace(default(withhold=0.0), name="mine", writer=notes)
         return Memory(path, policy=policy, encoder=HashedWords(64), seed=1)
 
     def known(memory: Memory) -> tuple[object, ...]:
@@ -547,7 +548,7 @@ def test_the_default_policy_with_a_writer_learns_writes_and_comes_back_the_same(
     written = [item for item in memory.get_all() if item.id != told.id]
     assert [item.metadata["do"] for item in written] == [["refund"], ["replace"]] * 2
     assert len(memory.store.vectors_for(written)) == 4
-    assert memory.worth(told.id, "a torn shirt arrived").shown == pytest.approx(4.0, rel=1e-3)
+    assert memory.worth(told.id, "a torn shirt arrived").seen == 4.0
     before = known(memory)
     memory.close()
     assert known(writing(tmp_path / "j.mem")) == before

@@ -84,7 +84,7 @@ def texts(memory: Memory) -> list[str]:
 # The trial.
 
 
-@pytest.mark.parametrize("policy", ["effect", None])
+@pytest.mark.parametrize("policy", ["default", None])
 def test_a_rewrite_that_loses_the_deciding_word_is_taken_back_by_itself(policy: str | None, tmp_path: Path) -> None:
     options: dict[str, Any] = {} if policy else {"policy": None, "seed": None, "reward_range": None}
     with with_router(tmp_path / "a.mem", **options) as memory:

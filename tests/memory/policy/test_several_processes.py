@@ -12,7 +12,7 @@ from keepworth.memory.policy.hashed_words import HashedWords
 
 
 @pytest.mark.parametrize(
-    "policy", ["effect", *(pytest.param(policy, marks=pytest.mark.slow) for policy in ("memrl", "kernel-mean"))]
+    "policy", ["default", *(pytest.param(policy, marks=pytest.mark.slow) for policy in ("memrl", "kernel-mean"))]
 )
 def test_four_processes_and_kills_leave_what_the_journal_says(tmp_path: Path, policy: str) -> None:
     found = learned_and_killed(tmp_path / "a.mem", policy=policy, rewards=25, kills=6)

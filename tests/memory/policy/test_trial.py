@@ -99,7 +99,7 @@ def run(memory: Memory, episodes: int) -> list[bool]:
     return shown
 
 
-@pytest.mark.parametrize("policy", ["effect", "memrl", None])
+@pytest.mark.parametrize("policy", ["default", "memrl", None])
 def test_the_whole_memory_is_switched_off_and_on(policy: str | None, tmp_path: Path) -> None:
     path, trial = tmp_path / "a.mem", Trial(block=5, seed=1)
     options: dict[str, object] = {} if policy else {"seed": None}

@@ -92,7 +92,7 @@ CLEAR = 1.25
 """A gain is clear of chance where it is more than this over the root of how often the item stood first: 2.5 deviations."""
 ADVISED, SPOKEN = 0.01, 0.3
 HELPS = 0.05
-"""From this gain on an item is said to have moved by rewards, and is not withheld for a test."""
+"""From this gain on rewards speak for an action, and an item is not withheld; with a larger budget for tests, from so much more."""
 MANY = 1_000_000_000
 """Places of a selection that shows as many as are asked for."""
 VOTES = 4
@@ -181,7 +181,7 @@ class Evidence:
         self._questions: Vectors = np.zeros((0, 0), dtype=np.float32)
         self._numbers: dict[bytes, int] = {}
         self._question, self._lead = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
-        self._rewards, self._weight = np.zeros(0), np.zeros(0)
+        self._rewards, self._weight, self._lost = np.zeros(0), np.zeros(0), np.zeros(0)
         self._count = self._first = self._total = 0
         self._arms = _Rows(), _Rows(), _Rows()
         self._places: dict[str, int] = {}
@@ -263,6 +263,7 @@ class Evidence:
             self._make_room()
         row = self._count
         self._question[row], self._rewards[row], self._weight[row] = self._number_of(vector), reward, weight
+        self._lost[row] = 0.0 if math.isnan(instead) else instead - reward
         first = action or (shown[0] if shown else "")
         self._lead[row] = self._ordinals.setdefault(first, len(self._ordinals))
         self._count_in(row, 1.0)
@@ -272,8 +273,6 @@ class Evidence:
             for key in keys:
                 self._arms[credit].add(key, row)
         self._slates = self._slates or len(shown) > 1
-        if not math.isnan(instead):
-            self.lost += weight * (instead - reward)
         self._count = row + 1
         if self._count - self._first > self.newest:
             self._count_in(self._first, -1.0)
@@ -292,6 +291,7 @@ class Evidence:
         self._number += weight
         self._sum += weight * reward
         self._squares += weight * reward * reward
+        self.lost += weight * float(self._lost[row])
 
     def _predictions(self, vector: Vectors, shown: Sequence[str], action: str, reward: float) -> Floats:
         """The log-probability of a reward, by each estimate."""
@@ -337,6 +337,7 @@ class Evidence:
             self.ledger.forget(self._since)
         self._question, self._lead = grown(self._question[kept], size), grown(self._lead[kept], size)
         self._rewards, self._weight = grown(self._rewards[kept], size), grown(self._weight[kept], size)
+        self._lost = grown(self._lost[kept], size)
         self._first, self._count = 0, self._count - gone
 
     # Judging.
@@ -430,6 +431,7 @@ class Evidence:
         means, times, earned = np.zeros(n), np.zeros(n), np.zeros(n)
         found: list[tuple[Floats, Floats, Floats]] = []  # weight, gain and its variance, by model
         expected = near.expected
+        predicted = np.full(n, float(weights[:2] @ [near.mean, expected]))  # the reward with each first
         mean = self._sum / max(self._number, 1e-9)
         # How much rewards vary beside those that are 0 or 1, with the same mean.
         graded = (max(0.0, self._squares - self._number * mean * mean) + 0.5) / (
@@ -444,19 +446,24 @@ class Evidence:
                 keys, sign = _advised(items, situation)
             judged = self._judge(near, credit, keys)
             means += sign * (model @ judged.gain)
+            predicted += model @ judged.base + sign * (model @ judged.gain)
             chance = np.clip(judged.gain + judged.base, 0.02, 0.98)
             found.append((model, sign * judged.gain, chance * (1.0 - chance) / (judged.near + _LOCAL + 1.0)))
             if credit != SHOWN:
                 more = judged.times > times
                 times, earned = np.where(more, judged.times, times), np.where(more, judged.earned, earned)
         sure = max(0.0, 1.0 - float(weights[:2].sum()))
-        with_it = np.clip(expected + means, 0.0, 1.0)
+        with_it, without = np.clip(predicted, 0.0, 1.0), np.clip(predicted - means, 0.0, 1.0)
         clears = (times >= 3.0) & (np.abs(means) * np.sqrt(times) > CLEAR)
         accounts = [self.account(item.id) for item in items]
         worth = tuple(
-            Worth(self.in_rewards(a), self.in_rewards(expected), t, e, sure, self._seen(item.id), clear, overall)
-            for a, t, e, clear, item, overall in zip(
-                with_it.tolist(), times.tolist(), earned.tolist(), clears.tolist(), items, accounts, strict=True
+            Worth(self.in_rewards(a), self.in_rewards(b), t, e, sure, self._seen(item.id), clear, overall)
+            for (a, b, t, e), clear, item, overall in zip(
+                np.stack([with_it, without, times, earned], axis=1).tolist(),
+                clears.tolist(),
+                items,
+                accounts,
+                strict=True,
             )
         )
         better: Floats = np.zeros(n)
@@ -561,8 +568,8 @@ class Evidence:
         return self._total - len(self)
 
     def _seen(self, item: str) -> float:
-        rows = self._arms[SHOWN].rows.get(item)
-        return 0.0 if rows is None else float(len(rows))
+        rows = self._arms[SHOWN].of(item)
+        return float(np.count_nonzero(self._weight[rows[rows >= self._first]]))
 
     def _bounded(self, reward: float) -> float:
         low, high = self.range
@@ -619,11 +626,12 @@ class Ranked:
         if moving and values.better is not None:
             better = values.better.tolist()
             challengers = tuple((place, p) for place, p in enumerate(better) if p > UNLIKELY and place != order[0])
-        # The least known first. Of what helps here nothing is left to test.
+        # The least known first. What helps here is withheld only where the budget is larger than the usual one.
+        most = HELPS * self.budget / BUDGET
         tests = [
             (place, self.rate(values.worth[place]))
             for place in sorted(range(n), key=lambda place: values.worth[place].tested)
-            if gains[place] < HELPS
+            if gains[place] < most
         ]
         main = order[: self.k]
         known = tuple(each for each in tests if values.worth[each[0]].seen >= self.least and each[0] in main)

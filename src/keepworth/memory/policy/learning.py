@@ -315,7 +315,7 @@ class Learning:
             if isinstance(policy.valuer, Evidence):
                 if "odds" in details or ask.rewrites:
                     details["expected"] = round(policy.valuer.in_rewards(use.values.expected), 6)
-                if use.slate and use.slate[0] != 0 and not details.get("withheld"):
+                if use.slate and use.slate[0] != 0 and use.part != "withheld":
                     details["instead"] = round(_expected_of(use, 0), 6)
             drawn.note([hit.id for hit in shown], details.get("odds", {}))
             return self._chose(experience, use, shown, listed, asked(ask, top_k, details), whole=False)
@@ -1093,7 +1093,8 @@ class Learning:
         return uses, experience
 
     def _scaled(self, reward: float) -> float:
-        if self.reward_range is None:
+        """On the scale from 0 to 1; as it was given where the policy knows the range itself."""
+        if self.reward_range is None or isinstance(self._experience.policy.valuer, Evidence):
             return reward
         low, high = self.reward_range
         return float((reward - low) / (high - low))

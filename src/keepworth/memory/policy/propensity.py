@@ -299,9 +299,8 @@ class Independent:
 
     def given(self, drawn: Mapping[int, tuple[float, bool]]) -> Independent:
         """Later in an episode: nothing that was seen or drawn there before is challenged, or challenges."""
-        if any(place in drawn for place, _ in self.challengers) or self.order[: self.k][-1] in drawn:
-            return replace(self, drawn=drawn, challengers=())
-        return replace(self, drawn=drawn)
+        again = {place for place, _ in self.challengers} | set(self.order[: self.k][-1:])
+        return replace(self, drawn=drawn, challengers=() if again & set(drawn) else self.challengers)
 
 
 def greedy(scores: Floats, k: int, floor: float = -np.inf, conflicts: Bools | None = None) -> Slate:

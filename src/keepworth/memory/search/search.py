@@ -102,7 +102,7 @@ class Fusion:
 class Worth:
     """What putting an item first adds where something is asked, and what showing it added wherever it came up.
 
-    with_it: the reward that is expected with it first, without: that is expected here whatever is first; times: how often it
+    with_it: the reward that is expected with it first, without: that is expected with another first; times: how often it
     stood first here (or what it advises was done), by nearness of the questions, earned: the rewards of those times, on a scale
     from 0 to 1; sure: the probability that rewards say anything of items at all. seen: how many times it was shown anywhere with
     a reward; clear: whether what was learned of it here stands clear of chance; overall: what the ledger says of it, from the

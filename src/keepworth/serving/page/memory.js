@@ -238,8 +238,9 @@ function worthOf(item, worth, query) {
       ? `Chance decided in ${number(all.shown + all.withheld)} episodes: shown in ${number(all.shown)}, withheld in ${number(all.withheld)}.`
       : "Chance has not yet decided whether it is shown. Search inside episodes and reward them."),
     query ? facts([
-      ["mean reward near this question, shown", worth.shown ? decimal(worth.with_it) : ""],
-      ["withheld", worth.withheld ? decimal(worth.without) : ""],
+      ["reward expected for this question, with it first", worth.seen ? decimal(worth.with_it) : ""],
+      ["otherwise", worth.seen ? decimal(worth.without) : ""],
+      ["times it stood first there", worth.times ? decimal(worth.times, 1) : ""],
     ]) : null,
     counts);
 }

@@ -26,7 +26,7 @@ import numpy as np
 from benchmarks.ledger.worlds import COMES_UP, CONFOUNDED, EASE, EFFECTS, HIGH, LOW, WORLDS, Outcome, World, simulate
 from keepworth import Memory
 from keepworth.memory.policy import ledger
-from keepworth.memory.policy.default import BUDGET, Evidence, default
+from keepworth.memory.policy.default import BUDGET, RewardRecord, default
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.pool import Pool
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Slates, Values
@@ -151,7 +151,7 @@ def memory_run(world: World, size: float, confounded: bool, seed: int) -> dict[s
             vectors.append(encoder.encode([asked])[0])
             assert memory.learning is not None
             valuer = memory.learning.experience.policy.valuer
-            assert isinstance(valuer, Evidence)
+            assert isinstance(valuer, RewardRecord)
             account = valuer.account(item.id)
             if account is None or account.rows == done:
                 continue

@@ -22,7 +22,7 @@ from keepworth.cli.memory import app
 from keepworth.episodes.errors import UnknownName
 from keepworth.memory.errors import CannotEvaluate
 from keepworth.memory.policy import ledger
-from keepworth.memory.policy.default import Evidence, Ranked, default
+from keepworth.memory.policy.default import RewardRecord, Ranked, default
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.ledger import Account, Balance, Ledger
 from keepworth.memory.policy.pool import Pool
@@ -638,7 +638,7 @@ class Backwards:
     without: str = ""
 
     def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Independent:
-        found = Still(Ranked(Evidence(), withhold=0.0))(query, candidates, values, pool)
+        found = Still(Ranked(RewardRecord(), withhold=0.0))(query, candidates, values, pool)
         order = [place for place in found.order if pool.items[int(candidates.rows[place])].text != self.without]
         return replace(found, order=tuple(reversed(order[:4])) + tuple(order[4:]))
 

@@ -163,7 +163,7 @@ class _Judged:
     earned: Floats
 
 
-class Evidence:
+class RewardRecord:
     """Rewarded choices, and what they say of items and actions. Items are known by id.
 
     bandwidth: see `BANDWIDTH`; newest: how many rewarded choices count; bounds: the lowest and the highest reward there can be,
@@ -172,7 +172,7 @@ class Evidence:
     def __init__(
         self, bandwidth: float = BANDWIDTH, newest: int = NEWEST, bounds: tuple[float, float] | None = None
     ) -> None:
-        need("the evidence", positive={"bandwidth": bandwidth}, count={"newest": newest})
+        need("the record of rewards", positive={"bandwidth": bandwidth}, count={"newest": newest})
         self.bandwidth, self.newest, self.bounds = bandwidth, newest, bounds
         self.reset()
 
@@ -186,7 +186,7 @@ class Evidence:
         self._arms = _Rows(), _Rows(), _Rows()
         self._places: dict[str, int] = {}
         self._slates = False
-        self._told = np.zeros(2 + 3 * len(MODELS))
+        self._likelihood = np.zeros(2 + 3 * len(MODELS))
         self._ordinals: dict[str, int] = {}
         self._pairs: dict[tuple[int, int], tuple[float, float]] = {}
         self._tried = self._hoped = 0.0
@@ -254,7 +254,7 @@ class Evidence:
         )
         reward = self._scaled(reward)
         if not stale and len(self):
-            self._told = DISCOUNT * self._told + weight * self._predictions(vector, shown, action, reward)
+            self._likelihood = DISCOUNT * self._likelihood + weight * self._predictions(vector, shown, action, reward)
         self._total += 1
         if decision and (before := self._places.get(decision, -1)) >= self._first:
             self._count_in(before, -1.0)
@@ -349,7 +349,7 @@ class Evidence:
         credits = np.array([lead, float(self._slates), done])
         prior = np.concatenate([[OWN, HERE], np.kron(credits / max(1.0, credits.sum()), _PRIOR)])
         with np.errstate(divide="ignore"):
-            log = np.log(prior) + self._told
+            log = np.log(prior) + self._likelihood
         found: Floats = np.exp(log - log.max())
         found /= found.sum()
         return found
@@ -605,7 +605,7 @@ class Ranked:
     """The search's own order and what rewards say, added up. withhold, least, budget, together: see `WITHHOLD`, `LEAST`, `BUDGET`
     and `TOGETHER`."""
 
-    evidence: Evidence
+    record: RewardRecord
     k: int = MANY
     withhold: float = WITHHOLD
     least: float = LEAST
@@ -620,7 +620,7 @@ class Ranked:
         n, gains = len(values.worth), values.means
         scores = candidates.similarities
         searched = in_rewards_of(scores)
-        moving = self.evidence.may_move
+        moving = self.record.may_move
         order = tuple(np.argsort(-(searched + gains if moving else searched), kind="stable").tolist())
         challengers: tuple[tuple[int, float], ...] = ()
         if moving and values.better is not None:
@@ -669,5 +669,5 @@ def default(
         bandwidth: of nearness of questions, see `BANDWIDTH`.
         newest: how many rewarded choices are remembered.
     """
-    evidence = Evidence(bandwidth, newest)
-    return Policy(NAME, situation, None, evidence, Ranked(evidence, MANY, withhold, least, budget, together), lines)
+    record = RewardRecord(bandwidth, newest)
+    return Policy(NAME, situation, None, record, Ranked(record, MANY, withhold, least, budget, together), lines)

@@ -47,7 +47,7 @@ from keepworth.memory.item import Item, Provenance, Scope, Status, identity, lea
 from keepworth.memory.operations import LARGEST_REWARD, Assignment, Credit, OperationOutcome
 from keepworth.memory.overlay import Bank
 from keepworth.memory.policy.admission import advice_problem, is_ours, item_problem, plain_names
-from keepworth.memory.policy.default import Evidence, situation
+from keepworth.memory.policy.default import RewardRecord, situation
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.learned_state import Beside, LearnedState
@@ -312,7 +312,7 @@ class Learning:
                 details["odds"] = {hits[place].id: p for place, p in odds.items()}
                 if withheld := [hits[place].id for place in odds if place in main and place not in use.slate]:
                     details["withheld"] = withheld
-            if isinstance(policy.valuer, Evidence):
+            if isinstance(policy.valuer, RewardRecord):
                 if "odds" in details or ask.rewrites:
                     details["expected"] = round(policy.valuer.in_rewards(use.values.expected), 6)
                 if use.slate and use.slate[0] != 0 and use.part != "withheld":
@@ -400,7 +400,7 @@ class Learning:
         presented = experience.present(use)
         text, advised = presented.text, presented.advice
         valuer = experience.policy.valuer
-        if isinstance(valuer, Evidence) and use.query.actions:
+        if isinstance(valuer, RewardRecord) and use.query.actions:
             learned, line = valuer.advise(use.query.vector, use.query.actions)
             text, advised = "\n".join(filter(None, (text, line))), (*advised, *learned)
         shown = Hits(hits, text=text, advice=advised, propensity=use.propensity, policy=self.policy)
@@ -622,7 +622,7 @@ class Learning:
         with self._lock:
             experience = self._now()
             valuer = experience.policy.valuer
-            if not isinstance(valuer, Evidence):
+            if not isinstance(valuer, RewardRecord):
                 raise InvalidPolicy(f"policy {self.policy!r} estimates no effects.", "Open the memory with 'default'.")
             asked = experience.query(query, "")
             return valuer.in_full(item.id, valuer.judge(asked.vector, asked.text, [_as_pooled(item)]).worth[0])
@@ -633,7 +633,7 @@ class Learning:
         that are gone, too."""
         with self._lock:
             policy = self._now().policy
-            found = policy.valuer if isinstance(policy.valuer, Evidence) else self._from_log()
+            found = policy.valuer if isinstance(policy.valuer, RewardRecord) else self._from_log()
             if items is None and everything:
                 items = list(
                     dict.fromkeys([*found.met, *(each.id for each in self.store.items(self.scope, current=True))])
@@ -647,9 +647,9 @@ class Learning:
                 unknown = log.without_odds(connection, self.scope)
             return Balance(tuple(accounts), found.units, unknown, found.span)
 
-    def _from_log(self) -> Evidence:
+    def _from_log(self) -> RewardRecord:
         """The evidence in a log that another policy made."""
-        found = Evidence(bounds=self.reward_range)
+        found = RewardRecord(bounds=self.reward_range)
         with self.store.database.reading() as connection:
             gone = log.cancelled(connection)
             news = log.news(connection, self.scope, gone, 0, found.newest)
@@ -685,7 +685,7 @@ class Learning:
             self._seq = self._seen = head
             self.searches = self._experience.policy.retriever is None
             valuer = self._experience.policy.valuer
-            self._unrewarded = isinstance(valuer, Evidence) and not len(valuer)
+            self._unrewarded = isinstance(valuer, RewardRecord) and not len(valuer)
         return self._experience
 
     def _scopes(self, connection: AnyConnection) -> Callable[[int], Scope]:
@@ -910,7 +910,7 @@ class Learning:
             )
 
     def _add_evidence(
-        self, valuer: Evidence, task: str, choice: Choice, reward: float, weight: float, stale: bool, episode: str
+        self, valuer: RewardRecord, task: str, choice: Choice, reward: float, weight: float, stale: bool, episode: str
     ) -> None:
         vector = self._unpacked(choice)
         if vector is None:
@@ -1094,7 +1094,7 @@ class Learning:
 
     def _scaled(self, reward: float) -> float:
         """On the scale from 0 to 1; as it was given where the policy knows the range itself."""
-        if self.reward_range is None or isinstance(self._experience.policy.valuer, Evidence):
+        if self.reward_range is None or isinstance(self._experience.policy.valuer, RewardRecord):
             return reward
         low, high = self.reward_range
         return float((reward - low) / (high - low))
@@ -1203,9 +1203,9 @@ def _untouched(experience: Experience, ask: Ask) -> AbstractContextManager[objec
     return nullcontext() if ask.own is None else experience.pool.actions.untouched()
 
 
-def _evidence(policy: Policy) -> Evidence | None:
+def _evidence(policy: Policy) -> RewardRecord | None:
     """What a policy learns that keeps no items: nothing but the evidence, of which old rewards are no part."""
-    return policy.valuer if isinstance(policy.valuer, Evidence) and not policy.keeps else None
+    return policy.valuer if isinstance(policy.valuer, RewardRecord) and not policy.keeps else None
 
 
 def _expected_of(use: Use, place: int) -> float:
@@ -1216,7 +1216,7 @@ def _expected_of(use: Use, place: int) -> float:
 def _within(policies: Callable[[str], Policy], reward_range: tuple[float, float] | None, name: str) -> Policy:
     """A fresh policy, which knows what rewards there can be."""
     policy = policies(name)
-    if isinstance(policy.valuer, Evidence):
+    if isinstance(policy.valuer, RewardRecord):
         policy.valuer.bounds = reward_range or policy.valuer.bounds
     return policy
 
@@ -1273,7 +1273,7 @@ def _plain(pool: Pool, row: int, named: Mapping[int, str]) -> dict[str, Any]:
 def _explained(hit: Hit, place: int, use: Use, policy: Policy) -> Hit:
     """The hit, with what rewards say of it where it stands elsewhere than the search put it, or where all is explained."""
     worth = use.values.worth[place] if use.values.worth else None
-    if worth is None or not isinstance(policy.valuer, Evidence) or not isinstance(use.choice, Independent):
+    if worth is None or not isinstance(policy.valuer, RewardRecord) or not isinstance(use.choice, Independent):
         return hit
     position = use.choice.order.index(place)
     moved = ("up" if position < place else "down" if position > place else "") if worth.clear else ""

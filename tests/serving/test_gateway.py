@@ -669,6 +669,7 @@ def test_an_erasure_leaves_the_turns_of_others_that_are_being_answered(gate: Gat
         "/v1/models/%252e%252e/files",
         "/v1/models/a%3Fb",
         "/v1/models/..%5cfiles",
+        "/v1/models/..;/files",
         "/v1/conversations//files",
     ],
 )

@@ -162,7 +162,8 @@ class Upstream:
         upstream's key would open too."""
         parts = path.removeprefix("/v1/").split("/")
         if any(
-            part in ("", ".", "..") or not set(part).isdisjoint("%\\?#") or not part.isprintable() for part in parts
+            part.partition(";")[0] in ("", ".", "..") or not set(part).isdisjoint("%\\?#") or not part.isprintable()
+            for part in parts
         ):
             raise NotServed(
                 f"The path {path!r:.80} is not passed on.", "Names in a path have no '..', '%', '?' or '#'.", status=404

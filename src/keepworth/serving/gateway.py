@@ -22,7 +22,6 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from functools import partial
-from io import BytesIO
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
@@ -449,7 +448,7 @@ class Gateway:
                 span.fail("cancelled")
                 self._finish(turn, 0, b"", "", "stopped by the caller")
                 return Response(status_code=499)
-            answer, whole = await asked
+            answer, parts = await asked
         except Unreachable as error:
             self.metrics.count("keepworth_upstream_errors_total", kind=error.kind)
             span.fail(error.kind)
@@ -466,16 +465,21 @@ class Gateway:
             self.metrics.count("keepworth_upstream_errors_total", kind=str(answer.status))
             span.fail(str(answer.status))
         headers = {**answer.headers, **_own_headers(turn)}
-        if whole is None:
+        if parts is None:
             return StreamingResponse(self._copied(turn, answer), answer.status, headers)
-        read = whole if len(whole) <= _LONGEST_READ else b""
+        size = sum(map(len, parts))
+        whole = b"".join(parts) if size <= _LONGEST_READ else b""
         if _has_name(turn):
-            await self._in_thread(self._note_held, turn, read, answer.kind)
-        self._finish(turn, answer.status, read, answer.kind, _outcome(answer.status))
-        return Response(whole, answer.status, headers)
+            await self._in_thread(self._note_held, turn, whole, answer.kind)
+        self._finish(turn, answer.status, whole, answer.kind, _outcome(answer.status))
+        if size <= _LONGEST_READ:
+            return Response(whole, answer.status, headers)
+        # As fast as the caller takes it: joined, it would be held several times.
+        return StreamingResponse(_one_by_one(parts), answer.status, {**headers, "content-length": str(size)})
 
-    async def _asked(self, turn: GatewayTurn, request: Request) -> tuple[UpstreamAnswer, bytes | None]:
-        """The answer, and its bytes but where they come as events: an answer that breaks off can still become an error then."""
+    async def _asked(self, turn: GatewayTurn, request: Request) -> tuple[UpstreamAnswer, list[bytes] | None]:
+        """The answer, and its parts but where they come as events: an answer that breaks off can still become an error then.
+        Raises NotServed for one that is too long."""
         answer = await self.upstream.send(
             request.method,
             request.scope["path"],  # `request.url` would read an escaped "?" as the beginning of a query
@@ -488,18 +492,19 @@ class Gateway:
         turn.drawn, turn.model = answer.drawn, answer.headers.get("x-keepworth-model", "")
         if answer.kind.startswith(EVENTS):
             return answer, None
-        whole = BytesIO()  # whose bytes are given away without a copy
+        parts, size = list[bytes](), 0
         try:
             length = answer.headers.get("content-length", "")
             if length.isdecimal() and int(length) > LONGEST_ANSWER:
                 raise _too_long(self.upstream.url)
             async for part in answer.parts():
-                if whole.tell() + len(part) > LONGEST_ANSWER:
+                parts.append(part)
+                size += len(part)
+                if size > LONGEST_ANSWER:
                     raise _too_long(self.upstream.url)
-                whole.write(part)
         finally:
             answer.close()
-        return answer, whole.getvalue()
+        return answer, parts
 
     def _headers(self, turn: GatewayTurn, request: Request) -> Mapping[str, str]:
         told = turn.span.headers()
@@ -930,6 +935,11 @@ def _own_headers(turn: GatewayTurn) -> dict[str, str]:
     if turn.failed:
         return {"X-Keepworth-Memory": "failed"}
     return {"X-Keepworth-Memory": turn.mode, "X-Keepworth-Episode": turn.episode} if turn.episode else {}
+
+
+async def _one_by_one(parts: list[bytes]) -> AsyncIterator[bytes]:
+    for part in parts:
+        yield part
 
 
 async def _left(request: Request) -> None:

@@ -1,7 +1,7 @@
 """Coding assistants and libraries as they are, with memory by hooks, tools or the gateway, as docs/quickstarts.md says.
 
     npm install --prefix DIR @anthropic-ai/claude-code @openai/codex @google/gemini-cli opencode-ai
-    python -m venv DIR/venv; DIR/venv/bin/pip install langgraph langchain-openai openai-agents litellm
+    python -m venv DIR/venv; DIR/venv/bin/pip install langchain langchain-openai openai-agents litellm
     python -m benchmarks.agents.hosts --hosts DIR --json benchmarks/agents/hosts.json [--only codex] [--way hooks]
 
 Each host that is installed runs without a network: its model is a stand-in on this machine, which answers at once, calls the
@@ -147,14 +147,14 @@ print(heard[-1].content)
 print("".join(each.content for each in model.stream([*heard, HumanMessage(next)])))
 """,
     "langgraph": """
+from langchain.agents import create_agent
 from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.prebuilt import create_react_agent
 def weather(city: str) -> str:
     "The weather."
     return "sun in " + city
 model = ChatOpenAI(base_url=url, api_key=token, model="gpt-5", default_headers=ana)
-agent = create_react_agent(model, tools=[weather], checkpointer=InMemorySaver())
+agent = create_agent(model, tools=[weather], checkpointer=InMemorySaver())
 def said(text, thread):
     given, place = {"messages": [("user", text)]}, {"configurable": {"thread_id": thread}}
     return agent.invoke(given, place)["messages"][-1].content

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -526,6 +527,22 @@ def test_the_command_line_asks_nothing_that_it_would_refuse(tmp_path: Path) -> N
     assert asked.exit_code == 2
     assert "--user" in asked.output
     assert "for good" not in asked.output
+
+
+def test_erasing_nobody_says_so_and_every_spelling_is_the_same_person(tmp_path: Path) -> None:
+    path = tmp_path / "a.mem"
+    with Memory(path, encoder="hashing") as memory:
+        memory.add("I like tea.", user_id="Zo\u00eb")
+        assert memory.erase(user_id="Zoe").nobody
+        memory.add("I like milk.", user_id="Zoe\u0308")
+        assert len(memory.get_all(user_id="Zo\u00eb")) == 2
+        handle = memory.within(user_id="Zoe\u0308")
+        assert len(handle.get_all(user_id="Zo\u00eb")) == 2
+    missed = CliRunner().invoke(app, ["erase", "--file", str(path), "--user", "Zoe", "--yes"])
+    assert "was ever of user 'Zoe': nothing was erased" in " ".join(missed.output.split())
+    done = CliRunner().invoke(app, ["erase", "--file", str(path), "--user", "Zoe\u0308", "--yes", "--json"])
+    told = json.loads(done.output)
+    assert (len(told["erased"]), told["nobody"]) == (2, False)
 
 
 def test_an_undo_is_undone_in_the_same_file(tmp_path: Path) -> None:

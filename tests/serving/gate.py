@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 
 from keepworth import Client
+from keepworth.memory.item import Clock, later, now
 from keepworth.serving.gateway import GatewaySettings
 from keepworth.serving.memory_server import MemoryServer
 from tests.serving.scripted_upstream import Script
@@ -17,11 +18,25 @@ from tests.serving.scripted_upstream import Script
 KEY = "sk-upstream-key"
 
 
+class SetClock:
+    """Shows the time that it is set to."""
+
+    def __init__(self) -> None:
+        self.time = now()
+
+    def __call__(self) -> str:
+        return self.time
+
+    def wait(self, seconds: float) -> None:
+        self.time = later(self.time, seconds)
+
+
 class Gate:
     """A gateway in front of a scripted upstream."""
 
-    def __init__(self, file: Path, script: Script, url: str, **settings: Any) -> None:
-        options = {"gateway": GatewaySettings(**settings)} if settings else {}
+    def __init__(self, file: Path, script: Script, url: str, *, clock: Clock = now, **settings: Any) -> None:
+        options: dict[str, Any] = {"gateway": GatewaySettings(**settings)} if settings else {}
+        options["clock"] = clock
         self.script = script
         self.server = MemoryServer(file, encoder="hashing", upstream=url, upstream_key=KEY, seed=0, **options).start()
         self.http = httpx.Client(

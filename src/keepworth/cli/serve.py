@@ -75,6 +75,13 @@ def serve(
             "--upstream-key", help="The environment variable that holds the upstream's key; none to send none."
         ),
     ] = UPSTREAM_KEY,
+    upstream_key_of: Annotated[
+        str,
+        typer.Option(
+            "--upstream-key-of",
+            help="Whose own that key is: a token of this person may use stored responses and the like.",
+        ),
+    ] = "",
     mcp: Annotated[
         bool, typer.Option("--mcp", help="With --memory: tools of the Model Context Protocol, too, at /mcp.")
     ] = False,
@@ -179,6 +186,8 @@ def serve(
             return
         if train and not what:
             raise KeepworthError("--train trains a model of this process.", "Name it, or a run.")
+        if upstream_key_of and not upstream:
+            raise KeepworthError("--upstream-key-of says whose the upstream's key is.", "Name it with --upstream.")
         if what and upstream:
             raise KeepworthError(f"{what} is what answers, and so is --upstream.", f"Leave {what} out.")
         if writer != "none":
@@ -201,14 +210,14 @@ def serve(
             gateway: dict[str, Any] = {
                 "training": training,
                 "model": _answering(run, role, runs, precision) if run else _loaded(model, precision),
-                "gateway": _gateway_settings(memory_items, memory_tokens, signals),
+                "gateway": _gateway_settings(memory_items, memory_tokens, signals, ""),
             }
         elif upstream:
             require("gateway", "keepworth serve --upstream")
             gateway = {
                 "upstream": upstream,
                 "upstream_key": upstream_key_in(upstream_key, upstream),
-                "gateway": _gateway_settings(memory_items, memory_tokens, signals),
+                "gateway": _gateway_settings(memory_items, memory_tokens, signals, upstream_key_of),
             }
         else:
             gateway = {}
@@ -276,7 +285,7 @@ def serve(
             raise typer.Exit(130) from None
 
 
-def _gateway_settings(items: int, tokens: int, signals: str) -> Any:
+def _gateway_settings(items: int, tokens: int, signals: str, key_of: str) -> Any:
     from keepworth.episodes.errors import require_known
     from keepworth.serving.gateway import GatewaySettings
 
@@ -292,6 +301,7 @@ def _gateway_settings(items: int, tokens: int, signals: str) -> Any:
         turn_tokens=min(500, tokens),
         signals="off" if signals == "off" else "rules",
         judge=judge,
+        key_of=key_of,
     )
 
 

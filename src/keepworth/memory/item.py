@@ -45,8 +45,7 @@ class Scope:
                 raise InvalidScope(
                     f"{name} of a scope has control characters or is not valid Unicode: {value!r:.80}: remove or decode them"
                 )
-            if not value.isascii():
-                object.__setattr__(self, name, unicodedata.normalize("NFC", value))
+            object.__setattr__(self, name, one_spelling(value))
 
     def parts(self) -> tuple[str, str, str, str]:
         return (self.tenant, self.user, self.agent, self.session)
@@ -63,7 +62,8 @@ class Scope:
     def narrowed(self, **parts: str) -> Scope:
         """This scope with some open parts filled in. A part that is already set cannot be changed."""
         chosen = dict(zip(PARTS, self.parts(), strict=True))
-        for name, value in parts.items():
+        for name, given in parts.items():
+            value = one_spelling(given) if isinstance(given, str) else given
             if name not in chosen:
                 raise InvalidScope(f"a scope has no part {name!r}: use {', '.join(chosen)}")
             if chosen[name] not in ("", value):
@@ -74,6 +74,11 @@ class Scope:
     def each(self) -> tuple[Scope, ...]:
         """The scopes that it is made of."""
         return (self,)
+
+
+def one_spelling(name: str) -> str:
+    """Of a name that Unicode can write in several ways, such as Zoë: NFC."""
+    return name if name.isascii() else unicodedata.normalize("NFC", name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +216,7 @@ def identity(by: object, what: str) -> str:
             f"{what} is {by!r:.60}, which is no name.", "Give text that can be printed, at most 1,000 characters."
         )
     assert isinstance(by, str)
-    return by
+    return one_spelling(by)
 
 
 LONGEST_TEXT = 1_000_000
@@ -514,7 +519,7 @@ def drop_memos() -> None:
 
 def folded(text: str) -> str:
     """NFC, with every run of white space as one space."""
-    return " ".join((text if text.isascii() else unicodedata.normalize("NFC", text)).split())
+    return " ".join(one_spelling(text).split())
 
 
 def indents(text: str) -> tuple[int, ...]:

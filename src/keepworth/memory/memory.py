@@ -61,6 +61,7 @@ from keepworth.memory.item import (
     member,
     now,
     on_word_of,
+    one_spelling,
     plain_metadata,
     text_problem,
     timestamp,
@@ -311,7 +312,7 @@ class Memory:
         narrower.scope = self._narrowed(user_id, agent_id, session_id)
         given = {name: value for name, value in (("agent", agent_id), ("session", session_id)) if value}
         narrower._shared_bounds = {**self._shared_bounds, **given} if shared is None else {}
-        if user_id in self._shares:
+        if one_spelling(user_id) in self._shares:
             narrower._shares = {}
         if shared is not None:
             if not narrower.scope.user:
@@ -465,8 +466,11 @@ class Memory:
             asks, top_k, bounds, mode=mode, threshold=threshold, selector=selector, fits=fits, options=options
         )
         # What was asked is of whoever asked, also where it was found elsewhere.
-        self._log(asks, chosen, self._narrowed("", agent_id, session_id) if self._shares else scope, episode)
+        asking = self._narrowed("", agent_id, session_id) if self._shares else scope
         live = self._live.get(episode) if episode else None
+        if live is not None and asking.contains(live.scope):
+            asking = live.scope
+        self._log(asks, chosen, asking, episode)
         if live is not None:
             live._waiting += [each.hits.decision for each in chosen if each.hits.decision]
         return [each.hits for each in chosen]
@@ -907,7 +911,7 @@ class Memory:
             )
         checked_number(entry, "entry", 0)
         self._decisions.flush()
-        if rewarder:
+        if rewarder := one_spelling(rewarder):
             with self.store.database.reading() as connection:
                 names = log.rewarders(connection, self.scope)
             if rewarder not in names:
@@ -1283,7 +1287,7 @@ class Memory:
         Not reached: what others wrote about them in other scopes, backups, exports, and banks that are in use.
         Undo to before it raises Purged.
         """
-        if isinstance(user_id, str) and user_id in self._shares:
+        if isinstance(user_id, str) and one_spelling(user_id) in self._shares:
             raise InvalidScope(
                 f"{user_id!r:.60} is shared with this handle, and erased from one of its own bounds alone"
             )
@@ -1392,6 +1396,7 @@ class Memory:
         return NearDuplicates(self.store, self.scope, bound)
 
     def _narrowed(self, user_id: str, agent_id: str, session_id: str) -> Scope:
+        user_id = one_spelling(user_id) if isinstance(user_id, str) else user_id
         given = (user_id, agent_id, session_id)
         # Only "" means everybody's: a user 0, or None, is a mistake, and must not become a look at the whole memory.
         if given == NOBODY:
@@ -1423,7 +1428,7 @@ class Memory:
             return self._narrowed(user_id, agent_id, session_id)
         given = {name: value for name, value in (("agent", agent_id), ("session", session_id)) if value != ""}
         bounds = {**self._shared_bounds, **given}
-        if isinstance(user_id, str) and user_id in self._shares:
+        if isinstance(user_id, str) and one_spelling(user_id) in self._shares:
             return Scope(self.scope.tenant, user_id).narrowed(**bounds)
         own = self._narrowed(user_id, agent_id, session_id)
         if user_id != "":

@@ -76,6 +76,16 @@ def write(
         return _kept_raw(memory, messages, draft, episode)
 
 
+def load_writer(memory: Memory) -> None:
+    """Load what reading and keeping a fact needs (rules, encoder, word lists), which the first fact of a process would otherwise
+    wait for. A fact is found, and kept on a bank that nobody keeps; no model behind an address is asked."""
+    from keepworth.memory.policy.writers import Facts
+
+    draft = Draft(scope=memory.scope.narrowed(session="loading"))
+    messages = [{"role": "user", "content": text} for text in ("I live in Oslo.", "I moved to Bergen.")]
+    _asked(memory, Facts(), messages, draft, (), "")
+
+
 _signature = cache(inspect.signature)
 
 

@@ -52,7 +52,9 @@ class Access:
     shared: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        Scope(self.tenant, self.user_id, self.agent_id)  # raises InvalidScope
+        scope = Scope(self.tenant, self.user_id, self.agent_id)  # raises InvalidScope
+        for part, name in (("tenant", scope.tenant), ("user_id", scope.user), ("agent_id", scope.agent)):
+            object.__setattr__(self, part, name)
         for name, permissions in self.shared.items():
             self._check_shared(Scope(user=name).user, permissions)
         for role in self.roles:

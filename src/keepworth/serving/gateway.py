@@ -4,7 +4,9 @@ Each turn of a user is an episode. Before it goes upstream, what memory recalls 
 right before the user's newest words (`call_formats`). What was sent once is never rewritten: the same block stands before the
 same words in every later call of the conversation, so a prompt only ever grows at its end, and a provider's prefix cache stays
 good. Conversations are known by what they say, as digests of their pieces, within the bounds of the caller; no session is named.
-Where the upstream itself keeps a conversation, what it was sent is noted under its name for it, and is not sent again.
+A conversation that begins with words that were sent before is a new one, and recalls anew: only a retry within seconds gets what
+was sent the first time. Where the upstream itself keeps a conversation, what it was sent is noted under its name for it, and is
+not sent again. What it keeps is open to whoever has its key, so those routes are closed to tokens of anybody else.
 
 Every turn has a receipt: which items were recalled, and which of them are in the very bytes that went upstream.
 """
@@ -15,12 +17,13 @@ import asyncio
 import hashlib
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
 from keepworth.episodes.needs import needs_gateway
 
@@ -32,22 +35,21 @@ from keepworth.episodes.episode import Operation, OperationKind
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.text import as_line
 from keepworth.memory.episode import Judge, LiveEpisode
-from keepworth.memory.errors import InvalidScope, RefusedText, UnknownEpisode
-from keepworth.memory.item import Provenance, now, worded
+from keepworth.memory.errors import InvalidPolicy, InvalidScope, RefusedText, UnknownEpisode
+from keepworth.memory.item import Provenance, Scope, identity, later, now, one_spelling, timestamp, worded
 from keepworth.memory.memory import Memory
 from keepworth.memory.operations import Draft
 from keepworth.memory.policy.claims import says_something
 from keepworth.memory.search.search import Hit, Hits
 from keepworth.memory.store import injections
 from keepworth.memory.writing import MARK as MARK_OF_UNREAD
+from keepworth.memory.writing import load_writer
 from keepworth.models.encoders import HashingEncoder
 from keepworth.serving import tracing
 from keepworth.serving.access import Access, new_access
 from keepworth.serving.application import Streamed
-from keepworth.serving.call_formats import EVENTS, FORMATS, MARK, CallFormat, ResponsesFormat, SpokenReply
-from keepworth.serving.calls import NotServed, ServedCall
-from keepworth.serving.kept_upstream import ROUTES as KEEPING_ROUTES
-from keepworth.serving.kept_upstream import KeptUpstream
+from keepworth.serving.call_formats import EVENTS, FORMATS, MARK, CallFormat, ResponsesFormat, SpokenReply, text_of
+from keepworth.serving.calls import NotServed, ServedCall, brief
 from keepworth.serving.metrics import Metrics
 from keepworth.serving.open_memories import OpenMemories, OpenMemory
 from keepworth.serving.upstream import AnyUpstream, Unreachable, UpstreamAnswer
@@ -56,8 +58,16 @@ _LOG = logging.getLogger("keepworth.serving")
 MODES = ("on", "read", "off")
 SOON = 1.0
 """Seconds that a call waits, at most, until what the same person's last turn said is noted."""
+RETRY_SECONDS = 5.0
+"""The same words again within this time are a retry, where the caller does not say whether they are."""
+SDK_RETRY_SECONDS = 1200.0
+"""The same for a caller that says so in `X-Stainless-Retry-Count`, as OpenAI's and Anthropic's SDKs do: twice their time-out."""
+LONGEST_ANSWER = 64 * 2**20
+"""Bytes of an answer that does not come as events."""
 _LONGEST_QUERY = 4000
 _LONGEST_REPLY = 2**20
+_LONGEST_READ = 8 * 2**20
+"""Bytes of a whole answer that is read for what it says; a longer one is passed on unread."""
 _LONGEST_NOTE = 4000
 _PASSED = (
     ("POST", "/v1/embeddings"),
@@ -69,13 +79,16 @@ _PASSED = (
     *((method, "/v1/conversations/{rest:path}") for method in ("GET", "POST", "DELETE")),
 )
 """What goes upstream as it came."""
+_KEEPING = ("/v1/responses", "/v1/conversations")
+"""Beginnings of the paths of what an upstream keeps."""
 
 
 @dataclass(frozen=True, slots=True)
 class GatewaySettings:
     """top_k: items recalled for a turn. tokens: of all blocks in one prompt; turn_tokens: of one block (see `tokens_of`). role:
     of the message that holds a block. mode: what is done where the caller does not say: on, read (write nothing) or off. signals:
-    "rules" lets what comes after a turn reward it, "off" does not; judge: decides in the place of the rules."""
+    "rules" lets what comes after a turn reward it, "off" does not; judge: decides in the place of the rules. key_of: the person
+    whose own the upstream's key is, so that a token of theirs may use what the upstream keeps; "" for nobody's."""
 
     top_k: int = 8
     tokens: int = 1500
@@ -84,14 +97,16 @@ class GatewaySettings:
     mode: str = "on"
     signals: str = "off"
     judge: Judge | None = None
+    key_of: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryBlock:
-    """What stands before one message of the user. lines: what is shown of each item, by id."""
+    """What stands before one message of the user. lines: what is shown of each item, by id; at: when it was first sent."""
 
     episode: str
     lines: Mapping[str, str] = field(default_factory=dict)
+    at: str = ""
 
     @property
     def text(self) -> str:
@@ -119,7 +134,8 @@ class GatewayTurn:
     """What goes upstream, and what is to be noted of it afterwards. episode: "" where memory takes no part. conversation: what
     the upstream keeps from now on, under the name that its answer says. drawn, model: what the in-process model drew, and the
     name of the adapter that did. asked: the model that the caller names; counts: of items and tokens, for a span. head: the
-    newest entry of the journal when memory was asked. person: whom the token or the call names."""
+    newest entry of the journal when memory was asked. person: whom the token or the call names. digest: of the conversation up to
+    its newest turn, and block: what stands before that."""
 
     content: bytes
     mode: str
@@ -134,12 +150,13 @@ class GatewayTurn:
     tenant: str = ""
     span: tracing.ServedSpan = field(default_factory=tracing.ServedSpan)
     counts: Mapping[str, int] = field(default_factory=dict)
-    keeps: KeptUpstream | None = None
     after: str = ""
     tools: str = ""
     signals: bool = False
     head: int = 0
     person: str = ""
+    digest: str = ""
+    block: MemoryBlock | None = None
 
 
 def tokens_of(text: str) -> int:
@@ -173,6 +190,7 @@ class Gateway:
         self._noting: dict[tuple[str, str], set[asyncio.Future[None]]] = {}
         """Of (tenant, person) what is being noted by rules: the person's next call waits for it, so as to know it."""
         self._lane = ThreadPoolExecutor(_threads(memory), "gateway-memory")
+        load_writer(memory)  # before anybody waits for it
 
     def streamed(self) -> dict[tuple[str, str], Streamed]:
         """(method, path) -> what answers it."""
@@ -182,48 +200,52 @@ class Gateway:
     async def through(self, call: ServedCall, request: Request) -> Response:
         """As it came, byte by byte."""
         call.access.require("write" if request.method == "DELETE" else "read")
-        turn = GatewayTurn(call.raw, "off", tenant=call.access.tenant)
-        turn.keeps = await self._keeps(call, request)
-        return await self._forwarded(turn, request)
+        self._check_kept(call.access, request.scope["path"], _body(call.raw) if call.raw else {})
+        return await self._forwarded(GatewayTurn(call.raw, "off", tenant=call.access.tenant), request)
 
     async def asked(self, format: CallFormat, call: ServedCall, request: Request) -> Response:
-        keeps = await self._keeps(call, request)
-        person = call.access.user_id or call.headers.get("x-keepworth-user", "")
+        call.access.require("read")
+        body, bounds = _body(call.raw), _bounds(call.headers)
+        self._check_kept(call.access, format.path, body)
+        person = call.access.user_id or bounds["user_id"]
         if before := self._noting.get((call.access.tenant, person)):
             await asyncio.wait(before, timeout=SOON)
-        turn = await self._in_thread(self.prepared, format, call)
-        turn.tenant, turn.keeps, turn.person = call.access.tenant, keeps, person
+        turn = await self._in_thread(self.prepared, format, call, body, bounds)
+        turn.tenant, turn.person = call.access.tenant, person
         return await self._forwarded(turn, request)
 
-    async def _keeps(self, call: ServedCall, request: Request) -> KeptUpstream | None:
-        """Where the upstream keeps something under ids. Raises NotServed for another's."""
-        path = request.scope["path"]
-        if not path.startswith(KEEPING_ROUTES):
-            return None
-        found: KeptUpstream = await self._in_thread(KeptUpstream, self.memories, call, request.method, path)
-        return found
+    def _check_kept(self, access: Access, path: str, body: Mapping[str, Any]) -> None:
+        """What the upstream keeps is open to whoever has its key. Raises NotServed for a token that others must be kept from."""
+        own = bool(access.user_id) and access.user_id == one_spelling(self.settings.key_of)
+        if (access.whole or own) and (not access.tenant or self.upstream.tenants_apart):
+            return
+        if path.startswith(_KEEPING) or names_kept(body):
+            theirs = f", or start the server with --upstream-key-of {access.user_id} if its key is theirs"
+            raise NotServed(
+                f"This call is about what the upstream keeps, and {path} opens that to whoever has the upstream's key, which "
+                "is not this token's own.",
+                f"Send all of it to /v1/chat/completions{theirs if access.user_id else ''}.",
+                status=403,
+            )
 
     # -- before ---------------------------------------------------------------------------------------------------------
 
-    def prepared(self, format: CallFormat, call: ServedCall) -> GatewayTurn:
+    def prepared(
+        self, format: CallFormat, call: ServedCall, body: dict[str, Any], bounds: Mapping[str, str]
+    ) -> GatewayTurn:
         """What is sent upstream for a call: without memory where memory fails. Raises NotServed for a mistake of the caller."""
         mode = call.headers.get("x-keepworth-memory", self.settings.mode).lower()
         if mode not in MODES:
             raise NotServed(f"X-Keepworth-Memory is {mode!r:.40}.", f"Say one of {', '.join(MODES)}.")
         access: Access = call.access
-        access.require("read")
         if mode == "off":
             return GatewayTurn(call.raw, mode)
         if mode == "on" and "write" not in access.roles:
             mode = "read"
-        body = _body(call.raw)
-        pieces = None if body is None else format.pieces(body)
-        if body is None or not pieces:  # the upstream says what is wrong with it
+        pieces = format.pieces(body)
+        if not pieces:  # the upstream says what is wrong with it
             return GatewayTurn(call.raw, "off")
-        bounds = {
-            name: call.headers.get(f"x-keepworth-{name.removesuffix('_id')}", "")
-            for name in ("user_id", "agent_id", "session_id")
-        }
+        retried = _retried_within(call.headers)
         open = self.memories.of(access)
         fresh = GatewayTurn(call.raw, mode, format, open=open, asked=str(body.get("model", ""))[:100])
         try:
@@ -231,7 +253,7 @@ class Gateway:
                 turn = None
                 with open.memory.store.database.together():
                     while turn is None:  # again where something was erased at that very moment
-                        turn = self._with_memory(replace(fresh), access, bounds, body, pieces)
+                        turn = self._with_memory(replace(fresh), access, bounds, body, pieces, retried)
                 span.note({"keepworth.episode": turn.episode, **turn.counts})
                 call.touched.extend(f"{name}={value}" for name, value in bounds.items() if value)
                 return turn
@@ -249,8 +271,10 @@ class Gateway:
         bounds: Mapping[str, str],
         body: dict[str, Any],
         pieces: list[Any],
+        retried: float,
     ) -> GatewayTurn | None:
-        """The turn with what memory recalls for it. None where something was erased meanwhile, which it may quote."""
+        """The turn with what memory recalls for it. None where something was erased meanwhile, which it may quote. retried:
+        seconds within which the same words are a retry."""
         assert turn.open is not None
         assert turn.format is not None
         open, format = turn.open, turn.format
@@ -262,11 +286,24 @@ class Gateway:
         digests = dict(
             zip(places, _digests(scope.parts(), format, format.continues(body), pieces, places), strict=True)
         )
+        answered = {
+            place: _answered_digest(digests[place], words)
+            for place, end in zip(places, [*places, len(pieces)][1:], strict=True)
+            if (words := _first_answer(pieces[place + 1 : end]))
+        }
         with store.database.reading():
-            turn.head, noted = store.head(), injections.blocks(store, list(digests.values()))
-        before = {place: _block(noted[digest]) for place, digest in digests.items() if digest in noted}
-        self._count_history(format, held, pieces, places, before)
+            turn.head, noted = store.head(), injections.blocks(store, [*digests.values(), *answered.values()])
+        before = {
+            place: _block(record)
+            for place, digest in digests.items()
+            if (record := noted.get(answered.get(place, "")) or noted.get(digest))
+        }
         newest = places[-1] if places else -1
+        if newest in before and not (format.goes_on(pieces) or tools_answered(pieces[newest + 1 :])):
+            at = before[newest].at
+            if not (at and retried and later(at, retried) >= timestamp(store.clock())):
+                del before[newest]  # the same words, in a new conversation
+        self._count_history(format, held, pieces, places, before)
         known, recalled = before.get(newest), None
         if known is None and query.strip() and not format.goes_on(pieces):
             live = open.begin(task=query[:_LONGEST_QUERY], by=access.user_id or bounds["user_id"], **bounds)
@@ -275,15 +312,16 @@ class Gateway:
             room = MemoryRoom(there, min(self.settings.turn_tokens, self.settings.tokens - spent))
             # Where neither token nor header names a person, what persons said is nobody's to be told.
             narrower: dict[str, Any] = {} if scope.user else {"nobody": True}
-            with store.database.reading():
-                recalled = live.search(top_k=self.settings.top_k, fits=room, **narrower)
+            with store.database.reading():  # a session names a conversation, and all of the person's are searched
+                recalled = live.search(top_k=self.settings.top_k, fits=room, session_id="", **narrower)
             last = max((place for place in before if place < newest), default=-1)
             turn.after = before[last].episode if last >= 0 else held.episode
-            before[newest] = known = MemoryBlock(live.id, room.lines(recalled))
+            before[newest] = known = MemoryBlock(live.id, room.lines(recalled), timestamp(store.clock()))
         elif format.goes_on(pieces):
             turn.tools = tool_words(pieces)
         turn.signals = self.settings.signals == "rules" and turn.mode == "on" and "reward" in access.roles
         turn.episode = known.episode if known is not None else held.episode
+        turn.digest, turn.block = digests.get(newest, ""), known
         if not turn.episode:
             return GatewayTurn(turn.content, "off")
         blocks = {place: block.text for place, block in before.items() if block.lines}
@@ -366,9 +404,8 @@ class Gateway:
                 **after,
             }
             words = words if words["text"] else None
-        noted = {"episode": block.episode, "lines": dict(block.lines)}
         store = turn.open.memory.store
-        if not injections.begin_turn(store, digest, noted, turn.episode, receipt, words, since=turn.head):
+        if not injections.begin_turn(store, digest, _noted(block), turn.episode, receipt, words, since=turn.head):
             return False
         turn.counts = {
             "keepworth.memory.recalled": len(ids),
@@ -411,12 +448,17 @@ class Gateway:
                 span.fail("cancelled")
                 self._finish(turn, 0, b"", "", "stopped by the caller")
                 return Response(status_code=499)
-            answer, whole = await asked
+            answer, parts = await asked
         except Unreachable as error:
             self.metrics.count("keepworth_upstream_errors_total", kind=error.kind)
             span.fail(error.kind)
             self._finish(turn, 0, b"", "", f"stopped by {error.kind}")
             raise NotServed(error.message, error.fix, status=504 if error.kind == "timeout" else 502) from error
+        except NotServed as error:
+            self.metrics.count("keepworth_upstream_errors_total", kind=str(error.status))
+            span.fail(str(error.status))
+            self._finish(turn, 0, b"", "", "stopped by the gateway")
+            raise
         finally:
             asked.cancel()  # where the server closes meanwhile
             left.cancel()
@@ -424,17 +466,21 @@ class Gateway:
             self.metrics.count("keepworth_upstream_errors_total", kind=str(answer.status))
             span.fail(str(answer.status))
         headers = {**answer.headers, **_own_headers(turn)}
-        if whole is None:
+        if parts is None:
             return StreamingResponse(self._copied(turn, answer), answer.status, headers)
-        if turn.keeps is not None and answer.status < 400:
-            await self._in_thread(turn.keeps.note, whole, answer.kind)
+        size = sum(map(len, parts))
+        whole = b"".join(parts) if size <= _LONGEST_READ else b""
         if _has_name(turn):
             await self._in_thread(self._note_held, turn, whole, answer.kind)
         self._finish(turn, answer.status, whole, answer.kind, _outcome(answer.status))
-        return Response(whole, answer.status, headers)
+        if size <= _LONGEST_READ:
+            return Response(whole, answer.status, headers)
+        # As fast as the caller takes it: joined, it would be held several times.
+        return StreamingResponse(_one_by_one(parts), answer.status, {**headers, "content-length": str(size)})
 
-    async def _asked(self, turn: GatewayTurn, request: Request) -> tuple[UpstreamAnswer, bytes | None]:
-        """The answer, and its bytes but where they come as events: an answer that breaks off can still become an error then."""
+    async def _asked(self, turn: GatewayTurn, request: Request) -> tuple[UpstreamAnswer, list[bytes] | None]:
+        """The answer, and its parts but where they come as events: an answer that breaks off can still become an error then.
+        Raises NotServed for one that is too long."""
         answer = await self.upstream.send(
             request.method,
             request.scope["path"],  # `request.url` would read an escaped "?" as the beginning of a query
@@ -447,10 +493,19 @@ class Gateway:
         turn.drawn, turn.model = answer.drawn, answer.headers.get("x-keepworth-model", "")
         if answer.kind.startswith(EVENTS):
             return answer, None
+        parts, size = list[bytes](), 0
         try:
-            return answer, b"".join([part async for part in answer.parts()])
+            length = answer.headers.get("content-length", "")
+            if length.isdecimal() and int(length) > LONGEST_ANSWER:
+                raise _too_long(self.upstream.url)
+            async for part in answer.parts():
+                parts.append(part)
+                size += len(part)
+                if size > LONGEST_ANSWER:
+                    raise _too_long(self.upstream.url)
         finally:
             answer.close()
+        return answer, parts
 
     def _headers(self, turn: GatewayTurn, request: Request) -> Mapping[str, str]:
         told = turn.span.headers()
@@ -461,8 +516,6 @@ class Gateway:
         copy, outcome, named = bytearray(), "stopped by the caller", not _has_name(turn)
         try:
             async for part in answer.parts():
-                if turn.keeps is not None and (given := turn.keeps.named_by(part)):
-                    await self._in_thread(turn.keeps.keep, given)
                 if turn.episode and len(copy) < _LONGEST_REPLY:
                     copy += part
                 if not named and b"\n\n" in copy:  # before the caller can go on from the name
@@ -499,9 +552,9 @@ class Gateway:
         if turn.person and not slow:
             whose = turn.tenant, turn.person
             self._noting.setdefault(whose, set()).add(done)
-            done.add_done_callback(partial(self._noted, whose))
+            done.add_done_callback(partial(self._was_noted, whose))
 
-    def _noted(self, whose: tuple[str, str], done: asyncio.Future[None]) -> None:
+    def _was_noted(self, whose: tuple[str, str], done: asyncio.Future[None]) -> None:
         still = self._noting[whose]
         still.discard(done)
         if not still:
@@ -550,6 +603,9 @@ class Gateway:
             self._count_use(turn, reply)
             if status and status < 400:
                 self._act(open, live, reply)
+                if turn.block is not None and (said := reply.words.strip()):
+                    digest = _answered_digest(turn.digest, said)
+                    injections.keep_block(store, digest, _noted(turn.block), since=turn.head)
                 if turn.model:
                     self._note_model(turn)
             live.end(outcome)
@@ -597,7 +653,7 @@ class Gateway:
         assert turn.format is not None
         assert turn.conversation is not None
         name = turn.format.reply(copy, kind).id
-        names = {name, turn.format.continues(_body(turn.content) or {})} - {""}
+        names = {name, turn.format.continues(from_json(turn.content))} - {""}
         held = turn.conversation
         record = {"lines": dict(held.lines), "tokens": held.tokens, "episode": held.episode, "known": held.known}
         try:
@@ -615,8 +671,12 @@ class Gateway:
     def _write_words(self, open: OpenMemory, episode: str, words: Mapping[str, Any]) -> None:
         """What the user said in the turn, once; nothing of what the model said."""
         memory, text = open.memory, str(words["text"])[:_LONGEST_NOTE]
-        _, user, agent, session = words["scope"]
-        options = {"user_id": user, "agent_id": agent, "session_id": session, "episode": episode}
+        _, user, agent, _ = words["scope"]
+        options = {
+            "user_id": user,
+            "agent_id": agent,
+            "episode": episode,
+        }  # a fact outlives the conversation it was said in
         before = _turn_before(open, words.get("after", ""))
         if before is not None and words.get("signals"):
             self._signalled(before, text, "user")
@@ -690,9 +750,36 @@ def tool_words(pieces: Sequence[Any]) -> str:
     return "\n".join(reversed(found))
 
 
+def tools_answered(pieces: Sequence[Any]) -> bool:
+    """Whether any of the pieces is what a tool answered, as in a call that goes on with a turn."""
+    return any(
+        _is_answer(part) for piece in pieces if isinstance(piece, Mapping) for part in (piece, *_listed_parts(piece))
+    )
+
+
+def _first_answer(pieces: Sequence[Any]) -> str:
+    """The first words of a model in these pieces; "" for none."""
+    spoken = (text_of(each).strip() for each in pieces if isinstance(each, Mapping) and each.get("role") == "assistant")
+    return next((words for words in spoken if words), "")
+
+
 def _listed_parts(piece: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     content = piece.get("content")
     return [part for part in content if isinstance(part, Mapping)] if isinstance(content, list) else []
+
+
+def names_kept(body: Mapping[str, Any]) -> bool:
+    """Whether a call of chat completions or messages names what an upstream keeps: a container, a file or an earlier sound."""
+    messages = body.get("messages")
+    listed = [each for each in messages if isinstance(each, Mapping)] if isinstance(messages, list) else []
+    named = [part.get("file_id") for each in listed for part in _parts_within(each)]
+    return any((body.get("container"), *named, *(each.get("audio") for each in listed)))
+
+
+def _parts_within(piece: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    for part in _listed_parts(piece):
+        yield from (part, *(held for name in ("file", "source") if isinstance(held := part.get(name), Mapping)))
+        yield from _parts_within(part)
 
 
 def _is_answer(part: Mapping[str, Any]) -> bool:
@@ -760,6 +847,11 @@ def _digests(
     return out
 
 
+def _answered_digest(digest: str, words: str) -> str:
+    """Of the conversation with what the model answered: conversations that begin alike are told apart by it."""
+    return hashlib.sha256(json.dumps(["answered", digest, words]).encode()).hexdigest()
+
+
 def _held_digest(scope: Sequence[str], name: str) -> str:
     return hashlib.sha256(json.dumps([*scope, "held", name]).encode()).hexdigest()
 
@@ -770,15 +862,66 @@ def _has_name(turn: GatewayTurn) -> bool:
 
 
 def _block(record: Mapping[str, Any]) -> MemoryBlock:
-    return MemoryBlock(record["episode"], record["lines"])
+    return MemoryBlock(record["episode"], record["lines"], record.get("at", ""))
 
 
-def _body(raw: bytes) -> dict[str, Any] | None:
+def _noted(block: MemoryBlock) -> dict[str, Any]:
+    return {"episode": block.episode, "lines": dict(block.lines), "at": block.at}
+
+
+def _body(raw: bytes) -> dict[str, Any]:
+    """What goes upstream is read here first: an upstream may read more than this does. Raises NotServed."""
     try:
         body = from_json(raw, cache_strings="none")
-    except ValueError:
-        return None
-    return body if isinstance(body, dict) else None
+    except ValueError as error:
+        raise NotServed(
+            f"The body is not JSON in UTF-8 that can be used: {error}.",
+            "Send UTF-8 without a byte order mark, nested at most 200 deep, without halves of surrogate pairs.",
+        ) from error
+    if not isinstance(body, dict):
+        raise NotServed(f"The body must be a JSON object, got {brief(body)}.", "Send names and values.")
+    return body
+
+
+def _bounds(headers: Mapping[str, str]) -> dict[str, str]:
+    """Whom the headers name. Raises NotServed for what is no name."""
+    bounds = {f"{part}_id": _name(headers, f"X-Keepworth-{part.capitalize()}") for part in ("user", "agent", "session")}
+    try:
+        Scope("", *bounds.values())
+        if bounds["user_id"]:
+            identity(bounds["user_id"], "X-Keepworth-User")
+    except (InvalidScope, InvalidPolicy) as error:
+        raise NotServed(error.message, error.fix) from error
+    return bounds
+
+
+def _name(headers: Mapping[str, str], header: str) -> str:
+    """In UTF-8, also as RFC 8187 writes it, for clients whose headers are ASCII. Raises NotServed."""
+    value = headers.get(header.lower(), "").encode("latin-1")
+    if value[:7].lower() == b"utf-8''":
+        value = unquote_to_bytes(value[7:])
+    try:
+        return one_spelling(value.decode())
+    except UnicodeDecodeError as error:
+        raise NotServed(
+            f"{header} is not UTF-8: {value!r:.80}.", "Send UTF-8, or write it as in UTF-8''Zo%C3%AB (RFC 8187)."
+        ) from error
+
+
+def _retried_within(headers: Mapping[str, str]) -> float:
+    """Seconds within which the same words are a retry."""
+    count = headers.get("x-stainless-retry-count", "")
+    if not count.isdecimal():
+        return RETRY_SECONDS
+    return SDK_RETRY_SECONDS if int(count) else 0.0
+
+
+def _too_long(url: str) -> NotServed:
+    return NotServed(
+        f"The upstream {url} answered with more than {LONGEST_ANSWER} bytes.",
+        "Ask for less, or for a stream, which has no bound.",
+        status=502,
+    )
 
 
 def _encoded(body: Mapping[str, Any]) -> bytes:
@@ -793,6 +936,11 @@ def _own_headers(turn: GatewayTurn) -> dict[str, str]:
     if turn.failed:
         return {"X-Keepworth-Memory": "failed"}
     return {"X-Keepworth-Memory": turn.mode, "X-Keepworth-Episode": turn.episode} if turn.episode else {}
+
+
+async def _one_by_one(parts: list[bytes]) -> AsyncIterator[bytes]:
+    for part in parts:
+        yield part
 
 
 async def _left(request: Request) -> None:

@@ -19,7 +19,7 @@ import keepworth
 from keepworth.episodes.episode import episode_to_json
 from keepworth.episodes.errors import KeepworthError
 from keepworth.memory import errors
-from keepworth.memory.item import Item, Provenance, Status
+from keepworth.memory.item import Item, Provenance, Status, one_spelling
 from keepworth.memory.search.where import Filter, from_text, parsed
 from keepworth.memory.store import injections, log
 from keepworth.memory.store.requests import keep_answer, noted_request, noting
@@ -349,7 +349,7 @@ def _person(access: Access, by: str | None) -> str | None:
     """Whose word it is: that of the token's person, where it has one, else as the program says."""
     if not access.user_id:
         return by
-    if by not in (None, "", access.user_id):
+    if by and one_spelling(by) != access.user_id:
         raise NotServed(
             f"This token is of {access.user_id!r}, and gives nobody else's word.",
             "Leave by out.",

@@ -76,6 +76,8 @@ class ModelUpstream:
     """model: taken over, see `ServedModel`. chosen: names the adapter that answers a call which names the model itself, by
     tenant and episode; "" for none. It is asked once for each call. records: whether what is drawn is to be kept for training."""
 
+    tenants_apart = True
+
     def __init__(
         self,
         model: InProcessModel,

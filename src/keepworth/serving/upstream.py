@@ -69,9 +69,11 @@ class UpstreamAnswer:
 
 
 class AnyUpstream(Protocol):
-    """Where a gateway sends calls. url: what it is called in messages."""
+    """Where a gateway sends calls. url: what it is called in messages; tenants_apart: whether what it keeps for one tenant is
+    nothing that another can name."""
 
     url: str
+    tenants_apart: bool
 
     async def send(
         self,
@@ -94,6 +96,8 @@ class AnyUpstream(Protocol):
 class Upstream:
     """url: with or without `/v1`. key: what the upstream wants as a bearer token, if it wants one. seconds: for the beginning of
     an answer, and between two parts of it."""
+
+    tenants_apart = False
 
     def __init__(self, url: str, key: str = "", *, seconds: float = 600.0) -> None:
         parts = urlsplit(url)
@@ -158,7 +162,8 @@ class Upstream:
         upstream's key would open too."""
         parts = path.removeprefix("/v1/").split("/")
         if any(
-            part in ("", ".", "..") or not set(part).isdisjoint("%\\?#") or not part.isprintable() for part in parts
+            part.partition(";")[0] in ("", ".", "..") or not set(part).isdisjoint("%\\?#") or not part.isprintable()
+            for part in parts
         ):
             raise NotServed(
                 f"The path {path!r:.80} is not passed on.", "Names in a path have no '..', '%', '?' or '#'.", status=404

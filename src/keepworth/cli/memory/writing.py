@@ -201,7 +201,11 @@ def erase(
         confirm(f"Erase everything of {whose} in {file}, for good?", yes)
         erased = memory.erase(user_id=user, agent_id=agent, session_id=session)
         if as_json:
-            say_json({"erased": erased.ids, "queries": erased.queries})
+            say_json({"erased": erased.ids, "queries": erased.queries, "nobody": erased.nobody})
+        elif erased.nobody:
+            say(
+                f"Nothing in {file} was ever of {whose}: nothing was erased. `keepworth memory show` lists who is there."
+            )
         else:
             said = f"Erased {len(erased.ids)} items and {erased.queries} logged queries."
             say(f"{said} Backups and exports are not touched.")

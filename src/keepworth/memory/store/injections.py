@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from keepworth.memory.store.store import Store
 
 KEPT_SECONDS = 30 * 24 * 3600.0
-_BLOCK, _RECEIPT, _TURN, _CALL, _GIVEN = "block ", "receipt ", "turn ", "call ", "given "
+_BLOCK, _RECEIPT, _TURN, _CALL = "block ", "receipt ", "turn ", "call "
 CALLS = 10_000
 """Of the in-process model, of which what it drew is kept; older ones go."""
 Json = Mapping[str, Any]
@@ -54,7 +54,7 @@ def begin_turn(
         put = "INSERT OR REPLACE INTO facts_of_file VALUES(?, ?)"
         connection.executemany(put, [(name, json.dumps(body, ensure_ascii=False)) for name, body in rows])
         if digest < "04":  # on one turn of 64
-            kept = " OR ".join(f"name GLOB '{each}*'" for each in (_BLOCK, _RECEIPT, _GIVEN))
+            kept = " OR ".join(f"name GLOB '{each}*'" for each in (_BLOCK, _RECEIPT))
             over = f"({kept}) AND json_extract(value, '$.until') < ?"
             connection.execute(f"DELETE FROM facts_of_file WHERE {over}", (timestamp(store.clock()),))
         return True
@@ -73,34 +73,6 @@ def keep_block(store: Store, digest: str, block: Json, *, since: int) -> None:
         connection.execute(put, (_BLOCK + digest, json.dumps(body, ensure_ascii=False)))
 
     store.database.write(work)
-
-
-def keep_given(store: Store, digests: Sequence[str], scope: Scope, *, since: int) -> None:
-    """Note whose the things are that an upstream keeps, by digests of its ids for them. since: as for `begin_turn`; after an
-    erasure nothing is noted, as the name may be what was erased."""
-    until = later(timestamp(store.clock()), KEPT_SECONDS)
-    body = json.dumps({"scope": list(scope.parts()), "until": until}, ensure_ascii=False)
-
-    def work(connection: AnyConnection) -> None:
-        if erased_since(connection, since):
-            return
-        # Whose it is does not change, whoever uses it: the first owner stays.
-        put = (
-            "INSERT INTO facts_of_file VALUES(?, ?) ON CONFLICT(name) DO UPDATE "
-            "SET value = json_set(facts_of_file.value, '$.until', json_extract(excluded.value, '$.until'))"
-        )
-        connection.executemany(put, [(_GIVEN + digest, body) for digest in digests])
-
-    store.database.write(work)
-
-
-def given_to(store: Store, digests: Sequence[str]) -> dict[str, Scope]:
-    """Whose they are, of those that are known."""
-    names, time = json.dumps([_GIVEN + digest for digest in digests]), timestamp(store.clock())
-    query = "SELECT name, value FROM facts_of_file WHERE name IN (SELECT value FROM json_each(?))"
-    with store.database.reading() as connection:
-        found = [(name, json.loads(value)) for name, value in select(connection, query, (names,))]
-    return {name.removeprefix(_GIVEN): Scope(*body["scope"]) for name, body in found if body["until"] >= time}
 
 
 def keep_call(store: Store, episode: str, model: str, call: Json | None, *, since: int) -> None:
@@ -202,8 +174,9 @@ def forget_blocks(connection: AnyConnection, whose: Scope | None) -> None:
     """They quote what is remembered: all go when something is erased. Conversations that go on lose what a provider cached.
     whose: of whom everything is erased, turns that are being answered too; the turns of others are theirs, and are still
     written."""
-    connection.execute(f"DELETE FROM facts_of_file WHERE name GLOB '{_BLOCK}*' OR name GLOB '{_CALL}*'")
-    of_people = f"SELECT name, value FROM facts_of_file WHERE name GLOB '{_TURN}*' OR name GLOB '{_GIVEN}*'"
-    turns = [] if whose is None else list(select(connection, of_people))
+    gone = " OR ".join(f"name GLOB '{each}*'" for each in (_BLOCK, _CALL, "given "))  # given: of earlier versions
+    connection.execute(f"DELETE FROM facts_of_file WHERE {gone}")
+    waiting = f"SELECT name, value FROM facts_of_file WHERE name GLOB '{_TURN}*'"
+    turns = [] if whose is None else list(select(connection, waiting))
     over = [name for name, value in turns if whose is not None and whose.contains(Scope(*json.loads(value)["scope"]))]
     connection.executemany("DELETE FROM facts_of_file WHERE name = ?", [(name,) for name in over])

@@ -47,11 +47,12 @@ _SHAPE = ("kind", "event_time", "valid_from", "valid_to", "expires_at", "status"
 class Erased:
     """ids: items that are gone; queries: logged searches that are gone, or whose question is; log_emptied: False where something
     (a reader in another process, a full disk, a file beside the memory that another user owns) kept old bytes on disk: `compact`,
-    or opening the memory again, finishes."""
+    or opening the memory again, finishes. nobody: whether nothing was ever written or asked under the names that were erased."""
 
     ids: tuple[str, ...]
     log_emptied: bool
     queries: int = 0
+    nobody: bool = False
 
 
 def purge(store: Store, scope: Scope, ids: Sequence[str]) -> Erased:
@@ -359,7 +360,8 @@ def _done(store: Store, gone: _Gone, ids: Sequence[str] | None) -> Erased:
     rows.drop_memos()
     store.reset_caches()
     order = [f"m{n}" for n in sorted(gone.numbers)] if ids is None else list(dict.fromkeys(ids))
-    return Erased(tuple(order), finish(store), gone.queries)
+    nobody = ids is None and not gone.homes and not gone.numbers
+    return Erased(tuple(order), finish(store), gone.queries, nobody)
 
 
 def finish(store: Store) -> bool:

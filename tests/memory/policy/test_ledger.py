@@ -22,7 +22,7 @@ from keepworth.cli.memory import app
 from keepworth.episodes.errors import UnknownName
 from keepworth.memory.errors import CannotEvaluate
 from keepworth.memory.policy import ledger
-from keepworth.memory.policy.default import RewardRecord, Ranked, default
+from keepworth.memory.policy.default import Ranked, RewardRecord, default
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.ledger import Account, Balance, Ledger
 from keepworth.memory.policy.pool import Pool

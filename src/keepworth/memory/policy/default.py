@@ -31,7 +31,6 @@ import numpy as np
 from keepworth.episodes.text import as_line
 from keepworth.memory.item import Item
 from keepworth.memory.policy.ledger import EXPECTED, Account, Ledger, account, rate
-from keepworth.memory.policy.normal import ndtr
 from keepworth.memory.policy.pool import Pool, advice, grown
 from keepworth.memory.policy.presenters import lines
 from keepworth.memory.policy.propensity import Independent
@@ -91,8 +90,9 @@ UNLIKELY = 0.003
 CLEAR = 1.25
 """A gain is clear of chance where it is more than this over the root of how often the item stood first: 2.5 deviations."""
 ADVISED, SPOKEN = 0.01, 0.3
+"""An action is advised from this gain on, where the estimates that know actions have at least this weight together."""
 HELPS = 0.05
-"""From this gain on rewards speak for an action, and an item is not withheld; with a larger budget for tests, from so much more."""
+"""An item with a larger gain is not withheld; with a larger budget for tests, with one as much larger."""
 MANY = 1_000_000_000
 """Places of a selection that shows as many as are asked for."""
 VOTES = 4
@@ -136,13 +136,12 @@ class _Rows:
 class _Near:
     """What is known near a question.
 
-    weight: how much each row counts, in the ways of `SHARES`, shape (ways, rows). even: the same where all rows with one item
-    first count as one at most, since the failures of one item say little of others; total, earned: its sums, of rows and of
-    rewards, shape (ways, 1). usual: the mean reward of an item first at a question, each pair counting once; mean: that of all
-    rewards; expected: that of the question, whatever is shown; returns: how often the question came before."""
+    weight: how much each row counts, in the ways of `SHARES`; then the same where all rows with one item first count as one at
+    most, since the failures of one item say little of others; shape (2 * ways, rows). total, earned: sums of the latter, of rows
+    and of rewards, shape (ways, 1). usual: the mean reward of an item first at a question, each pair counting once; mean: that
+    of all rewards; expected: that of the question, whatever is shown; returns: how often the question came before."""
 
     weight: Floats
-    even: Floats
     total: Floats
     earned: Floats
     usual: float
@@ -154,13 +153,15 @@ class _Near:
 @dataclass(frozen=True, slots=True)
 class _Judged:
     """Of some arms, by the models of one way of giving credit. gain: expected reward less that expected here, base: the latter,
-    near: how many times, shape (models, arms); times, earned: near the question, without forgetting, shape (arms,)."""
+    near: how many times, shape (models, arms); times, earned: near the question, without forgetting, seen: how many rewards it
+    has anywhere, shape (arms,)."""
 
     gain: Floats
     base: Floats
     near: Floats
     times: Floats
     earned: Floats
+    seen: Floats
 
 
 class RewardRecord:
@@ -187,6 +188,7 @@ class RewardRecord:
         self._places: dict[str, int] = {}
         self._slates = False
         self._likelihood = np.zeros(2 + 3 * len(MODELS))
+        self._weights: Floats | None = None
         self._ordinals: dict[str, int] = {}
         self._pairs: dict[tuple[int, int], tuple[float, float]] = {}
         self._tried = self._hoped = 0.0
@@ -273,7 +275,7 @@ class RewardRecord:
             for key in keys:
                 self._arms[credit].add(key, row)
         self._slates = self._slates or len(shown) > 1
-        self._count = row + 1
+        self._count, self._weights = row + 1, None
         if self._count - self._first > self.newest:
             self._count_in(self._first, -1.0)
             self._first += 1
@@ -345,6 +347,8 @@ class RewardRecord:
     @property
     def weights(self) -> Floats:
         """How much each estimate counts: the two that know no arms, then the models of each way of giving credit."""
+        if self._weights is not None:
+            return self._weights
         lead, done = float(bool(self._arms[LEAD].rows)), float(bool(self._arms[DONE].rows))
         credits = np.array([lead, float(self._slates), done])
         prior = np.concatenate([[OWN, HERE], np.kron(credits / max(1.0, credits.sum()), _PRIOR)])
@@ -352,36 +356,35 @@ class RewardRecord:
             log = np.log(prior) + self._likelihood
         found: Floats = np.exp(log - log.max())
         found /= found.sum()
+        self._weights = found
         return found
 
     def _near(self, vector: Vectors) -> _Near:
-        n = len(self._numbers)
+        n, live = len(self._numbers), slice(self._first, self._count)
         # One thread: what a second one saves here is less than its start costs.
         distance = np.vecdot(self._questions[:n], vector.astype(np.float32)) - np.float32(1.0)
-        kernel = np.exp(distance / np.float32(self.bandwidth)).astype(np.float64)
-        kernel[kernel < FAR] = 0.0
-        relative = np.exp((distance - distance.max()) / np.float32(self.bandwidth)).astype(np.float64)
-        relative[relative < FAR] = 0.0
-        live = slice(self._first, self._count)
-        question, rewards = self._question[live], self._rewards[live]
-        weight = np.zeros((len(SHARES), len(self)))
-        weight[PLAIN] = kernel[question] * self._weight[live]
-        there = np.flatnonzero(weight[PLAIN])
-        counts = weight[PLAIN, there]
-        later = np.cumsum(counts[::-1])[::-1] - counts
-        weight[FORGETTING, there] = counts * np.exp(later * math.log(KEEP))
-        weight[NEAREST] = relative[question] * self._weight[live]
-        again = np.exp(distance[question[there]] / RETURNS) * self._weight[live][there]
+        nearest = float(distance[self._question[live]].max())
+        # Rows that count for nothing are not looked at.
+        edge = self.bandwidth * math.log(FAR) + min(0.0, nearest)
+        rows = np.flatnonzero((distance >= edge)[self._question[live]])
+        there = rows + self._first
+        far, own, rewards = distance[self._question[there]], self._weight[there], self._rewards[there]
+        counts = np.exp(far / self.bandwidth)
+        relative = np.exp((far - nearest) / self.bandwidth)
+        counts[counts < FAR] = 0.0
+        counts = counts * own
+        fading = np.cumsum(counts[::-1])[::-1] - counts
+        weight = np.stack([counts, counts * np.exp(fading * math.log(KEEP)), relative * own])
         usual = (self._hoped + 0.5 * HOPE) / (self._tried + HOPE)
         mean = (self._sum + 1.0) / (self._number + 2.0)
-        first = self._lead[live]
-        even = np.zeros_like(weight)
-        for at in range(len(SHARES)):
-            mass = np.bincount(first, weight[at])
-            even[at] = weight[at] / np.maximum(mass, 1.0)[first]
-        expected = float(weight[0] @ rewards + 2.0 * mean) / (float(weight[0].sum()) + 2.0)
+        first = self._lead[there]
+        even = np.stack([each / np.maximum(np.bincount(first, each), 1.0)[first] for each in weight])
+        expected = float(weight[PLAIN] @ rewards + 2.0 * mean) / (float(weight[PLAIN].sum()) + 2.0)
         sums = even.sum(axis=1)[:, None], (even @ rewards)[:, None]
-        return _Near(weight, even, *sums, usual, mean, expected, float(again.sum()))
+        returns = float((np.exp(far / RETURNS) * own).sum())
+        everywhere = np.zeros((2 * len(SHARES), self._count - self._first))
+        everywhere[:, rows] = np.concatenate([weight, even])
+        return _Near(everywhere, *sums, usual, mean, expected, returns)
 
     def _judge(self, near: _Near, credit: int, keys: Sequence[str]) -> _Judged:
         """What the models of one way of giving credit say of arms."""
@@ -391,20 +394,20 @@ class RewardRecord:
         if self._first:
             live = rows >= self._first
             arm, rows = arm[live], rows[live]
+        size, ways = len(keys), len(SHARES)
         rewards, weight = self._rewards[rows], self._weight[rows]
-        counts = near.weight[:, rows - self._first]
-        size = len(keys)
-        times = np.stack([np.bincount(arm, each, size) for each in counts])
-        earned = np.stack([np.bincount(arm, each * rewards, size) for each in counts])
-        all_times, all_earned = np.bincount(arm, weight, size), np.bincount(arm, weight * rewards, size)
-        even = near.even[:, rows - self._first]
-        own = np.stack([np.bincount(arm, each, size) for each in even])
-        own_earned = np.stack([np.bincount(arm, each * rewards, size) for each in even])
+        counted = np.concatenate([near.weight[:, rows - self._first], weight[None]])
+        both = np.concatenate([counted, counted * rewards])
+        sums = np.bincount((arm + size * np.arange(len(both))[:, None]).ravel(), both.ravel(), size * len(both))
+        sums = sums.reshape(len(both), size)
+        times, own, all_times = sums[:ways], sums[ways : 2 * ways], sums[2 * ways]
+        earned, own_earned, all_earned = sums[2 * ways + 1 :][:ways], sums[3 * ways + 1 :][:ways], sums[-1]
         others = (near.earned - own_earned + 2.0 * near.usual) / (near.total - own + 2.0)
         base, local_times, local = others[_COUNTS], times[_COUNTS], earned[_COUNTS]
         overall = (all_earned - all_times * base) / (all_times + _OVERALL)
         gain = overall + (local - local_times * (base + overall)) / (local_times + _LOCAL)
-        return _Judged(gain, base, local_times, times[0], earned[0])
+        seen = np.bincount(arm, (weight > 0.0).astype(np.float64), size)
+        return _Judged(gain, base, local_times, times[0], earned[0], seen)
 
     def estimate(self, query: Query, candidates: Candidates, pool: Pool) -> Values:
         items = [pool.items[row] for row in candidates.rows.tolist()]
@@ -428,7 +431,7 @@ class RewardRecord:
         if not len(self) or not n:
             return Values(np.zeros(n), np.zeros(n), worth=(UNKNOWN,) * n)
         near, weights = self._near(vector), self.weights
-        means, times, earned = np.zeros(n), np.zeros(n), np.zeros(n)
+        means, times, earned, seen = np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n)
         found: list[tuple[Floats, Floats, Floats]] = []  # weight, gain and its variance, by model
         expected = near.expected
         predicted = np.full(n, float(weights[:2] @ [near.mean, expected]))  # the reward with each first
@@ -449,19 +452,21 @@ class RewardRecord:
             predicted += model @ judged.base + sign * (model @ judged.gain)
             chance = np.clip(judged.gain + judged.base, 0.02, 0.98)
             found.append((model, sign * judged.gain, chance * (1.0 - chance) / (judged.near + _LOCAL + 1.0)))
+            if credit != DONE:
+                seen = judged.seen
             if credit != SHOWN:
                 more = judged.times > times
                 times, earned = np.where(more, judged.times, times), np.where(more, judged.earned, earned)
         sure = max(0.0, 1.0 - float(weights[:2].sum()))
         with_it, without = np.clip(predicted, 0.0, 1.0), np.clip(predicted - means, 0.0, 1.0)
         clears = (times >= 3.0) & (np.abs(means) * np.sqrt(times) > CLEAR)
-        accounts = [self.account(item.id) for item in items]
+        tested = self.ledger.items
+        accounts = [self.account(item.id) if item.id in tested else None for item in items]
         worth = tuple(
-            Worth(self.in_rewards(a), self.in_rewards(b), t, e, sure, self._seen(item.id), clear, overall)
-            for (a, b, t, e), clear, item, overall in zip(
-                np.stack([with_it, without, times, earned], axis=1).tolist(),
+            Worth(self.in_rewards(a), self.in_rewards(b), t, e, sure, s, clear, overall)
+            for (a, b, t, e, s), clear, overall in zip(
+                np.stack([with_it, without, times, earned, seen], axis=1).tolist(),
                 clears.tolist(),
-                items,
                 accounts,
                 strict=True,
             )
@@ -475,7 +480,8 @@ class RewardRecord:
             for model, gain, variance in found:
                 u = searched + gain
                 doubt = np.minimum(EXPLORE * np.sqrt(graded * (variance + variance[:, [lead]])), room)
-                better += model @ ndtr((u - u[:, [lead]]) / np.maximum(doubt, 1e-9))
+                z = (u - u[:, [lead]]) / np.maximum(doubt, 1e-9)
+                better += model @ (1.0 / (1.0 + np.exp(np.minimum(-1.702 * z, 50.0))))  # the normal one's, within 0.01
             better[lead] = 0.0
             np.minimum(better, 0.5, out=better)
             better *= min(1.0, near.returns / 3.0) * min(1.0, 0.75 / max(float(better.sum()), 1e-9))
@@ -567,10 +573,6 @@ class RewardRecord:
         """The number, of all that were added, of the oldest choice that counts."""
         return self._total - len(self)
 
-    def _seen(self, item: str) -> float:
-        rows = self._arms[SHOWN].of(item)
-        return float(np.count_nonzero(self._weight[rows[rows >= self._first]]))
-
     def _bounded(self, reward: float) -> float:
         low, high = self.range
         return min(max(reward, low), high)
@@ -617,8 +619,11 @@ class Ranked:
         need("the selection", positive={"least": self.least, "budget": self.budget})
 
     def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Independent:
+        return self.rank(candidates.similarities, values)
+
+    def rank(self, scores: Floats, values: Values) -> Independent:
+        """scores: what the search says of each candidate; values: as `RewardRecord.judge` has them."""
         n, gains = len(values.worth), values.means
-        scores = candidates.similarities
         searched = in_rewards_of(scores)
         moving = self.record.may_move
         order = tuple(np.argsort(-(searched + gains if moving else searched), kind="stable").tolist())

@@ -47,7 +47,7 @@ from keepworth.memory.item import Item, Provenance, Scope, Status, identity, lea
 from keepworth.memory.operations import LARGEST_REWARD, Assignment, Credit, OperationOutcome
 from keepworth.memory.overlay import Bank
 from keepworth.memory.policy.admission import advice_problem, is_ours, item_problem, plain_names
-from keepworth.memory.policy.default import RewardRecord, situation
+from keepworth.memory.policy.default import Ranked, RewardRecord, situation
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.learned_state import Beside, LearnedState
@@ -64,7 +64,7 @@ from keepworth.memory.policy.off_policy import (
 )
 from keepworth.memory.policy.pool import Advice, advice
 from keepworth.memory.policy.propensity import Independent
-from keepworth.memory.policy.slots import Candidates, Policy, Query, Slates, Use, Values
+from keepworth.memory.policy.slots import Candidates, Policy, Presented, Query, Slates, Use, Values
 from keepworth.memory.policy.valuers import Unvalued
 from keepworth.memory.search.beside import Unfit
 from keepworth.memory.search.chunks import spans
@@ -104,6 +104,7 @@ KEPT_FROM = 4_000
 KEPT_SECONDS = 0.25
 """or those from which learning took as long as this."""
 NEVER = (math.inf, math.inf)
+_NO_WORDS = np.zeros(0, dtype=np.float32)
 
 
 class OtherPolicy(Exception):
@@ -291,20 +292,13 @@ class Learning:
                 advising = any("do" in hit.item.metadata for hit in hits[:top_k])
                 advice_ = self._advised(hits[:top_k], ask) if advising else ()
                 return Chosen(Hits(hits[:top_k], policy=self.policy, advice=advice_), listed, asked(ask, top_k), packed)
-            if _evidence(policy) is not None and len(self._rows) + len(hits) > MET:
-                self._rows, self._met, experience.pool = {}, {}, experience.fresh_pool()
-            rows = np.array([self._row(experience, hit.item) for hit in hits], dtype=np.intp)
-            candidates = Candidates(rows, np.array([hit.score for hit in hits]))
-            own, draws = ask.own, None if ask.own is None else ask.own.generator
+            own = ask.own
             drawn = log.EpisodeDraws() if not ask.explore else own.drawn if own else self._drawn_in(ask.number)
             places = {place: drawn[hit.id] for place, hit in enumerate(hits) if hit.id in drawn}
-            with _untouched(experience, ask):
-                query = experience.query(
-                    ask.goal, ask.observation, ask.actions, ask.step, learning=ask.explore, by=ask.by
-                )
-                use = experience.choose(
-                    query, candidates, frozen=not ask.explore, most=top_k, drawn=places, generator=draws
-                )
+            if isinstance(policy.valuer, RewardRecord) and isinstance(policy.selector, Ranked):
+                use, presented = self._ranked(policy.valuer, policy.selector, ask, hits, top_k, places)
+            else:
+                use, presented = self._among_rows(experience, ask, hits, top_k, places)
             shown = [_explained(hits[place], place, use, policy) for place in use.slate]
             details: dict[str, Any] = {"part": use.part}
             if isinstance(use.choice, Independent) and (odds := use.choice.odds):
@@ -318,7 +312,50 @@ class Learning:
                 if use.slate and use.slate[0] != 0 and use.part != "withheld":
                     details["instead"] = round(_expected_of(use, 0), 6)
             drawn.note([hit.id for hit in shown], details.get("odds", {}))
-            return self._chose(experience, use, shown, listed, asked(ask, top_k, details), whole=False)
+            return self._chose(presented, use, shown, listed, asked(ask, top_k, details), whole=False)
+
+    def _ranked(
+        self,
+        record: RewardRecord,
+        selector: Ranked,
+        ask: Ask,
+        hits: Sequence[Hit],
+        top_k: int,
+        drawn: Mapping[int, tuple[float, bool]],
+    ) -> tuple[Use, Presented]:
+        """The default policy's choice, which needs no rows of items. drawn: as of `Experience.choose`."""
+        policy, encoder = self._experience.policy, self._experience.encoder
+        text = policy.keyer(ask.goal, ask.observation)
+        number = max(0, ask.number)
+        query = Query(text, encoder.encode([text])[0], _NO_WORDS, 0, number, ask.goal, ask.observation, ask.actions)
+        items = [_as_pooled(hit.item) if "do" in hit.item.metadata else hit.item for hit in hits]
+        scores = np.array([hit.score for hit in hits])
+        values = record.judge(query.vector, text, items, scores)
+        choice = selector.rank(scores, values).at_most(top_k)
+        choice = choice.given(drawn) if ask.explore else choice.certain()
+        generator = self._experience.generator if ask.own is None else ask.own.generator
+        slate, part = choice.draw(generator)
+        use = Use(query, Candidates(np.arange(len(items)), scores), values, choice, slate, part)
+        return use, policy.presenter([items[place] for place in slate], query, scores[list(slate)].tolist())
+
+    def _among_rows(
+        self,
+        experience: Experience,
+        ask: Ask,
+        hits: Sequence[Hit],
+        top_k: int,
+        drawn: Mapping[int, tuple[float, bool]],
+    ) -> tuple[Use, Presented]:
+        """The choice of a policy whose slots know items by rows."""
+        if _evidence(experience.policy) is not None and len(self._rows) + len(hits) > MET:
+            self._rows, self._met, experience.pool = {}, {}, experience.fresh_pool()
+        rows = np.array([self._row(experience, hit.item) for hit in hits], dtype=np.intp)
+        candidates = Candidates(rows, np.array([hit.score for hit in hits]))
+        draws = None if ask.own is None else ask.own.generator
+        with _untouched(experience, ask):
+            query = experience.query(ask.goal, ask.observation, ask.actions, ask.step, learning=ask.explore, by=ask.by)
+            use = experience.choose(query, candidates, frozen=not ask.explore, most=top_k, drawn=drawn, generator=draws)
+        return use, experience.present(use)
 
     def _drawn_in(self, number: int) -> log.EpisodeDraws:
         """What the episode of this number showed and withheld so far, in this process and in others. Chance decides once about
@@ -378,7 +415,7 @@ class Learning:
             **({"trial": ask.trial} if ask.trial else {}),
         }
         listed = tuple(zip(ids, near, strict=True))
-        return self._chose(experience, use, hits, listed, compact(details), whole=True)
+        return self._chose(experience.present(use), use, hits, listed, compact(details), whole=True)
 
     def _advised(self, hits: Sequence[Hit], ask: Ask) -> tuple[tuple[str, float, float], ...]:
         """What hits advise, as they are found."""
@@ -389,7 +426,7 @@ class Learning:
 
     def _chose(
         self,
-        experience: Experience,
+        presented: Presented,
         use: Use,
         hits: list[Hit],
         listed: tuple[tuple[str, float], ...],
@@ -397,9 +434,8 @@ class Learning:
         *,
         whole: bool,
     ) -> Chosen:
-        presented = experience.present(use)
         text, advised = presented.text, presented.advice
-        valuer = experience.policy.valuer
+        valuer = self._experience.policy.valuer
         if isinstance(valuer, RewardRecord) and use.query.actions:
             learned, line = valuer.advise(use.query.vector, use.query.actions)
             text, advised = "\n".join(filter(None, (text, line))), (*advised, *learned)

@@ -329,9 +329,9 @@ class Ledger:
         return sum(len(each.at) for each in self._columns.values())
 
     @property
-    def items(self) -> list[str]:
+    def items(self) -> Collection[str]:
         """Those with rows, by id."""
-        return list(self._columns)
+        return self._columns.keys()
 
     def add(
         self,

@@ -182,22 +182,6 @@ def postgres(result: Result) -> str:
     )
 
 
-def row_security(result: Result) -> str:
-    rows = [
-        (who, f"{each['ms']:.1f}", f"{each['ms_beside']:.1f}", _interval(each))
-        for who, each in result["searches"].items()
-    ]
-    head = ("who searches", "with rights, ms", "beside, ms", "ratio")
-    version = f"PostgreSQL {result['postgres'] // 10000}.{result['postgres'] % 100}, psycopg {result['psycopg']}. "
-    said = f"{result['items']:,} items, {result['rounds']} rounds of {result['asked a round']} questions, medians of wall time. "
-    return f"{markdown(head, rows)}\n\n{said}{version}{_setting(result['machine'])}"
-
-
-def _interval(each: dict[str, Any]) -> str:
-    low, high = each["interval"]
-    return f"**{each['ratio']:.2f}** ({low:.2f} to {high:.2f})"
-
-
 def postgres_vectors(result: Result) -> str:
     searches, processes = [], []
     for row in result["rows"]:
@@ -408,7 +392,6 @@ TABLES: dict[str, tuple[str, Callable[[Result], str]]] = {
     "concurrency": ("concurrency", concurrency),
     "crash": ("crash", crash),
     "postgres": ("postgres", postgres),
-    "row_security": ("row_security", row_security),
     "postgres_vectors": ("postgres_vectors", postgres_vectors),
     "real_sentences": ("real_sentences", real_sentences),
     "real sentences by words": ("real_sentences_words", real_words),

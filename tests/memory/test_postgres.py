@@ -117,6 +117,24 @@ def test_the_lines_of_docs_memory_md_open_one(address: str) -> None:
         assert [item.text for item in memory.get_all()] == ["Ana likes tofu"]
 
 
+def test_the_policies_of_docs_memory_md_show_a_role_one_persons_items(address: str, postgres: str) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "memory.md").read_text(encoding="utf-8")
+    (statements,) = re.findall(
+        r"^<!-- runs in: tests/memory/test_postgres.py -->\n```sql\n(.*?)^```", page, re.S | re.M
+    )
+    with Memory(address, encoder=None) as memory:
+        memory.add("Ann likes tofu", user_id="ann")
+        memory.add("Bob likes tea", user_id="bob")
+    schema, role = schema_of(address), f"ann_{uuid.uuid4().hex}"
+    run(postgres, statements.replace("keepworth", schema).replace("ann_reports", role))
+    try:
+        as_role = postgres.replace("://postgres:@", f"://{role}:@")
+        assert run(as_role, f"SELECT text FROM {schema}.items") == [("Ann likes tofu",)]
+        assert run(as_role, f'SELECT "user" FROM {schema}.scopes') == [("ann",)]
+    finally:
+        run(postgres, f"DROP OWNED BY {role}", f"DROP ROLE {role}")
+
+
 def test_what_was_written_is_there_when_it_is_opened_again(address: str) -> None:
     with_encoder = Memory(address, encoder=WordEncoder())
     item = with_encoder.add("the tea is in the blue tin")

@@ -80,7 +80,7 @@ def statistics(store: Store) -> Statistics:
             journal=count("events"),
             decisions=count("decisions"),
             episodes=count("episodes"),
-            rewards=count("events", f"kind = 'REWARD' AND scope <> {schema.OF_OTHERS}"),
+            rewards=count("events", "kind = 'REWARD'"),
             scopes=count("scopes"),
             erased=count("tombstones", "n IN (SELECT n FROM touches)"),
             encoder=served[1] if served is not None else "",

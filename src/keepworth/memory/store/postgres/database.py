@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import logging
 import os
 import threading
 import time
@@ -36,8 +35,7 @@ from keepworth.memory.errors import (
 )
 from keepworth.memory.place import address
 from keepworth.memory.store import forking
-from keepworth.memory.store.connection import AnyConnection, Cursor, FullText, first, scalar, select
-from keepworth.memory.store.postgres import rights
+from keepworth.memory.store.connection import AnyConnection, Cursor, FullText, scalar, select
 from keepworth.memory.store.postgres import schema as tables
 from keepworth.memory.store.postgres.dialect import translated
 from keepworth.memory.store.postgres.full_text import Postings
@@ -49,7 +47,6 @@ from keepworth.memory.store.schema import VERSION
 if TYPE_CHECKING:
     import psycopg
 
-_LOG = logging.getLogger("keepworth.memory")
 IDLE = 4
 """Connections to read from that are kept open while nobody uses them."""
 MOST = 16
@@ -61,7 +58,6 @@ GATHERING = 0.0005
 Result = TypeVar("Result")
 MOST_GATHERED = 1000
 """Writes that wait, at most."""
-_TAKEN_BACK = "the rights of this user to {} were taken back: let its owner run `keepworth memory grant`"
 _WRITES = ("INSERT", "UPDATE", "DELETE")
 _NOWHERE = "\ufffe\uffff\ufffe"
 """A text of characters that no text has."""
@@ -92,14 +88,12 @@ class ServerConnection:
     """`connection.AnyConnection` on one of psycopg's.
 
     gathers: whether writes that give no rows back wait for the next statement that does, or for the end of the transaction, and
-    go to the server with it, in one journey. What is wrong with one of them is then raised there. restricted: whether the role
-    sees some scopes alone (see `rights`)."""
+    go to the server with it, in one journey. What is wrong with one of them is then raised there."""
 
     full_text: FullText = Postings()
 
-    def __init__(self, raw: psycopg.Connection[tuple[Any, ...]], restricted: bool = False) -> None:
+    def __init__(self, raw: psycopg.Connection[tuple[Any, ...]]) -> None:
         self.raw = raw
-        self.restricted = restricted
         self.gathers = False
         self._gathered: list[tuple[str, Sequence[Any]]] = []
 
@@ -119,10 +113,7 @@ class ServerConnection:
         if statements.startswith("ROLLBACK"):  # what was not sent yet is undone already
             self._gathered.clear()
         if not self._gathered:
-            cursor = self._sent(statements, bindings, None)
-            if statements.startswith("CREATE TABLE"):
-                rights.guard(self.raw, statements.partition("(")[0].split()[-1])
-            return cursor
+            return self._sent(statements, bindings, None)
         gathered, self._gathered = self._gathered, []
         with self.raw.pipeline():
             for each in gathered:
@@ -131,7 +122,7 @@ class ServerConnection:
 
     def _sent(self, statements: str, bindings: Sequence[Any], prepare: bool | None) -> Cursor:
         """prepare: False where an error would leave psycopg with statements that it takes to be prepared."""
-        known = translated(statements, self.restricted)
+        known = translated(statements)
         cursor: Cursor
         if bindings:
             cursor = self.raw.execute(known.text, known.values(bindings), prepare=prepare)
@@ -174,7 +165,6 @@ class PostgresDatabase(QueuedDatabase):
         digest = hashlib.blake2b(f"keepworth {self.schema}".encode(), digest_size=8).digest()
         self._lock_number = int.from_bytes(digest, "little", signed=True)
         self.read_only = read_only
-        self.restricted = False
         self._timeout = timeout
         self._durability = durability
         self._closed = False
@@ -223,21 +213,14 @@ class PostgresDatabase(QueuedDatabase):
                 f"{self.path} has format {found} and no step leads to {VERSION}: open it with the version of keepworth that "
                 "wrote it and export it from there"
             )
-        may = (
-            "SELECT has_table_privilege(oid, 'INSERT') AND NOT pg_is_in_recovery(), row_security_active(oid) AND NOT "
-            "pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = 'events'::regclass"
-        )
-        writes, self.restricted = map(bool, first(connection, may))
-        if self.restricted or not writes:
+        may = "SELECT has_table_privilege('events', 'INSERT') AND NOT pg_is_in_recovery()"
+        if not scalar(connection, may):
             self.read_only = True
         clocks.compared(
             lambda: float(scalar(connection, "SELECT extract(epoch FROM clock_timestamp())")),
             f"the server of {self.path}",
             "what machines write there is dated by their own clocks, and of near ties the newer one goes first",
         )
-        connection.restricted = self.restricted
-        if self.restricted:
-            _LOG.warning("%s shows this user what it was granted (row-level security), and is read-only", self.path)
         self._used.discard(connection)
         self._idle.append(connection)
 
@@ -271,11 +254,6 @@ class PostgresDatabase(QueuedDatabase):
             return None
         facts = f"{_name(self.schema)}.facts_of_file"
         said = scalar(connection, f"SELECT value FROM {facts} WHERE name = 'format'")
-        if said is None and scalar(connection, f"SELECT row_security_active('{facts}')"):
-            raise ReadOnly(
-                f"{self.path} shows its rows to the roles that were granted them, and this user has no right: let its owner run "
-                "`keepworth memory grant`"
-            )
         if said is None:
             raise NotAMemoryFile(f"the schema {self.schema!r} of {self.path} is no memory: name another with ?schema=")
         return int(said)
@@ -294,7 +272,7 @@ class PostgresDatabase(QueuedDatabase):
             said = f" ({_first_line(error)})" if "query parameter" in str(error) else ""
             raise NotAMemoryFile(f"{self.path} is no address that libpq takes{said}: correct it") from None
         adapt(raw)
-        return ServerConnection(raw, self.restricted)
+        return ServerConnection(raw)
 
     def _refuse(self) -> None:
         if self._process != os.getpid():
@@ -448,20 +426,6 @@ class PostgresDatabase(QueuedDatabase):
         finally:
             self._gate.leave(depth)
 
-    def check_writable(self) -> None:
-        if self.restricted:
-            raise ReadOnly(
-                f"{self.path} shows this user what it was granted (row-level security), and such a user writes nothing: let a "
-                "program of the owner write for it"
-            )
-        super().check_writable()
-
-    def require_whole(self, what: str) -> None:
-        if self.restricted:
-            raise ReadOnly(
-                f"{what} needs all of {self.path}, and this user sees what it was granted: do it as the owner of the memory"
-            )
-
     # What each database does in its own words.
 
     @property
@@ -591,8 +555,6 @@ class PostgresDatabase(QueuedDatabase):
                 f"{error.object!r:.80} is not valid Unicode: decode it with errors='replace'; nothing was done"
             ) from error
         except errors.UndefinedTable as error:
-            if self.restricted:  # without a right to the schema its tables look as if they were not there
-                raise ReadOnly(_TAKEN_BACK.format(self.path)) from error
             if "_nearest" in str(error) or "_waiting" in str(error):
                 raise MissingExtension(
                     f"the index='hnsw' of {self.path} was dropped meanwhile: open the memory again, with the index that you want"
@@ -606,8 +568,6 @@ class PostgresDatabase(QueuedDatabase):
                 f"the tables of {self.path} were taken away while it was open ({_first_line(error)}): restore a backup"
             ) from error
         except (errors.InsufficientPrivilege, errors.ReadOnlySqlTransaction) as error:
-            if self.restricted:
-                raise ReadOnly(_TAKEN_BACK.format(self.path)) from error
             raise ReadOnly(
                 f"{self.path} cannot be written or read by this user ({_first_line(error)}): let its owner GRANT the rights"
             ) from error

@@ -74,7 +74,6 @@ class Hnsw:
     def prepare(self, set_id: int | None) -> None:
         """See that vectors of this set can be laid in; makes the tables. Raises MissingExtension, InvalidFilter, ReadOnly."""
         database = self._database
-        database.require_whole("index='hnsw' (use 'exact', 'int8' or 'pq' otherwise)")
         with database.reading() as connection:
             self._find_extension(connection)
         if not self._version and not database.read_only:

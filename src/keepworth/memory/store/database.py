@@ -43,7 +43,7 @@ from keepworth.memory.store.queued import FORKED, ConnectionGate, QueuedDatabase
 from keepworth.memory.store.rows import Unreadable
 
 if TYPE_CHECKING:
-    from keepworth.memory.store.connection import AnyConnection, FullText, VectorIndex
+    from keepworth.memory.store.connection import AnyConnection, FullText
 
 
 def writable(path: str) -> bool:
@@ -173,7 +173,6 @@ class Database(QueuedDatabase):
     path: a file, or ":memory:". durability: "process" survives a killed process, "power" also a lost machine."""
 
     errors: tuple[type[Exception], ...] = (apsw.Error,)
-    vector_index: VectorIndex | None = None
 
     def __init__(
         self,

@@ -24,7 +24,6 @@ from keepworth.memory.errors import (
     Forked,
     InvalidText,
     MemoryProblem,
-    MissingExtension,
     NewerFile,
     NotAMemoryFile,
     NothingThere,
@@ -39,7 +38,6 @@ from keepworth.memory.store.connection import AnyConnection, Cursor, FullText, s
 from keepworth.memory.store.postgres import schema as tables
 from keepworth.memory.store.postgres.dialect import translated
 from keepworth.memory.store.postgres.full_text import Postings
-from keepworth.memory.store.postgres.hnsw import Hnsw
 from keepworth.memory.store.queued import FORKED, ConnectionGate, QueuedDatabase, QueuedWrite, WriteQueue
 from keepworth.memory.store.rows import Unreadable
 from keepworth.memory.store.schema import VERSION
@@ -191,7 +189,6 @@ class PostgresDatabase(QueuedDatabase):
         self._idle: list[ServerConnection] = []
         self._used: set[ServerConnection] = set()
         self._freed = threading.Condition()
-        self.vector_index = Hnsw(self)
 
     # Opening.
 
@@ -428,25 +425,6 @@ class PostgresDatabase(QueuedDatabase):
 
     # What each database does in its own words.
 
-    @property
-    def inside(self) -> bool:
-        """Whether this thread is inside a `reading`."""
-        return getattr(self._local, "connection", None) is not None
-
-    @contextlib.contextmanager
-    def aside(self) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
-        """A connection of its own, for what cannot be done in a transaction."""
-        depth = self._enter()
-        try:
-            with self.translated():
-                connection = self._connect()
-                try:
-                    yield connection.raw
-                finally:
-                    connection.close()
-        finally:
-            self._gate.leave(depth)
-
     def pack(self, *, optimise: bool = False) -> None:
         """Give back what rows left behind. The server's log of writes, its backups and its replicas are not reached from here."""
         depth = self._enter()
@@ -478,8 +456,7 @@ class PostgresDatabase(QueuedDatabase):
             "SELECT count(*) FROM (SELECT term, count(*) AS n FROM words WHERE term <> '' GROUP BY term) AS said "
             "FULL JOIN (SELECT term, doc FROM word_counts WHERE doc <> 0) AS known USING(term) WHERE n IS DISTINCT FROM doc",
         )
-        counted = [f"table word_counts: it is wrong of {wrong} terms"] if wrong else []
-        return [*counted, *self.vector_index.problems(connection)]
+        return [f"table word_counts: it is wrong of {wrong} terms"] if wrong else []
 
     def size(self) -> int:
         """Bytes of the tables and their indexes."""
@@ -555,10 +532,6 @@ class PostgresDatabase(QueuedDatabase):
                 f"{error.object!r:.80} is not valid Unicode: decode it with errors='replace'; nothing was done"
             ) from error
         except errors.UndefinedTable as error:
-            if "_nearest" in str(error) or "_waiting" in str(error):
-                raise MissingExtension(
-                    f"the index='hnsw' of {self.path} was dropped meanwhile: open the memory again, with the index that you want"
-                ) from error
             if "vectors_" in str(error):
                 raise EncoderMismatch(
                     f"the vectors of {self.path} were made anew with another encoder meanwhile: open the memory again, with "

@@ -105,8 +105,9 @@ class Backend(Protocol):
     def undisturbed(self, work: Callable[[AnyConnection], Result]) -> Result: ...
     def translated(self) -> AbstractContextManager[None]: ...
     def check_writable(self) -> None: ...
-    def pack(self, *, optimise: bool = False) -> None:
-        """Overwrite and give back what rows left behind. optimise: gather, too, what queries are planned by."""
+    def pack(self, *, optimise: bool = False) -> bool:
+        """Overwrite and give back what rows left behind. optimise: gather, too, what queries are planned by. False where
+        something stays that this user cannot reach."""
 
     def truncate_log(self) -> bool:
         """Empty the log of writes. False where another process prevented it."""

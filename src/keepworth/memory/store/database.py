@@ -553,10 +553,11 @@ class Database(QueuedDatabase):
         """Whether it is a file, beside which others may lie."""
         return not self.in_memory
 
-    def pack(self, *, optimise: bool = False) -> None:
+    def pack(self, *, optimise: bool = False) -> bool:
         """Overwrite and give back what rows left behind: overwriting what is deleted is not enough, as pages that are balanced
         keep copies in what they do not use. optimise: gather, too, what queries are planned by."""
         self.exclusive(lambda connection: connection.execute("VACUUM; PRAGMA optimize" if optimise else "VACUUM"))
+        return True
 
     def forget_samples(self, connection: AnyConnection) -> None:
         """What indexes hold may be quoted in the samples that queries are planned by."""

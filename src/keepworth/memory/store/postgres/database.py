@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 import os
+import re
 import threading
 import time
 import uuid
@@ -45,6 +47,7 @@ from keepworth.memory.store.schema import VERSION
 if TYPE_CHECKING:
     import psycopg
 
+_LOG = logging.getLogger("keepworth.memory")
 IDLE = 4
 """Connections to read from that are kept open while nobody uses them."""
 MOST = 16
@@ -425,19 +428,73 @@ class PostgresDatabase(QueuedDatabase):
 
     # What each database does in its own words.
 
-    def pack(self, *, optimise: bool = False) -> None:
-        """Give back what rows left behind. The server's log of writes, its backups and its replicas are not reached from here."""
+    def pack(self, *, optimise: bool = False) -> bool:
+        """Write the tables and their indexes anew, so that no file of the database holds what was in them any more. The server's
+        log of writes, its backups and its replicas are not reached from here.
+
+        Args:
+            optimise: Only give back what rows left behind, for which nobody has to wait, and gather what queries are planned by.
+
+        Returns:
+            False where the samples that queries are planned by stay, as this user may not write `pg_statistic` anew.
+
+        Raises:
+            Busy: Somebody reads what was erased.
+            StorageFailed: Only the owner of the tables may write them anew.
+        """
         depth = self._enter()
         try:
             with self._write_lock, self.translated():
                 if self._writer is None or self._writer.raw.closed:
                     self._writer = self._connect()
-                command = "VACUUM (ANALYZE)" if optimise else "VACUUM"
                 owned = "SELECT quote_ident(tablename) FROM pg_tables WHERE schemaname = current_schema()"
-                for (table,) in select(self._writer, owned):
-                    self._writer.execute(f"{command} {table}")
+                tables = [name for (name,) in select(self._writer, owned)]
+                if optimise:
+                    for table in tables:
+                        self._writer.execute(f"VACUUM (ANALYZE) {table}")
+                    return True
+                if not all(self._written_anew(self._writer.raw, table) for table in tables):
+                    raise StorageFailed(
+                        f"what was erased is still in the data files of {self.path}, since only the owner of its tables may "
+                        "write them anew: run `keepworth memory compact` as that user"
+                    )
+                if not self._written_anew(self._writer.raw, "pg_catalog.pg_statistic"):
+                    _LOG.warning(
+                        "words that were erased from %s may still be in the server's samples for planning: let the owner of the "
+                        "database run VACUUM FULL pg_statistic",
+                        self.path,
+                    )
+                    return False
+                return True
         finally:
             self._gate.leave(depth)
+
+    def _written_anew(self, raw: psycopg.Connection[tuple[Any, ...]], table: str) -> bool:
+        """Whether VACUUM FULL took place: Postgres only warns where it may not. Raises Busy where a transaction that began before
+        still sees rows that are gone, so that they were copied."""
+        kept: list[int] = []
+
+        def note(said: psycopg.errors.Diagnostic) -> None:
+            if (
+                number := re.search(r"\d+", said.message_detail or "")
+            ) is not None:  # of rows that are gone and were copied
+                kept.append(int(number[0]))
+
+        file = "SELECT pg_relation_filenode(%s::regclass)"
+        before = raw.execute(file, (table,)).fetchone()
+        raw.add_notice_handler(note)
+        try:
+            raw.execute(f"SET lock_timeout = {max(1, round(1000 * self._timeout))}")
+            raw.execute(f"VACUUM (FULL, VERBOSE) {table}".encode())
+        finally:
+            raw.remove_notice_handler(note)
+            if not raw.closed:
+                raw.execute("RESET lock_timeout")
+        if any(kept):
+            raise Busy(
+                f"somebody reads {self.path} as it was before something was erased: try again when that has ended"
+            )
+        return raw.execute(file, (table,)).fetchone() != before
 
     def truncate_log(self) -> bool:
         """The log is the server's."""

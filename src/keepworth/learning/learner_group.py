@@ -4,8 +4,8 @@ The first is the learner of this process, which samples, saves and loads like an
 update all have the same weights, moments and controls, and workers have nothing else: one that dies is replaced, and the update
 is done again.
 
-Sums go over TCP (torch.distributed, gloo), from the CPU: gradients on a GPU are copied there and back. On one machine the learners
-listen on its loopback alone and meet at a file of this user; on several they listen on the addresses by which Ray knows them.
+Sums go over TCP (torch.distributed, gloo), from the CPU: gradients on a GPU are copied there and back. On one machine the
+learners listen on its loopback alone and meet at a file of this user; on several, on the addresses by which Ray knows them.
 """
 
 from __future__ import annotations

@@ -74,8 +74,8 @@ class Shares:
         return [each if any_ > 0 else None for each, any_ in zip(sums, somewhere.tolist(), strict=True)]
 
     def gathered(self, items: Mapping[int, T]) -> list[T]:
-        """What all learners found, by the numbers of their parts and in the order of these: numbers, texts, tensors, and lists and
-        dictionaries of them. Of several learners tuples come as lists."""
+        """What all learners found, by the numbers of their parts and in the order of these: numbers, texts, tensors, and lists
+        and dictionaries of them. Of several learners tuples come as lists."""
         found = [[*items.items()]] if self.count == 1 else self._of_each([*items.items()])
         return [item for _, item in sorted((pair for own in found for pair in own), key=itemgetter(0))]
 
@@ -119,8 +119,9 @@ def _written(value: Any) -> dict[str, Any]:
 def _read(value: dict[str, Any]) -> Any:
     if "tensor" not in value:
         return value
-    flat = torch.from_numpy(np.frombuffer(base64.b64decode(value["tensor"]), np.uint8).copy())
-    return flat.view(getattr(torch, value["kind"])).reshape(value["shape"])
+    tensor = torch.empty(value["shape"], dtype=getattr(torch, value["kind"]))
+    tensor.reshape(-1).view(torch.uint8).numpy()[:] = np.frombuffer(base64.b64decode(value["tensor"]), np.uint8)
+    return tensor
 
 
 def divided(loads: Sequence[float], count: int) -> list[list[int]]:

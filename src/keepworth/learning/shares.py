@@ -113,7 +113,7 @@ def _written(value: Any) -> dict[str, Any]:
         raise TypeError(f"a {type(value).__name__} is not sent between learners: send numbers, texts and tensors")
     flat = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
     kind = str(value.dtype).removeprefix("torch.")
-    return {"tensor": base64.b64encode(flat.numpy()).decode(), "kind": kind, "shape": [*value.shape]}
+    return {"tensor": base64.b64encode(flat.numpy().tobytes()).decode(), "kind": kind, "shape": [*value.shape]}
 
 
 def _read(value: dict[str, Any]) -> Any:

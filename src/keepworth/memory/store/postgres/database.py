@@ -494,7 +494,7 @@ class PostgresDatabase(QueuedDatabase):
             raise Busy(
                 f"somebody reads {self.path} as it was before something was erased: try again when that has ended"
             )
-        return raw.execute(file, (table,)).fetchone() != before
+        return bool(raw.execute(file, (table,)).fetchone() != before)
 
     def truncate_log(self) -> bool:
         """The log is the server's."""

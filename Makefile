@@ -71,8 +71,7 @@ $(PEERS)/.installed: pyproject.toml requirements/peers.txt
 # Beside the usual environment: a wheel that brings a server.
 test-postgres: $(STAMP) $(POSTGRES)/.installed
 	@KEEPWORTH_TEST_STORE=postgres PYTHONPATH=$(CURDIR)/$(POSTGRES) $(BIN)/python -m pytest -m "not slow" tests/memory
-	@PYTHONPATH=$(CURDIR)/$(POSTGRES) $(BIN)/python -m pytest tests/memory/test_postgres.py tests/memory/test_postgres_vectors.py \
-		tests/memory/test_row_security.py
+	@PYTHONPATH=$(CURDIR)/$(POSTGRES) $(BIN)/python -m pytest tests/memory/test_postgres.py
 
 $(POSTGRES)/.installed: requirements/postgres.txt
 	@$(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps --target $(POSTGRES) -r requirements/postgres.txt

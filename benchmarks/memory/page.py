@@ -182,54 +182,6 @@ def postgres(result: Result) -> str:
     )
 
 
-def row_security(result: Result) -> str:
-    rows = [
-        (who, f"{each['ms']:.1f}", f"{each['ms_beside']:.1f}", _interval(each))
-        for who, each in result["searches"].items()
-    ]
-    head = ("who searches", "with rights, ms", "beside, ms", "ratio")
-    version = f"PostgreSQL {result['postgres'] // 10000}.{result['postgres'] % 100}, psycopg {result['psycopg']}. "
-    said = f"{result['items']:,} items, {result['rounds']} rounds of {result['asked a round']} questions, medians of wall time. "
-    return f"{markdown(head, rows)}\n\n{said}{version}{_setting(result['machine'])}"
-
-
-def _interval(each: dict[str, Any]) -> str:
-    low, high = each["interval"]
-    return f"**{each['ratio']:.2f}** ({low:.2f} to {high:.2f})"
-
-
-def postgres_vectors(result: Result) -> str:
-    searches, processes = [], []
-    for row in result["rows"]:
-        for name, asked in row["search"].items():
-            cells = [_pair((asked[index]["p50"], asked[index]["p95"])) for index in ("exact", "hnsw")]
-            recalled = f"{asked['recall@10']:.3f} ± {asked['half interval']:.3f}"
-            searches.append((name, f"{row['sentences']:,}", *cells, recalled))
-        for index, fresh in row["fresh"].items():
-            first = min(fresh["first search, seconds"])
-            held = min(fresh["after, MB"]) - min(fresh["opened, MB"])
-            built = laid = ""
-            if index == "hnsw":
-                built = f"{row['laid in, seconds']:.0f} + {row['graph, seconds']:.0f}"
-                size = row["bytes of vectors_1_nearest"] + row["bytes of vectors_1_nearest_graph"]
-                laid = f"{size / 1e6:,.0f} MB"
-            add = row["add"][index]
-            cells = (f"{first:.2f}", f"{held:.0f} MB", built, laid, f"{add['p50_ms']:.2f} / {add['p95_ms']:.2f}")
-            processes.append((index, f"{row['sentences']:,}", *cells))
-    head = ("asked", "sentences", "exact, ms", "hnsw, ms", "recall@10")
-    other = ("index", "sentences", "first search, s", "process grows by", "built, s", "on the server", "an add, ms")
-    version = f"PostgreSQL {result['postgres'] // 10000}.{result['postgres'] % 100}, pgvector {result['pgvector']}"
-    per_row = ", ".join(f"{row['laid into the graph, ms a row']:.1f}" for row in result["rows"])
-    text = (
-        f"{result['questions']} questions, {result['encoder']}, p50 / p95 of `Memory.search`, each question by both in turn. "
-        f"First search and growth: least of {result['fresh processes']} processes. Built: rows + graph. "
-        f"A row that is new goes into the graph in {per_row} ms."
-    )
-    return f"{markdown(head, searches)}\n\n{markdown(other, processes)}\n\n{text} {version}. " + _setting(
-        result["machine"]
-    )
-
-
 def crash(result: Result) -> str:
     return (
         f"{result['rounds']} rounds, {result['kills']:,} processes killed, {result['acknowledged']:,} acknowledged items, "
@@ -408,8 +360,6 @@ TABLES: dict[str, tuple[str, Callable[[Result], str]]] = {
     "concurrency": ("concurrency", concurrency),
     "crash": ("crash", crash),
     "postgres": ("postgres", postgres),
-    "row_security": ("row_security", row_security),
-    "postgres_vectors": ("postgres_vectors", postgres_vectors),
     "real_sentences": ("real_sentences", real_sentences),
     "real sentences by words": ("real_sentences_words", real_words),
     "encoder_paths": ("encoder_paths", encoder_paths),

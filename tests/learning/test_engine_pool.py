@@ -46,8 +46,8 @@ from tests.serving.relay import Relay
 
 class Watched(ServedModel):
     """Knows which groups it drew for and under which names. refuses: every sample, while it says that it is well. as_before:
-    versions in whose place it loads the one before. slow: called while it loads. forgets: with its next sample it is
-    as if it had been started anew."""
+    versions in whose place it loads the one before. slow: called while it loads. asked: called with each request of a group.
+    forgets: with its next sample it is as if it had been started anew."""
 
     def __init__(self, model: Any = None, **options: Any) -> None:
         super().__init__(model or tiny_model(), **options)
@@ -55,12 +55,14 @@ class Watched(ServedModel):
         self.refuses = False
         self.as_before: set[int] = set()
         self.slow: Callable[[], None] = lambda: None
+        self.asked: Callable[[], None] = lambda: None
         self.forgets = False
 
     def sample_as(
         self, name: str, request_id: str, prompts: Any, params: Any, caller: Any = None
     ) -> list[list[Sample]]:
         if match := re.match(r"g(\d+):", bytes(each for each in prompts[0] if each < 256).decode(errors="replace")):
+            self.asked()
             if self.refuses:
                 raise NotServed("CUDA error: an illegal memory access was encountered.", status=500)
             self.drew.append((int(match[1]), name))
@@ -242,14 +244,14 @@ def test_two_engines_share_the_groups_and_the_members_of_a_group_are_at_one(tmp_
 def test_each_engine_runs_as_many_requests_as_there_are_slots(tmp_path: Path) -> None:
     most = [0, 0]
 
-    def look(step: int) -> None:
-        for _ in range(20):
-            for index, each in enumerate(pool.pipeline.sampler._engines):  # type: ignore[union-attr]
-                most[index] = max(most[index], len(each.running))
-            time.sleep(0.005)
+    def look() -> None:
+        for index, each in enumerate(pool.pipeline.sampler._engines):  # type: ignore[union-attr]
+            most[index] = max(most[index], len(each.running))
 
     with served(2) as pool:
-        pool.train(tmp_path / "run", 2, Numbered(look, lengths=lambda index: 12), slots=2, caches="recompute")
+        for each in pool.models:
+            each.asked = look
+        pool.train(tmp_path / "run", 2, Numbered(lengths=lambda index: 12), slots=2, caches="recompute")
     assert most == [2, 2]
     sound(tmp_path / "run", 2)
 
@@ -258,10 +260,16 @@ def test_each_engine_runs_as_many_requests_as_there_are_slots(tmp_path: Path) ->
 
 
 def test_an_engine_that_dies_in_the_middle_loses_no_draft_and_comes_back(tmp_path: Path) -> None:
+    cut = threading.Event()
+
+    def dies() -> None:
+        if not cut.is_set():
+            cut.set()
+            pool.wires[1].cut()
+
     def after(step: int) -> None:
         if step == 1:
-            until(lambda: pool.models[1]._requests)
-            pool.wires[1].cut()
+            pool.models[1].asked = dies  # with the next request, which is then under way
         if step == 3:
             assert pool.in_pool == 1
             pool.wires[1].join()
@@ -282,19 +290,30 @@ def test_an_engine_that_dies_in_the_middle_loses_no_draft_and_comes_back(tmp_pat
 
 
 def test_an_engine_that_was_started_anew_has_forgotten_its_weights_and_gets_them_again(tmp_path: Path) -> None:
+    restarted = threading.Event()
+
+    def restart() -> None:
+        pool.servers[0].close()
+        port = int(pool.servers[0].url.rsplit(":", 1)[1])
+        stack.enter_context(ModelServer(Watched(), port=port))
+        restarted.set()
+
+    def asked() -> None:
+        pool.models[0].asked = lambda: None
+        threading.Thread(target=restart).start()
+
     def after(step: int) -> None:
         if step == 2:
-            until(lambda: pool.models[0]._requests)
-            pool.servers[0].close()
-            port = int(pool.servers[0].url.rsplit(":", 1)[1])
-            stack.enter_context(ModelServer(Watched(), port=port))
+            pool.models[0].asked = asked  # with the next request, which is then under way
         if step == 3:
+            assert restarted.wait(60)
+        if step == 5:
             until(lambda: pool.in_pool == 2)
 
     with served(2) as pool, ExitStack() as stack:
-        pool.train(tmp_path / "run", 4, Numbered(after, lengths=lambda index: 24))
+        pool.train(tmp_path / "run", 6, Numbered(after, lengths=lambda index: 24))
         url = pool.engines[0].url
-    sound(tmp_path / "run", 4)
+    sound(tmp_path / "run", 6)
     assert [url in line for line in pool.told.lines] == [True, True]
     assert "left the pool" in pool.told.lines[0]
     assert "is back in the pool" in pool.told.lines[1]
@@ -333,18 +352,21 @@ def test_an_engine_that_fails_its_proof_draws_nothing_until_the_next_one(tmp_pat
 def test_what_an_engine_draws_under_weights_of_before_is_dropped_and_it_leaves(tmp_path: Path) -> None:
     """Full weights have no name that a request could ask for: after a start an engine draws under its first ones, and says so."""
 
+    def asked() -> None:
+        pool.models[1].asked = lambda: None
+        pool.models[1].forgets = True
+
     def after(step: int) -> None:
-        if step == 2:  # the groups of the step after the next are begun while this waits
-            pool.models[1].forgets = True
-            until(lambda: pool.in_pool == 1)
-        if step == 4:
+        if step == 2:
+            pool.models[1].asked = asked  # with the next request
+        if step == 5:
             until(lambda: pool.in_pool == 2)
 
     with served(2) as pool:
-        pool.train(tmp_path / "run", 4, Numbered(after, lengths=lambda index: 20), full=True, groups=2)
+        pool.train(tmp_path / "run", 5, Numbered(after, lengths=lambda index: 20), full=True, groups=2)
         url = pool.engines[1].url
-    sound(tmp_path / "run", 4, groups=2)
-    assert re.search(rf"{url} left the pool at version 2: {url} drew under weights older than", pool.told.lines[0])
+    sound(tmp_path / "run", 5, groups=2)
+    assert re.search(rf"{url} left the pool at version \d: {url} drew under weights older than", pool.told.lines[0])
 
 
 def test_what_was_drawn_under_weights_whose_proof_failed_is_dropped() -> None:
@@ -381,8 +403,8 @@ def test_an_engine_that_is_slow_to_take_weights_is_gone_on_without(
 def test_an_engine_that_refuses_everything_and_says_that_it_is_well_leaves_where_there_is_another(
     tmp_path: Path,
 ) -> None:
-    def after(step: int) -> None:
-        pool.models[0].refuses = step >= 1 and not pool.told.lines
+    def after(step: int) -> None:  # other lines may come first: of the episodes that it refused
+        pool.models[0].refuses = step >= 1 and not any("left the pool" in line for line in pool.told.lines)
         if step == 7:
             until(lambda: pool.in_pool == 2)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
+import os
 import random
 import signal
 import socket
@@ -66,6 +68,34 @@ def test_a_worker_that_dies_changes_nothing(batches: list[Any], tmp_path: Path) 
     assert "SIGKILL" in said[0]
     assert group.steps == alone.steps == 3
     assert all(each["seconds/all_reduce"] > 0 for each in found)
+
+
+def listening() -> set[str]:
+    """The addresses on which this process and its children listen, as the kernel writes them."""
+    processes, inodes = [os.getpid()], set()
+    for each in processes:
+        for task in Path(f"/proc/{each}/task").iterdir():
+            processes += map(int, (task / "children").read_text().split())
+        for handle in Path(f"/proc/{each}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                inodes.add(os.readlink(handle))
+    sockets = [
+        line.split() for file in ("tcp", "tcp6") for line in Path(f"/proc/net/{file}").read_text().splitlines()[1:]
+    ]
+    return {each[1].partition(":")[0] for each in sockets if each[3] == "0A" and f"socket:[{each[9]}]" in inodes}
+
+
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="who listens is read from Linux's /proc")
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_learners_of_one_machine_listen_on_its_loopback_alone(batches: list[Any], tmp_path: Path) -> None:
+    before = listening()
+    group = leading("grpo", 2, print, logs=tmp_path / "logs")
+    assert isinstance(group, LeadingLearner)
+    try:
+        group.update(batches[0])
+        assert listening() - before == {"0100007F"}
+    finally:
+        group.close()
 
 
 @pytest.mark.slow

@@ -117,6 +117,24 @@ def test_the_lines_of_docs_memory_md_open_one(address: str) -> None:
         assert [item.text for item in memory.get_all()] == ["Ana likes tofu"]
 
 
+def test_the_policies_of_docs_memory_md_show_a_role_one_persons_items(address: str, postgres: str) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "memory.md").read_text(encoding="utf-8")
+    (statements,) = re.findall(
+        r"^<!-- runs in: tests/memory/test_postgres.py -->\n```sql\n(.*?)^```", page, re.S | re.M
+    )
+    with Memory(address, encoder=None) as memory:
+        memory.add("Ann likes tofu", user_id="ann")
+        memory.add("Bob likes tea", user_id="bob")
+    schema, role = schema_of(address), f"ann_{uuid.uuid4().hex}"
+    run(postgres, statements.replace("keepworth", schema).replace("ann_reports", role))
+    try:
+        as_role = postgres.replace("://postgres:@", f"://{role}:@")
+        assert run(as_role, f"SELECT text FROM {schema}.items") == [("Ann likes tofu",)]
+        assert run(as_role, f'SELECT "user" FROM {schema}.scopes') == [("ann",)]
+    finally:
+        run(postgres, f"DROP OWNED BY {role}", f"DROP ROLE {role}")
+
+
 def test_what_was_written_is_there_when_it_is_opened_again(address: str) -> None:
     with_encoder = Memory(address, encoder=WordEncoder())
     item = with_encoder.add("the tea is in the blue tin")
@@ -366,6 +384,79 @@ def test_what_is_erased_is_in_no_table_any_more(address: str, postgres: str) -> 
             )
     samples = f"SELECT * FROM pg_stats WHERE schemaname = '{schema}' AND most_common_vals::text LIKE '%quagmire%'"
     assert run(postgres, samples) == []
+
+
+NEEDLES = ("zxalpha", "zxmeta", "zxsource", "zxtask", "zxquery", "zxupdated", "zxuser")
+
+
+def lived_in(address: str) -> None:
+    """A memory with something of everything of one person, and other people's."""
+    with Memory(address, encoder=WordEncoder(), seed=1) as memory:
+        for n in range(60):
+            memory.add(f"bob likes tea {n}", user_id="bob")
+        first = memory.add("zxalpha lives here", user_id="zxuser", metadata={"zxmeta": 1}, source="zxsource")
+        memory.update(first.id, "zxupdated lives there")
+        with memory.episode("zxtask for her", user_id="zxuser") as episode:
+            episode.search("zxquery of what")
+            episode.reward(1.0)
+
+
+def left(postgres: str) -> set[str]:
+    """Which needles are in the files of the database."""
+    run(postgres, "CHECKPOINT")
+    ((place, number),) = run(
+        postgres,
+        "SELECT current_setting('data_directory'), oid::text FROM pg_database WHERE datname = current_database()",
+    )
+    files = [each.read_bytes().lower() for each in (Path(place) / "base" / number).iterdir()]
+    return {needle for needle in NEEDLES if any(needle.encode() in each for each in files)}
+
+
+def test_a_person_is_erased_from_every_file_of_the_database(address: str, postgres: str) -> None:
+    lived_in(address)
+    run(postgres, "ANALYZE")  # samples of values, too
+    assert left(postgres) == set(NEEDLES)
+    with Memory(address, encoder=WordEncoder()) as memory:
+        assert memory.erase(user_id="zxuser").log_emptied
+        assert left(postgres) == set()
+        assert len(memory.get_all()) == 60
+        assert memory.search("tea", user_id="bob")
+        assert check(memory.store) == []
+
+
+def test_what_somebody_still_reads_is_erased_when_they_have_ended(address: str, postgres: str) -> None:
+    import psycopg
+
+    lived_in(address)
+    with Memory(address, encoder=WordEncoder()) as memory:
+        with psycopg.connect(postgres) as reader:
+            reader.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            reader.execute("SELECT count(*) FROM pg_class")
+            assert not memory.erase(user_id="zxuser").log_emptied
+            assert left(postgres)
+        compact(memory.store)
+    assert left(postgres) == set()
+
+
+def test_who_does_not_own_the_tables_erases_and_is_told_that_the_files_still_hold_it(
+    address: str, postgres: str
+) -> None:
+    lived_in(address)
+    schema, role = schema_of(address), f"writer_{uuid.uuid4().hex}"
+    run(
+        postgres,
+        f"CREATE ROLE {role} LOGIN",
+        f"GRANT USAGE, CREATE ON SCHEMA {schema} TO {role}",
+        f"GRANT ALL ON ALL TABLES IN SCHEMA {schema} TO {role}",
+    )
+    try:
+        with Memory(address.replace("://postgres:@", f"://{role}:@"), encoder=WordEncoder()) as memory:
+            assert not memory.erase(user_id="zxuser").log_emptied
+            assert memory.get_all(user_id="zxuser") == []
+        Memory(address, encoder=WordEncoder()).close()  # the owner's opening finishes it
+        assert left(postgres) == set()
+    finally:
+        run(postgres, f"DROP OWNED BY {role}", f"DROP ROLE {role}")
 
 
 def test_a_child_of_a_fork_opens_connections_of_its_own(address: str) -> None:

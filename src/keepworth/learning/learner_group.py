@@ -4,7 +4,8 @@ The first is the learner of this process, which samples, saves and loads like an
 update all have the same weights, moments and controls, and workers have nothing else: one that dies is replaced, and the update
 is done again.
 
-Sums go over TCP (torch.distributed, gloo), from the CPU: gradients on a GPU are copied there and back.
+Sums go over TCP (torch.distributed, gloo), from the CPU: gradients on a GPU are copied there and back. On one machine the
+learners listen on its loopback alone and meet at a file of this user; on several, on the addresses by which Ray knows them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ from __future__ import annotations
 import contextlib
 import copy
 import io
+import ipaddress
+import shutil
 import socket
+import tempfile
 import threading
 import time
 import weakref
@@ -22,6 +26,7 @@ from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from concurrent.futures import TimeoutError as TimedOut
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from keepworth.episodes.needs import needs_train
@@ -106,6 +111,33 @@ class Gloo:
         threading.Thread(target=group.clear, daemon=True).start()  # it waits for a sum that hangs
 
 
+def open_store(address: str, seconds: float) -> tuple[Any, str | int]:
+    """A store where the learners of a group meet, and where the others find it: a file in a folder of this user where all are on
+    this machine, a port of this address alone where they are not."""
+    if ipaddress.ip_address(address).is_loopback:
+        path = str(Path(tempfile.mkdtemp(prefix="keepworth-learners-")) / "store")
+        return distributed.FileStore(path), path
+    listener = socket.create_server((address, 0))
+    port = int(listener.getsockname()[1])
+    store = distributed.TCPStore(
+        address,
+        port,
+        is_master=True,
+        timeout=timedelta(seconds=seconds),
+        wait_for_workers=False,
+        master_listen_fd=listener.detach(),
+    )
+    return store, port
+
+
+def find_store(address: str, place: str | int, seconds: float) -> tuple[Any, str]:
+    """The store that another process opened, and this host's address as the others reach it."""
+    if isinstance(place, str):
+        return distributed.FileStore(place), address
+    store = distributed.TCPStore(address, place, is_master=False, timeout=timedelta(seconds=seconds))
+    return store, address_towards(address, place)
+
+
 def address_towards(host: str, port: int) -> str:
     """This host's address on the way to another."""
     family, kind, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
@@ -127,11 +159,11 @@ class Follower:
     def versions(self) -> dict[str, str]:
         return versions()
 
-    def join(self, address: str, port: int, seconds: float) -> None:
-        """Meet the others at a store of that address."""
+    def join(self, address: str, place: str | int, seconds: float) -> None:
+        """Meet the others at the store that the first learner opened there (`open_store`)."""
         shares = self._learner.shares
-        store = distributed.TCPStore(address, port, is_master=False, timeout=timedelta(seconds=seconds))
-        self._gloo = Gloo(store, address_towards(address, port), shares.rank, shares.count, seconds)
+        store, here = find_store(address, place, seconds)
+        self._gloo = Gloo(store, here, shares.rank, shares.count, seconds)
         shares.collective = self._gloo
 
     def begin(self, state: bytes, room: PassRoom, threads: int) -> list[int]:
@@ -393,15 +425,23 @@ class LeadingLearner(Learner):
     def _meet(self) -> None:
         """Join the group: at a store of this process."""
         company, address = self._company, self._company.cluster.address
-        patience = timedelta(seconds=company.seconds)
-        store = distributed.TCPStore(address, 0, is_master=True, timeout=patience, wait_for_workers=False)
-        self._asked = [each.call("join", address, store.port, company.seconds) for each in self._others]
+        store, place = open_store(address, company.seconds)
+        try:
+            self._meet_at(store, place)
+        except RuntimeError as error:
+            raise self._reason(GroupBroken(f"The learners did not meet at {address}: {error}.")) from error
+        finally:
+            if isinstance(place, str):
+                shutil.rmtree(Path(place).parent, ignore_errors=True)
+
+    def _meet_at(self, store: Any, place: str | int) -> None:
+        company, address = self._company, self._company.cluster.address
+        self._asked = [each.call("join", address, place, company.seconds) for each in self._others]
         met: Future[Gloo] = Future()
 
         def meet() -> None:
             try:
-                here = address_towards(address, store.port)
-                met.set_result(Gloo(store, here, 0, company.count, company.seconds, self._watch))
+                met.set_result(Gloo(store, address, 0, company.count, company.seconds, self._watch))
             except Exception as error:
                 met.set_exception(error)
 
@@ -409,10 +449,7 @@ class LeadingLearner(Learner):
         while not met.done():
             wait([met], 0.05)
             self._watch()
-        try:
-            self._gloo = self.shares.collective = met.result()
-        except RuntimeError as error:
-            raise self._reason(GroupBroken(f"The learners did not meet at {address}: {error}.")) from error
+        self._gloo = self.shares.collective = met.result()
         for each in self._asked:
             each.result()
 

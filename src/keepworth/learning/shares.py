@@ -7,14 +7,16 @@ nothing to add.
 
 from __future__ import annotations
 
+import base64
 import functools
-import pickle
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, Protocol, TypeVar
 
 from keepworth.episodes.needs import needs_train
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -72,9 +74,10 @@ class Shares:
         return [each if any_ > 0 else None for each, any_ in zip(sums, somewhere.tolist(), strict=True)]
 
     def gathered(self, items: Mapping[int, T]) -> list[T]:
-        """What all learners found, by the numbers of their parts and in the order of these."""
-        found = [items] if self.count == 1 else self._of_each(dict(items))
-        return [item for _, item in sorted((pair for own in found for pair in own.items()), key=itemgetter(0))]
+        """What all learners found, by the numbers of their parts and in the order of these: numbers, texts, tensors, and lists
+        and dictionaries of them. Of several learners tuples come as lists."""
+        found = [[*items.items()]] if self.count == 1 else self._of_each([*items.items()])
+        return [item for _, item in sorted((pair for own in found for pair in own), key=itemgetter(0))]
 
     def first(self, function: Callable[[], T]) -> T:
         """What the function gives at the first learner, who alone calls it."""
@@ -85,7 +88,7 @@ class Shares:
 
     def _of_each(self, own: Any) -> list[Any]:
         """What every learner has, by rank."""
-        given = bytearray(pickle.dumps(own, pickle.HIGHEST_PROTOCOL))
+        given = bytearray(json.dumps(own, default=_written).encode())
         lengths = torch.zeros(self.count, dtype=torch.int64)
         lengths[self.rank] = len(given)
         self._add(lengths)
@@ -94,11 +97,31 @@ class Shares:
         whole = torch.zeros(ends[-1], dtype=torch.uint8)
         whole[places[self.rank]] = torch.frombuffer(given, dtype=torch.uint8)
         self._add(whole)
-        return [pickle.loads(whole[place].numpy().tobytes()) for place in places]
+        try:
+            return [json.loads(whole[place].numpy().tobytes(), object_hook=_read) for place in places]
+        except ValueError as error:
+            raise GroupBroken(f"A learner sent what no learner sends: {error}.") from error
 
     def _add(self, tensor: Tensor) -> None:
         assert self.collective is not None, "a group adds up once it has been begun"
         self.collective.add(tensor)
+
+
+def _written(value: Any) -> dict[str, Any]:
+    """A tensor in JSON."""
+    if not isinstance(value, Tensor):
+        raise TypeError(f"a {type(value).__name__} is not sent between learners: send numbers, texts and tensors")
+    flat = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+    kind = str(value.dtype).removeprefix("torch.")
+    return {"tensor": base64.b64encode(flat.numpy().tobytes()).decode(), "kind": kind, "shape": [*value.shape]}
+
+
+def _read(value: dict[str, Any]) -> Any:
+    if "tensor" not in value:
+        return value
+    tensor = torch.empty(value["shape"], dtype=getattr(torch, value["kind"]))
+    tensor.reshape(-1).view(torch.uint8).numpy()[:] = np.frombuffer(base64.b64decode(value["tensor"]), np.uint8)
+    return tensor
 
 
 def divided(loads: Sequence[float], count: int) -> list[list[int]]:

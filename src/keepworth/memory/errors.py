@@ -145,10 +145,6 @@ class NothingThere(NotAMemoryFile):
     """No memory is there yet, and none may be made."""
 
 
-class MissingExtension(MemoryProblem):
-    """The server lacks an extension that was asked for, or has one that is too old."""
-
-
 class OlderFile(MemoryProblem):
     """The file has an older format, and cannot be brought up to date here."""
 

@@ -110,44 +110,6 @@ def reembed(
     say(f"{file} now has vectors of {encoder}.")
 
 
-@app.command(
-    rich_help_panel=FILE,
-    examples="""
-    keepworth memory index --file postgresql://ann@db.example/agents
-    keepworth memory index --drop --file postgresql://ann@db.example/agents
-    """,
-)
-def index(
-    file: File = DEFAULT,
-    drop: Annotated[bool, typer.Option("--drop", help="Take the index out of the memory.")] = False,
-    as_json: Json = False,
-) -> None:
-    """On a Postgres server: lay the vectors into pgvector's index, for programs that open the memory with index="hnsw".
-
-    It can be interrupted, and goes on where it stopped. Others read and write meanwhile."""
-    from rich.progress import Progress
-
-    from keepworth.memory.store.maintenance import drop_index, lay_in
-
-    done = 0
-    with opened(file, "none") as memory:
-        if drop:
-            had = drop_index(memory.store)
-            if as_json:
-                say_json({"file": str(file), "dropped": had})
-            else:
-                say(f"{file} has no such index any more." if had else f"{file} has no such index.")
-            return
-        with Progress(console=terminal(stderr=True), transient=True) as bar:
-            job = bar.add_task("vectors", total=None)
-            for done, everything in lay_in(memory.store):
-                bar.update(job, completed=done, total=everything)
-    if as_json:
-        say_json({"file": str(file), "laid_in": done})
-        return
-    say(f"Laid in the vectors of {done:,} items.")
-
-
 @app.command("read-again", rich_help_panel=FILE, examples="keepworth memory read-again")
 def read_again(file: File = DEFAULT, encoder: Encoder = "default", as_json: Json = False) -> None:
     """Ask the writer now about the messages that it failed at before."""

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("keepworth.memory")
 INDEXES = ("exact", "int8", "pq")
-ON_SERVER = "hnsw"
-"""The server's own: see `keepworth.memory.store.postgres.hnsw`."""
 LEAST_RECALL = {"int8": 0.99, "pq": 0.95}
 """Of the exact ten best; below it an index is not used."""
 AIM = {"int8": 0.999, "pq": 0.99}
@@ -127,16 +125,10 @@ def _faiss() -> Any:
     return faiss
 
 
-def check_kind(kind: str, *, server: bool) -> None:
-    """Raises InvalidFilter for an index that does not exist there, MissingExtra where its library is not installed."""
-    if kind == ON_SERVER and not server:
-        raise InvalidFilter(
-            f"index={kind!r} is for a memory on a Postgres server: of a file use one of {', '.join(INDEXES)}"
-        )
-    if kind not in INDEXES and kind != ON_SERVER:
-        raise InvalidFilter(
-            f"index {kind!r} does not exist: use one of {', '.join(INDEXES)}, or {ON_SERVER} on a server"
-        )
+def check_kind(kind: str) -> None:
+    """Raises InvalidFilter for an index that does not exist, MissingExtra where its library is not installed."""
+    if kind not in INDEXES:
+        raise InvalidFilter(f"index {kind!r} does not exist: use one of {', '.join(INDEXES)}")
     if kind in ("int8", "pq"):
         require("index", f"index={kind!r}", {"int8": "simsimd", "pq": "faiss"}[kind])
 

@@ -37,7 +37,6 @@ def check(store: Store, *, deep: bool = True) -> list[str]:
     once as it happened, against every image it keeps, and once without what was rolled back, against every item with its values;
     every word of the full-text index; every vector; decisions against the rewards that name them.
     """
-    store.database.require_whole("a check")
     problems: list[str] = []
     with store.database.reading() as connection:
         try:

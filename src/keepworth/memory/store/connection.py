@@ -6,14 +6,13 @@ Nothing but the modules that implement these protocols knows which database ther
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from keepworth.memory.search.columns import Mask
-    from keepworth.memory.search.scan import Vectors
 
 Result = TypeVar("Result")
 
@@ -80,34 +79,6 @@ class AnyConnection(Executes, Protocol):
     def executemany(self, statements: str, bindings: Iterable[Sequence[Any]], /) -> object: ...
 
 
-class VectorIndex(Protocol):
-    """Vectors that the database itself searches."""
-
-    def prepare(self, set_id: int | None) -> None:
-        """See that it can be used. Raises MissingExtension, InvalidFilter, ReadOnly."""
-
-    def keep_up(self, set_id: int) -> None:
-        """Lay in what waits, where that is much. Nothing inside a `reading`."""
-
-    def lay_in(self, set_id: int) -> Iterator[tuple[int, int]]:
-        """Lay in what waits; yields (done, all). Not inside a `reading`."""
-
-    def search(
-        self,
-        connection: AnyConnection,
-        set_id: int,
-        queries: Vectors,
-        count: int,
-        scope_ids: Collection[int] | None,
-        mask: Mask | None,
-        items: int,
-    ) -> list[list[tuple[int, float]]]:
-        """As `search.index.DenseIndex.search`. items: current ones of all scopes."""
-
-    def forget(self, connection: AnyConnection, set_id: int) -> bool:
-        """Take what is laid in out of the memory; False where nothing is."""
-
-
 class Backend(Protocol):
     """One memory in a database: whose it is, who may write, what a failure means."""
 
@@ -126,10 +97,6 @@ class Backend(Protocol):
 
     @property
     def forked(self) -> bool: ...
-    @property
-    def vector_index(self) -> VectorIndex | None:
-        """Of a server; a file has none."""
-
     def reading(self) -> AbstractContextManager[AnyConnection]: ...
     def once(self, connection: AnyConnection, name: Hashable, read: Callable[[], Result]) -> Result: ...
     def write(self, work: Callable[[AnyConnection], Result]) -> Result: ...
@@ -138,9 +105,9 @@ class Backend(Protocol):
     def undisturbed(self, work: Callable[[AnyConnection], Result]) -> Result: ...
     def translated(self) -> AbstractContextManager[None]: ...
     def check_writable(self) -> None: ...
-    def require_whole(self, what: str) -> None: ...
-    def pack(self, *, optimise: bool = False) -> None:
-        """Overwrite and give back what rows left behind. optimise: gather, too, what queries are planned by."""
+    def pack(self, *, optimise: bool = False) -> bool:
+        """Overwrite and give back what rows left behind. optimise: gather, too, what queries are planned by. False where
+        something stays that this user cannot reach."""
 
     def truncate_log(self) -> bool:
         """Empty the log of writes. False where another process prevented it."""

@@ -43,7 +43,7 @@ from keepworth.memory.store.queued import FORKED, ConnectionGate, QueuedDatabase
 from keepworth.memory.store.rows import Unreadable
 
 if TYPE_CHECKING:
-    from keepworth.memory.store.connection import AnyConnection, FullText, VectorIndex
+    from keepworth.memory.store.connection import AnyConnection, FullText
 
 
 def writable(path: str) -> bool:
@@ -173,7 +173,6 @@ class Database(QueuedDatabase):
     path: a file, or ":memory:". durability: "process" survives a killed process, "power" also a lost machine."""
 
     errors: tuple[type[Exception], ...] = (apsw.Error,)
-    vector_index: VectorIndex | None = None
 
     def __init__(
         self,
@@ -554,10 +553,11 @@ class Database(QueuedDatabase):
         """Whether it is a file, beside which others may lie."""
         return not self.in_memory
 
-    def pack(self, *, optimise: bool = False) -> None:
+    def pack(self, *, optimise: bool = False) -> bool:
         """Overwrite and give back what rows left behind: overwriting what is deleted is not enough, as pages that are balanced
         keep copies in what they do not use. optimise: gather, too, what queries are planned by."""
         self.exclusive(lambda connection: connection.execute("VACUUM; PRAGMA optimize" if optimise else "VACUUM"))
+        return True
 
     def forget_samples(self, connection: AnyConnection) -> None:
         """What indexes hold may be quoted in the samples that queries are planned by."""

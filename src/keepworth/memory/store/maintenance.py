@@ -17,7 +17,7 @@ from keepworth.memory.search.chunks import LONG, WIDE, spans
 from keepworth.memory.search.index import Embedder
 from keepworth.memory.store import rows, schema
 from keepworth.memory.store.checks import check as check
-from keepworth.memory.store.connection import AnyConnection, VectorIndex, first, scalar, select
+from keepworth.memory.store.connection import AnyConnection, first, scalar, select
 from keepworth.memory.store.full_text import CURRENT, index_through
 from keepworth.memory.store.learned_file import remove_unfit, shorten
 from keepworth.memory.store.purge import finish
@@ -80,7 +80,7 @@ def statistics(store: Store) -> Statistics:
             journal=count("events"),
             decisions=count("decisions"),
             episodes=count("episodes"),
-            rewards=count("events", f"kind = 'REWARD' AND scope <> {schema.OF_OTHERS}"),
+            rewards=count("events", "kind = 'REWARD'"),
             scopes=count("scopes"),
             erased=count("tombstones", "n IN (SELECT n FROM touches)"),
             encoder=served[1] if served is not None else "",
@@ -134,28 +134,6 @@ def lay_out(store: Store, *, least: int = SIDECAR_FROM) -> Path | None:
             f"the vectors of {store.database.path} could not be laid out beside it ({error.strerror}): free some space; "
             "the memory itself is sound and opens without them"
         ) from error
-
-
-def lay_in(store: Store) -> Iterator[tuple[int, int]]:
-    """Lay the vectors of a memory on a server into its own index, which is `index="hnsw"`; yields (done, all). If interrupted,
-    call it again. Raises MemoryProblem, MissingExtension."""
-    index, set_id = _server_index(store)
-    index.prepare(set_id)
-    yield from index.lay_in(set_id)
-
-
-def drop_index(store: Store) -> bool:
-    """Take that index out of the memory, and all its space; False where there was none."""
-    index, set_id = _server_index(store)
-    return store.database.write(lambda connection: index.forget(connection, set_id))
-
-
-def _server_index(store: Store) -> tuple[VectorIndex, int]:
-    if store.database.vector_index is None:
-        raise MemoryProblem(f"{store.database.path} is a file, and index='hnsw' is for a memory on a Postgres server")
-    if store.set_id is None:
-        raise MemoryProblem(f"{store.database.path} has no vectors: open it with an encoder")
-    return store.database.vector_index, store.set_id
 
 
 def backup(store: Store, target: str | os.PathLike[str]) -> Path:
@@ -253,8 +231,6 @@ def reembed(store: Store, encoder: Encoder, *, batch: int = 256) -> Iterator[tup
             row = (n, rows.text_number(text), vectors.tobytes())
             connection.execute(f"INSERT OR REPLACE INTO {table} VALUES(?,?,?)", row)
         for (old,) in select(connection, "SELECT id FROM vector_sets WHERE state = 'serving' AND id <> ?", (set_id,)):
-            if store.database.vector_index is not None:
-                store.database.vector_index.forget(connection, old)
             connection.execute(f"DROP TABLE {VECTORS.format(old)}")
             connection.execute("DELETE FROM former_vectors WHERE set_id = ?", (old,))
             connection.execute("DELETE FROM vector_sets WHERE id = ?", (old,))

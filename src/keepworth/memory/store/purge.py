@@ -382,8 +382,7 @@ def finish(store: Store) -> bool:
             ", ".join(map(str, left)),
         )
     try:
-        if noted == "1":
-            database.pack()
+        packed = noted != "1" or database.pack()
         if not database.truncate_log():
             return False
     except (Busy, StorageFull, StorageFailed) as problem:
@@ -397,7 +396,7 @@ def finish(store: Store) -> bool:
     elif noted == "1":
         mark = "UPDATE facts_of_file SET value = ? WHERE name = ?"
         database.write(lambda connection: connection.execute(mark, (BESIDE, UNFINISHED)))
-    return not left
+    return packed and not left
 
 
 def is_tombstone(store: Store, scope: Scope, id: str) -> bool:

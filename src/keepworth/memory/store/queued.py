@@ -253,10 +253,6 @@ class QueuedDatabase(ABC):
         if self.read_only:
             raise ReadOnly(f"{self.path} is open read-only: open it with write access to change it")
 
-    def require_whole(self, what: str) -> None:
-        """Raise ReadOnly where this user sees a part of the memory alone; of a file everybody sees all. what: needs it."""
-        return
-
     def _run(self, connection: AnyConnection, queued: QueuedWrite) -> None:
         """One of several in a transaction: what goes wrong with it is its own."""
         connection.execute("SAVEPOINT one")

@@ -53,9 +53,6 @@ CREATE TABLE former_contents(content INTEGER NOT NULL, n INTEGER NOT NULL, PRIMA
 CREATE TABLE indexed(through INTEGER NOT NULL);
 INSERT INTO indexed SELECT coalesce(max(seq), 0) FROM events;"""
 
-OF_OTHERS = 0
-"""What `events.scope` is of an entry of which this reader is told no more than that it is there: see `postgres.rights`."""
-
 OF_KIND = "kind IN ('ROLLBACK', 'PURGE', 'PARAMETERS', 'REWARD')"
 """What an index of events holds. A query finds it by these very words."""
 KINDS = f"CREATE INDEX events_by_kind ON events(kind) WHERE {OF_KIND};"

@@ -32,7 +32,6 @@ from keepworth.memory.item import (
     now,
 )
 from keepworth.memory.operations import Act, Draft, OperationOutcome, draft_problem
-from keepworth.memory.place import on_server
 from keepworth.memory.scan import Scan
 from keepworth.memory.search.beside import Stamp, Unfit
 from keepworth.memory.search.columns import MetadataColumns, corrected
@@ -43,7 +42,7 @@ from keepworth.memory.search.index import (
     Embedder,
     InvertedIndex,
 )
-from keepworth.memory.search.quantised import ON_SERVER, check_kind
+from keepworth.memory.search.quantised import check_kind
 from keepworth.memory.search.scan import best
 from keepworth.memory.search.scope_words import LARGEST, ScopeWords
 from keepworth.memory.search.search import Ranked
@@ -158,7 +157,7 @@ class Store:
         clock: Clock = now,
     ) -> None:
         if index != "exact":
-            check_kind(index, server=on_server(path))
+            check_kind(index)
         self._index = index
         self.database: Backend = opening.opened(path, durability=durability, read_only=read_only)
         self.embedder = embedder
@@ -231,34 +230,19 @@ class Store:
                 self._keep()
             return result
 
-    def keep_up(self) -> None:
-        """Before a search, not inside a `reading`: let the server's index take in what was written since."""
-        if self._index == ON_SERVER and self.set_id is not None and self.database.vector_index is not None:
-            self.database.vector_index.keep_up(self.set_id)
-
     def near(
         self, vectors: Vectors, count: int, scope: Scope, nobody: bool = False, where: Filter | None = None
     ) -> list[list[tuple[int, float]]] | None:
         """Per query the `count` best (item number, cosine) of current items; None where there are no vectors."""
-        if self._index != ON_SERVER:
-            return self._with_index(
-                lambda connection, index: index.search(
-                    vectors,
-                    count,
-                    (scope, nobody),
-                    self._scope_ids(connection, scope, nobody),
-                    self.mask(connection, where),
-                )
+        return self._with_index(
+            lambda connection, index: index.search(
+                vectors,
+                count,
+                (scope, nobody),
+                self._scope_ids(connection, scope, nobody),
+                self.mask(connection, where),
             )
-        index = self.database.vector_index
-        assert index is not None
-        with self.database.reading() as connection:
-            if self.set_id is None and not self._find_set(connection):
-                return None
-            assert self.set_id is not None
-            inside, mask = self._scope_ids(connection, scope, nobody), self.mask(connection, where)
-            documents = self.corpus(connection).documents
-            return index.search(connection, self.set_id, vectors, count, inside, mask, documents)
+        )
 
     def vectors_for(self, items: Sequence[Item]) -> dict[str, Vectors]:
         """Vectors of items as they are given, which need not be as they are now; made again where not on file. Shapes
@@ -307,8 +291,6 @@ class Store:
         """Answer from another vector set from here on."""
         self.set_id = set_id
         self.embedder = embedder
-        if self._index == ON_SERVER and self.database.vector_index is not None:
-            self.database.vector_index.prepare(set_id)
         self.reset_caches()
 
     def stamp(self, connection: AnyConnection) -> Stamp:
@@ -701,9 +683,6 @@ class Store:
         """Encode and search with `embedder` from here on. Raises EncoderMismatch where the file has vectors of another."""
         try:
             self.set_id = self._serving_set(embedder.identity if embedder is not None else None)
-            if self._index == ON_SERVER:
-                assert self.database.vector_index is not None
-                self.database.vector_index.prepare(self.set_id)
         except BaseException:
             self.database.close()
             raise

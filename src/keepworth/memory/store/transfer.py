@@ -51,7 +51,6 @@ _SAID = {
 
 def exported(store: Store) -> Generator[str, None, None]:
     """Lines of JSON, each without its line break. One consistent moment, also while others write."""
-    store.database.require_whole("an export of the journal (one of items: --to, or get_all)")
     with store.database.reading() as connection:
         items = scalar(connection, "SELECT count(*) FROM items")
         identity = store.encoder_identity()

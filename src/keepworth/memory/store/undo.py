@@ -17,7 +17,7 @@ from keepworth.memory.operations import Credit, execute
 from keepworth.memory.store import rows
 from keepworth.memory.store.connection import AnyConnection, first, select
 from keepworth.memory.store.rows import Entry
-from keepworth.memory.store.schema import CREATED, OF_KIND, OF_OTHERS
+from keepworth.memory.store.schema import CREATED, OF_KIND
 from keepworth.memory.store.transaction import Transaction
 
 Ranges = tuple[tuple[int, int], ...]
@@ -138,7 +138,6 @@ def entries(
     return [
         Entry(seq, at, kind, scope_of(scope), episode, source, payload, bool(applied), reason)
         for seq, at, kind, scope, episode, source, payload, applied, reason in select(connection, query, values)
-        if scope != OF_OTHERS
     ]
 
 

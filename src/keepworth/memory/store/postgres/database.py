@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import logging
 import os
+import re
 import threading
 import time
 import uuid
@@ -25,7 +26,6 @@ from keepworth.memory.errors import (
     Forked,
     InvalidText,
     MemoryProblem,
-    MissingExtension,
     NewerFile,
     NotAMemoryFile,
     NothingThere,
@@ -36,12 +36,10 @@ from keepworth.memory.errors import (
 )
 from keepworth.memory.place import address
 from keepworth.memory.store import forking
-from keepworth.memory.store.connection import AnyConnection, Cursor, FullText, first, scalar, select
-from keepworth.memory.store.postgres import rights
+from keepworth.memory.store.connection import AnyConnection, Cursor, FullText, scalar, select
 from keepworth.memory.store.postgres import schema as tables
 from keepworth.memory.store.postgres.dialect import translated
 from keepworth.memory.store.postgres.full_text import Postings
-from keepworth.memory.store.postgres.hnsw import Hnsw
 from keepworth.memory.store.queued import FORKED, ConnectionGate, QueuedDatabase, QueuedWrite, WriteQueue
 from keepworth.memory.store.rows import Unreadable
 from keepworth.memory.store.schema import VERSION
@@ -61,7 +59,6 @@ GATHERING = 0.0005
 Result = TypeVar("Result")
 MOST_GATHERED = 1000
 """Writes that wait, at most."""
-_TAKEN_BACK = "the rights of this user to {} were taken back: let its owner run `keepworth memory grant`"
 _WRITES = ("INSERT", "UPDATE", "DELETE")
 _NOWHERE = "\ufffe\uffff\ufffe"
 """A text of characters that no text has."""
@@ -92,14 +89,12 @@ class ServerConnection:
     """`connection.AnyConnection` on one of psycopg's.
 
     gathers: whether writes that give no rows back wait for the next statement that does, or for the end of the transaction, and
-    go to the server with it, in one journey. What is wrong with one of them is then raised there. restricted: whether the role
-    sees some scopes alone (see `rights`)."""
+    go to the server with it, in one journey. What is wrong with one of them is then raised there."""
 
     full_text: FullText = Postings()
 
-    def __init__(self, raw: psycopg.Connection[tuple[Any, ...]], restricted: bool = False) -> None:
+    def __init__(self, raw: psycopg.Connection[tuple[Any, ...]]) -> None:
         self.raw = raw
-        self.restricted = restricted
         self.gathers = False
         self._gathered: list[tuple[str, Sequence[Any]]] = []
 
@@ -119,10 +114,7 @@ class ServerConnection:
         if statements.startswith("ROLLBACK"):  # what was not sent yet is undone already
             self._gathered.clear()
         if not self._gathered:
-            cursor = self._sent(statements, bindings, None)
-            if statements.startswith("CREATE TABLE"):
-                rights.guard(self.raw, statements.partition("(")[0].split()[-1])
-            return cursor
+            return self._sent(statements, bindings, None)
         gathered, self._gathered = self._gathered, []
         with self.raw.pipeline():
             for each in gathered:
@@ -131,7 +123,7 @@ class ServerConnection:
 
     def _sent(self, statements: str, bindings: Sequence[Any], prepare: bool | None) -> Cursor:
         """prepare: False where an error would leave psycopg with statements that it takes to be prepared."""
-        known = translated(statements, self.restricted)
+        known = translated(statements)
         cursor: Cursor
         if bindings:
             cursor = self.raw.execute(known.text, known.values(bindings), prepare=prepare)
@@ -174,7 +166,6 @@ class PostgresDatabase(QueuedDatabase):
         digest = hashlib.blake2b(f"keepworth {self.schema}".encode(), digest_size=8).digest()
         self._lock_number = int.from_bytes(digest, "little", signed=True)
         self.read_only = read_only
-        self.restricted = False
         self._timeout = timeout
         self._durability = durability
         self._closed = False
@@ -201,7 +192,6 @@ class PostgresDatabase(QueuedDatabase):
         self._idle: list[ServerConnection] = []
         self._used: set[ServerConnection] = set()
         self._freed = threading.Condition()
-        self.vector_index = Hnsw(self)
 
     # Opening.
 
@@ -223,21 +213,14 @@ class PostgresDatabase(QueuedDatabase):
                 f"{self.path} has format {found} and no step leads to {VERSION}: open it with the version of keepworth that "
                 "wrote it and export it from there"
             )
-        may = (
-            "SELECT has_table_privilege(oid, 'INSERT') AND NOT pg_is_in_recovery(), row_security_active(oid) AND NOT "
-            "pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = 'events'::regclass"
-        )
-        writes, self.restricted = map(bool, first(connection, may))
-        if self.restricted or not writes:
+        may = "SELECT has_table_privilege('events', 'INSERT') AND NOT pg_is_in_recovery()"
+        if not scalar(connection, may):
             self.read_only = True
         clocks.compared(
             lambda: float(scalar(connection, "SELECT extract(epoch FROM clock_timestamp())")),
             f"the server of {self.path}",
             "what machines write there is dated by their own clocks, and of near ties the newer one goes first",
         )
-        connection.restricted = self.restricted
-        if self.restricted:
-            _LOG.warning("%s shows this user what it was granted (row-level security), and is read-only", self.path)
         self._used.discard(connection)
         self._idle.append(connection)
 
@@ -271,11 +254,6 @@ class PostgresDatabase(QueuedDatabase):
             return None
         facts = f"{_name(self.schema)}.facts_of_file"
         said = scalar(connection, f"SELECT value FROM {facts} WHERE name = 'format'")
-        if said is None and scalar(connection, f"SELECT row_security_active('{facts}')"):
-            raise ReadOnly(
-                f"{self.path} shows its rows to the roles that were granted them, and this user has no right: let its owner run "
-                "`keepworth memory grant`"
-            )
         if said is None:
             raise NotAMemoryFile(f"the schema {self.schema!r} of {self.path} is no memory: name another with ?schema=")
         return int(said)
@@ -294,7 +272,7 @@ class PostgresDatabase(QueuedDatabase):
             said = f" ({_first_line(error)})" if "query parameter" in str(error) else ""
             raise NotAMemoryFile(f"{self.path} is no address that libpq takes{said}: correct it") from None
         adapt(raw)
-        return ServerConnection(raw, self.restricted)
+        return ServerConnection(raw)
 
     def _refuse(self) -> None:
         if self._process != os.getpid():
@@ -448,54 +426,75 @@ class PostgresDatabase(QueuedDatabase):
         finally:
             self._gate.leave(depth)
 
-    def check_writable(self) -> None:
-        if self.restricted:
-            raise ReadOnly(
-                f"{self.path} shows this user what it was granted (row-level security), and such a user writes nothing: let a "
-                "program of the owner write for it"
-            )
-        super().check_writable()
-
-    def require_whole(self, what: str) -> None:
-        if self.restricted:
-            raise ReadOnly(
-                f"{what} needs all of {self.path}, and this user sees what it was granted: do it as the owner of the memory"
-            )
-
     # What each database does in its own words.
 
-    @property
-    def inside(self) -> bool:
-        """Whether this thread is inside a `reading`."""
-        return getattr(self._local, "connection", None) is not None
+    def pack(self, *, optimise: bool = False) -> bool:
+        """Write the tables and their indexes anew, so that no file of the database holds what was in them any more. The server's
+        log of writes, its backups and its replicas are not reached from here.
 
-    @contextlib.contextmanager
-    def aside(self) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
-        """A connection of its own, for what cannot be done in a transaction."""
-        depth = self._enter()
-        try:
-            with self.translated():
-                connection = self._connect()
-                try:
-                    yield connection.raw
-                finally:
-                    connection.close()
-        finally:
-            self._gate.leave(depth)
+        Args:
+            optimise: Only give back what rows left behind, for which nobody has to wait, and gather what queries are planned by.
 
-    def pack(self, *, optimise: bool = False) -> None:
-        """Give back what rows left behind. The server's log of writes, its backups and its replicas are not reached from here."""
+        Returns:
+            False where the samples that queries are planned by stay, as this user may not write `pg_statistic` anew.
+
+        Raises:
+            Busy: Somebody reads what was erased.
+            StorageFailed: Only the owner of the tables may write them anew.
+        """
         depth = self._enter()
         try:
             with self._write_lock, self.translated():
                 if self._writer is None or self._writer.raw.closed:
                     self._writer = self._connect()
-                command = "VACUUM (ANALYZE)" if optimise else "VACUUM"
                 owned = "SELECT quote_ident(tablename) FROM pg_tables WHERE schemaname = current_schema()"
-                for (table,) in select(self._writer, owned):
-                    self._writer.execute(f"{command} {table}")
+                tables = [name for (name,) in select(self._writer, owned)]
+                if optimise:
+                    for table in tables:
+                        self._writer.execute(f"VACUUM (ANALYZE) {table}")
+                    return True
+                if not all(self._written_anew(self._writer.raw, table) for table in tables):
+                    raise StorageFailed(
+                        f"what was erased is still in the data files of {self.path}, since only the owner of its tables may "
+                        "write them anew: run `keepworth memory compact` as that user"
+                    )
+                if not self._written_anew(self._writer.raw, "pg_catalog.pg_statistic"):
+                    _LOG.warning(
+                        "words that were erased from %s may still be in the server's samples for planning: let the owner of the "
+                        "database run VACUUM FULL pg_statistic",
+                        self.path,
+                    )
+                    return False
+                return True
         finally:
             self._gate.leave(depth)
+
+    def _written_anew(self, raw: psycopg.Connection[tuple[Any, ...]], table: str) -> bool:
+        """Whether VACUUM FULL took place: Postgres only warns where it may not. Raises Busy where a transaction that began before
+        still sees rows that are gone, so that they were copied."""
+        kept: list[int] = []
+
+        def note(said: psycopg.errors.Diagnostic) -> None:
+            if (
+                number := re.search(r"\d+", said.message_detail or "")
+            ) is not None:  # of rows that are gone and were copied
+                kept.append(int(number[0]))
+
+        file = "SELECT pg_relation_filenode(%s::regclass)"
+        before = raw.execute(file, (table,)).fetchone()
+        raw.add_notice_handler(note)
+        try:
+            raw.execute(f"SET lock_timeout = {max(1, round(1000 * self._timeout))}")
+            raw.execute(f"VACUUM (FULL, VERBOSE) {table}".encode())
+        finally:
+            raw.remove_notice_handler(note)
+            if not raw.closed:
+                raw.execute("RESET lock_timeout")
+        if any(kept):
+            raise Busy(
+                f"somebody reads {self.path} as it was before something was erased: try again when that has ended"
+            )
+        return bool(raw.execute(file, (table,)).fetchone() != before)
 
     def truncate_log(self) -> bool:
         """The log is the server's."""
@@ -514,8 +513,7 @@ class PostgresDatabase(QueuedDatabase):
             "SELECT count(*) FROM (SELECT term, count(*) AS n FROM words WHERE term <> '' GROUP BY term) AS said "
             "FULL JOIN (SELECT term, doc FROM word_counts WHERE doc <> 0) AS known USING(term) WHERE n IS DISTINCT FROM doc",
         )
-        counted = [f"table word_counts: it is wrong of {wrong} terms"] if wrong else []
-        return [*counted, *self.vector_index.problems(connection)]
+        return [f"table word_counts: it is wrong of {wrong} terms"] if wrong else []
 
     def size(self) -> int:
         """Bytes of the tables and their indexes."""
@@ -591,12 +589,6 @@ class PostgresDatabase(QueuedDatabase):
                 f"{error.object!r:.80} is not valid Unicode: decode it with errors='replace'; nothing was done"
             ) from error
         except errors.UndefinedTable as error:
-            if self.restricted:  # without a right to the schema its tables look as if they were not there
-                raise ReadOnly(_TAKEN_BACK.format(self.path)) from error
-            if "_nearest" in str(error) or "_waiting" in str(error):
-                raise MissingExtension(
-                    f"the index='hnsw' of {self.path} was dropped meanwhile: open the memory again, with the index that you want"
-                ) from error
             if "vectors_" in str(error):
                 raise EncoderMismatch(
                     f"the vectors of {self.path} were made anew with another encoder meanwhile: open the memory again, with "
@@ -606,8 +598,6 @@ class PostgresDatabase(QueuedDatabase):
                 f"the tables of {self.path} were taken away while it was open ({_first_line(error)}): restore a backup"
             ) from error
         except (errors.InsufficientPrivilege, errors.ReadOnlySqlTransaction) as error:
-            if self.restricted:
-                raise ReadOnly(_TAKEN_BACK.format(self.path)) from error
             raise ReadOnly(
                 f"{self.path} cannot be written or read by this user ({_first_line(error)}): let its owner GRANT the rights"
             ) from error

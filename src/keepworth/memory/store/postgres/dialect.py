@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from keepworth.memory.store.postgres.rights import seen
-
 KEYS = {
     "items": ("n",),
     "facts_of_file": ("name",),
@@ -67,9 +65,9 @@ class Translated:
 
 
 @lru_cache(maxsize=1000)
-def translated(statement: str, restricted: bool = False) -> Translated:
-    """A statement of the store. restricted: as a role sends it that sees some scopes alone."""
-    text = seen(statement.strip()) if restricted else statement.strip()
+def translated(statement: str) -> Translated:
+    """A statement of the store, as Postgres takes it."""
+    text = statement.strip()
     if text.startswith("CREATE"):
         for pattern, instead in _TYPES:
             text = re.sub(pattern, instead, text)

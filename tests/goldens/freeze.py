@@ -160,7 +160,7 @@ def freeze_streams(folder: Path) -> None:
     from keepworth.recipes.experience_methods import METHODS
 
     # A network's last digits depend on the number of threads, and then choices do: memento-p is left out.
-    names = [name for name in METHODS if "-without-" not in name and name != "memento-p"]
+    names = [name for name in METHODS if "-without-" not in name and name not in ("memento-p", "default")]
     facts = {
         f"{stream} {name} {seed}": stream_facts(stream, name, seed)
         for stream in STREAMS

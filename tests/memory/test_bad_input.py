@@ -431,7 +431,7 @@ def test_a_path_too_long_for_the_system_is_a_typed_error():
 
 @pytest.mark.parametrize("value", [10**400, 1e308, -1e308, math.nan])
 def test_rewards_whose_sums_are_no_numbers_are_refused(value):
-    m = Memory(":memory:", encoder=None)
+    m = Memory(":memory:", encoder=None, reward_range=(-1e100, 1e100))
     m.add("a cat")
     hits = m.search("cat")
     with pytest.raises(errors.InvalidReward):

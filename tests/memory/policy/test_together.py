@@ -45,7 +45,7 @@ def known(memory: Memory) -> list[Any]:
 LAST = "SELECT details FROM decisions ORDER BY n DESC LIMIT 1"
 
 
-@pytest.mark.parametrize("name", sorted(METHODS))
+@pytest.mark.parametrize("name", sorted(set(METHODS) - {"default"}))
 def test_a_memory_that_is_opened_again_knows_what_it_knew(tmp_path: Path, name: str) -> None:
     path = tmp_path / "a.mem"
     memory = opened(path, name)

@@ -1,4 +1,4 @@
-"""Every method that keeps cases chooses among the same items: those whose advice can be followed here, and those of the same episode."""
+"""Methods that keep cases choose among the same items: those whose advice can be followed here, and those of the same episode."""
 
 from __future__ import annotations
 

@@ -367,12 +367,12 @@ def test_a_memory_that_is_read_only_reads_what_is_kept_and_writes_nothing(tmp_pa
 
 def test_judging_another_policy_and_rewards_of_another_size_read_the_log(tmp_path: Path) -> None:
     path = tmp_path / "m.mem"
-    learned(path, episodes=30)
+    learned(path, episodes=30, reward_range=(0.0, 50.0))
     copy = tmp_path / "copy.mem"
     copy.write_bytes(path.read_bytes())
     judged = []
     for each in (path, copy):
-        with opened(each, "advantage") as memory:
+        with opened(each, "advantage", reward_range=(0.0, 50.0)) as memory:
             with pytest.raises(CannotEvaluate) as refused:
                 memory.evaluate("advantage")
             judged.append(str(refused.value))  # the numbers are in it

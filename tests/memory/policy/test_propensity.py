@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from collections import Counter
 from itertools import permutations
 
@@ -183,3 +184,27 @@ def test_what_is_withheld_makes_room_for_the_next_and_what_is_tried_for_itself()
     assert choice.slate({0: False, 4: True}) == (4, 1)
     assert choice.at_most(1).odds == {0: 0.9}  # with one place there is room for one test
     assert Independent((0, 1), 2, ((0, 0.0), (1, 0.5))).odds == {1: 0.5}
+
+
+@given(st.data())
+@settings(max_examples=40, deadline=None)
+def test_challenges_are_drawn_as_often_as_is_said(data: st.DataObject) -> None:
+    """One candidate at a time comes before all others; the slates that can be drawn have all of the probability."""
+    n = data.draw(st.integers(2, 6))
+    order = tuple(data.draw(st.permutations(range(n))))
+    k = data.draw(st.integers(1, n + 1))
+    shares = data.draw(st.lists(st.floats(0.01, 1.0), min_size=1, max_size=n - 1))
+    challengers = tuple((place, 0.7 * share / sum(shares)) for place, share in zip(order[1:], shares, strict=False))
+    choice = Independent(order, k, ((order[0], 0.5),), challengers=challengers)
+    generator = np.random.default_rng(data.draw(st.integers(0, 9)))
+    drawn = Counter(choice.draw(generator)[0] for _ in range(400))
+    slates = {order[:k]} | {(place, *(other for other in order if other != place))[:k] for place, _ in challengers}
+    assert sum(choice.probability(slate) for slate in slates) == pytest.approx(1.0)
+    assert set(drawn) <= slates
+    for slate in slates:
+        p = choice.probability(slate)
+        assert abs(drawn[slate] - 400 * p) < 5.0 * math.sqrt(400 * p * (1.0 - p)) + 1.0
+    for place, p in choice.odds.items():
+        assert p == pytest.approx(sum(choice.probability(slate) for slate in slates if place in slate))
+    assert choice.given({order[0]: (1.0, True)}).challengers == (() if k == 1 else challengers)
+    assert choice.given({challengers[0][0]: (1.0, True)}).challengers == ()

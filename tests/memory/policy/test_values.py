@@ -42,7 +42,7 @@ def of(composition: Policy, seed: int = 0) -> Experience:
     return Experience(composition, ENCODER, seed=seed)
 
 
-@pytest.mark.parametrize("name", sorted(METHODS))
+@pytest.mark.parametrize("name", sorted(set(METHODS) - {"default"}))
 def test_every_method_runs_and_its_propensities_are_probabilities(name: str) -> None:
     experience = of(method(name))
     for number in range(25):
@@ -52,7 +52,7 @@ def test_every_method_runs_and_its_propensities_are_probabilities(name: str) -> 
     assert experience.time == 25
 
 
-@pytest.mark.parametrize("name", sorted(METHODS))
+@pytest.mark.parametrize("name", sorted(set(METHODS) - {"default"}))
 def test_a_frozen_memory_explores_nothing_and_repeats_itself(name: str) -> None:
     experience = of(method(name))
     for number in range(25):

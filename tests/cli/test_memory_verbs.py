@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from keepworth import Memory
 from keepworth.cli.memory import app
 from keepworth.episodes.errors import KeepworthError
+from keepworth.memory.errors import InvalidReward
 from tests.cli.test_command import commands
 
 CALLED = {  # where the words of a command line are not the name in Python
@@ -111,14 +112,14 @@ def test_a_reward_reaches_what_an_episode_showed(run: Callable[..., Any], tmp_pa
         CliRunner().invoke(app, ["evaluate", "memrl", "--file", str(tmp_path / "a.mem")]).exception
     )
     assert "memrl chooses" in run("promote", "memrl")
-    assert "effect chooses" in run("demote")
+    assert "default chooses" in run("demote")
 
 
-def test_a_negative_reward_is_no_option(run: Callable[..., Any]) -> None:
+def test_a_negative_reward_is_no_option(run: Callable[..., Any], tmp_path: Path) -> None:
     (begun,) = run("episode", "begin", "what to cook", "--json")
     run("episode", "search", begun["episode"], "tofu")
-    (done,) = run("reward", begun["episode"], "-0.5", "--json")
-    assert (done["value"], done["applied"]) == (-0.5, True)
+    refused = CliRunner().invoke(app, ["reward", begun["episode"], "-0.5", "--file", str(tmp_path / "a.mem")])
+    assert isinstance(refused.exception, InvalidReward)
     run("reward", begun["episode"], "1", "--nonsense", code=2)
 
 

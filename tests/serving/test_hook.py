@@ -145,8 +145,8 @@ def test_a_failure_is_a_reward_of_what_led_to_it_and_not_of_what_was_shown_after
         block(event(hook.TURN_ENDS, ""))
         assert said == []
         memory.reward(id, 1.0)
-        assert memory.worth(before.id, "use the network flag").with_it == 0.0
-        assert memory.worth(after.id, "Bash failed: cannot connect").with_it == 1.0
+        worth = [memory.worth(before.id, "use the network flag"), memory.worth(after.id, "Bash failed: cannot connect")]
+        assert [(each.seen, round(each.earned, 2)) for each in worth] == [(1.0, 0.0), (1.0, 1.0)]
 
 
 def test_after_compaction_what_was_shown_is_said_again_and_after_a_resume_it_is_not(

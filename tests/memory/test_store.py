@@ -243,7 +243,7 @@ def test_rollback_by_source_and_of_values():
     m.reward(hits.decision, 1.0)
     with m.episode() as episode:
         episode.search("cats purr", top_k=1)
-        episode.reward(-1.0)
+        episode.reward(0.0)
     m.reward(episode.id, 0.5, source="late")
     assert m.get(item.id).values.credited == 3
     m.rollback(episode.id)

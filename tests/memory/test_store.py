@@ -88,7 +88,7 @@ writes = st.one_of(
     ),
 )
 steps = writes | st.one_of(
-    st.tuples(st.just("reward"), st.floats(-1, 1), st.integers(0, 2), st.lists(ids, max_size=3)),
+    st.tuples(st.just("reward"), st.floats(0, 1), st.integers(0, 2), st.lists(ids, max_size=3)),
     st.tuples(st.just("rollback"), st.integers(0, 2), st.none(), st.none()),
     st.tuples(st.just("undo"), st.integers(0, 5), st.none(), st.none()),
     st.tuples(st.just("restore"), st.integers(0, 30), st.none(), st.none()),

@@ -112,6 +112,20 @@ def test_a_liar_with_a_tenth_of_the_rewards_turns_nothing_round() -> None:
     assert right >= 0.85 * 5 * 30
 
 
+@pytest.mark.parametrize("top_k", [1, 2])
+def test_what_trying_out_costs_is_bounded(top_k: int) -> None:
+    """The search is right, and everything else is wrong."""
+    for seed in range(4):
+        memory = opened(seed=seed)
+        memory.add_many([HOLD, PULL, HALL])
+        usual, lost = order(memory)[0], 0
+        for _ in range(80):
+            hits = memory.search(ASKED, top_k=top_k)
+            lost += hits[0].text != usual
+            memory.reward(hits.decision, float(hits[0].text == usual))
+        assert lost <= 6
+
+
 @pytest.mark.parametrize("top_k", [1, 2, 3])
 def test_propensities_are_those_of_what_is_drawn(top_k: int) -> None:
     """Two are about equally good, so each comes first at times; every slate as often as its propensity says."""
@@ -254,6 +268,15 @@ def test_without_chance_no_other_policy_can_be_judged() -> None:
     with pytest.raises(CannotEvaluate, match="no randomness"):
         memory.evaluate("often")
     assert memory.evaluate("never").value == pytest.approx(0.5)
+
+
+def test_searches_that_found_nothing_are_judged_too() -> None:
+    memory = opened()
+    memory.add(HOLD)
+    for number in range(60):
+        hits = memory.search("zebra" if number % 2 else ASKED, mode="lexical")
+        memory.reward(hits.decision, float(number % 2))
+    assert memory.evaluate("default").n == 60
 
 
 def test_a_warning_and_advice_are_judged_by_what_was_done() -> None:

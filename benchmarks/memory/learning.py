@@ -1,0 +1,281 @@
+"""How fast the default policy learns, and what it costs where rewards say nothing: through `add`, `search` and `reward` alone.
+
+    python -m benchmarks.memory.learning --data path/to/banking77 --draws 20 --out benchmarks/memory/learning.json
+
+Worlds:
+
+    two notes      one question; the first hit is right with the one probability or the other
+    drift          the same with 0.8 and 0.2, which change places after 200 rewards
+    slates         the agent goes by the first of several hits; one item of them is right
+    traps          30 notes, half of them true and half repeating the question's words; 20 questions, asked round after round
+    liar           100 rewards of others and a named rewarder with a tenth of the traffic, who says the opposite
+    banking77      770 customer queries with their intents (BANKING77, Casanueva et al. 2020, CC BY 4.0), 30 % of them mislabelled;
+                   other queries are asked, few again and again or each once, and the first hit's intent is right or wrong
+
+Rewards are true, flipped in a fifth of the cases, always 1, those of other tasks (permuted), or absent. Differences are in points
+of success to the same search without a policy, on the same tasks; 95 % intervals are over draws. Items are of the training half
+of BANKING77, questions of the test half; the policy was made on the training half alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from keepworth import Memory
+from keepworth.defaults import encoder as encoder_named
+from keepworth.environments.data_sets import labelled_table
+from keepworth.episodes.model import Encoder
+from keepworth.learning.run_folder import versions
+
+POLICIES = (None, "default", "memrl")
+FEEDBACK = ("true", "flipped", "constant", "permuted")
+REGIMES = ((20, 600), (200, 1000), (600, 600))
+"""How many different questions are asked, and how often in all."""
+
+
+class Remembered:
+    """An encoder that encodes each text once, as all runs hold the same ones."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        self._encoder, self._known = encoder, dict[str, npt.NDArray[np.float32]]()
+        self.identity = encoder.identity
+
+    def encode(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
+        fresh = [text for text in dict.fromkeys(texts) if text not in self._known]
+        if fresh:
+            self._known.update(zip(fresh, self._encoder.encode(fresh), strict=True))
+        return np.stack([self._known[text] for text in texts])
+
+
+def opened(policy: str | None, seed: int, encoder: Encoder | str = "hashing") -> Memory:
+    return Memory(encoder=encoder, policy=policy, **({} if policy is None else {"seed": seed}))  # type: ignore[arg-type]
+
+
+def interval(values: Sequence[float]) -> dict[str, float]:
+    """Mean and 95 % t interval over draws."""
+    from scipy.stats import t
+
+    mean, n = float(np.mean(values)), len(values)
+    half = float(t.ppf(0.975, n - 1) * np.std(values, ddof=1) / n**0.5) if n > 1 else float("nan")
+    return {"mean": round(mean, 3), "low": round(mean - half, 3), "high": round(mean + half, 3), "n": n}
+
+
+# Two notes.
+
+ROUTER = "how do I reset the router"
+NOTES = ("To reset the router hold the button.", "To reset the router pull the plug.")
+
+
+def two_notes(policy: str, seed: int, worse: float, better: float, length: int, change: int = 0) -> list[bool]:
+    """Whether the note that is better at first stood first, task by task. It is the one that a plain search puts last."""
+    generator = np.random.default_rng([1, seed])
+    with opened(None, seed) as plain:
+        plain.add_many(NOTES)
+        last = plain.search(ROUTER, top_k=2)[-1].text
+    stood = []
+    with opened(policy, seed) as memory:
+        memory.add_many(NOTES)
+        for task in range(length):
+            hits = memory.search(ROUTER, top_k=1)
+            stood.append(bool(hits) and hits[0].text == last)
+            chance = better if stood[-1] != bool(change and task >= change) else worse
+            if hits:
+                memory.reward(hits.decision, float(generator.random() < chance))
+    return stood
+
+
+def until_first(stood: Sequence[bool]) -> int:
+    """Rewards until it stood first five times running."""
+    runs = (task for task in range(len(stood) - 4) if all(stood[task : task + 5]))
+    return next(runs, len(stood))
+
+
+def notes_table(policy: str, draws: int) -> dict[str, Any]:
+    sure = [until_first(two_notes(policy, seed, 0.2, 0.8, 300)) for seed in range(draws)]
+    close = [float(np.mean(two_notes(policy, seed, 0.4, 0.6, 200)[-50:])) for seed in range(draws)]
+    drift = np.array([two_notes(policy, seed, 0.2, 0.8, 400, change=200) for seed in range(draws)])
+    return {
+        "rewards until first, 0.8 against 0.2": {
+            "median": float(np.median(sure)),
+            "90th percentile": float(np.percentile(sure, 90)),
+            "n": draws,
+        },
+        "better first in the last 50 of 200, 0.6 against 0.4": interval(close),
+        "drift: best first before": interval(drift[:, 150:200].mean(axis=1).tolist()),
+        "drift: best first 25 to 50 tasks after": interval((1 - drift[:, 225:250]).mean(axis=1).tolist()),
+    }
+
+
+# Several hits.
+
+
+def slate(policy: str, seed: int, items: int, top_k: int, good: int, tasks: int) -> tuple[list[bool], set[str]]:
+    """Whether the good item stood first, and which useless ones were said to have moved up. good: its place in plain search."""
+    generator = np.random.default_rng([2, seed])
+    words = [f"word{int(number)}" for number in generator.permutation(1000)[:items]]
+    texts = [f"how to reset the router with {' '.join(words[: place + 1])}" for place in range(items)]
+    with opened(None, seed) as plain:
+        plain.add_many(texts)
+        right = plain.search(ROUTER, top_k=items)[good].text
+    stood, moved = [], set[str]()
+    with opened(policy, seed) as memory:
+        memory.add_many(texts)
+        for _ in range(tasks):
+            hits = memory.search(ROUTER, top_k=top_k)
+            stood.append(hits[0].text == right)
+            moved |= {hit.id for hit in hits if hit.why and hit.why.moved == "up" and hit.text != right}
+            memory.reward(hits.decision, float(stood[-1]))
+    return stood, moved
+
+
+def slates_table(policy: str, draws: int) -> dict[str, Any]:
+    five = [slate(policy, seed, 5, 3, 1, 500) for seed in range(draws)]
+    ten = [np.mean(slate(policy, seed, 10, 10, seed % 9 + 1, 50)[0][-5:]) for seed in range(draws)]
+    return {
+        "five notes, three shown: good one first in the last 100 of 500": interval(
+            [float(np.mean(stood[-100:])) for stood, _ in five]
+        ),
+        "five notes, three shown: useless notes said to have moved up": [sum(len(up) for _, up in five), 4 * draws],
+        "ten shown: the one that matters first in rewards 46 to 50": interval([float(each) for each in ten]),
+    }
+
+
+# Traps.
+
+PEOPLE = ("Ana", "Ben", "Cleo", "Dan", "Eva")
+FACTS = (
+    ("what car does {} drive", "{} drives a blue Fiat.", "What car does {} drive, asked the police."),
+    ("where does {} live", "{} lives in Porto.", "Nobody at the office of {} said anything about living."),
+    (
+        "what is the name of the dog of {}",
+        "The dog of {} is called Rex.",
+        "What is the name of the dog of {}, the vet asked.",
+    ),
+)
+
+
+def traps(policy: str, seed: int, rounds: int) -> list[int]:
+    """How many of the questions were answered by the first hit, round by round."""
+    texts = [
+        (question.format(who), true.format(who), trap.format(who)) for who in PEOPLE for question, true, trap in FACTS
+    ]
+    generator = np.random.default_rng([3, seed])
+    asked = [texts[int(place)] for place in generator.permutation(len(texts))]
+    asked += [(f"tell me {question}", true, trap) for question, true, trap in asked[:5]]
+    right = []
+    with opened(policy, seed, "default") as memory:
+        memory.add_many([text for _, *both in texts for text in both])
+        for _ in range(rounds):
+            count = 0
+            for question, true, _ in asked:
+                hits = memory.search(question, top_k=1)
+                count += hits[0].text == true
+                memory.reward(hits.decision, float(hits[0].text == true))
+            right.append(count)
+    return right
+
+
+# BANKING77.
+
+
+class Banking:
+    """770 items of the training half and questions of the test half, with their vectors."""
+
+    def __init__(self, folder: Path) -> None:
+        generator = np.random.default_rng(0)
+        train, test = labelled_table(folder / "train.csv.gz"), labelled_table(folder / "test.csv.gz")
+        self.items = [train[int(place)] for place in generator.choice(len(train), 770, replace=False)]
+        self.questions = [test[int(place)] for place in generator.choice(len(test), 600, replace=False)]
+        self.encoder = Remembered(encoder_named("default"))
+
+    def run(
+        self, policy: str | None, seed: int, different: int, length: int, feedback: str, liar: bool = False
+    ) -> npt.NDArray[np.float64]:
+        """Success, task by task; of a run with a liar nan for the liar's own tasks."""
+        world, tasks = np.random.default_rng([4, seed]), np.random.default_rng([5, seed])
+        labels = sorted({label for _, label in self.items})
+        intents = [label if world.random() > 0.3 else str(world.choice(labels)) for _, label in self.items]
+        asked = tasks.choice(len(self.questions), different, replace=False)
+        order = tasks.permutation(asked) if different == length else tasks.choice(asked, length)
+        past, success = list[float](), np.zeros(length)
+        with opened(policy, seed, self.encoder) as memory:
+            added = memory.add_many([text for text, _ in self.items], repeat=True)
+            intent = {item.id: label for item, label in zip(added, intents, strict=True)}
+            for task, place in enumerate(order.tolist()):
+                text, label = self.questions[place]
+                hits = memory.search(text, top_k=1, **({"mode": "dense"} if policy in (None, "default") else {}))
+                right = float(bool(hits) and intent.get(hits[0].id) == label)
+                success[task] = right
+                past.append(right)
+                lies = liar and tasks.random() < 0.1
+                told = {
+                    "true": right,
+                    "flipped": right if tasks.random() > 0.2 else 1.0 - right,
+                    "constant": 1.0,
+                    "permuted": past[int(tasks.integers(len(past)))],
+                }[feedback]
+                if lies:
+                    told, success[task] = 1.0 - right, np.nan
+                if hits and policy is not None:
+                    memory.reward(hits.decision, told, **({"by": "mallory" if lies else "ana"} if liar else {}))
+        return success
+
+    def table(self, draws: int, say: Callable[[str], None]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for different, length in REGIMES:
+            without = [self.run(None, seed, different, length, "true") for seed in range(draws)]
+            for policy in POLICIES[1:]:
+                for feedback in FEEDBACK:
+                    gains = [
+                        100.0 * (self.run(policy, seed, different, length, feedback) - without[seed])
+                        for seed in range(draws)
+                    ]
+                    means = np.cumsum(gains, axis=1) / np.arange(1, length + 1)
+                    row = interval([float(each.mean()) for each in gains])
+                    row["worst prefix"] = round(float(means.mean(axis=0)[49:].min()), 3)
+                    found[f"{different} questions, {length} tasks, {policy}, {feedback}"] = row
+                    say(f"{different} questions, {length} tasks, {policy}, {feedback}: {row}")
+        honest = [self.run("default", seed, 20, 600, "true", liar=False) for seed in range(draws)]
+        lied = [self.run("default", seed, 20, 600, "true", liar=True) for seed in range(draws)]
+        others = [~np.isnan(each) for each in lied]
+        losses = [float(b[o].mean() - a[o].mean()) for a, b, o in zip(honest, lied, others, strict=True)]
+        found["a liar with a tenth of the traffic: success of others"] = interval(losses)
+        return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="the folder of BANKING77")
+    parser.add_argument("--draws", type=int, default=20)
+    parser.add_argument("--only", choices=("notes", "slates", "traps", "banking77"), help="one kind of world")
+    parser.add_argument("--out", type=Path, required=True)
+    given = parser.parse_args()
+    wanted = lambda name: given.only in (None, name)  # noqa: E731
+    say = lambda text: print(text, file=sys.stderr, flush=True)  # noqa: E731
+    found: dict[str, Any] = json.loads(given.out.read_text()) if given.out.exists() else {}
+    found |= {"command": f"python -m benchmarks.memory.learning --data DATA --draws {given.draws}", **versions()}
+    if wanted("notes"):
+        found["two notes"] = {policy: notes_table(policy, given.draws) for policy in ("default", "memrl")}
+    if wanted("slates"):
+        found["slates"] = slates_table("default", given.draws)
+    if wanted("traps"):
+        rounds = np.array([traps("default", seed, 10) for seed in range(given.draws)])
+        found["traps"] = {f"right of 20 in round {n}": interval(rounds[:, n - 1].tolist()) for n in (1, 3, 10)}
+    given.out.write_text(json.dumps(found, indent=1) + "\n")
+    if wanted("banking77"):
+        found["banking77"] = Banking(given.data).table(given.draws, say)
+    given.out.write_text(json.dumps(found, indent=1) + "\n")
+    for name in ("two notes", "slates", "traps", "banking77"):
+        say(json.dumps(found.get(name), indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -130,22 +130,16 @@ def test_a_change_that_was_interrupted_is_taken_back_and_the_memory_opens(tmp_pa
 
 
 def test_what_is_made_can_be_read_by_its_owner_alone(tmp_path: Path):
-    from keepworth.memory.store.maintenance import lay_out
     from tests.memory.stub_encoder import WordEncoder
 
     before = os.umask(0o022)
     try:
         with Memory(tmp_path / "a.mem", encoder=WordEncoder()) as m:
             m.add("a cat")
-            lay_out(m.store, least=1)
             backup(m.store, tmp_path / "b.mem")
             modes = {each.name: stat.S_IMODE(each.stat().st_mode) for each in tmp_path.iterdir()}
-        assert {"a.mem", "a.mem-wal", "a.mem.vectors", "b.mem"} <= set(modes)
+        assert {"a.mem", "a.mem-wal", "b.mem"} <= set(modes)
         assert set(modes.values()) == {0o600}
-        (tmp_path / "a.mem").chmod(0o640)  # whoever opens it to others is not overruled
-        with Memory(tmp_path / "a.mem", encoder=WordEncoder()) as m:
-            lay_out(m.store, least=1)
-            assert stat.S_IMODE((tmp_path / "a.mem.vectors").stat().st_mode) == 0o640
     finally:
         os.umask(before)
 

@@ -71,7 +71,7 @@ def test_a_file_of_the_format_before_keeps_its_rows_and_reads_the_same(tmp_path:
     assert isinstance(before, bytes)
     said = as_json(unpacked(before))
     written(path, "UPDATE decisions SET candidates = ?", said)
-    written(path, "PRAGMA user_version = 6")
+    written(path, "DROP TABLE blocks; DROP TABLE outdated; PRAGMA user_version = 6")
     with Memory(path, encoder="hashing", seed=1) as m:
         assert check(m.store) == []
         m.reward(id, 1.0)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import shutil
-import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import apsw
 import numpy as np
@@ -16,9 +14,7 @@ import pytest
 
 from keepworth.memory.item import Status
 from keepworth.memory.memory import Memory
-from keepworth.memory.search import beside
-from keepworth.memory.search.beside import HEADER, MAGIC, read_sidecar, sidecar_path, write_sidecar
-from keepworth.memory.store.maintenance import backup, check, compact, lay_out, reembed
+from keepworth.memory.store.maintenance import backup, check, compact, reembed
 from tests.memory.stub_encoder import WordEncoder
 from tests.memory.test_migration import as_in_format_3
 
@@ -30,10 +26,24 @@ def memory(path: Path, **options: object) -> Memory:
     return Memory(path, **options)  # type: ignore[arg-type]
 
 
-def laid_out(path: Path) -> None:
+def in_blocks(path: Path, more: int = 76) -> None:
+    """A memory with one block of vectors, and `more` that are in none."""
     with memory(path) as m:
-        m.add_many([f"filler {n} thing {n % 7}" for n in range(FILLER)])
-        lay_out(m.store, least=1)
+        m.add_many([f"filler {n} thing {n % 7}" for n in range(1024 + more)])
+    assert blocks_of(path) == [1024]
+
+
+def blocks_of(path: Path) -> list[int]:
+    return [last for (last,) in changed(path, "SELECT last FROM blocks ORDER BY last")]
+
+
+def changed(path: Path, statement: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
+    """Behind the back of the memory."""
+    connection = apsw.Connection(str(path))
+    try:
+        return connection.execute(statement, values).fetchall()
+    finally:
+        connection.close()
 
 
 def best(m: Memory, query: str) -> tuple[str, float]:
@@ -42,33 +52,6 @@ def best(m: Memory, query: str) -> tuple[str, float]:
 
 
 # Another state of the memory.
-
-
-@pytest.mark.parametrize("more", [3, 60], ids="{} writes later".format)
-@pytest.mark.parametrize("how", ["copy", "backup"])
-def test_vectors_of_a_timeline_that_was_given_up_are_not_used(how: str, more: int, tmp_path: Path):
-    path, earlier = tmp_path / "a.mem", tmp_path / "earlier.mem"
-    with memory(path) as m:
-        m.add_many([f"filler {n} thing {n % 7}" for n in range(FILLER)])
-        compact(m.store)
-        if how == "copy":
-            shutil.copy(path, earlier)  # the very same memory, as after a power cut
-        else:
-            backup(m.store, earlier)
-        m.add_many([f"lost {n} of the other time" for n in range(20)])
-        lay_out(m.store, least=1)
-    shutil.copy(earlier, path)
-    with memory(path) as m:
-        m.add_many([f"Ana is allergic to peanuts, case {n}" for n in range(more)])
-        assert any("of an earlier state" in problem for problem in check(m.store))
-        assert best(m, "Ana is allergic to peanuts, case 2") == ("Ana is allergic to peanuts, case 2", 1.0)
-        assert "lost" not in best(m, "lost 7 of the other time")[0]
-        assert check(m.store) == []
-    with memory(path) as m:
-        made = read_sidecar(path)
-        assert made is not None  # again, of this state
-        assert made.stamp.store == m.store.store_id()
-        assert best(m, "Ana is allergic to peanuts, case 1")[1] == 1.0
 
 
 def test_a_backup_is_another_memory(tmp_path: Path):
@@ -91,142 +74,103 @@ def test_a_handle_that_is_open_follows_vectors_made_without_a_journal_entry(tmp_
         assert best(reader, "a cat in the sun") == ("a cat in the sun", 1.0)
 
 
-def test_what_is_erased_while_vectors_are_laid_out_is_not_left_beside_the_file(tmp_path: Path):
-    path = tmp_path / "a.mem"
-    laid_out(path)
-    with memory(path) as m:
-        index, stamp = m.store.dense_index(packed=True)
-        m.forget("m3", purge_history=True)
-        m.store.lay_out(index, stamp)
-        assert not sidecar_path(path).exists()
-
-
-def test_an_erasure_beside_takes_what_was_half_laid_out_and_nothing_is_wrong(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    laid_out(tmp_path / "a.mem")
-    with memory(tmp_path / "a.mem") as m, memory(tmp_path / "a.mem") as other:
-        m.add("what ana said", user_id="ana")
-        replace = os.replace
-
-        def erased_first(part: str, target: str) -> None:
-            monkeypatch.setattr(os, "replace", replace)
-            other.erase(user_id="ana")
-            replace(part, target)
-
-        monkeypatch.setattr(os, "replace", erased_first)
-        assert lay_out(m.store, least=1) is None
-        assert os.replace is replace, "the erasure came in between"
-        assert check(m.store) == []
-
-
-def test_a_symlink_leads_to_the_vectors_beside_the_file(tmp_path: Path):
-    path, link = tmp_path / "a.mem", tmp_path / "elsewhere" / "link.mem"
-    laid_out(path)
-    link.parent.mkdir()
-    link.symlink_to(path)
-    with memory(link) as m:
-        m.forget("m3", purge_history=True)
-    assert not sidecar_path(path).exists()
-
-
 # Damage.
 
 
-def rewritten(content: bytes, change: Callable[[dict[str, object]], None]) -> bytes:
-    """The header changed, under a checksum that is right."""
-    header = json.loads(content[len(MAGIC) : HEADER])
-    change(header)
-    header.pop("checksum", None)
-    rows, chunk = header.get("rows"), header.get("chunk")
-    arrays = b""
-    if isinstance(rows, int) and isinstance(chunk, int) and rows > 0 and chunk > 0:
-        arrays = content[HEADER : HEADER + 12 * rows + 4 * -(-rows // chunk)]
-    header["checksum"] = zlib.crc32(arrays, zlib.crc32(json.dumps(header, sort_keys=True).encode()))
-    return (MAGIC + json.dumps(header).encode()).ljust(HEADER, b"\n") + content[HEADER:]
+def _bytes(change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
+    def damage(path: Path) -> None:
+        ((body,),) = changed(path, "SELECT body FROM blocks")
+        changed(path, "UPDATE blocks SET body = ?", (change(body),))
+
+    return damage
 
 
-def _of(**fields: object) -> Callable[[bytes], bytes]:
-    return lambda content: rewritten(content, lambda header: header["of"].update(fields))  # type: ignore[attr-defined]
+def _said(statement: str) -> Callable[[Path], None]:
+    def damage(path: Path) -> None:
+        changed(path, f"UPDATE blocks SET {statement}")
+
+    return damage
 
 
-def _matrix(fill: Callable[[int], bytes]) -> Callable[[bytes], bytes]:
-    def change(content: bytes) -> bytes:
-        size = 4 * 64 * FILLER
-        return content[:-size] + fill(size)
-
-    return change
-
-
-DAMAGES: dict[str, Callable[[bytes], bytes]] = {
-    "random vectors": _matrix(lambda size: np.random.default_rng(0).bytes(size)),
-    "zeroed vectors": _matrix(bytes),
-    "NaN": _matrix(lambda size: b"\x00\x00\xc0\x7f" * (size // 4)),
-    "one bit": lambda content: content[:-9] + bytes([content[-9] ^ 4]) + content[-8:],
-    "two rows exchanged": lambda content: content[:-512] + content[-256:] + content[-512:-256],
-    "zeroed row numbers": lambda content: content[:HEADER] + bytes(8 * FILLER) + content[HEADER + 8 * FILLER :],
-    "zeroed scopes": lambda content: (
-        content[: HEADER + 8 * FILLER] + bytes(4 * FILLER) + content[HEADER + 12 * FILLER :]
-    ),
-    "cut": lambda content: content[:-100],
-    "longer": lambda content: content + b"x",
-    "empty": lambda content: b"",
-    "deep": lambda content: (MAGIC + b"[" * 4000).ljust(HEADER, b"\n") + content[HEADER:],
-    "a list": lambda content: (MAGIC + b"[1]").ljust(HEADER, b"\n") + content[HEADER:],
-    "of format 1": lambda content: content.replace(b"vectors 2", b"vectors 1"),
-    "head null": _of(head=None),
-    "head of the future": _of(head=10**6),
-    "head and chain of nobody": _of(chain="00" * 16),
-    "dimension as text": _of(dimension="64"),
-    "another encoder": _of(model="others"),
-    "an unknown field": _of(more=1),
-    "negative rows": lambda content: rewritten(content, lambda header: header.update(rows=-1)),
-    "rows as text": lambda content: rewritten(content, lambda header: header.update(rows="30")),
-    "no chunks": lambda content: rewritten(content, lambda header: header.update(chunk=0)),
+MATRIX = 4 * 64 * 1024
+DAMAGES: dict[str, Callable[[Path], None]] = {
+    "random vectors": _bytes(lambda body: np.random.default_rng(0).bytes(MATRIX) + body[MATRIX:]),
+    "zeroed vectors": _bytes(lambda body: bytes(MATRIX) + body[MATRIX:]),
+    "NaN": _bytes(lambda body: b"\x00\x00\xc0\x7f" * (MATRIX // 4) + body[MATRIX:]),
+    "one bit": _bytes(lambda body: body[:999] + bytes([body[999] ^ 4]) + body[1000:]),
+    "two rows exchanged": _bytes(lambda body: body[256:512] + body[:256] + body[512:]),
+    "zeroed row numbers": _bytes(lambda body: body[:MATRIX] + bytes(8 * 1024) + body[MATRIX + 8 * 1024 :]),
+    "zeroed scopes": _bytes(lambda body: body[: -4 * 1024] + bytes(4 * 1024)),
+    "cut": _bytes(lambda body: body[:-100]),
+    "longer": _bytes(lambda body: body + b"x"),
+    "empty": _bytes(lambda body: b""),
+    "text": _said("body = 'text'"),
+    "other vectors": _said("made = 'nobody'"),
+    "another set": _said("set_id = 7"),
+    "a size as text": _said("size = 'many'"),
+    "a negative size": _said("size = -1"),
+    "another checksum": _said("sum = sum + 1"),
+    "another beginning": _said("first = 500"),
+    "another end": _said("last = 1000"),
 }
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_damaged_vectors_are_read_from_the_file_and_laid_out_again(damage: str, tmp_path: Path):
+def test_a_damaged_block_is_not_believed_and_written_again(damage: str, tmp_path: Path):
     path = tmp_path / "a.mem"
-    laid_out(path)
-    beside = sidecar_path(path)
-    sound = beside.read_bytes()
-    beside.write_bytes(DAMAGES[damage](sound))
-    with memory(path, read_only=True) as m:
-        assert [problem for problem in check(m.store) if problem.startswith("a.mem.vectors: ")]
-        assert best(m, "filler 11 thing 4") == ("filler 11 thing 4", 1.0)
-        assert [hit.text for hit in m.search("filler 11 thing 4", top_k=1)] == ["filler 11 thing 4"]
+    in_blocks(path)
+    sound = changed(path, "SELECT * FROM blocks")
+    DAMAGES[damage](path)
+    for read_only in (True, False):
+        with memory(path, read_only=read_only) as m:
+            if read_only:
+                assert any("table blocks" in problem for problem in check(m.store))
+            assert best(m, "filler 11 thing 4") == ("filler 11 thing 4", 1.0)
+            assert best(m, "filler 1090 thing 5") == ("filler 1090 thing 5", 1.0)
+            assert len(m.search("filler thing", mode="dense", top_k=2000)) == 1100
     with memory(path) as m:
-        assert best(m, "filler 11 thing 4") == ("filler 11 thing 4", 1.0)
         assert check(m.store) == []
-    assert beside.read_bytes() == sound
+    if damage not in ("another beginning", "another end", "another set"):
+        assert changed(path, "SELECT * FROM blocks") == sound
 
 
-def test_what_is_no_file_in_their_place_costs_nothing(tmp_path: Path):
+def test_what_blocks_are_wrong_about_is_read_from_the_rows(tmp_path: Path):
     path = tmp_path / "a.mem"
-    laid_out(path)
-    sidecar_path(path).unlink()
-    sidecar_path(path).mkdir()
+    in_blocks(path)
     with memory(path) as m:
-        assert best(m, "filler 11 thing 4") == ("filler 11 thing 4", 1.0)
+        m.update("m8", "an altogether different thing")
+        m.forget("m9")
+        m.update("m10", status=Status.ARCHIVED)
+        m.add("filler 7 thing 0 or so")
+    assert changed(path, "SELECT n FROM outdated") == [(8,), (9,), (10,)]
+    with memory(path) as m:
+        found = {hit.id: hit for hit in m.search("filler 7 thing 0", mode="dense", top_k=2000)}
+        assert len(found) == 1099
+        assert found["m8"].text == "an altogether different thing"
+        assert not {"m9", "m10"} & set(found)
+        assert best(m, "filler 7 thing 0 or so")[1] == 1.0
+        m.update("m10", status=Status.ACTIVE)
+        assert best(m, "filler 9 thing 2") == ("filler 9 thing 2", 1.0)
+        compact(m.store)
+        assert changed(path, "SELECT n FROM outdated") == []
+        assert check(m.store) == []
+    with memory(path) as m:
+        assert best(m, "an altogether different thing") == ("an altogether different thing", 1.0)
+        assert len(m.search("filler thing", mode="dense", top_k=2000)) == 1100
 
 
-def test_only_the_chunks_that_are_used_are_read(tmp_path: Path, monkeypatch):
-
-    monkeypatch.setattr(beside, "CHUNK", 4)
+def test_a_file_of_format_7_gets_its_blocks_at_the_first_search_and_loses_what_lay_beside_it(tmp_path: Path):
     path = tmp_path / "a.mem"
     with memory(path) as m:
-        for n in range(8):
-            m.add_many([f"filler {n} thing {k}" for k in range(8)], user_id=f"u{n}")
-        lay_out(m.store, least=1)
-    content = sidecar_path(path).read_bytes()
-    sidecar_path(path).write_bytes(content[:-4] + b"\x00\x00\xc0\x7f")  # in a row of the last user
+        m.add_many([f"filler {n} thing {n % 7}" for n in range(3000)])
+    changed(path, "DROP TABLE blocks; DROP TABLE outdated; PRAGMA user_version = 7")
+    (tmp_path / "a.mem.vectors").write_bytes(b"keepworth vectors 2\n and so on")
+    (tmp_path / "a.mem.int8").write_bytes(b"of somebody else")
     with memory(path) as m:
-        assert m.search("filler 2 thing 4", user_id="u2", mode="dense")[0].text == "filler 2 thing 4"
-        assert sidecar_path(path).read_bytes() != content
-        assert m.search("filler 7 thing 7", user_id="u7", mode="dense")[0].text == "filler 7 thing 7"
-        assert sidecar_path(path).read_bytes() == content
+        assert best(m, "filler 2900 thing 2") == ("filler 2900 thing 2", 1.0)
+        assert check(m.store) == []
+    assert blocks_of(path) == [1024, 2048]
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["a.mem", "a.mem.int8"]
 
 
 # What check compares.
@@ -250,15 +194,6 @@ def lived_in(path: Path) -> None:
         m.rollback(episode.id)
         m.forget("m9", purge_history=True)
         compact(m.store)
-        lay_out(m.store, least=1)
-
-
-def _other_matrix(path: Path) -> None:
-    with memory(path) as m:
-        index, stamp = m.store.dense_index()
-        numbers, _, matrix = index.arrays()
-        index.put([int(numbers[0])], [1], matrix[1:2].copy())
-        write_sidecar(path, stamp, index)
 
 
 TAMPERED = {
@@ -278,7 +213,6 @@ TAMPERED = {
     "DELETE FROM past_words WHERE rowid = 4": "index past_words: missing are m4",
     "UPDATE indexed SET through = 10000": "indexed: it says 10000",
     "UPDATE vectors_1 SET vector = zeroblob(8) WHERE n = 5": "vectors_1: not vectors of length one: m5",
-    "UPDATE vectors_1 SET vector = (SELECT vector FROM vectors_1 WHERE n = 6) WHERE n = 5": "a.mem.vectors: .* m5",
     "UPDATE vectors_1 SET hash = 5 WHERE n = 5": "vectors_1: vectors of another wording of m5",
     "INSERT INTO vectors_1 SELECT 9, hash, vector FROM vectors_1 WHERE n = 5": "vectors_1: vectors of what is no item: m9",
     "UPDATE former_vectors SET vector = zeroblob(256 + 4)": "former_vectors: .*m2",
@@ -339,13 +273,13 @@ def test_a_damaged_full_text_index_is_named_and_not_taken_for_a_lock(tmp_path: P
     connection.close()
 
 
-def test_check_compares_the_vectors_beside_the_file_with_those_in_it(tmp_path: Path):
+def test_check_compares_blocks_with_the_vectors_of_the_items(tmp_path: Path):
     path = tmp_path / "a.mem"
-    lived_in(path)
-    _other_matrix(path)
+    in_blocks(path)
+    changed(path, "UPDATE vectors_1 SET vector = (SELECT vector FROM vectors_1 WHERE n = 6) WHERE n = 5")
     with memory(path, encoder=None) as m:
         (problem,) = check(m.store)
-    assert problem == "a.mem.vectors: not the vectors on file of m1"
+    assert problem == "table blocks: m1024: not the vectors on file of m5"
 
 
 # The chain.
@@ -395,7 +329,6 @@ def test_a_file_of_format_3_gets_a_chain_that_begins_where_it_stands(tmp_path: P
     with memory(path) as m:
         assert check(m.store) == []
         m.add("afterwards")
-        lay_out(m.store, least=1)
     found = chains(path)
     assert found[:-2] == [None] * (len(found) - 2)
     assert found[-2] is not None

@@ -22,7 +22,7 @@ from keepworth.memory.item import Scope
 from keepworth.memory.memory import Memory
 from keepworth.memory.store import log
 from keepworth.memory.store.connection import scalar
-from keepworth.memory.store.maintenance import backup, check, compact, lay_out
+from keepworth.memory.store.maintenance import backup, check, compact
 from keepworth.memory.store.transfer import exported, imported
 from tests.memory.stub_encoder import WordEncoder
 
@@ -122,7 +122,6 @@ def lived_in(path: Path) -> list[np.ndarray]:
             bound._near.merge_new()
         m._decisions.flush()
         compact(m.store)
-        lay_out(m.store, least=1)
         m.store.database.exclusive(lambda connection: connection.execute("ANALYZE"))
         return list(m.store.vectors_for(list(m.store.items(mine))).values())
 
@@ -457,7 +456,7 @@ if stage == "in the transaction":
 elif stage == "after it":
     purge._done = killing(purge._done, before=True)
 elif stage == "after the files":
-    purge.remove_sidecar = killing(purge.remove_sidecar, before=False)
+    purge.remove_learned = killing(purge.remove_learned, before=False)
 elif stage == "after the log":
     Database.truncate_log = killing(Database.truncate_log, before=False)
 m.erase(user_id="zxuser")

@@ -206,30 +206,6 @@ def test_upkeep(tmp_path: Path):
     assert (figures.current, figures.unembedded, figures.encoder) == (51, 0, "words")
 
 
-def test_a_mapped_memory_answers_like_any_other(tmp_path: Path):
-    from keepworth.memory.store.maintenance import lay_out
-
-    path = tmp_path / "a.mem"
-    m = memory(path)
-    m.add_many([f"cat number {n}" for n in range(60)])
-    expected = [(h.id, round(h.score, 5)) for h in m.search("cat number 7", mode="dense")]
-    assert lay_out(m.store, least=1) is not None
-    m.close()
-    again = memory(path)
-    assert [(h.id, round(h.score, 5)) for h in again.search("cat number 7", mode="dense")] == expected
-    again.update("m8", "an altogether different thing")
-    again.add("cat number 7 or so")
-    found = again.search("cat number 7", mode="dense", top_k=100)
-    assert len(found) == 61
-    texts = {hit.id: hit.text for hit in found}
-    assert texts["m8"] == "an altogether different thing"
-    assert "m8" not in [h.id for h in found[:10]]
-    assert "cat number 7 or so" in [h.text for h in found[:10]]
-    (tmp_path / "a.mem.vectors").write_bytes(b"keepworth vectors 1\n" + b"garbage" * 1000)
-    with memory(path) as damaged:
-        assert len(damaged.search("cat number 7", mode="dense", top_k=100)) == 61
-
-
 def test_another_encoder_is_refused_until_reembed(tmp_path: Path):
     path = tmp_path / "a.mem"
     with memory(path) as m:

@@ -24,7 +24,6 @@ from keepworth.episodes.model import Encoder, EncoderIdentity
 from keepworth.memory.memory import Memory
 from keepworth.memory.search.index import InvertedIndex
 from keepworth.memory.search.terms import asked_terms
-from keepworth.memory.store.maintenance import lay_out
 
 if TYPE_CHECKING:
     import numpy as np
@@ -300,7 +299,6 @@ def _measured(
         yield from _searches(memory, data, index)
         yield from _words(memory, data)
         yield from _forks(memory, data)
-        lay_out(memory.store, least=1)
     if encoder is not None:
         with Memory(path, encoder=_Paying(given, encoder), index=index) as memory:
             memory.search(data.texts[0])

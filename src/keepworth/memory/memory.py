@@ -139,7 +139,7 @@ class Memory:
     encoder: something that encodes, or the name of one; None for a memory that is searched by words only.
     tenant, user_id, agent_id, session_id: bounds of this handle. Calls can narrow them, never widen or change them.
     durability: "process" survives a killed process, "power" a lost machine (one disk sync per group of writes).
-    index: how large memories are searched by meaning: "exact", "int8" or "pq" (see `keepworth.memory.search.quantised`).
+    index: "exact": a search by meaning compares all items.
     log: "background" logs every search outside episodes, "off" none; `log_share` of them are kept, chosen at random.
     keep_candidates: how many logged decisions keep their full candidate list (None: all).
     writer: says what to keep of messages, for `add(..., infer=True)`: such as `Facts(extract)`, or a manager that was trained.

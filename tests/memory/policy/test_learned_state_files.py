@@ -15,7 +15,6 @@ from keepworth.memory.durable_file import part_of
 from keepworth.memory.memory import Memory
 from keepworth.memory.policy import learned_state, learning
 from keepworth.memory.policy.hashed_words import HashedWords
-from keepworth.memory.search import beside as vectors_beside
 from keepworth.memory.store import learned_file, purge
 from keepworth.memory.store.maintenance import check, compact
 from tests.memory.policy.test_learned_state import everything, learned, opened, replayed
@@ -78,18 +77,11 @@ def test_a_folder_of_such_a_name_is_none_of_ours(tmp_path: Path) -> None:
         assert any("m.mem.learned-0badcafe: it is not a file" in problem for problem in check(memory.store))
 
 
-@pytest.mark.parametrize("which", ["learned", "vectors"])
-def test_what_cannot_be_removed_is_said_and_removed_later(
-    which: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_removed_is_said_and_removed_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "m.mem"
     told(path)
-    if which == "vectors":
-        with plain(path) as memory:
-            index, stamp = memory.store.dense_index(packed=True)
-            memory.store.lay_out(index, stamp)
     unlink = Path.unlink
-    kept = f".{which}"
+    kept = ".learned"
 
     def refused(self: Path, missing_ok: bool = False) -> None:
         if kept in self.name and not self.name.startswith("."):
@@ -295,13 +287,3 @@ def test_closing_twice_keeps_once_and_says_nothing(tmp_path: Path, caplog: pytes
     memory.close()
     memory.close()
     assert caplog.records == []
-
-
-def test_parts_are_told_from_files_of_others(tmp_path: Path) -> None:
-    target = tmp_path / "m.mem.vectors"
-    mine, others = part_of(target), part_of(tmp_path / "m.mem.vectors.mem")
-    mine.write_bytes(b"")
-    others.write_bytes(b"")
-    assert vectors_beside.remove_sidecar(tmp_path / "m.mem") == []
-    assert others.exists()
-    assert not mine.exists()

@@ -5,7 +5,7 @@ Probabilistic Relevance Framework: BM25 and Beyond" (2009), with the non-negativ
 ln(1 + (N - n + 0.5) / (n + 0.5)).
 
 Cosines come from one matrix of all vectors, scanned whole or only where the scope says. It is a cache: its truth is the
-table of vectors; it follows the journal, and may start from a memory-mapped file so that opening a large memory reads nothing.
+table of vectors, and it follows the journal.
 """
 
 from __future__ import annotations
@@ -37,9 +37,6 @@ if TYPE_CHECKING:
 
     Bytes = npt.NDArray[np.int8]
     Vectors = npt.NDArray[np.float32]
-    from keepworth.memory.search.beside import Seal
-    from keepworth.memory.search.quantised import Proposer
-
     Rows = npt.NDArray[np.intp]
     _View = tuple[Vectors, npt.NDArray[np.int64], npt.NDArray[np.bool_] | None, Rows | None]
 
@@ -307,19 +304,13 @@ def unit_rows(vectors: object, rows: int, identity: EncoderIdentity) -> Vectors:
 
 SCAN_SHARE = 0.3
 """Above this share of all rows, reading everything is faster than gathering."""
-LATE = 1024
-"""Rows that a proposing index may be behind; they are scanned."""
-GROWN = 1.25
-"""A proposing index is measured again when the memory has grown by this factor, made anew when a quarter of it is dead."""
 
 
 class Block:
     """Rows that lie side by side: row numbers of items, scope ids, whether the row still counts, and vectors. Where an item has
-    several, they follow one another.
+    several, they follow one another."""
 
-    seal: of a mapped matrix, its checksums; rows are shown to it before they are used."""
-
-    __slots__ = ("alive", "matrix", "numbers", "scopes", "seal", "size")
+    __slots__ = ("alive", "matrix", "numbers", "scopes", "size")
 
     def __init__(
         self,
@@ -328,9 +319,7 @@ class Block:
         alive: npt.NDArray[np.bool_],
         matrix: Vectors,
         size: int,
-        seal: Seal | None = None,
     ) -> None:
-        self.seal = seal
         self.numbers = numbers
         self.scopes = scopes
         self.alive = alive
@@ -349,11 +338,11 @@ class Block:
             0,
         )
 
-    def append(self, numbers: Sequence[int], scopes: Sequence[int], alive: Sequence[bool], vectors: Vectors) -> None:
-        """Grows by doubling, so n appends cost O(n)."""
+    def append(self, numbers: npt.ArrayLike, scopes: npt.ArrayLike, vectors: Vectors) -> None:
+        """Rows that count. Grows by doubling, so n appends cost O(n)."""
         import numpy as np
 
-        need = self.size + len(numbers)
+        need = self.size + len(vectors)
         if need > len(self.numbers):
             room = max(need, 2 * len(self.numbers))
             for name in ("numbers", "scopes", "alive", "matrix"):
@@ -364,7 +353,7 @@ class Block:
         here = slice(self.size, need)
         self.numbers[here] = numbers
         self.scopes[here] = scopes
-        self.alive[here] = alive
+        self.alive[here] = True
         self.matrix[here] = vectors
         self.size = need
 
@@ -389,9 +378,7 @@ def of_eight_bits(numbers: Bytes) -> Vectors:
 
 class DenseIndex:
     """Thread-safe. Rows are vectors of items; `alive` ones are of current items. An item whose vectors change gets new rows; one
-    that has several counts with the best of them.
-
-    Where it starts from a mapped block, whatever uses its vectors raises `stamp.Unfit` if they are damaged."""
+    that has several counts with the best of them. base: what it begins with."""
 
     def __init__(self, dimension: int, base: Block | None = None) -> None:
         self.dimension = dimension
@@ -403,8 +390,6 @@ class DenseIndex:
         self._several = base is not None and bool((base.numbers[1 : base.size] == base.numbers[: base.size - 1]).any())
         self._known = base is None
         self._newest = int(base.numbers[: base.size].max()) if base is not None and base.size else 0
-        self._proposer: Proposer | None = None
-        self._refused = 0  # at how many rows a proposing index fell short of its recall
         self._by_scope: dict[object, tuple[int, int, list[Rows]]] = {}
         self._dead = [int((~block.alive[: block.size]).sum()) for block in self._blocks]
 
@@ -423,7 +408,7 @@ class DenseIndex:
                 self.drop(numbers)  # a new item is newer than all there are
             self._newest = max(self._newest, *numbers, 0)
             start = self._tail.size
-            self._tail.append(numbers, scopes, [True] * len(numbers), vectors)
+            self._tail.append(numbers, scopes, vectors)
             last = len(self._blocks) - 1
             for row, number in enumerate(numbers, start):
                 first = self._at[number][1] if row > start and numbers[row - start - 1] == number else row
@@ -468,10 +453,6 @@ class DenseIndex:
                 selected = [
                     rows[in_mask(mask, block.numbers[rows])] for block, rows in zip(self._blocks, inside, strict=True)
                 ]
-            for position, block in enumerate(self._blocks):
-                if block.seal is not None:
-                    # What an index proposes may lie anywhere.
-                    block.seal.require(None if selected is None or self._proposer else selected[position])
             views = [
                 (
                     block.matrix[: block.size],
@@ -482,12 +463,11 @@ class DenseIndex:
                 for position, (block, dead) in enumerate(zip(self._blocks, self._dead, strict=True))
                 if block.size
             ]
-            proposer = self._proposer
             several = self._several
         # Outside the lock: growth makes new arrays, and a row that dies meanwhile is checked again in SQL.
         reach = 4 * count if several else count
         while True:
-            found = _scanned(queries, reach, views) if proposer is None else _proposed(queries, reach, views, proposer)
+            found = _scanned(queries, reach, views)
             if not several:
                 return found
             single = [_first_of_each(line)[:count] for line in found]
@@ -495,99 +475,8 @@ class DenseIndex:
                 return single
             reach *= 4
 
-    def accelerate(self, kind: str) -> bool:
-        """Let an index of `kind` propose rows (see `quantised`), and keep up with what was written since: True where it
-        changed so much that it should be kept anew."""
-        from keepworth.memory.search.quantised import SMALLEST, build, measured
-
-        with self._lock:
-            rows = self.rows
-            if len(self) < SMALLEST or rows <= GROWN * self._refused:
-                return False
-            self._require_sound()
-            parts = [block.matrix[: block.size] for block in self._blocks if block.size]
-            proposer = self._proposer
-        if proposer is not None and sum(self._dead) <= rows * (GROWN - 1.0):
-            behind = rows - proposer.rows
-            if behind <= max(LATE, len(self) // 50):
-                return False
-            proposer = proposer.extended(_from(parts, proposer.rows))
-            grown = proposer.rows > GROWN * proposer.measured
-            if grown:
-                proposer = measured(proposer, parts)
-            if proposer is not None:
-                self._proposer = proposer
-                return grown
-        if sum(self._dead):
-            self.pack()
-            with self._lock:
-                parts = [block.matrix[: block.size] for block in self._blocks if block.size]
-        self._proposer = build(kind, parts)
-        self._refused = 0 if self._proposer is not None else rows
-        return self._proposer is not None
-
-    def propose_with(self, proposer: Proposer) -> None:
-        """Take a proposer that was kept beside the memory. It has to cover the first rows of this very matrix."""
-        self._proposer = proposer
-
-    def pack(self) -> None:
-        """Leave out rows that no longer count and put the rest into one block. A proposer that knew them is dropped."""
-        with self._lock:
-            if not sum(self._dead) and (not self._tail.size or len(self._blocks) == 1):
-                return
-            numbers, scopes, matrix = self.arrays()
-            import numpy as np
-
-            if any(self._dead):
-                self._proposer = None
-            self._tail = Block.empty(self.dimension)
-            self._blocks = [Block(numbers, scopes, np.ones(len(numbers), bool), matrix, len(numbers)), self._tail]
-            self._dead = [0, 0]
-            self._at, self._known = {}, False
-            self._by_scope.clear()
-
-    @property
-    def proposer(self) -> Proposer | None:
-        return self._proposer
-
-    @property
-    def recall(self) -> float:
-        """Of the index in use, as measured when it was built; 1 for exact search."""
-        return self._proposer.recall if self._proposer is not None else 1.0
-
-    def arrays(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], Vectors]:
-        """All rows in search, in order: numbers, scope ids, vectors. Not to be written to."""
-        import numpy as np
-
-        with self._lock:
-            self._require_sound()
-            kept = [block for block in self._blocks if block.size]
-            if not kept:
-                return np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros((0, self.dimension), np.float32)
-            if len(kept) == 1 and not sum(self._dead):
-                size = kept[0].size
-                return kept[0].numbers[:size], kept[0].scopes[:size], kept[0].matrix[:size]
-            rows = [np.flatnonzero(block.alive[: block.size]) for block in kept]
-            return (
-                np.concatenate([block.numbers[mine] for block, mine in zip(kept, rows, strict=True)]),
-                np.concatenate([block.scopes[mine] for block, mine in zip(kept, rows, strict=True)]),
-                np.concatenate([block.matrix[mine] for block, mine in zip(kept, rows, strict=True)]),
-            )
-
-    def packed(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], Vectors, Proposer | None]:
-        """As `arrays`, after `pack`, and the proposer that knows rows by their place there."""
-        with self._lock:
-            self.pack()
-            return (*self.arrays(), self._proposer)
-
-    def _require_sound(self) -> None:
-        """Raise Unfit where a mapped vector is not what was written."""
-        for block in self._blocks:
-            if block.seal is not None:
-                block.seal.require()
-
     def _locate(self) -> None:
-        """Where each item's row is. For a mapped base this is built when first needed: a search alone does not."""
+        """Where each item's row is. Of the base this is built when first needed: a search alone does not."""
         import numpy as np
 
         if self._known:
@@ -679,62 +568,3 @@ def _scanned(queries: Vectors, count: int, views: list[_View]) -> list[list[tupl
         chosen = best(line, count)
         out.append([(int(all_numbers[row]), float(line[row])) for row in chosen if line[row] != -np.inf])
     return out
-
-
-def _proposed(queries: Vectors, count: int, views: list[_View], proposer: Proposer) -> list[list[tuple[int, float]]]:
-    """Exact scores of what is proposed and of all rows that came later; a scan where too few of the proposals count."""
-    import numpy as np
-
-    covered, later, start = [], [], 0
-    for matrix, listed, alive, rows in views:
-        inside = min(max(proposer.rows - start, 0), len(listed))
-        if inside:
-            covered.append((start, inside, matrix, listed, alive, rows))
-        if inside < len(listed):
-            late = None if rows is None else rows[rows >= inside] - inside
-            later.append((matrix[inside:], listed[inside:], None if alive is None else alive[inside:], late))
-        start += len(listed)
-    counted: npt.NDArray[np.bool_] | None = None
-    if any(alive is not None or rows is not None for *_, alive, rows in covered):
-        counted = np.ones(proposer.rows, bool)
-        for begin, inside, _, _, alive, rows in covered:
-            part = counted[begin : begin + inside]
-            if rows is not None:
-                part[:] = False
-                part[rows[rows < inside]] = True
-            if alive is not None:
-                part &= alive[:inside]
-    share = 1.0 if counted is None else float(counted.mean())
-    if share <= SCAN_SHARE or 10 * count > proposer.rows:
-        return _scanned(queries, count, views)
-    recent = _scanned(queries, count, later) if later else [[] for _ in queries]
-    out = []
-    for query, proposals, late_hits in zip(queries, proposer.propose(queries, count, share), recent, strict=True):
-        near = proposals[proposals >= 0]
-        if counted is not None:
-            near = near[counted[near]]
-            if 2 * len(near) < proposer.reach * max(1.0, count / 10):
-                # The neighbourhood of this query is one that does not count: nothing measured holds here.
-                out.append(_scanned(query[None, :], count, views)[0])
-                continue
-        near.sort()
-        found = list(late_hits)
-        for begin, inside, matrix, listed, _, _ in covered:
-            rows_here = near[(near >= begin) & (near < begin + inside)] - begin if len(covered) > 1 else near
-            scores = cosines(query[None, :], matrix[rows_here])[0]
-            found.extend((int(listed[rows_here[row]]), float(scores[row])) for row in best(scores, count))
-        found.sort(key=lambda pair: -pair[1])
-        out.append(found[:count])
-    return out
-
-
-def _from(parts: Sequence[Vectors], row: int) -> Vectors:
-    """The rows of `parts`, taken as one matrix, from `row` on."""
-    import numpy as np
-
-    left = []
-    for part in parts:
-        if row < len(part):
-            left.append(part[row:])
-        row = max(0, row - len(part))
-    return left[0] if len(left) == 1 else np.concatenate(left)

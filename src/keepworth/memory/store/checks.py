@@ -7,14 +7,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from keepworth.memory.errors import MemoryProblem, NotAMemoryFile
+from keepworth.memory.errors import NotAMemoryFile
 from keepworth.memory.item import HASH_MODULUS, Item, Scope, content_digest, duplicate_key
 from keepworth.memory.operations import execute
-from keepworth.memory.search.beside import Unfit, index_path, made_from, read_index_file, read_sidecar, sidecar_path
 from keepworth.memory.search.chunks import PART
-from keepworth.memory.search.quantised import INDEXES
 from keepworth.memory.search.terms import term_count
-from keepworth.memory.store import rows, schema, undo
+from keepworth.memory.store import blocks, rows, schema, undo
 from keepworth.memory.store.candidates import unpacked
 from keepworth.memory.store.connection import AnyConnection, first, scalar, select
 from keepworth.memory.store.full_text import CURRENT
@@ -70,7 +68,9 @@ def _problems(store: Store, connection: AnyConnection, deep: bool) -> Iterator[s
                 f"full-text index {table}: it does not hold the words of", [f"m{n}" for n in sorted(wrong)]
             )
         yield from _vector_problems(connection, items)
-    yield from _sidecar_problems(store, connection, deep)
+    yield from blocks.problems(connection, deep)
+    if store.database.has_files:
+        yield from learned_problems(store, connection)
 
 
 def _all_items(store: Store, connection: AnyConnection) -> Iterator[tuple[str, Item]]:
@@ -316,61 +316,6 @@ def _unit(blob: bytes, dimension: int) -> bool:
     least[0] = 1.0
     # An encoder may give zeros, which match nothing.
     return bool((((lengths > least - 1e-3) & (lengths < 1.0 + 1e-3)) | ~vectors.any(axis=1)).all())
-
-
-def _sidecar_problems(store: Store, connection: AnyConnection, deep: bool) -> Iterator[str]:
-    if not store.database.has_files:
-        return
-    import numpy as np
-
-    yield from learned_problems(store, connection)
-    place = store.database.place
-    name = sidecar_path(place).name
-    again = "it is not used, and the next search by meaning or `compact` makes it again"
-    try:
-        beside = read_sidecar(place)
-        if beside is None:
-            numbers = np.zeros(0, np.int64)
-        else:
-            head = beside.stamp.head
-            if scalar(connection, "SELECT 1 FROM events WHERE kind = 'PURGE' AND seq > ?", (head,)):
-                raise Unfit("it holds what was erased since, and could not be removed: delete it, then run `compact`")
-            if store.set_id is None or not store.leads_to(connection, beside.stamp, store.stamp(connection)):
-                raise Unfit("it is not of an earlier state of this memory")
-            if beside.block.seal is not None:
-                beside.block.seal.require()
-            numbers = beside.block.numbers
-    except (Unfit, MemoryProblem) as problem:
-        yield f"{name}: {problem}: {again}"
-        return
-    if beside is not None and deep:
-        table = VECTORS.format(beside.stamp.vector_set)
-        later = {n for (n,) in select(connection, "SELECT n FROM changes WHERE seq > ?", (beside.stamp.head,))}
-        place_of: dict[int, list[int]] = {}
-        for row, n in enumerate(numbers.tolist()):
-            if n not in later:
-                place_of.setdefault(n, []).append(row)
-        unlike, missing = [], []
-        query = f"SELECT v.n, i.scope, v.vector FROM {table} v JOIN items i USING(n) WHERE {CURRENT} ORDER BY n"
-        for n, scope, vector in connection.execute(query):
-            if n in later:
-                continue
-            mine = place_of.pop(n, None)
-            if mine is None:
-                missing.append(f"m{n}")
-            elif (beside.block.scopes[mine] != scope).any() or beside.block.matrix[mine].tobytes() != vector:
-                unlike.append(f"m{n}")
-        yield from _named(f"{name}: not the vectors on file of", unlike)
-        yield from _named(f"{name}: missing are", missing)
-        yield from _named(f"{name}: rows of what is not current:", [f"m{n}" for n in place_of])
-    for kind in INDEXES[1:]:
-        name = index_path(place, kind).name
-        try:
-            said, _ = read_index_file(place, kind)
-            if said and (beside is None or said["made_from"] != made_from(beside.stamp, numbers)):
-                raise Unfit("it was made from other rows than those laid out beside the memory")
-        except Unfit as problem:
-            yield f"{name}: {problem}: {again}"
 
 
 def _named(what: str, wrong: list[str]) -> Iterator[str]:

@@ -76,6 +76,10 @@ class AnyConnection(Executes, Protocol):
     def in_transaction(self) -> bool: ...
     @property
     def full_text(self) -> FullText: ...
+    @property
+    def has_blocks(self) -> bool:
+        """Whether it keeps vectors in blocks (`blocks`), which a file does."""
+
     def executemany(self, statements: str, bindings: Iterable[Sequence[Any]], /) -> object: ...
 
 

@@ -165,6 +165,7 @@ class FileConnection(apsw.Connection):
     """A connection to a memory file: `connection.AnyConnection`."""
 
     full_text: FullText = Fts5()
+    has_blocks: bool = True
 
 
 class Database(QueuedDatabase):
@@ -298,6 +299,7 @@ class Database(QueuedDatabase):
             name = f"file:{quote(self._where)}?immutable=1"
             flags |= apsw.SQLITE_OPEN_URI
         connection = FileConnection(name, flags=flags, statementcachesize=200)
+        connection.has_blocks = not self.in_memory
         connection.set_busy_timeout(int(self._timeout * 1000))
         if not read_only:
             connection.set_busy_handler(_Patience(self._timeout))
@@ -569,8 +571,8 @@ class Database(QueuedDatabase):
         return [f"SQLite: {line}" for (line,) in select(connection, "PRAGMA integrity_check(20)") if line != "ok"]
 
     def size(self) -> int:
-        """Bytes of the file, of its log, and of the vectors laid out beside it."""
-        parts = (Path(self.path + suffix) for suffix in ("", "-wal", ".vectors"))
+        """Bytes of the file and of its log."""
+        parts = (Path(self.path + suffix) for suffix in ("", "-wal"))
         return sum(file.stat().st_size for file in parts if file.is_file())
 
     def copy(self, target: Path) -> None:

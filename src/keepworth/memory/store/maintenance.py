@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 from keepworth.episodes.model import Encoder
 from keepworth.memory.durable_file import PRIVATE, SUFFIXES, part_of, publish
 from keepworth.memory.errors import MemoryProblem, StorageFailed, StorageFull
-from keepworth.memory.search.beside import remove_sidecar
 from keepworth.memory.search.chunks import LONG, WIDE, spans
 from keepworth.memory.search.index import Embedder
-from keepworth.memory.store import rows, schema
+from keepworth.memory.store import blocks, rows, schema
 from keepworth.memory.store.checks import check as check
 from keepworth.memory.store.connection import AnyConnection, first, scalar, select
 from keepworth.memory.store.full_text import CURRENT, index_through
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
     from keepworth.memory.store.store import Store
 
 _SEARCHED = "coalesce(nullif(i.key, ''), i.text)"
-SIDECAR_FROM = 20_000
-"""Rows from which a mapped file opens noticeably faster than reading the vectors from the store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +90,8 @@ def statistics(store: Store) -> Statistics:
 def compact(store: Store, *, keep_decisions: int | None = None) -> tuple[int, int]:
     """Give space back without changing what the memory says; returns bytes before and after.
 
-    Merges the full-text index, drops vectors that no undo needs, packs the file, lays the vectors out for mapping, and removes
-    what was learned but can no longer be used.
+    Merges the full-text index, drops vectors that no undo needs, writes blocks again that are wrong about an item, packs the
+    file, and removes what was learned but can no longer be used.
     keep_decisions: drop the candidate lists of all but that many decisions.
     """
     before = store.database.size()
@@ -104,6 +101,7 @@ def compact(store: Store, *, keep_decisions: int | None = None) -> tuple[int, in
         if through is not None:
             index_through(connection, since, through)
         connection.full_text.tidy(connection)
+        blocks.write_again(connection)
         connection.execute("DELETE FROM former_vectors WHERE set_id NOT IN (SELECT id FROM vector_sets)")
         if keep_decisions is not None:
             shorten(connection, (scalar(connection, "SELECT max(n) FROM decisions") or 0) - keep_decisions)
@@ -113,27 +111,9 @@ def compact(store: Store, *, keep_decisions: int | None = None) -> tuple[int, in
     finish(store)
     if store.database.has_files:
         remove_unfit(store)
-    lay_out(store)
     return before, store.database.size()
 
 
-def lay_out(store: Store, *, least: int = SIDECAR_FROM) -> Path | None:
-    """Write the file that makes opening a large memory instant; None where it would not pay."""
-    if not store.database.has_files or store.set_id is None:
-        return None
-    index, stamp = store.dense_index(packed=True)
-    if len(index) < least:
-        remove_sidecar(store.database.place)
-        return None
-    try:
-        return store.lay_out(index, stamp)
-    except FileNotFoundError:
-        return None  # another process compacted or erased meanwhile, and took away what was half written
-    except OSError as error:
-        raise StorageFailed(
-            f"the vectors of {store.database.path} could not be laid out beside it ({error.strerror}): free some space; "
-            "the memory itself is sound and opens without them"
-        ) from error
 
 
 def backup(store: Store, target: str | os.PathLike[str]) -> Path:
@@ -234,14 +214,14 @@ def reembed(store: Store, encoder: Encoder, *, batch: int = 256) -> Iterator[tup
             connection.execute(f"DROP TABLE {VECTORS.format(old)}")
             connection.execute("DELETE FROM former_vectors WHERE set_id = ?", (old,))
             connection.execute("DELETE FROM vector_sets WHERE id = ?", (old,))
-        # Vectors that came without a journal entry: what was laid out before is not of this set as it is now.
+        # Vectors that came without a journal entry: what was copied before is not of this set as it is now.
+        blocks.drop_blocks(connection)
         values = (uuid.uuid4().hex, set_id)
         connection.execute("UPDATE vector_sets SET state = 'serving', made = ? WHERE id = ?", values)
 
     store.database.write(switch)
     store.serve(set_id, Embedder(encoder))
-    if store.database.has_files:
-        remove_sidecar(store.database.place)
+    store.write_blocks()
     yield everything, everything
 
 

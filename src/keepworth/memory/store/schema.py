@@ -12,6 +12,8 @@
 | indexed | up to which row number the full-text index goes; the few rows beyond are read as they are | with the index |
 | vector_sets | which encoder made which vectors; `made` changes when they do without a journal entry | by `reembed` |
 | vectors_<set> | one vector per item and encoder | with the item's row |
+| blocks | copies of the vectors of ranges of items, for opening: see `blocks` | with what they copy |
+| outdated | items that blocks are wrong about | with the item's row |
 | former_vectors | vectors of former wordings, so that undo needs no encoder | appended; compacted |
 | scopes | scope names, integer ids, and each scope's count, words and content hash | with the item's row |
 | decisions | what searches considered, showed, with what probability, and what they knew | appended; retention is configurable |
@@ -20,8 +22,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 from collections.abc import Callable
+from pathlib import Path
 
 from keepworth.memory.errors import OlderFile
 from keepworth.memory.search.chunks import LONG
@@ -33,8 +38,12 @@ from keepworth.memory.store.rows import DIGEST, VECTORS
 _LOG = logging.getLogger("keepworth.memory")
 PARTS_SINCE = 6
 """The format from which on long texts have vectors of their parts."""
+BLOCKS_SINCE = 8
+"""The format from which on vectors lie in blocks, and not in files beside the memory."""
 APPLICATION_ID = 0x7265636C  # "recl"
-VERSION = 7
+VERSION = 8
+SERVER_VERSION = 7
+"""Of a memory on a server, which has no blocks."""
 
 PAGE = 8192
 """Bytes of a page: five vectors of 384 numbers fit in one, where two fit in the usual 4096 with a quarter left over."""
@@ -105,6 +114,13 @@ INSERT INTO words(words, rank) VALUES('automerge', {SEGMENTS});
 INSERT INTO past_words(past_words, rank) VALUES('automerge', {SEGMENTS});
 """
 
+BLOCKS = """
+CREATE TABLE blocks(last INTEGER PRIMARY KEY, first INTEGER NOT NULL, set_id INTEGER NOT NULL, made TEXT NOT NULL,
+  size INTEGER NOT NULL, sum INTEGER NOT NULL, body BLOB NOT NULL);
+CREATE TABLE outdated(n INTEGER PRIMARY KEY);
+"""
+"""Of a file alone."""
+
 MIGRATIONS: dict[int, str | Callable[[AnyConnection], None]] = {
     1: number_by_scope,
     2: f"DROP INDEX events_by_content; {ASKED} ALTER TABLE changes RENAME TO touches; {CREATIONS}",
@@ -114,13 +130,14 @@ MIGRATIONS: dict[int, str | Callable[[AnyConnection], None]] = {
     4: learning_in_columns,
     5: stemmed,
     6: "",  # decisions are written packed from here on; those of before are read as they are
+    7: BLOCKS,  # what goes into them the first search by meaning writes
 }
 """Statements, or functions, that turn version v into v + 1, by v. A published version is never edited, only followed."""
 
 
 def create(connection: AnyConnection, store_id: str) -> None:
     """Lay out an empty file. The caller holds a write transaction."""
-    connection.execute(TABLES)
+    connection.execute(TABLES + BLOCKS)
     connection.execute("INSERT INTO facts_of_file VALUES('store', ?)", (store_id,))
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {VERSION}")
@@ -149,6 +166,8 @@ def migrate(connection: AnyConnection, old: int, path: str) -> None:
                 "changed; open it with the version of keepworth that wrote it and export it from there"
             ) from error
         connection.execute(f"PRAGMA user_version = {version + 1}")
+    if old < BLOCKS_SINCE:
+        remove_earlier(path)
     if old < PARTS_SINCE:
         ((long,),) = connection.execute(
             "SELECT count(*) FROM items WHERE length(coalesce(nullif(key, ''), text)) > ?", (LONG,)
@@ -161,6 +180,18 @@ def migrate(connection: AnyConnection, old: int, path: str) -> None:
                 f"{long:,}",
                 path,
             )
+
+
+def remove_earlier(path: str) -> None:
+    """Remove copies of the vectors that earlier formats kept beside a memory."""
+    place = Path(os.path.realpath(path))
+    for suffix in (".vectors", ".int8", ".pq"):
+        with contextlib.suppress(OSError):
+            beside = place.with_name(place.name + suffix)
+            with open(beside, "rb") as file:
+                ours = file.read(20).startswith((b"keepworth vectors ", b"keepworth index "))
+            if ours:
+                beside.unlink()
 
 
 def create_vectors(connection: AnyConnection, set_id: int) -> None:

@@ -14,12 +14,19 @@ import threading
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from keepworth.episodes.episode import Operation, OperationKind
 from keepworth.episodes.model import EncoderIdentity
-from keepworth.memory.errors import EncoderMismatch, NoEncoder, NotAMemoryFile, Purged, ScopeFull, UnknownSnapshot
+from keepworth.memory.errors import (
+    EncoderMismatch,
+    InvalidFilter,
+    MemoryProblem,
+    NotAMemoryFile,
+    Purged,
+    ScopeFull,
+    UnknownSnapshot,
+)
 from keepworth.memory.item import (
     EVERYWHERE,
     HASH_MODULUS,
@@ -33,22 +40,20 @@ from keepworth.memory.item import (
 )
 from keepworth.memory.operations import Act, Draft, OperationOutcome, draft_problem
 from keepworth.memory.scan import Scan
-from keepworth.memory.search.beside import Stamp, Unfit
+from keepworth.memory.search.beside import Stamp
 from keepworth.memory.search.columns import MetadataColumns, corrected
 from keepworth.memory.search.index import (
-    Block,
     CorpusStatistics,
     DenseIndex,
     Embedder,
     InvertedIndex,
 )
-from keepworth.memory.search.quantised import check_kind
 from keepworth.memory.search.scan import best
 from keepworth.memory.search.scope_words import LARGEST, ScopeWords
 from keepworth.memory.search.search import Ranked
 from keepworth.memory.search.terms import only_latin, terms_and_languages
 from keepworth.memory.search.where import Filter, with_facts
-from keepworth.memory.store import forking, opening, requests, rows, schema, undo
+from keepworth.memory.store import blocks, forking, opening, requests, rows, schema, undo
 from keepworth.memory.store.connection import AnyConnection, Backend, first, scalar, select
 from keepworth.memory.store.full_text import CURRENT
 from keepworth.memory.store.rows import VECTORS, image
@@ -66,17 +71,12 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from keepworth.memory.search.beside import Sidecar
     from keepworth.memory.search.columns import Mask
 
     Vectors = npt.NDArray[np.float32]
 
 Result = TypeVar("Result")
 _LOG = logging.getLogger("keepworth.memory")
-SIDECAR_LATE = 20_000
-"""Journal entries that are always followed rather than read anew."""
-
-
 PASSED_STATES = 1024
 """Entries of the journal behind the dense index whose names are remembered: a search that began before others wrote sees one."""
 SCOPES = 1024
@@ -157,8 +157,7 @@ class Store:
         clock: Clock = now,
     ) -> None:
         if index != "exact":
-            check_kind(index)
-        self._index = index
+            raise InvalidFilter(f"index must be 'exact', got {index!r:.40}: leave it out; the exact search opens at once")
         self.database: Backend = opening.opened(path, durability=durability, read_only=read_only)
         self.embedder = embedder
         self.clock = clock
@@ -182,8 +181,8 @@ class Store:
     def _begin(self) -> None:
         self._lock = threading.RLock()
         self._words_lock = threading.Lock()
-        self._to_keep = False  # whether what lies beside the file should be made again
-        self._distrusted = False  # whether it was damaged and could not be replaced
+        self._to_keep = False  # whether there are blocks of vectors to write
+        self._unfit: list[blocks.Range] = []
         self._forget()
 
     def _forget(self) -> None:
@@ -214,21 +213,15 @@ class Store:
                 self.embedder.unlocked()
 
     def _with_index(self, use: Callable[[AnyConnection, DenseIndex], Result]) -> Result | None:
-        """What `use` makes of the vectors; None where there are none. Where those that lie beside the file turn out to be
-        damaged, they are dropped, and it is done again with those of the file."""
-        while True:
-            try:
-                with self.database.reading() as connection:
-                    if self.set_id is None and not self._find_set(connection):
-                        return None
-                    result = use(connection, self._synced(connection))
-            except Unfit as problem:
-                self._distrust(problem)
-                continue
-            if self._to_keep:
-                self._to_keep = False
-                self._keep()
-            return result
+        """What `use` makes of the vectors; None where there are none."""
+        with self.database.reading() as connection:
+            if self.set_id is None and not self._find_set(connection):
+                return None
+            result = use(connection, self._synced(connection))
+        if self._to_keep:
+            self._to_keep = False
+            self.write_blocks()
+        return result
 
     def near(
         self, vectors: Vectors, count: int, scope: Scope, nobody: bool = False, where: Filter | None = None
@@ -270,23 +263,6 @@ class Store:
             out.update((item.id, vector) for item, vector in zip(missing, fresh, strict=True))
         return out
 
-    def dense_index(self, *, packed: bool = False) -> tuple[DenseIndex, Stamp]:
-        """The index as of now, and the state of the memory it is of. packed: without rows that no longer count."""
-
-        def use(_: AnyConnection, index: DenseIndex) -> tuple[DenseIndex, Stamp]:
-            with self._lock:
-                if packed:
-                    index.pack()
-                    if self._index != "exact":
-                        index.accelerate(self._index)
-                assert self._dense_stamp is not None
-                return index, self._dense_stamp
-
-        both = self._with_index(use)
-        if both is None:
-            raise NoEncoder(f"{self.database.path} has no vectors: open it with an encoder")
-        return both
-
     def serve(self, set_id: int, embedder: Embedder) -> None:
         """Answer from another vector set from here on."""
         self.set_id = set_id
@@ -319,24 +295,6 @@ class Store:
         found = first(connection, f"SELECT {NAMED} FROM events WHERE seq = ?", (earlier.head,))
         return (found[0] if found is not None else "") == earlier.chain
 
-    def lay_out(self, index: DenseIndex, stamp: Stamp) -> Path | None:
-        """Write the vectors, and the index that proposes them, beside the file; None where there are none. Raises OSError."""
-        from keepworth.memory.search.beside import remove_sidecar, write_sidecar
-
-        place = self.database.place
-        if not len(index):
-            remove_sidecar(place)
-            return None
-        target = write_sidecar(place, stamp, index)
-        with self.database.reading() as connection:
-            query = f"SELECT 1 FROM events WHERE {schema.OF_KIND} AND kind = 'PURGE' AND seq > ?"
-            erased = scalar(connection, query, (stamp.head,))
-        if erased:
-            # Somebody erased something while it was written: what is erased there must not be left here.
-            remove_sidecar(place)
-        self._distrusted = False
-        return target
-
     def _synced(self, connection: AnyConnection) -> DenseIndex:
         """The dense index, brought up to the journal's head as this connection sees it."""
         with self._lock:
@@ -349,15 +307,12 @@ class Store:
                 # from here, so that nothing is shown which this connection does not see.
                 return self._dense
             if self._dense is None or known is None or not self.leads_to(connection, known, now):
-                self._dense, known = self._loaded(connection, now)
+                self._dense, known = self._loaded(connection, now), now
                 self._passed.clear()
-                self._take_index(self._dense, known)
             if now.head > known.head:
                 self._follow(connection, known.head)
                 self._pass(connection, known, now)
             self._dense_stamp, self._dense_at = now, state
-            if self._index != "exact" and self._dense.accelerate(self._index):
-                self._to_keep = True
             return self._dense
 
     def _pass(self, connection: AnyConnection, earlier: Stamp, now: Stamp) -> None:
@@ -369,73 +324,28 @@ class Store:
         while len(self._passed) > PASSED_STATES:
             self._passed.pop(next(iter(self._passed)))
 
-    def _take_index(self, index: DenseIndex, stamp: Stamp) -> None:
-        """Use the proposing index that is kept beside the file, where it was made from just these rows."""
-        if self._index == "exact" or not self.database.has_files:
+    def write_blocks(self) -> None:
+        """Write blocks of vectors that no block holds yet, so that the next one to open it reads those, and again what does not
+        fit. One at a time: who writes meanwhile waits for no more."""
+        unfit, self._unfit = self._unfit, []
+        if self.set_id is None or self.database.read_only:
             return
-        from keepworth.memory.search.beside import read_index
-
+        set_id = self.set_id
         try:
-            proposer = read_index(self.database.place, self._index, stamp, index.arrays()[0])
-        except Unfit as problem:
-            _LOG.info("the index beside %s is not used and made again: %s", self.database.path, problem)
-            return
-        if proposer is not None:
-            index.propose_with(proposer)
+            if unfit:
+                self.database.write(lambda connection: blocks.mend(connection, set_id, unfit))
+            while self.database.write(lambda connection: blocks.extend(connection, set_id, 1)):
+                pass
+        except MemoryProblem as problem:  # the search itself is answered
+            _LOG.warning("the vectors of %s could not be written in blocks: %s", self.database.path, problem)
 
-    def _keep(self) -> None:
-        """Put the index and the vectors it was made from beside the file, so that the next one to open it need not build."""
-        if not self.database.has_files or self.database.read_only:
-            return
-        try:
-            self.lay_out(*self.dense_index())
-        except OSError as error:
-            _LOG.warning("the index of %s could not be kept and will be built again: %s", self.database.path, error)
-
-    def _distrust(self, problem: Unfit) -> None:
-        """Forget vectors that came from beside the file and are damaged; read those in the file from here on."""
-        with self._lock:
-            _LOG.warning("the vectors beside %s are not used and made again: %s", self.database.path, problem)
-            self._distrusted = self._to_keep = True
-            self._dense = self._dense_stamp = None
-
-    def _loaded(self, connection: AnyConnection, now: Stamp) -> tuple[DenseIndex, Stamp]:
-        """The vectors that lie beside the file, where they are of an earlier state of this very memory, else those in it; and
-        the state they are of."""
-        beside = self._beside(connection, now)
-        # Where more was written since than the file holds, following the journal costs more than it saves.
-        if beside is not None and now.head - beside.stamp.head <= max(beside.block.size, SIDECAR_LATE):
-            return DenseIndex(now.dimension, beside.block), beside.stamp
-        table = VECTORS.format(now.vector_set)
-        size = scalar(connection, f"SELECT coalesce(sum(length(vector)), 0) FROM {table}") // (4 * now.dimension)
-        block = Block.empty(now.dimension, max(size, 1))
-        row = 0
-        for n, scope, vector in connection.execute(
-            f"SELECT v.n, i.scope, v.vector FROM {table} v JOIN items i USING(n) "
-            "WHERE i.content IS NOT NULL AND i.status = 'active' ORDER BY v.n"
-        ):
-            matrix = rows.to_vectors(vector, now.dimension)
-            end = row + len(matrix)
-            block.numbers[row:end], block.scopes[row:end], block.matrix[row:end] = n, scope, matrix
-            row = end
-        block.alive[:row] = True
-        block.size = row
-        return DenseIndex(now.dimension, block if row else None), now
-
-    def _beside(self, connection: AnyConnection, now: Stamp) -> Sidecar | None:
-        if not self.database.has_files or self._distrusted:
-            return None
-        from keepworth.memory.search.beside import read_sidecar
-
-        try:
-            beside = read_sidecar(self.database.place)
-            if beside is not None and not self.leads_to(connection, beside.stamp, now):
-                raise Unfit("they are not of an earlier state of it")
-        except Unfit as problem:
-            _LOG.warning("the vectors beside %s are not used and made again: %s", self.database.path, problem)
-            self._to_keep = True
-            return None
-        return beside
+    def _loaded(self, connection: AnyConnection, now: Stamp) -> DenseIndex:
+        """All vectors."""
+        block, self._unfit, loose = blocks.load(connection, now.vector_set, now.made, now.dimension)
+        if self._unfit:
+            _LOG.warning("blocks of vectors in %s are damaged and written again", self.database.path)
+        self._to_keep = connection.has_blocks and (bool(self._unfit) or loose >= 2 * blocks.ITEMS)
+        return DenseIndex(now.dimension, block if block.size else None)
 
     def _follow(self, connection: AnyConnection, since: int) -> None:
         """Apply to the dense index what the journal says changed after entry `since`."""

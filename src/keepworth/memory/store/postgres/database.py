@@ -42,7 +42,7 @@ from keepworth.memory.store.postgres.dialect import translated
 from keepworth.memory.store.postgres.full_text import Postings
 from keepworth.memory.store.queued import FORKED, ConnectionGate, QueuedDatabase, QueuedWrite, WriteQueue
 from keepworth.memory.store.rows import Unreadable
-from keepworth.memory.store.schema import VERSION
+from keepworth.memory.store.schema import SERVER_VERSION as VERSION
 
 if TYPE_CHECKING:
     import psycopg
@@ -92,6 +92,7 @@ class ServerConnection:
     go to the server with it, in one journey. What is wrong with one of them is then raised there."""
 
     full_text: FullText = Postings()
+    has_blocks: bool = False
 
     def __init__(self, raw: psycopg.Connection[tuple[Any, ...]]) -> None:
         self.raw = raw

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from keepworth.memory.store.postgres.dialect import translated
 from keepworth.memory.store.postgres.full_text import TABLES as FULL_TEXT
-from keepworth.memory.store.schema import TABLES, VERSION
+from keepworth.memory.store.schema import SERVER_VERSION, TABLES
 
 if TYPE_CHECKING:
     import psycopg
@@ -67,5 +67,5 @@ def statements() -> list[str]:
 def create(raw: psycopg.Connection[Any], store_id: str) -> None:
     """Lay out the tables in the schema that this connection looks into first. The caller holds a write transaction."""
     raw.execute(";\n".join(statements()).encode())  # in one journey to the server
-    for fact in (("store", store_id), ("format", str(VERSION))):
+    for fact in (("store", store_id), ("format", str(SERVER_VERSION))):
         raw.execute("INSERT INTO facts_of_file VALUES(%s, %s)", fact)

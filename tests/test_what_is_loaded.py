@@ -34,3 +34,17 @@ def test_what_a_recipe_can_be_told_is_known_without_torch(recipe: str) -> None:
     script = f"import sys, keepworth.recipes.{recipe} as r; r.Config(); print('torch' in sys.modules)"
     ran = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
     assert ran.stdout.split() == ["False"]
+
+
+USED = """
+import sys
+from keepworth import Memory
+memory = Memory(":memory:", encoder="hashing")
+memory.add_many(["Anna likes oranges", "Compramos dos bicicletas rojas ayer"])
+print([hit.text for hit in memory.search("bicicleta", mode="lexical")], "py3langid" in sys.modules)
+"""
+
+
+def test_no_model_is_unpacked_to_tell_the_language_of_a_text() -> None:
+    ran = subprocess.run([sys.executable, "-c", USED], check=True, capture_output=True, text=True)
+    assert ran.stdout.strip() == "['Compramos dos bicicletas rojas ayer'] False"

@@ -108,5 +108,5 @@ def test_a_text_asked_for_is_found_in_itself(text: str) -> None:
 
 def test_numbers_and_codes_are_of_no_language(monkeypatch: pytest.MonkeyPatch) -> None:
     """Asking which takes as long as everything else."""
-    monkeypatch.setattr("keepworth.memory.search.terms._identifier", lambda: pytest.fail("asked"))
+    monkeypatch.setattr("keepworth.memory.search.terms.classify", lambda text: pytest.fail("asked"))
     assert terms_and_languages("B12 4711 x9-c3po") == (["b12", "4711", "x9", "c3po"], {"english"})

@@ -205,7 +205,7 @@ def test_where_texts_are_of_one_language_nobody_asks_which(language, monkeypatch
         hits = m.search(" ".join(one), top_k=20, mode="lexical")
         assert len(hits) == len(one)
         m.store.ranked_texts = words.RankedTexts()
-        monkeypatch.setattr("keepworth.memory.search.terms._identifier", None)  # would fail
+        monkeypatch.setattr("keepworth.memory.search.terms.classify", None)  # would fail
         again = m.search(" ".join(one), top_k=20, mode="lexical")
         assert [(hit.id, hit.score) for hit in again] == [(hit.id, hit.score) for hit in hits]
 

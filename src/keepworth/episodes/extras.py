@@ -34,7 +34,6 @@ EXTRAS: Mapping[str, Extra] = MappingProxyType(
         "tracing": Extra("spans of OpenTelemetry", ("opentelemetry",)),
         "mcp": Extra("tools of the Model Context Protocol", ("starlette", "uvicorn", "mcp")),
         "serve": Extra("serving a model", (*_LLM, "starlette", "uvicorn")),
-        "index": Extra("approximate indexes for large memories", ("faiss", "simsimd")),
         "math": Extra("answers in LaTeX, and a second opinion on numbers", ("math_verify",)),
         "envs": Extra(
             "puzzles of Reasoning Gym, the streams household and science",

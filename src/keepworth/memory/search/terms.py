@@ -1,6 +1,6 @@
 """The words that a search compares: lower case, without accents, as stems, in any script.
 
-A stored text is in one language (py3langid tells which, where English function words do not; letters that are not Latin tell
+A stored text is in one language (`language` tells which, where English function words do not; letters that are not Latin tell
 by themselves), and each of its words becomes one stem. A question is short and may say nothing of its language: each of its
 words becomes a group of stems, one for each language it could be of, and a text that holds one of them holds the word. Where
 a script has no spaces between words, and in Korean, whose words end in particles, pairs of neighbouring characters, and
@@ -22,6 +22,8 @@ from functools import cache, lru_cache
 from importlib.resources import files
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
+
+from keepworth.memory.search.language import classify
 
 if TYPE_CHECKING:
     from Stemmer import Stemmer
@@ -271,23 +273,9 @@ def _language(words: Sequence[str], text: str) -> str:
             english += part if language == _PLAIN else -part
     if english >= ENGLISH or not any(map(str.isalpha, words)):  # numbers and codes are of no language
         return _PLAIN
-    with _LOADING:  # `cache` lets threads that come at once each load a model of their own
-        identifier = _identifier()
-    tag, sure = identifier.classify(text[:READ])
+    tag, sure = classify(text[:READ])
     marked = len(words) >= SEVERAL and not text.isascii()
     return _languages().names[tag] if sure >= (SURE_IF_MARKED if marked else SURE) else _PLAIN
-
-
-_LOADING = threading.Lock()
-
-
-@cache
-def _identifier() -> Any:
-    from py3langid.langid import MODEL_FILE, LanguageIdentifier
-
-    found = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
-    found.set_languages([_languages().tags[name] for name in _languages().scripts["LATIN"]])
-    return found
 
 
 def _of_letters(script: str, word: str) -> str:

@@ -1,0 +1,68 @@
+"""The language of a text, by the runs of letters in it: a naive Bayes model over runs of 2 to 6 bytes.
+
+Lui and Baldwin, "langid.py: An Off-the-shelf Language Identification Tool" (2012), as trained for py3langid 0.4 by Adrien
+Barbaresi (BSD licence, beside the model). `languages.npz` holds of that model the languages that have stems here, as its own
+file takes a quarter of a second and 100 MB to unpack (see `benchmarks/memory/language_model.py`).
+"""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+
+@dataclass(frozen=True, slots=True)
+class _Model:
+    """keys: of each length, the runs as numbers, ascending, and the row of the first; rows: the logarithm of how probable each
+    is in each language; first: that of each language."""
+
+    keys: dict[int, tuple[npt.NDArray[np.int64], int]]
+    rows: npt.NDArray[np.float16]
+    first: npt.NDArray[np.float32]
+    tags: tuple[str, ...]
+
+
+@cache
+def _model() -> _Model:
+    import numpy as np
+
+    with (files(__package__) / "languages.npz").open("rb") as file, np.load(file, allow_pickle=False) as said:
+        keys, lengths, told = np.cumsum(said["steps"]), said["lengths"], said["told"]
+        rows = np.empty((len(keys), len(said["tags"])), np.float16)
+        rows[:] = said["usual"]
+        rows[told] = said["values"][said["codes"]].T
+        starts = np.searchsorted(lengths, np.arange(256)).tolist()
+        found = {n: (keys[starts[n] : starts[n + 1]], starts[n]) for n in np.unique(lengths).tolist()}
+        return _Model(found, rows, said["first"], tuple(said["tags"].tolist()))
+
+
+def classify(text: str) -> tuple[str, float]:
+    """The tag of the likeliest language, and how probable it is. Of the runs that end at a place the longest counts."""
+    import numpy as np
+
+    model = _model()
+    said = unicodedata.normalize("NFC", text.lower() if text.isupper() else text).encode("utf-8", "surrogatepass")
+    letters = np.frombuffer(said, np.uint8).astype(np.int64)
+    counted = np.full(len(letters), -1)
+    runs, length = letters, 1
+    for wanted, (keys, start) in model.keys.items():
+        while length < wanted and len(runs):
+            runs, length = runs[:-1] << 8 | letters[length:], length + 1
+        places = np.minimum(np.searchsorted(keys, runs), len(keys) - 1)
+        there = keys[places] == runs
+        counted[wanted - 1 :][there] = places[there] + start
+    rows, counts = np.unique(counted[counted >= 0], return_counts=True)
+    if not len(rows):
+        return model.tags[0], 1.0 / len(model.tags)
+    scores = (np.log1p(counts.astype(np.float32)) @ model.rows[rows] + model.first) / math.sqrt(len(said))
+    likely = np.exp(scores - scores.max())
+    best = int(likely.argmax())
+    return model.tags[best], float(likely[best] / likely.sum())

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from keepworth.memory.search.where import MISSING, RANGES, Condition, Field, Tree, holds, value_key
@@ -48,6 +48,24 @@ class _Column:
         self._tables: OrderedDict[object, Mask] = OrderedDict()
         self._sorted: dict[bool, tuple[int, Codes]] = {}
         self.put(rows)
+
+    @classmethod
+    def of_texts(
+        cls, field: Field, numbers: npt.NDArray[np.int64], texts: Sequence[str], values: Sequence[Any]
+    ) -> _Column:
+        """Of all current items at once. texts: what tells the values of these items apart; values: of the distinct texts, in
+        order."""
+        import numpy as np
+
+        column = cls(field, ())
+        code_of: dict[str, int] = {}
+        for text, value in zip(dict.fromkeys(texts), values, strict=True):
+            code_of[text] = column._known.setdefault(value_key(value), len(column.values))
+            if code_of[text] == len(column.values):
+                column.values.append(value)
+        column.codes = np.full(int(numbers.max(initial=-1)) + 1, -1, np.int32)
+        column.codes[numbers] = np.fromiter(map(code_of.__getitem__, texts), np.int32, len(texts))
+        return column
 
     def put(self, rows: Iterable[Row]) -> None:
         """What these items have now."""
@@ -144,6 +162,10 @@ class MetadataColumns:
         """rows: all current items."""
         for field in fields:
             self._columns[field] = _Column(field, rows)
+
+    def take(self, field: Field, numbers: npt.NDArray[np.int64], texts: Sequence[str], values: Sequence[Any]) -> None:
+        """A column of all current items: see `_Column.of_texts`."""
+        self._columns[field] = _Column.of_texts(field, numbers, texts, values)
 
     def follow(self, changes: Iterable[tuple[int, int, Mapping[str, Any] | None]], head: int, name: str) -> None:
         """changes: (journal entry, number, metadata as of `head`) of what changed since. head: the newest entry."""

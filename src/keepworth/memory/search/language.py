@@ -40,7 +40,7 @@ def _model() -> _Model:
         rows[:] = said["usual"]
         rows[told] = said["values"][said["codes"]].T
         starts = np.searchsorted(lengths, np.arange(256)).tolist()
-        found = {n: (keys[starts[n] : starts[n + 1]], starts[n]) for n in np.unique(lengths).tolist()}
+        found = {n: (keys[starts[n] : starts[n + 1]], starts[n]) for n in range(2, int(lengths[-1]) + 1)}
         return _Model(found, rows, said["first"], tuple(said["tags"].tolist()))
 
 
@@ -59,9 +59,12 @@ def classify(text: str) -> tuple[str, float]:
         places = np.minimum(np.searchsorted(keys, runs), len(keys) - 1)
         there = keys[places] == runs
         counted[wanted - 1 :][there] = places[there] + start
-    rows, counts = np.unique(counted[counted >= 0], return_counts=True)
-    if not len(rows):
+    found = np.sort(counted[counted >= 0])
+    if not len(found):
         return model.tags[0], 1.0 / len(model.tags)
+    # Not `np.unique`, which loads another module first.
+    starts = np.flatnonzero(np.diff(found, prepend=-1))
+    rows, counts = found[starts], np.diff(starts, append=len(found))
     scores = (np.log1p(counts.astype(np.float32)) @ model.rows[rows] + model.first) / math.sqrt(len(said))
     likely = np.exp(scores - scores.max())
     best = int(likely.argmax())

@@ -33,6 +33,8 @@ MOST = 64 * ITEMS
 """Vectors that a block is believed to have."""
 WORN = 256
 """Outdated items in a block from which on it is written again."""
+BOUNDED = {"mmap_size": 0, "cache_size": -4000}
+"""What SQLite may hold of the file while blocks are read."""
 Range = tuple[int, int]
 """Item numbers: those above the first, up to the second."""
 
@@ -117,10 +119,10 @@ def load(connection: AnyConnection, set_id: int, made: str, dimension: int) -> t
     block = Block.empty(dimension, max(room, 64))
     unfit: list[Range] = []
     loose = end = 0
-    # A mapped file counts as memory of the process, and what is copied need not be there twice.
-    mapped = scalar(connection, "PRAGMA mmap_size") if known else 0
-    if mapped:
-        connection.execute("PRAGMA mmap_size = 0")
+    # What is copied need not be in the memory of this process twice, neither mapped nor in SQLite's cache.
+    before = {name: scalar(connection, f"PRAGMA {name}") for name in BOUNDED} if known else {}
+    for name in before:
+        select(connection, f"PRAGMA {name} = {BOUNDED[name]}")
     for last, begin, *said in known:
         if type(begin) is not int or begin < end:
             unfit.append((end, last))
@@ -132,8 +134,8 @@ def load(connection: AnyConnection, set_id: int, made: str, dimension: int) -> t
                 unfit.append((begin, last))
                 loose += _append_rows(block, connection, set_id, "v.n > ? AND v.n <= ?", (begin, last))
         end = last
-    if mapped:
-        connection.execute(f"PRAGMA mmap_size = {mapped:d}")
+    for name, value in before.items():
+        select(connection, f"PRAGMA {name} = {value}")
     if outdated:
         import numpy as np
 
@@ -142,12 +144,6 @@ def load(connection: AnyConnection, set_id: int, made: str, dimension: int) -> t
         loose += _append_rows(block, connection, set_id, named, (json.dumps(outdated), end))
     loose += _append_rows(block, connection, set_id, "v.n > ?", (end,))
     return block, unfit, loose
-
-
-def mend(connection: AnyConnection, set_id: int, unfit: Iterable[Range]) -> None:
-    """Write these again."""
-    for span in unfit:
-        write_block(connection, set_id, span)
 
 
 def problems(connection: AnyConnection, deep: bool) -> list[str]:

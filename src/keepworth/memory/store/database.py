@@ -495,6 +495,8 @@ class Database(QueuedDatabase):
                 raise NotAMemoryFile(
                     f"the full-text index of {self.path} is damaged ({error}): restore a backup"
                 ) from error
+            if "malformed JSON" in str(error):
+                raise NotAMemoryFile(f"{self.path} is damaged ({error}): restore a backup") from error
             if "no such table: vectors_" not in str(error):
                 raise
             raise EncoderMismatch(

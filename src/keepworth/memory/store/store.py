@@ -52,7 +52,7 @@ from keepworth.memory.search.scan import best
 from keepworth.memory.search.scope_words import LARGEST, ScopeWords
 from keepworth.memory.search.search import Ranked
 from keepworth.memory.search.terms import only_latin, terms_and_languages
-from keepworth.memory.search.where import Filter, with_facts
+from keepworth.memory.search.where import ITEM, MISSING, Field, Filter, with_facts
 from keepworth.memory.store import blocks, forking, opening, requests, rows, schema, undo
 from keepworth.memory.store.connection import AnyConnection, Backend, first, scalar, select
 from keepworth.memory.store.full_text import CURRENT
@@ -332,8 +332,8 @@ class Store:
             return
         set_id = self.set_id
         try:
-            if unfit:
-                self.database.write(lambda connection: blocks.mend(connection, set_id, unfit))
+            for span in unfit:
+                self.database.write(lambda connection, span=span: blocks.write_block(connection, set_id, span))  # type: ignore[misc]
             while self.database.write(lambda connection: blocks.extend(connection, set_id, 1)):
                 pass
         except MemoryProblem as problem:  # the search itself is answered
@@ -484,6 +484,10 @@ class Store:
                 columns, later = MetadataColumns(), []
                 columns.start(seq, name)
                 missing = columns.missing(where.tree)
+            for field in list(missing) if connection.has_blocks else ():
+                if (column := _column_in(connection, field)) is not None:
+                    columns.take(field, *column)
+                    missing.remove(field)
             if missing:
                 columns.build(missing, _metadata_in(connection, CURRENT))
             mask = columns.mask(where.tree)
@@ -959,6 +963,32 @@ def _metadata_in(
     found = select(connection, f"SELECT n, metadata, kind, {WHEN} FROM items WHERE {which}", values)
     with rows.readable("metadata"):
         return [(n, _facts(known, *said)) for n, *said in found]
+
+
+def _column_in(connection: AnyConnection, field: Field) -> tuple[npt.NDArray[np.int64], list[str], list[Any]] | None:
+    """What all current items have under a name, put together by SQLite: their numbers, the texts of their values, and the values
+    of the distinct texts. None where the name has to be looked for item by item."""
+    import numpy as np
+
+    path: tuple[str, ...] = ()
+    if field.inside == (ITEM,):
+        said = {"kind": "kind", "when": WHEN}[field.name]
+    elif not field.inside and field.name.isprintable() and not set('."\\') & set(field.name):
+        said, path = "coalesce(CASE WHEN metadata <> '' THEN metadata -> ? END, '')", (f'$."{field.name}"',)
+    else:
+        return None
+    query = f"SELECT group_concat(n), group_concat({said}, char(30)) FROM items WHERE {CURRENT}"
+    with rows.readable("metadata"):
+        numbers, joined = first(connection, query, path)
+        if numbers is None:
+            return np.zeros(0, np.int64), [], []
+        texts = joined.split("\x1e")  # which no text of JSON has
+        distinct = list(dict.fromkeys(texts))
+        if field.inside:
+            return np.fromstring(numbers, np.int64, sep=","), texts, distinct
+        read = json.loads(f"[{','.join(text or 'null' for text in distinct)}]")
+        values = [value if text else MISSING for text, value in zip(distinct, read, strict=True)]
+        return np.fromstring(numbers, np.int64, sep=","), texts, values
 
 
 WHEN = "CASE WHEN event_time = '' THEN written_at ELSE event_time END"

@@ -425,10 +425,21 @@ DEEPEST_METADATA = 50
 """How deep lists and dictionaries may lie in each other."""
 
 
+def _flat(name: object, value: object) -> bool:
+    """Whether this comes back from the file as it is, as most metadata do."""
+    if type(name) is not str or not name.isascii():
+        return False
+    if type(value) is str:
+        return value.isascii()
+    return value is None or type(value) is bool or (type(value) is int and -(2**63) <= value < 2**63)
+
+
 def plain_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
     """Metadata as it comes back from the file. Raises InvalidText for what is not plain data."""
     if not metadata:
         return {}
+    if type(metadata) is dict and all(_flat(name, value) for name, value in metadata.items()):
+        return metadata.copy()
     try:
         if _deeper_than(DEEPEST_METADATA, metadata):
             raise ValueError(
@@ -549,10 +560,10 @@ HASH_MODULUS = 1 << 256
 def content_digest(item: Item) -> int:
     """256 bits over everything but clocks and value statistics. A bank's hash is the sum of these modulo 2**256."""
     global _last_rest
-    if item.metadata or item.trust != 1.0:
+    if item.trust != 1.0:
         lengths, joined = _rest(item)
     else:
-        # What items of one batch have in common is joined once. (Equal metadata need not read the same: 1 == 1.0.)
+        # What items of one batch have in common is joined once.
         shared = (
             item.kind,
             item.key,
@@ -570,6 +581,8 @@ def content_digest(item: Item) -> int:
         if known != shared:
             lengths, joined = _rest(item)
             _last_rest = (shared, lengths, joined)
+    metadata = _in_order(item.metadata) if item.metadata else ""
+    lengths, joined = f"{lengths},{len(metadata)}", joined + metadata
     # The lengths in front make the joined parts unambiguous.
     body = f"{len(item.id)},{len(item.text)},{lengths}\x00{item.id}{item.text}{joined}"
     return int.from_bytes(hashlib.blake2b(body.encode("utf-8", "surrogatepass"), digest_size=32).digest(), "little")
@@ -578,8 +591,11 @@ def content_digest(item: Item) -> int:
 _last_rest: tuple[object, str, str] = (None, "", "")
 
 
+_in_order = json.JSONEncoder(sort_keys=True).encode
+
+
 def _rest(item: Item) -> tuple[str, str]:
-    """Lengths and text of all parts of the digest but id and text."""
+    """Lengths and text of all parts of the digest but id, text and metadata."""
     provenance = item.provenance
     parts = (
         item.kind.value,
@@ -596,7 +612,6 @@ def _rest(item: Item) -> tuple[str, str]:
         item.status.value,
         f"{item.deleted:d}{item.open:d}{item.revision}",
         *(f"{link.target}\x00{link.relation}" for link in item.links),
-        json.dumps(item.metadata, sort_keys=True) if item.metadata else "",
     )
     return ",".join([str(len(part)) for part in parts]), "".join(parts)
 

@@ -1074,8 +1074,7 @@ class Memory:
         ]
         if each_own is not None:
             acts = [
-                (act, replace(one, metadata=plain_metadata(more)))
-                for (act, one), more in zip(acts, each_own, strict=True)
+                (act, one.with_metadata(plain_metadata(more))) for (act, one), more in zip(acts, each_own, strict=True)
             ]
         vectors = self.store.encode([key] if key else texts)
         if bound:

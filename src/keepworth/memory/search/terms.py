@@ -123,10 +123,25 @@ def terms_and_languages(text: str) -> tuple[list[str], frozenset[str]]:
     return listed, frozenset(languages)
 
 
-def _terms(text: str, latin: str | None = None) -> tuple[list[str], tuple[str, ...]]:
+def terms_of_many(texts: Sequence[str]) -> tuple[list[list[str]], set[str]]:
+    """`terms` of each, and the languages whose stems are among them: sooner than one after the other."""
+    words = [_latin(text) for text in texts]
+    told = [_told(each) for each in words]
+    asked = [text for text, language in zip(texts, told, strict=True) if language is None]
+    found = iter(_by_letters(asked))
+    listed = [
+        _terms(text, language or next(found), each) for text, language, each in zip(texts, told, words, strict=True)
+    ]
+    return [terms for terms, _ in listed], {language for _, languages in listed for language in languages}
+
+
+def _terms(
+    text: str, latin: str | None = None, words: Sequence[str] | None = None
+) -> tuple[list[str], tuple[str, ...]]:
+    """words: what `_latin` makes of the text, where that is known."""
     if text.isascii():
-        words = _ASCII.findall(text.lower())
-        language = latin or _language(words, text)
+        words = _latin(text) if words is None else words
+        language = latin or _told(words) or _by_letters([text])[0]
         known = _KNOWN[language] if language in _KNOWN else _KNOWN.setdefault(language, {})
         try:
             return [known[word] for word in words], (language,)
@@ -137,7 +152,7 @@ def _terms(text: str, latin: str | None = None) -> tuple[list[str], tuple[str, .
             known.update(zip(words, listed, strict=True))
             return listed, (language,)
     runs, scripts = list(_runs(text)), _languages().scripts
-    language = latin or _language([_without_accents(run) for run, script in runs if script == "LATIN"], text)
+    language = latin or _told(_latin(text)) or _by_letters([text])[0]
     out: list[str] = []
     found: dict[str, None] = {}
     for run, script in runs:
@@ -265,17 +280,41 @@ def _harakat(letter: str) -> bool:
     return "\u064b" <= letter <= "\u0652" or letter == "\u0640"
 
 
-def _language(words: Sequence[str], text: str) -> str:
-    """Of Latin words without accents, from this text: English where enough of its function words say so, or nothing is sure."""
-    votes, english = _languages().votes, 0.0
-    for having in filter(None, map(votes.get, words)):  # most words have no vote
-        for language, part in having:
-            english += part if language == _PLAIN else -part
+def _latin(text: str) -> list[str]:
+    """Its words in Latin letters, without accents."""
+    if text.isascii():
+        return _ASCII.findall(text.lower())
+    return [_without_accents(run) for run, script in _runs(text) if script == "LATIN"]
+
+
+def _told(words: Sequence[str]) -> str | None:
+    """The language of Latin words: English where enough of its function words say so, or where there is none; None where it takes
+    a look at the letters."""
+    votes, english = _english_votes(), 0.0
+    for word in words:
+        if word in votes:  # most words have no vote
+            english += votes[word]
     if english >= ENGLISH or not any(map(str.isalpha, words)):  # numbers and codes are of no language
         return _PLAIN
-    tag, sure = classify(text[:READ])
-    marked = len(words) >= SEVERAL and not text.isascii()
-    return _languages().names[tag] if sure >= (SURE_IF_MARKED if marked else SURE) else _PLAIN
+    return None
+
+
+@cache
+def _english_votes() -> dict[str, float]:
+    """For each function word how much it says that a text is English, and not of another language."""
+    return {
+        word: sum((part if language == _PLAIN else -part) for language, part in having)
+        for word, having in _languages().votes.items()
+    }
+
+
+def _by_letters(texts: Sequence[str]) -> list[str]:
+    """The language of the Latin words of each: English where nothing is sure."""
+    out = []
+    for text, (tag, sure) in zip(texts, classify([text[:READ] for text in texts]) if texts else (), strict=True):
+        marked = not text.isascii() and len(_latin(text)) >= SEVERAL
+        out.append(_languages().names[tag] if sure >= (SURE_IF_MARKED if marked else SURE) else _PLAIN)
+    return out
 
 
 def _of_letters(script: str, word: str) -> str:

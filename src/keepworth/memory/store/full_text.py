@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import islice
 
-from keepworth.memory.search.terms import terms_and_languages
+from keepworth.memory.search.terms import terms_of_many
 from keepworth.memory.store.connection import AnyConnection
 
 FULL_TEXT = "scope, text, content='', contentless_delete=1, tokenize='ascii'"
@@ -37,11 +37,8 @@ TOGETHER = 1000
 
 def write_terms(connection: AnyConnection, table: str, listed: Iterable[tuple[int, str, str]]) -> None:
     """Put texts into a full-text index. listed: row, tokens of the scope, text."""
-    languages: set[str] = set()
-    written = []
-    for n, scope, text in listed:
-        found, own = terms_and_languages(text)
-        languages |= own
-        written.append((n, scope, " ".join(found)))
+    listed = list(listed)
+    found, languages = terms_of_many([text for *_, text in listed])
+    written = [(n, scope, " ".join(terms)) for (n, scope, _), terms in zip(listed, found, strict=True)]
     connection.full_text.write(connection, table, written)
     connection.executemany("INSERT OR IGNORE INTO languages VALUES(?)", [(name,) for name in sorted(languages)])

@@ -123,6 +123,9 @@ def text_number(text: str) -> int:
     return int.from_bytes(digest, "little", signed=True)
 
 
+_in_order = json.JSONEncoder(ensure_ascii=False, sort_keys=True).encode
+
+
 def to_row(item: Item, scope_id: int, content: int | None) -> tuple[Any, ...]:
     """content: its `content_number` where it is open."""
     values, provenance = item.values, item.provenance
@@ -154,7 +157,7 @@ def to_row(item: Item, scope_id: int, content: int | None) -> tuple[Any, ...]:
         values.total,
         values.total_squared,
         values.propensity_total,
-        json.dumps(dict(item.metadata), ensure_ascii=False, sort_keys=True) if item.metadata else "",
+        _in_order(dict(item.metadata)) if item.metadata else "",
         content,
     )
 

@@ -235,7 +235,7 @@ class Transaction:
         self._asked = None
         self._before = {}
         outcome = execute(self, act, draft, new_id=f"m{self.seq}", now=now)
-        if malformed(act) is not None:
+        if not outcome.applied and malformed(act) is not None:
             return outcome
         touched = self._touched(act, outcome)
         if outcome.applied and isinstance(act, Operation) and act.kind is OperationKind.DELETE:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from keepworth.memory.search.index import CorpusStatistics, term_score
 from keepworth.memory.search.terms import terms as terms_of
+from keepworth.memory.search.terms import terms_of_many
 from keepworth.memory.store.connection import AnyConnection, first, select
 from keepworth.memory.store.transaction import erased_since
 
@@ -187,6 +188,12 @@ class RankedTexts:
         self._younger: dict[str, tuple[str, ...]] = {}
         self._older: dict[str, tuple[str, ...]] = {}
 
+    def look(self, texts: Iterable[str], latin: str | None) -> None:
+        """Find the terms of those that are not remembered, together."""
+        unknown = [text for text in texts if text not in self._younger and text not in self._older]
+        if latin is None and len(unknown) > 1:
+            self._older.update(zip(unknown, map(tuple, terms_of_many(unknown)[0]), strict=True))
+
     def terms(self, text: str, latin: str | None) -> tuple[str, ...]:
         """As `search.terms.terms`."""
         found = self._younger.get(text)
@@ -209,6 +216,7 @@ def scores(
     """BM25 of each text, the same as `InvertedIndex.scores` gives it. latin: see `search.terms.terms`."""
     weights, mean = statistics.weights(terms)
     out = []
+    known.look(texts.values(), latin)
     for n, text in texts.items():
         listed = known.terms(text, latin)
         length, score = len(listed), 0.0

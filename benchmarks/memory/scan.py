@@ -51,41 +51,33 @@ def milliseconds(call: Callable[[], Any]) -> float:
     return 1e3 * (time.perf_counter() - begun)
 
 
-def filled(vectors: Vectors, kind: str) -> DenseIndex:
+def filled(vectors: Vectors) -> DenseIndex:
     index = DenseIndex(vectors.shape[1])
     index.put(range(1, len(vectors) + 1), [1] * len(vectors), vectors)
-    if kind != "exact" and not index.accelerate(kind):
-        raise SystemExit(f"index={kind!r} refuses these vectors")
     return index
 
 
-def measured(size: int, rounds: int, kinds: list[str]) -> dict[str, Any]:
+def measured(size: int, rounds: int) -> dict[str, Any]:
     draw = np.random.default_rng(0)
     vectors = draw.standard_normal((size, DIMENSION), dtype=np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     queries = draw.standard_normal((rounds + 1, 1, DIMENSION), dtype=np.float32)
     queries /= np.linalg.norm(queries, axis=2, keepdims=True)
-    indexes = {kind: filled(vectors, kind) for kind in kinds}
-    few = np.rint(127 * vectors).astype(np.int8)
-    limits = {"exact": reads(vectors), "int8": reads(few)}
+    index, ways = filled(vectors), reads(vectors)
     times: dict[str, list[float]] = {}
 
     def note(name: str, call: Callable[[], Any]) -> None:
         times.setdefault(name, []).append(min(milliseconds(call) for _ in range(TIMES)))
 
     for query in queries:
-        for kind, index in indexes.items():
-            if kind in limits:
-                times.setdefault(f"limit, {kind}", []).append(min(map(milliseconds, limits[kind].values())))
-            if kind == "exact":
-                note("matrix product", lambda query=query: vectors @ query[0])
-                note("all cosines", lambda query=query: cosines(query, vectors))
-            note(f"found, {kind}", lambda query=query, index=index: index.search(query, 10, None, None))
+        times.setdefault("limit, exact", []).append(min(map(milliseconds, ways.values())))
+        note("matrix product", lambda query=query: vectors @ query[0])
+        note("all cosines", lambda query=query: cosines(query, vectors))
+        note("found, exact", lambda query=query: index.search(query, 10, None, None))
     rows = []
     for name, each in times.items():
         each = each[1:]  # the first round warms up
-        kind = name.split(", ")[-1]
-        limit = times[f"limit, {kind if kind in limits else 'exact'}"][1:]
+        limit = times["limit, exact"][1:]
         ratios = sorted(one / least for one, least in zip(each, limit, strict=True))
         rows.append(
             {
@@ -104,13 +96,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=25)
-    parser.add_argument(
-        "--kinds", nargs="+", default=["exact", "int8"], help="indexes; all but exact need keepworth[index]"
-    )
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     there = machine()
-    result = {**measured(given.size, given.rounds, given.kinds), "machine": there}
+    result = {**measured(given.size, given.rounds), "machine": there}
     for row in result["rows"]:
         print(
             f"{row['what']:<16} {row['median']:6.2f} ms, least {row['least']:6.2f}; {row['ratio']:.2f} times the limit "

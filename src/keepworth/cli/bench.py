@@ -26,7 +26,6 @@ def bench() -> None:
 )
 def memory(
     size: Annotated[int, typer.Option(metavar="N", min=1000, help="Items in the memory that is measured.")] = 10_000,
-    index: Annotated[str, typer.Option(help="exact, int8 (needs simsimd) or pq (needs faiss).")] = "exact",
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON instead.")] = False,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="Write the figures there as JSON, too.")
@@ -79,7 +78,7 @@ def memory(
     found: list[Figure] = []
     records = []
     with tempfile.TemporaryDirectory() as folder, console.status("measuring") as status:
-        for figure in figures(size, Path(folder), index=index, seed=seed, encoder=queries):
+        for figure in figures(size, Path(folder), seed=seed, encoder=queries):
             status.update(figure.name)
             found.append(figure)
         if peers:
@@ -91,7 +90,6 @@ def memory(
             found += lines(records, sync)
     record: dict[str, Any] = {
         "size": size,
-        "index": index,
         "seed": seed,
         "machine": setting,
         "figures": [asdict(figure) for figure in found],

@@ -424,3 +424,43 @@ def test_a_trial_that_is_off_and_a_function_go_with_a_filter() -> None:
     assert both(Item("m1", "one", metadata={"a": 1}))
     assert not both(Item("m1", "one", metadata={"a": 1}, provenance=Provenance("tour")))
     assert not both(Item("m1", "one", metadata={"a": 2}))
+
+
+ODD = [
+    *(
+        None,
+        True,
+        False,
+        0,
+        1,
+        1.0,
+        -0.5,
+        10**18,
+        "",
+        "1",
+        "true",
+        "null",
+        "\x1f",
+        'say "so"',
+        "naïve 東京",
+        "a\\u0041",
+    ),
+    *([], [1, "1"], {}, {"a": None}, {"a": [True, {"b": 2}]}),
+]
+NAMES = ["plain", "two words", "ümlaut", "a.b", 'quo"ted', "back\\slash", "a$", "[0]", "", "a'b", "tab\there"]
+
+
+def test_a_column_read_at_once_from_a_file_says_what_each_item_says(tmp_path: Path) -> None:
+    """A file reads a whole column at once, a memory without one item by item."""
+    metadata = [{NAMES[n % len(NAMES)]: ODD[n % len(ODD)], "n": n} for n in range(len(NAMES) * len(ODD))]
+    filters: list[dict[str, Any]] = [{name: {"$exists": True}} for name in [*NAMES, "missing"]]
+    filters += [{name: {"$in": [value]}} for name in NAMES for value in ODD[:16]]
+    filters += [{"n": {"$lt": 40}}, {"plain": {"$contains": "a"}}, {"plain.a": {"$exists": False}}]
+    found = []
+    for place in (":memory:", tmp_path / "a.mem"):
+        with Memory(place, encoder=None) as memory:
+            memory.add_many([f"text {n}" for n in range(len(metadata))], metadata=metadata)
+            memory.forget("m3")
+            found.append([[item.id for item in memory.get_all(where=each, limit=1000)] for each in filters])
+    assert found[0] == found[1]
+    assert sum(map(len, found[0])) > 500

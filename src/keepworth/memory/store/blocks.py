@@ -148,34 +148,31 @@ def load(connection: AnyConnection, set_id: int, made: str, dimension: int) -> t
 
 def problems(connection: AnyConnection, deep: bool) -> list[str]:
     """What `check` says of the blocks. deep: each is compared with the rows."""
-
-    found = []
+    found: list[str] = []
     served = first(connection, "SELECT id, made, dimension FROM vector_sets WHERE state = 'serving'")
     if not connection.has_blocks or served is None:
         return found
     set_id, made, dimension = served
     outdated = {n for (n,) in select(connection, "SELECT n FROM outdated")}
-    for *said, body in select(
-        connection, "SELECT last, first, set_id, made, size, sum, body FROM blocks ORDER BY last"
-    ):
+    for *said, body in connection.execute(
+        "SELECT last, first, set_id, made, size, sum, body FROM blocks ORDER BY last"
+    ).fetchall():
         last, begin = said[:2]
         name = f"table blocks: m{last}"
-        block = Block.empty(dimension)
+        block, fresh = Block.empty(dimension), Block.empty(dimension)
         if said[2:4] != [set_id, made] or not _append_body(block, said, body):
             found.append(f"{name}: it is damaged: it is not used, and the next search by meaning writes it again")
-            continue
-        if not deep:
-            continue
-        fresh = Block.empty(dimension)
-        _append_rows(fresh, connection, set_id, "v.n > ? AND v.n <= ?", (begin, last))
-        ours, theirs = ({n: [] for n in each.numbers[: each.size].tolist()} for each in (block, fresh))
-        for each, of_item in ((block, ours), (fresh, theirs)):
-            for row, n in enumerate(each.numbers[: each.size].tolist()):
-                of_item[n].append((int(each.scopes[row]), each.matrix[row].tobytes()))
-        unlike = sorted(n for n in {*ours, *theirs} - outdated if ours.get(n) != theirs.get(n))
-        if unlike:
-            found.append(f"{name}: not the vectors on file of {', '.join(f'm{n}' for n in unlike[:5])}")
+        elif deep:
+            _append_rows(fresh, connection, set_id, "v.n > ? AND v.n <= ?", (begin, last))
+            unlike = sorted({n for n, *_ in _content(block) ^ _content(fresh)} - outdated)
+            if unlike:
+                found.append(f"{name}: not the vectors on file of {', '.join(f'm{n}' for n in unlike[:5])}")
     return found
+
+
+def _content(block: Block) -> set[tuple[int, int, bytes]]:
+    listed = zip(block.numbers.tolist(), block.scopes.tolist(), block.matrix, range(block.size), strict=False)
+    return {(n, scope, row.tobytes()) for n, scope, row, _ in listed}
 
 
 def _rows(connection: AnyConnection, set_id: int, which: str, values: tuple[Any, ...]) -> Cursor:

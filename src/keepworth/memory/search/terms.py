@@ -125,9 +125,9 @@ def terms_and_languages(text: str) -> tuple[list[str], frozenset[str]]:
 def terms_of_many(texts: Sequence[str]) -> tuple[list[list[str]], set[str]]:
     """`terms` of each, and the languages whose stems are among them: sooner than one after the other."""
     words = [_latin(text) for text in texts]
-    told = [_told(each) for each in words]
+    told = [_language_by_words(each) for each in words]
     asked = [text for text, language in zip(texts, told, strict=True) if language is None]
-    found = iter(_by_letters(asked))
+    found = iter(_languages_by_letters(asked))
     listed = [
         _terms(text, language or next(found), each) for text, language, each in zip(texts, told, words, strict=True)
     ]
@@ -140,7 +140,7 @@ def _terms(
     """words: what `_latin` makes of the text, where that is known."""
     if text.isascii():
         words = _latin(text) if words is None else words
-        language = latin or _told(words) or _by_letters([text])[0]
+        language = latin or _language_by_words(words) or _languages_by_letters([text])[0]
         known = _KNOWN[language] if language in _KNOWN else _KNOWN.setdefault(language, {})
         try:
             return [known[word] for word in words], (language,)
@@ -151,7 +151,7 @@ def _terms(
             known.update(zip(words, listed, strict=True))
             return listed, (language,)
     runs, scripts = list(_runs(text)), _languages().scripts
-    language = latin or _told(_latin(text)) or _by_letters([text])[0]
+    language = latin or _language_by_words(_latin(text)) or _languages_by_letters([text])[0]
     out: list[str] = []
     found: dict[str, None] = {}
     for run, script in runs:
@@ -286,7 +286,7 @@ def _latin(text: str) -> list[str]:
     return [_without_accents(run) for run, script in _runs(text) if script == "LATIN"]
 
 
-def _told(words: Sequence[str]) -> str | None:
+def _language_by_words(words: Sequence[str]) -> str | None:
     """The language of Latin words: English where enough of its function words say so, or where there is none; None where it takes
     a look at the letters."""
     votes, english = _english_votes(), 0.0
@@ -307,7 +307,7 @@ def _english_votes() -> dict[str, float]:
     }
 
 
-def _by_letters(texts: Sequence[str]) -> list[str]:
+def _languages_by_letters(texts: Sequence[str]) -> list[str]:
     """The language of the Latin words of each: English where nothing is sure."""
     out = []
     for text, (tag, sure) in zip(texts, classify([text[:READ] for text in texts]) if texts else (), strict=True):

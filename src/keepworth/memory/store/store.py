@@ -157,7 +157,9 @@ class Store:
         clock: Clock = now,
     ) -> None:
         if index != "exact":
-            raise InvalidFilter(f"index must be 'exact', got {index!r:.40}: leave it out; the exact search opens at once")
+            raise InvalidFilter(
+                f"index must be 'exact', got {index!r:.40}: leave it out; the exact search opens at once"
+            )
         self.database: Backend = opening.opened(path, durability=durability, read_only=read_only)
         self.embedder = embedder
         self.clock = clock

@@ -189,7 +189,7 @@ def test_a_corrected_reward_takes_the_place_of_the_first_and_leaves_what_was_exp
     found.add("e2", "d2", 0.0, 1.0, (), {}, 0.0, 4)
     assert found.rows("m1")[2].tolist() == [1.0, 0.0]
     found.forget(9)
-    assert found.items == []
+    assert not found.items
 
 
 def test_rewards_of_single_choices_of_an_episode_count_by_their_mean() -> None:
@@ -229,7 +229,7 @@ def test_what_an_episode_showed_without_a_draw_is_no_evidence_of_it() -> None:
 def test_what_was_certain_is_no_evidence() -> None:
     found = Ledger()
     found.add("e1", "d1", 1.0, 1.0, ["m1"], {"m1": 1.0, "m2": 0.0}, 0.0, 0)
-    assert found.items == []
+    assert not found.items
     assert found.account("m1", 1.0) is None
 
 

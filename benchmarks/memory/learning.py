@@ -8,9 +8,10 @@ Worlds:
     drift          the same with 0.8 and 0.2, which change places after 200 rewards
     slates         the agent goes by the first of several hits; one item of them is right
     traps          30 notes, half of them true and half repeating the question's words; 20 questions, asked round after round
-    liar           100 rewards of others and a named rewarder with a tenth of the traffic, who says the opposite
-    banking77      770 customer queries with their intents (BANKING77, Casanueva et al. 2020, CC BY 4.0), 30 % of them mislabelled;
-                   other queries are asked, few again and again or each once, and the first hit's intent is right or wrong
+    liar           a named rewarder with a tenth of the traffic, who says the opposite of what is true
+    banking77      770 customer queries with their intents (BANKING77, Casanueva et al. 2020, CC BY 4.0), 30 % of them
+                   mislabelled; other queries are asked, few again and again or each once, and the first hit's intent is right
+                   or wrong
 
 Rewards are true, flipped in a fifth of the cases, always 1, those of other tasks (permuted), or absent. Differences are in points
 of success to the same search without a policy, on the same tasks; 95 % intervals are over draws. Items are of the training half

@@ -406,7 +406,7 @@ class RewardRecord:
         base, local_times, local = others[_COUNTS], times[_COUNTS], earned[_COUNTS]
         overall = (all_earned - all_times * base) / (all_times + _OVERALL)
         gain = overall + (local - local_times * (base + overall)) / (local_times + _LOCAL)
-        seen = np.bincount(arm, (weight > 0.0).astype(np.float64), size)
+        seen = np.bincount(arm, (weight > 0.0).astype(np.float64), size).astype(np.float64)
         return _Judged(gain, base, local_times, times[0], earned[0], seen)
 
     def estimate(self, query: Query, candidates: Candidates, pool: Pool) -> Values:

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 NAME = "default"
 BECAME_DEFAULT = ("effect", "effect-with-cases")
 """Policies of before, which this one replaces."""
-WITHHOLD = 0.02
+WITHHOLD = 0.01
 """With this probability an item under test is withheld in an episode, or shown where it would not be."""
 TOGETHER = 1
 """Items under test in one search: the least known of those that would be shown. The others wait."""
@@ -76,7 +76,7 @@ SURE = 0.08
 """No estimate is surer of a reward than this, so that one surprise does not silence it."""
 HOPE = 6.0
 """How many rewards in the middle of the range are supposed beforehand, so that what always failed gives way to what is new."""
-OWN, HERE = 0.25, 0.15
+OWN, HERE = 0.3, 0.15
 """Prior weights: rewards are the same everywhere; rewards depend on the question alone."""
 PLAIN, FORGETTING, NEAREST = range(3)
 """How rewards count near a question: by nearness; the same, but old ones fade; by nearness beside the nearest there is."""

@@ -76,13 +76,13 @@ SURE = 0.08
 """No estimate is surer of a reward than this, so that one surprise does not silence it."""
 HOPE = 6.0
 """How many rewards in the middle of the range are supposed beforehand, so that what always failed gives way to what is new."""
-OWN, HERE = 0.3, 0.15
+OWN, HERE = 0.35, 0.15
 """Prior weights: rewards are the same everywhere; rewards depend on the question alone."""
 PLAIN, FORGETTING, NEAREST = range(3)
 """How rewards count near a question: by nearness; the same, but old ones fade; by nearness beside the nearest there is."""
 SHARES = (0.5, 0.25, 0.25)
 """What these three have of the other prior weight."""
-EXPLORE = 1.0
+EXPLORE = 0.6
 """How wide the doubt is that explores, of the deviation of the estimates."""
 BOUND, SLACK = 3.0, 0.01
 UNLIKELY = 0.003

@@ -72,15 +72,15 @@ def test_the_rewarded_item_moves_up_the_punished_one_down_and_a_memory_without_r
 
 def test_the_better_of_two_stands_first_within_twenty_rewards() -> None:
     right = 0
-    for seed in range(10):
+    for seed in range(20):
         memory, draw = opened(seed=seed), random.Random(seed)
         memory.add_many([HOLD, PULL])
         worse = order(memory)[0]
         rewarded(
             memory, lambda text, worse=worse, draw=draw: float(draw.random() < (0.2 if text == worse else 0.9)), 20
         )
-        right += order(memory)[0] != worse
-    assert right >= 9
+        right += memory.episode(explore=False).search(ASKED)[0].text != worse
+    assert right >= 17
 
 
 @pytest.mark.parametrize(("constant", "least"), [(True, 0.98), (False, 0.85)])
@@ -491,3 +491,44 @@ def test_the_newest_rewards_are_the_same_ones_after_reopening(tmp_path: Path) ->
     with opened(tmp_path / "a.mem", **options) as memory:
         found = memory.worth(hold.id, ASKED)
         assert (found.times, found.earned, found.seen) == (live.times, live.earned, live.seen)
+
+
+def test_who_punishes_what_is_right_costs_the_others_little() -> None:
+    topics, actions = ("shirt torn", "phone cracked", "lamp flickers", "kettle leaks"), ("refund", "repair", "replace")
+
+    def success(lies: float, seed: int) -> float:
+        memory, draw = opened(seed=seed), random.Random(seed)
+        liar, right = random.Random(seed + 1), {topic: draw.choice(actions) for topic in topics}
+        done = []
+        for _ in range(120):
+            if liar.random() < lies:
+                topic = liar.choice(topics)
+                with memory.episode(f"my {topic}", by="mallory") as episode:
+                    episode.search(actions=actions)
+                    episode.act(right[topic])
+                    episode.reward(0.0)
+            topic, by = draw.choice(topics), draw.choice(["ana", "ben", "cleo"])
+            with memory.episode(f"my {topic}", by=by) as episode:
+                advice = [action for action, weight, _ in episode.search(actions=actions).advice if weight > 0]
+                action = advice[0] if advice else draw.choice(actions)
+                episode.act(action)
+                episode.reward(float(action == right[topic]))
+                done.append(action == right[topic])
+        memory.close()
+        return sum(done[60:]) / 60
+
+    honest, beside = (sum(success(lies, seed) for seed in range(5)) / 5 for lies in (0.0, 0.1))
+    assert honest > 0.95
+    assert beside >= honest - 0.03
+
+
+def test_a_policy_of_before_that_a_file_names_is_the_default_one(tmp_path: Path) -> None:
+    with opened(
+        tmp_path / "a.mem", policy={"effect": keepworth.policy, "memrl": lambda: keepworth.policy("memrl")}
+    ) as before:
+        before.add(HOLD)
+        before.promote("memrl")
+        before.promote("effect")
+    with opened(tmp_path / "a.mem") as memory, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert memory.search(ASKED).policy == "default"

@@ -89,6 +89,8 @@ UNLIKELY = 0.003
 """What is better with a smaller probability than this is not tried."""
 CLEAR = 1.25
 """A gain is clear of chance where it is more than this over the root of how often the item stood first: 2.5 deviations."""
+TRUST, MOST_TRUST = 2.0, 4.0
+"""The log-odds with which a rewarder is believed at first, and at most."""
 ADVISED, SPOKEN = 0.01, 0.3
 """An action is advised from this gain on, where the estimates that know actions have at least this weight together."""
 HELPS = 0.05
@@ -189,6 +191,7 @@ class RewardRecord:
         self._slates = False
         self._likelihood = np.zeros(2 + 3 * len(MODELS))
         self._weights: Floats | None = None
+        self._doubts: dict[str, float] = {}
         self._ordinals: dict[str, int] = {}
         self._pairs: dict[tuple[int, int], tuple[float, float]] = {}
         self._tried = self._hoped = 0.0
@@ -214,6 +217,7 @@ class RewardRecord:
             expected=use.expected,
             unit=use.unit,
             instead=use.instead,
+            by=use.by,
         )
 
     def add(
@@ -229,6 +233,7 @@ class RewardRecord:
         expected: float = 0.0,
         unit: str = "",
         instead: float = math.nan,
+        by: str = "",
         stale: bool = False,
     ) -> None:
         """A rewarded choice. A later reward of the same decision counts instead of the earlier one.
@@ -241,6 +246,7 @@ class RewardRecord:
             weight: 1 over how many choices share the reward.
             odds, expected, unit: see `Ledger.add`.
             instead: the reward that was expected of the search's own order, where another was shown.
+            by: who gave the reward, "" for the program itself.
             stale: older than the `JUDGED` newest, so that it does not weigh the estimates.
         """
         self.ledger.add(
@@ -256,7 +262,12 @@ class RewardRecord:
         )
         reward = self._scaled(reward)
         if not stale and len(self):
-            self._likelihood = DISCOUNT * self._likelihood + weight * self._predictions(vector, shown, action, reward)
+            chance = self._predictions(vector, shown, action)
+            weight *= self._trust(by, float(self.weights @ chance), reward)
+            told = reward * np.log(chance) + (1.0 - reward) * np.log(1.0 - chance)
+            self._likelihood = DISCOUNT * self._likelihood + weight * told
+        elif by in self._doubts:
+            weight *= self._believed(by)
         self._total += 1
         if decision and (before := self._places.get(decision, -1)) >= self._first:
             self._count_in(before, -1.0)
@@ -295,8 +306,22 @@ class RewardRecord:
         self._squares += weight * reward * reward
         self.lost += weight * float(self._lost[row])
 
-    def _predictions(self, vector: Vectors, shown: Sequence[str], action: str, reward: float) -> Floats:
-        """The log-probability of a reward, by each estimate."""
+    def _trust(self, by: str, expected: float, reward: float) -> float:
+        """How far a reward counts, on the word of whom it stands: who contradicts again and again what others' rewards say is
+        believed less, and nobody less because everybody is surprised. The program's own rewards count fully."""
+        if not by:
+            return 1.0
+        usual = min(max(self._sum / max(self._number, 1e-9), SURE), 1.0 - SURE)
+        told = reward * math.log(expected / usual) + (1.0 - reward) * math.log((1.0 - expected) / (1.0 - usual))
+        self._doubts[by] = min(MOST_TRUST, max(-MOST_TRUST, 0.99 * self._doubts.get(by, TRUST) + told))
+        return self._believed(by)
+
+    def _believed(self, by: str) -> float:
+        odds = {name: 1.0 / (1.0 + math.exp(-each)) for name, each in self._doubts.items()}
+        return odds[by] / max(odds.values())
+
+    def _predictions(self, vector: Vectors, shown: Sequence[str], action: str) -> Floats:
+        """The probability of a reward of 1, by each estimate."""
         near = self._near(vector)
         here = near.expected
         chances = [np.array([near.mean, here])]
@@ -307,8 +332,7 @@ class RewardRecord:
             judged = self._judge(near, credit, keys)
             best = judged.gain.argmax(axis=1)[:, None]  # the reward of several is that of what helps most
             chances.append(np.take_along_axis(judged.gain + judged.base, best, axis=1)[:, 0])
-        chance = np.clip(np.concatenate(chances), SURE, 1.0 - SURE)
-        found: Floats = reward * np.log(chance) + (1.0 - reward) * np.log(1.0 - chance)
+        found: Floats = np.clip(np.concatenate(chances), SURE, 1.0 - SURE)
         return found
 
     def _number_of(self, vector: Vectors) -> int:

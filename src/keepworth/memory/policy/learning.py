@@ -47,7 +47,7 @@ from keepworth.memory.item import Item, Provenance, Scope, Status, identity, lea
 from keepworth.memory.operations import LARGEST_REWARD, Assignment, Credit, OperationOutcome
 from keepworth.memory.overlay import Bank
 from keepworth.memory.policy.admission import advice_problem, is_ours, item_problem, plain_names
-from keepworth.memory.policy.default import Ranked, RewardRecord, situation
+from keepworth.memory.policy.default import BECAME_DEFAULT, NAME, Ranked, RewardRecord, situation
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.learned_state import Beside, LearnedState
@@ -692,7 +692,7 @@ class Learning:
             for each, about in log.with_choices(connection, self._scopes(connection), news, gone):
                 task, _, choices = about()
                 for choice, reward, weight in log.credited(choices, each.value):
-                    self._add_evidence(found, task, choice, reward, weight, True, each.episode)
+                    self._add_evidence(found, task, choice, reward, weight, True, each)
         return found
 
     # Keeping up with the file.
@@ -732,6 +732,7 @@ class Learning:
         gone = log.cancelled(connection)
         promoted = log.promotions(connection, self._scopes(connection), self.scope, gone)
         name = promoted[-1] if promoted else self._first
+        name = NAME if name in BECAME_DEFAULT else name
         try:
             return name, self._policies(name)
         except UnknownName:
@@ -932,7 +933,7 @@ class Learning:
             evidence = _evidence(experience.policy)
             if evidence is not None:
                 for choice, reward, weight in log.credited(choices, each.value):
-                    self._add_evidence(evidence, task, choice, reward, weight, stale, each.episode)
+                    self._add_evidence(evidence, task, choice, reward, weight, stale, each)
                 return
             pairs, steps = self._taken(experience, task, person, choices, each.value, each.episode)
             alone = bool(each.decision)
@@ -946,7 +947,7 @@ class Learning:
             )
 
     def _add_evidence(
-        self, valuer: RewardRecord, task: str, choice: Choice, reward: float, weight: float, stale: bool, episode: str
+        self, valuer: RewardRecord, task: str, choice: Choice, reward: float, weight: float, stale: bool, told: News
     ) -> None:
         vector = self._unpacked(choice)
         if vector is None:
@@ -967,7 +968,8 @@ class Learning:
             odds=choice.details.get("odds"),
             expected=choice.details.get("expected", 0.0),
             instead=choice.details.get("instead", math.nan),
-            unit=episode or decision.id,
+            unit=told.episode or decision.id,
+            by=told.by,
             stale=stale,
         )
 

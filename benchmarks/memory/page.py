@@ -1,4 +1,5 @@
-"""Put the tables of the JSON files beside this one into docs/appendix/memory_benchmarks.md, so that no number is typed by hand.
+"""Put the tables of the JSON files beside this one into docs/appendix/memory_benchmarks.md and docs/learning.md, so that no
+number is typed by hand.
 
 python -m benchmarks.memory.page
 """
@@ -361,6 +362,34 @@ TABLES: dict[str, tuple[str, Callable[[Result], str]]] = {
 """Place on the page: the JSON file, and what makes a table of it."""
 
 
+def learning(result: Result) -> str:
+    """The tables of how fast the default policy learns."""
+    rows: list[tuple[str, ...]] = []
+    for name, of in (("default", "default policy"), ("memrl", "memrl")):
+        for what, row in result["two notes"][name].items():
+            rows.append((f"two notes: {what}", of, _learned(row)))
+    for name in ("slates", "traps"):
+        rows += [(f"{name}: {what}", "default policy", _learned(row)) for what, row in result[name].items()]
+    tables = [markdown(("what", "policy", "value"), rows, left=2)]
+    gains = []
+    for what, row in result["banking77"].items():
+        if row["mean"] != row["mean"]:
+            continue
+        world, _, rest = what.rpartition(" tasks, ")
+        gains.append((f"{world} tasks" if world else what, rest, _learned(row), row.get("worst prefix", "")))
+    head = ("BANKING77", "policy, rewards", "points over plain search", "lowest mean from task 50 on")
+    tables.append(markdown(head, gains, left=2))
+    return "\n\n".join(tables) + "\n\nMeans over draws, with 95 % intervals. `" + result["command"] + "`"
+
+
+def _learned(row: Any) -> str:
+    if isinstance(row, list):
+        return f"{row[0]} of {row[1]}"
+    if "median" in row:
+        return f"median {row['median']:g}, 90th percentile {row['90th percentile']:g}"
+    return f"{row['mean']:.2f} [{row['low']:.2f}, {row['high']:.2f}]"
+
+
 def main() -> None:
     takes_nothing(__doc__)
     for name, (file, render) in TABLES.items():
@@ -369,6 +398,9 @@ def main() -> None:
             print(f"{path} is missing: its table stays as it is")
             continue
         filled(PAGE, name, render(json.loads(path.read_text())))
+    path = HERE / "learning.json"
+    if path.exists():
+        filled(PAGE.parent.parent / "learning.md", "learning-table", learning(json.loads(path.read_text())))
 
 
 if __name__ == "__main__":

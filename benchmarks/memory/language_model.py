@@ -12,16 +12,17 @@ import json
 import random
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
+from benchmarks.tables import takes_nothing
 from keepworth.memory.search import language
 
 TARGET = Path(language.__file__).with_name("languages.npz")
 
 
-def features(model: LanguageIdentifier) -> dict[int, bytes]:
+def features(model: Any) -> dict[int, bytes]:
     """The run of bytes that each feature of the model counts: the shortest way of its automaton there."""
     way, found, queue = {0: b""}, dict[int, bytes](), [0]
     for state in queue:
@@ -37,6 +38,9 @@ def features(model: LanguageIdentifier) -> dict[int, bytes]:
 
 
 def main() -> None:
+    takes_nothing(__doc__)
+    from py3langid.langid import MODEL_FILE, LanguageIdentifier
+
     said = json.loads((files("keepworth.memory.search") / "languages.json").read_text())["latin"]
     model = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
     model.set_languages([each["tag"] for each in said])
@@ -62,7 +66,7 @@ def main() -> None:
     draw = random.Random(0)
     for each in said * 200:
         text = " ".join(draw.choices(each["function_words"].split(), k=draw.randint(1, 20)))
-        tag, sure = language.classify(text)
+        ((tag, sure),) = language.classify([text])
         wanted = model.classify(text)
         if abs(sure - wanted[1]) > 1e-3 or (tag != wanted[0] and sure > 0.51):
             raise SystemExit(f"{text!r} is {tag} ({sure:.4f}), and to py3langid {wanted}")

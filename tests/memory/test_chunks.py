@@ -160,7 +160,6 @@ def test_an_older_file_gets_the_parts_by_reembedding_with_its_own_encoder(tmp_pa
         st.one_of(
             st.tuples(st.just("put"), st.integers(1, 6), st.integers(1, 4)),
             st.tuples(st.just("drop"), st.integers(1, 6), st.just(0)),
-            st.tuples(st.just("pack"), st.just(0), st.just(0)),
         ),
         max_size=12,
     ),
@@ -175,11 +174,9 @@ def test_an_item_counts_with_the_best_of_its_vectors_whatever_happened(steps, se
             drawn = generator.standard_normal((several, 8)).astype(np.float32)
             known[number] = drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
             index.put([number] * several, [1] * several, known[number])
-        elif what == "drop":
+        else:
             index.drop([number])
             known.pop(number, None)
-        else:
-            index.pack()
     query = generator.standard_normal((1, 8)).astype(np.float32)
     wanted = sorted(
         ((float((each @ query[0]).max()), number) for number, each in known.items()),

@@ -9,8 +9,6 @@ import os
 import re
 import select
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -140,32 +138,3 @@ def test_a_token_for_which_there_is_no_room_is_no_broken_server(
         assert answer.json()["code"] == "StorageFull"
         assert str(tmp_path) not in answer.text
         assert client.get("/v1/memory/tokens").json()["tokens"] == []
-
-
-def test_callers_that_come_at_once_load_the_language_model_once() -> None:
-    script = """
-import threading
-from py3langid.langid import LanguageIdentifier
-from keepworth import Memory
-made, load = [], LanguageIdentifier.from_model_file
-both = threading.Barrier(2)
-def counted(*arguments, **named):
-    made.append(1)
-    try:
-        both.wait(1)  # were another to load it beside, it would come here
-    except threading.BrokenBarrierError:
-        pass
-    return load(*arguments, **named)
-LanguageIdentifier.from_model_file = counted
-def use(text):
-    with Memory(":memory:", encoder=None) as memory:
-        memory.add(text)
-        memory.search(text)
-words = ["Gestern Abend sind wir spazieren gegangen", "Hier soir nous avons dansé longtemps"]
-threads = [threading.Thread(target=use, args=(text,)) for text in words]
-[each.start() for each in threads]
-[each.join() for each in threads]
-print(len(made))
-"""
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=120)
-    assert done.stdout == "1\n", done.stderr

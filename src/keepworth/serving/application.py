@@ -326,7 +326,7 @@ class _Bodies:
     def __init__(self, limits: ServerLimits) -> None:
         self.limits = limits
         self.bytes = 0
-        self.held: Counter[str] = Counter()  # bytes by token
+        self.taken: Counter[str] = Counter()  # bytes by token
 
     @contextlib.asynccontextmanager
     async def read(self, request: Request) -> Any:
@@ -339,24 +339,24 @@ class _Bodies:
                     raise _too_long(self.limits.body)
                 if self.bytes + len(part) > self.limits.bodies:
                     raise NotServed("Too many bytes are being answered at once.", "Try again.", status=503)
-                if token is not None and self.held[token] + len(part) > self._share(token):
+                if token is not None and self.taken[token] + len(part) > self._share(token):
                     raise NotServed(
                         "Too many bytes of this token are being answered at once.", "Try again.", status=503
                     )
                 own += part
                 self.bytes += len(part)
                 if token is not None:
-                    self.held[token] += len(part)
+                    self.taken[token] += len(part)
             yield bytes(own)
         finally:
             self.bytes -= len(own)
             if token is not None:
-                self.held[token] -= len(own)
-                self.held += Counter()  # drops those that hold nothing
+                self.taken[token] -= len(own)
+                self.taken += Counter()  # drops those that hold nothing
 
     def _share(self, token: str) -> int:
         """What a token may hold: half of what the others leave, so that nobody can take everything; and one body always."""
-        others = self.bytes - self.held[token]
+        others = self.bytes - self.taken[token]
         return max(self.limits.body, (self.limits.bodies - others) // 2)
 
 

@@ -68,9 +68,9 @@ class ReadyAnswer:
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
-def known_method(said: str) -> str:
+def known_method(name: str) -> str:
     """A method, as a label may say it: a caller can make up any word, and none of those is kept."""
-    return said if said in METHODS else "(other)"
+    return name if name in METHODS else "(other)"
 
 
 def brief(value: object) -> str:

@@ -475,9 +475,9 @@ class PostgresDatabase(QueuedDatabase):
         still sees rows that are gone, so that they were copied."""
         kept: list[int] = []
 
-        def note(said: psycopg.errors.Diagnostic) -> None:
+        def note(message: psycopg.errors.Diagnostic) -> None:
             if (
-                number := re.search(r"\d+", said.message_detail or "")
+                number := re.search(r"\d+", message.message_detail or "")
             ) is not None:  # of rows that are gone and were copied
                 kept.append(int(number[0]))
 

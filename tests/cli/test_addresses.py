@@ -57,7 +57,7 @@ def test_an_address_reaches_the_store_as_it_was_given(
 
 
 def test_every_command_with_a_memory_takes_an_address_or_is_about_files() -> None:
-    files = {("memory", "backup"), ("memory", "salvage")}
+    files = {("memory", "backup")}
     for words, command in commands():
         for each in command.params:
             if "--file" in each.opts:
@@ -68,7 +68,6 @@ def test_every_command_with_a_memory_takes_an_address_or_is_about_files() -> Non
     ("words", "says"),
     [
         (["memory", "backup", "copy.mem", "--file", ADDRESS], "pg_dump"),
-        (["memory", "salvage", "saved.jsonl", "--file", ADDRESS], "restore a dump"),
         (["memory", "backup", ADDRESS], "migrate"),
         (["memory", "export", ADDRESS], "migrate"),
         (["memory", "import", ADDRESS], "migrate"),

@@ -197,15 +197,12 @@ def test_what_has_a_result_prints_it_as_json(run: Callable[..., Any], tmp_path: 
     assert whole["lines"] == len(all_of_it.read_text().splitlines())
     (items,) = run("export", str(now), "--to", "jsonl", "--json")
     assert items["items"] == 2
-    (saved,) = run("salvage", str(tmp_path / "saved.jsonl"), "--json")
-    assert saved["lost"] == []
     assert run("import", str(now), "--from", "jsonl", "--json")[0]["known"] == 2
     (token,) = run("token", "add", "--user", "ana", "--json")
     assert token["token"].startswith("kw_")
     assert run("token", "remove", token["id"], "--json") == [{"removed": token["id"]}]
-    for verb in ("export", "salvage"):
-        with pytest.raises(KeepworthError, match="standard output"):
-            CliRunner().invoke(app, [verb, "-", "--json", "--file", str(tmp_path / "a.mem")], catch_exceptions=False)
+    with pytest.raises(KeepworthError, match="standard output"):
+        CliRunner().invoke(app, ["export", "-", "--json", "--file", str(tmp_path / "a.mem")], catch_exceptions=False)
 
 
 def test_what_is_empty_says_what_to_do(run: Callable[..., Any], tmp_path: Path) -> None:

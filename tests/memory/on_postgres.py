@@ -23,7 +23,6 @@ WHOLE = {
     "test_database.py": "SQLite's locks and its log",
     "test_derived_files.py": "what lies beside a file, and damage",
     "test_migration.py": "older formats of the file",
-    "test_salvage.py": "damaged files",
     "test_learned_state.py": "what is kept beside a file",
     "test_learned_state_files.py": "what is kept beside a file",
 }
@@ -65,7 +64,7 @@ SOME = {
     "test_a_path_too_long_for_the_system_is_a_typed_error": "the path of a file, or none",
     "test_a_file_knows_the_encoder_of_its_vectors_or_says_that_it_has_no_name_here": "the path of a file, or none",
     "test_a_file_of_the_format_before_keeps_its_rows_and_reads_the_same": "rows of a file",
-    "test_a_damaged_row_is_named_and_salvaged_around": "rows of a file",
+    "test_a_damaged_row_is_named": "rows of a file",
     "test_evidence_counts_where_the_item_was_asked_for_and_not_at_the_task_of_its_episode": "commands that name a file",
     "test_what_is_gone_is_left_out_unless_asked_for": "commands that name a file",
     "test_a_source_that_nothing_has_is_named_with_the_nearest": "commands that name a file",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
 import stat
@@ -15,6 +16,7 @@ from pathlib import Path
 import apsw
 import pytest
 
+from keepworth.cli.main import main
 from keepworth.memory import errors
 from keepworth.memory.memory import Memory
 from keepworth.memory.store.maintenance import backup, check
@@ -173,3 +175,57 @@ def test_a_link_to_a_memory_that_is_not_there_yet_makes_it_where_it_points(tmp_p
     assert (tmp_path / "link.mem").is_symlink()
     with Memory(tmp_path / "real.mem", encoder=None) as m:
         assert len(m) == 1
+
+
+PAGE = 8192
+
+
+def damage(path: Path, page: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[(page - 1) * PAGE : page * PAGE] = random.Random(page).randbytes(PAGE)
+    path.write_bytes(content)
+
+
+def pages_of_items(path: Path) -> list[int]:
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    found = connection.execute("SELECT pageno FROM dbstat WHERE name = 'items' AND pagetype = 'leaf'").fetchall()
+    connection.close()
+    return [number for (number,) in found]
+
+
+@pytest.mark.parametrize("beginning", [True, False])
+def test_a_damaged_file_is_refused_and_its_backup_takes_its_place(
+    beginning: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    path, copy = tmp_path / "a.mem", tmp_path / "b.mem"
+    count = filled(path)
+    assert main(["memory", "backup", str(copy), "--file", str(path)]) == 0
+    damage(path, 1 if beginning else pages_of_items(path)[0])
+    before = path.read_bytes()
+    for words in (["list"], ["export", str(tmp_path / "all.jsonl")], ["check"]):
+        capsys.readouterr()
+        assert main(["memory", *words, "--file", str(path)]) != 0
+        said = capsys.readouterr()
+        assert "damaged" in said.out + said.err or "malformed" in said.out + said.err, words
+        assert "restore a backup" in " ".join((said.out + said.err).split()), words
+    assert path.read_bytes() == before
+    assert not (tmp_path / "all.jsonl").exists()
+    shutil.copy(copy, path)
+    with Memory(path, encoder=None) as m:
+        assert (len(m), check(m.store)) == (count, [])
+
+
+def test_once_damage_was_met_nothing_more_is_written(tmp_path: Path):
+    path = tmp_path / "a.mem"
+    filled(path)
+    damage(path, pages_of_items(path)[0])
+    m = Memory(path, encoder=None)
+    m.store.put_parameters(m.scope, "before", b"damage was met")
+    before = path.read_bytes()
+    with pytest.raises(errors.NotAMemoryFile):
+        m.get_all()
+    with pytest.raises(errors.NotAMemoryFile, match="nothing is written to it any more: restore a backup"):
+        m.add("more")
+    m.close()
+    assert path.read_bytes() == before, "not even what was in the log"
+    assert Path(f"{path}-wal").stat().st_size

@@ -1,4 +1,4 @@
-"""`keepworth memory backup`, `export`, `import`, `migrate` and `salvage`: a memory in and out of other files and servers."""
+"""`keepworth memory backup`, `export`, `import` and `migrate`: a memory in and out of other files and servers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from keepworth.cli.memory.opening import (
     Session,
     Target,
     User,
-    check_file,
     check_there,
     opened,
 )
@@ -38,10 +37,13 @@ if TYPE_CHECKING:
 @app.command(rich_help_panel=FILE, examples="keepworth memory backup copy.mem")
 def backup(target: Target, file: FileAlone = DEFAULT, as_json: Json = False) -> None:
     """Copy a memory, also while it is in use."""
+    from keepworth.memory.errors import MemoryProblem
     from keepworth.memory.store.maintenance import backup as back_up
 
-    check_file(file, "`backup` copies a file", "Use pg_dump, or `keepworth memory export`.")
-
+    if file.on_server:
+        raise MemoryProblem(
+            f"`backup` copies a file, and {file} is on a server.", "Use pg_dump, or `keepworth memory export`."
+        )
     with opened(file, "none") as memory, working("copying"):
         copy = back_up(memory.store, target)
     if as_json:
@@ -57,7 +59,6 @@ OWN = "keepworth"
 @app.command(
     "export",
     rich_help_panel=FILE,
-    moved={"--salvage": "It is a command now: keepworth memory salvage FILE."},
     examples="""
     keepworth memory export all.jsonl
     keepworth memory export notes.md --to markdown --user ana
@@ -81,7 +82,8 @@ def export_(
     from keepworth.memory.errors import MemoryProblem
     from keepworth.memory.store.transfer import exported
 
-    _refuse_both(target, as_json)
+    if as_json and str(target) == "-":
+        raise MemoryProblem("- and --json both write to standard output.", "Name a file, or leave --json out.")
     foreign = _file_format(to)
     if foreign is None and (user or agent or session):
         raise MemoryProblem(
@@ -102,41 +104,11 @@ def export_(
         say_json({"file": str(target), "format": to, "lines": written})
 
 
-@app.command(rich_help_panel=FILE, examples="keepworth memory salvage saved.jsonl --file damaged.mem")
-def salvage(
-    target: Annotated[Path, typer.Argument(parser=file_of, help="A new file; - writes to the terminal.")],
-    file: FileAlone = DEFAULT,
-    as_json: Json = False,
-) -> None:
-    """Write what can still be read of a damaged memory, as `export` does, and say what could not be."""
-    from keepworth.memory.store.salvage import salvaged
-
-    _refuse_both(target, as_json)
-    check_file(file, "`salvage` reads a damaged file", "Use the server's own means, or restore a dump.")
-    check_there(file)
-    lost: list[str] = []
-    with closing(salvaged(file.file, lost)) as lines, working("reading"):
-        written = _write_lines(lines, target)
-    if as_json:
-        say_json({"file": str(target), "lines": written, "lost": lost})
-        return
-    for line in lost:
-        say(f"Could not be read: {line}.", error=True)
-    say("Everything could be read." if not lost else "`keepworth memory import --unsound` takes what was.", error=True)
-
-
 def _readable(given: str) -> Path:
     path = file_of(given)
     if not path.is_file():
         raise typer.BadParameter(f"File {str(path)!r} {'is a directory' if path.is_dir() else 'does not exist'}.")
     return path
-
-
-def _refuse_both(target: Path, as_json: bool) -> None:
-    from keepworth.memory.errors import MemoryProblem
-
-    if as_json and str(target) == "-":
-        raise MemoryProblem("- and --json both write to standard output.", "Name a file, or leave --json out.")
 
 
 def _write_lines(lines: Iterator[str], target: Path) -> int:

@@ -115,14 +115,6 @@ def check_there(file: MemoryPlace, make: bool = False) -> bool:
     return False
 
 
-def check_file(file: MemoryPlace, what: str, instead: str) -> None:
-    """Raises MemoryProblem for an address. what: the command does with a file; instead: of it, to do on a server."""
-    from keepworth.memory.errors import MemoryProblem
-
-    if file.on_server:
-        raise MemoryProblem(f"{what}, and {file} is on a server.", instead)
-
-
 def _instead_of(file: Path) -> str:
     """What to type where a file is not there: whoever has one beside it most likely means that one."""
     beside = sorted(each for each in file.parent.glob("*.mem") if each.is_file())

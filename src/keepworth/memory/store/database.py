@@ -55,7 +55,7 @@ def identity(path: str) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def refuse_strangers(path: str) -> None:
+def _refuse_strangers(path: str) -> None:
     """Look at the header before SQLite does, so that a file of another program, or half a copy, is never touched."""
     if Path(path).is_dir():
         raise NotAMemoryFile(f"{path} is a folder: give the path of a file in it")
@@ -75,7 +75,10 @@ def refuse_strangers(path: str) -> None:
             "again, or restore a backup"
         )
     if len(head) < 100 or head[:16] != b"SQLite format 3\x00":
-        raise NotAMemoryFile(f"{path} is not a memory file: it belongs to another program; give another path")
+        raise NotAMemoryFile(
+            f"{path} is not a memory file: it belongs to another program, or its beginning is damaged; give another path, or "
+            "restore a backup"
+        )
     if head[18] == 1 and _size(f"{path}-wal"):
         # A memory in use says in its header that it has a write-ahead log; a backup that it has none.
         raise NotAMemoryFile(
@@ -108,7 +111,7 @@ def _begun_from_nothing(journal: str) -> bool:
 _JOURNAL = bytes.fromhex("d9d505f920a163d7")
 
 
-def check_version(path: str, connection: apsw.Connection) -> int:
+def _check_version(path: str, connection: apsw.Connection) -> int:
     if connection.pragma("application_id") != schema.APPLICATION_ID:
         raise NotAMemoryFile(f"{path} is an SQLite file of another program: give another path")
     found = connection.pragma("user_version")
@@ -231,11 +234,11 @@ class Database(QueuedDatabase):
             if identity(self.path) in _CARRIED:
                 raise Forked(FORKED.format(self.path))
             if identity(self.path) not in OPEN:
-                refuse_strangers(self.path)
+                _refuse_strangers(self.path)
         with self.translated():
             connection = self._connect(self.read_only)
             if self.read_only:
-                found = check_version(self.path, connection)
+                found = _check_version(self.path, connection)
                 if found < schema.VERSION:
                     raise OlderFile(
                         f"{self.path} has format {found}, this version reads {schema.VERSION}, and read-only it cannot be "
@@ -247,7 +250,7 @@ class Database(QueuedDatabase):
                 if self.in_memory:
                     schema.create(connection, uuid.uuid4().hex)
                 else:
-                    schema.migrate(connection, check_version(self.path, connection), self.path)
+                    schema.migrate(connection, _check_version(self.path, connection), self.path)
             except BaseException:
                 connection.execute("ROLLBACK")
                 raise
@@ -423,8 +426,8 @@ class Database(QueuedDatabase):
         self.check_writable()
         if self._damage:
             raise NotAMemoryFile(
-                f"{self.path} was found to be damaged ({self._damage}), and nothing is written to it any more: export what "
-                "can be read, or restore a backup"
+                f"{self.path} was found to be damaged ({self._damage}), and nothing is written to it any more: "
+                "restore a backup"
             )
         if self._closed or self._forked or self._process != os.getpid():
             self._refuse()

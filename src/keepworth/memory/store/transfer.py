@@ -55,15 +55,15 @@ def exported(store: Store) -> Generator[str, None, None]:
         items = scalar(connection, "SELECT count(*) FROM items")
         identity = store.encoder_identity()
         encoder = None if identity is None else asdict(identity)
-        yield line({"format": FORMAT, "version": VERSION, "head": store.head(), "items": items, "encoder": encoder})
+        yield _line({"format": FORMAT, "version": VERSION, "head": store.head(), "items": items, "encoder": encoder})
         for id, *parts in select(connection, "SELECT id, tenant, user, agent, session FROM scopes ORDER BY id"):
-            yield line({"scope": [id, *parts]})
+            yield _line({"scope": [id, *parts]})
         for name, (table, columns) in TABLES.items():
             said, place = columns.replace("applied", "done"), _SAID.get(table, table)
             for row in connection.execute(f"SELECT {said} FROM {place} ORDER BY 1, 2"):
-                yield line({name: plain_row(name, row)})
+                yield _line({name: _plain_row(name, row)})
         for row in connection.execute(f"{rows.SELECT} ORDER BY n"):
-            yield line({"item": to_record(rows.to_item(row, store.scope_named(connection, row[1])))})
+            yield _line({"item": to_record(rows.to_item(row, store.scope_named(connection, row[1])))})
 
 
 def encoder_of(first_line: str) -> EncoderIdentity | None:
@@ -77,9 +77,9 @@ def encoder_of(first_line: str) -> EncoderIdentity | None:
 def imported(store: Store, lines: Iterable[str], *, unsound: bool = False) -> int:
     """Fill an empty memory from exported lines, in one transaction; returns the number of items. All or nothing.
 
-    unsound: also where the items are not what the journal leads to, as in the export of a damaged memory. Open items in which
-    the store's scan finds a secret go into quarantine, but for those that somebody has let out of it; the journal itself is taken
-    as it is. Raises NotAMemoryFile, RefusedText.
+    unsound: also where the items are not what the journal leads to, as in the export of a memory in which `check` finds a fault.
+    Open items in which the store's scan finds a secret go into quarantine, but for those that somebody has let out of it; the
+    journal itself is taken as it is. Raises NotAMemoryFile, RefusedText.
     """
     if store.head():
         raise MemoryProblem(f"{store.database.path} is not empty: import needs a new file")
@@ -104,7 +104,7 @@ def imported(store: Store, lines: Iterable[str], *, unsound: bool = False) -> in
                 if name == "scope":
                     scopes[value[0]] = transaction.book.row(Scope(*value[1:])).id
                 elif name == "item":
-                    transaction.put(checked(from_record(value)))
+                    transaction.put(_checked(from_record(value)))
                     count += 1
                 else:
                     table, columns = TABLES[name]
@@ -181,7 +181,7 @@ _NOT_OURS = (ValueError, LookupError, TypeError, AttributeError, RecursionError,
 """What reading a line raises that no export holds."""
 
 
-def checked(item: Item) -> Item:
+def _checked(item: Item) -> Item:
     """Raise ValueError for an item that no memory would have taken."""
     if rows.number_of(item.id) is None:
         raise ValueError(f"{item.id!r:.40} is no item's id")
@@ -252,24 +252,24 @@ def _check_header(record: dict[str, Any]) -> None:
         raise ValueError(f"it has format {record['version']}, this version knows {VERSION}: upgrade keepworth")
 
 
-def plain(value: object) -> object:
+def _plain(value: object) -> object:
     """A value of a row as JSON can say it."""
     return {"base64": base64.b64encode(value).decode()} if isinstance(value, bytes) else value
 
 
-def plain_row(name: str, row: Iterable[Any]) -> list[object]:
+def _plain_row(name: str, row: Iterable[Any]) -> list[object]:
     """A row of what an export calls `name`. Raises rows.Unreadable where the candidates of a decision are none."""
     values = list(row)
     if name == "decision":
         with rows.readable(f"the candidates of decision {values[1]!r:.40}"):
             values[CANDIDATES] = as_json(unpacked(values[CANDIDATES]))
-    return [plain(value) for value in values]
+    return [_plain(value) for value in values]
 
 
 def _decoded(value: Any) -> Any:
     return base64.b64decode(value["base64"]) if isinstance(value, dict) else value
 
 
-def line(record: dict[str, Any]) -> str:
+def _line(record: dict[str, Any]) -> str:
     """A line of an export, without its line break."""
     return json.dumps(record, ensure_ascii=False, separators=(",", ":"))

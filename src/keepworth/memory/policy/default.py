@@ -82,8 +82,8 @@ PLAIN, FORGETTING, NEAREST = range(3)
 """How rewards count near a question: by nearness; the same, but old ones fade; by nearness beside the nearest there is."""
 SHARES = (0.5, 0.25, 0.25)
 """What these three have of the other prior weight."""
-EXPLORE = 0.6
-"""How wide the doubt is that explores, of the deviation of the estimates."""
+EXPLORE = 0.5
+"""How wide the doubt is that explores, of the deviation of the estimates: all of it where everything is left to gain."""
 BOUND, SLACK = 3.0, 0.01
 UNLIKELY = 0.003
 """What is better with a smaller probability than this is not tried."""
@@ -501,9 +501,10 @@ class RewardRecord:
             lead = int(np.argmax(searched + means))
             # Nothing can be better than the first by more than is left to the highest reward.
             room = max(0.0, 1.0 - expected - float(means[lead]))
+            wide = EXPLORE + (1.0 - EXPLORE) * room * room
             for model, gain, variance in found:
                 u = searched + gain
-                doubt = np.minimum(EXPLORE * np.sqrt(graded * (variance + variance[:, [lead]])), room)
+                doubt = np.minimum(wide * np.sqrt(graded * (variance + variance[:, [lead]])), room)
                 z = (u - u[:, [lead]]) / np.maximum(doubt, 1e-9)
                 better += model @ (1.0 / (1.0 + np.exp(np.minimum(-1.702 * z, 50.0))))  # the normal one's, within 0.01
             better[lead] = 0.0

@@ -538,36 +538,6 @@ def _claims_of_aurora(traffic: Result) -> list[tuple[str, str, str]]:
     ]
 
 
-def planned(results: Sequence[Result]) -> str:
-    (result,) = results
-    rows = []
-    for name, arm in result["arms"].items():
-        seconds = statistics.median(arm["seconds_per_update"])
-        planned = statistics.median([each["seconds_per_update"] for each in arm["forecasts"]])
-        error = arm["error"]
-        rows.append(
-            (
-                name,
-                "calibration" if arm["calibration"] else "foreseen",
-                f"{seconds:.3f} s",
-                f"{planned:.3f} s",
-                f"{100 * error['median']:+.0f} % ({100 * error['lowest']:+.0f} to {100 * error['highest']:+.0f})",
-            )
-        )
-    foreseen = {name: arm for name, arm in result["arms"].items() if not arm["calibration"]}
-    off = [name for name, arm in foreseen.items() if not arm["within_limit"]]
-    further = f" (not: {'; '.join(off)})" if off else ""
-    contention = sorted(each["contention"] for each in result["costs"])
-    head = (result["model"], "", "measured, an update", "simulated", "off by")
-    return (
-        markdown(head, rows, left=2)
-        + f"\n\nOf {len(foreseen)} configurations that were foreseen, {len(foreseen) - len(off)} are within "
-        f"{100 * result['limit']:.0f} %{further}. Engine and learner slow each other down "
-        f"{contention[0]:.1f} to {contention[-1]:.1f} times by round. {result['rounds']} rounds of {result['steps_measured']} "
-        "updates: medians over rounds, lowest and highest in brackets. " + _setting(result)
-    )
-
-
 def _percent(share: dict[str, float]) -> str:
     return f"{100 * share['mean']:.1f} %"
 
@@ -614,7 +584,6 @@ TABLES: dict[str, tuple[Callable[[Sequence[Result]], str], tuple[str, ...]]] = {
     "drafter-traffic": (drafter_traffic, ("drafter_taught.json",)),
     "few-left": (few_left, ("few_left.json",)),
     "drafter-cost": (drafter_cost, ("drafter.json",)),
-    "planned": (planned, ("planned.json",)),
     "kills": (kills, ("kills.json", "kills_135m.json")),
 }
 

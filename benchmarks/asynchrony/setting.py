@@ -157,20 +157,12 @@ def run(
     asynchrony: Asynchrony,
     steps: int,
     pipeline: Callable[..., Pipeline] = Pipeline,
-    ended: Callable[[RunFolder], None] = lambda run: None,
 ) -> Stopwatch:
-    """Train in a folder of its own, which is deleted. ended: is given the folder before."""
-    watch, bound = Stopwatch(), asynchrony.staleness
-    config = {
-        "sampling": asynchrony.mode,
-        "max_staleness": bound.max_staleness,
-        "pipeline_depth": bound.pipeline_depth,
-        "slots": asynchrony.width,
-    }
-    with tempfile.TemporaryDirectory() as folder, RunFolder.create(Path(folder) / "run", config) as opened:
+    """Train in a folder of its own, which is deleted."""
+    watch = Stopwatch()
+    with tempfile.TemporaryDirectory() as folder, RunFolder.create(Path(folder) / "run", {}) as opened:
         schedule = Schedule(steps, evaluate_every=steps + 1, checkpoint_every=steps + 1)
         train(opened, learner, pipeline(opened, learner, world, asynchrony), schedule, watch, "measured")
-        ended(opened)
     return watch
 
 

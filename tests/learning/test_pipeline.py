@@ -295,6 +295,18 @@ def test_in_step_with_the_learner_both_decoders_draw_the_same(tmp_path: Path) ->
     assert drawn[0] == drawn[1]
 
 
+def test_updates_say_what_decoding_took(tmp_path: Path) -> None:
+    """Whole calls are made once for each limit: of 3, 8 and 13 tokens. In slots the longest answer says how many steps."""
+    for mode, slots, steps in (("synchronous", None, 3 + 8 + 13), ("turns", 12, 13)):
+        asynchrony = settings(mode=mode, max_staleness=0, pipeline_depth=1.0, slots=slots)
+        train_letters(tmp_path / mode, 2, asynchrony)
+        row = RunFolder.open(tmp_path / mode).metrics()[0]
+        assert row["decode/steps"] == steps
+        assert row["decode/drawn"] == row["drawn_tokens"] == 3 * (3 + 8 + 13 + 3)
+        assert row["decode/read"] == 4 * len("letters 0:")
+        assert 0 < row["seconds/decode"] <= row["seconds/sample"]
+
+
 def test_a_training_that_kept_no_state_goes_on_where_it_stopped(tmp_path: Path) -> None:
     """Synchronous training once left nothing of its own in a checkpoint: everything is a function of the step."""
     called: list[int] = []

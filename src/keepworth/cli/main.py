@@ -17,7 +17,6 @@ from keepworth.cli.evaluate import app as evaluate_app
 from keepworth.cli.export import export
 from keepworth.cli.memory import app as memory_app
 from keepworth.cli.output import interruptible, say
-from keepworth.cli.plan import plan
 from keepworth.cli.serve import serve
 from keepworth.cli.show import checkpoint_app, report, show
 from keepworth.cli.train import demo, objectives_app, recipes, train
@@ -74,13 +73,6 @@ app.command(
     """,
 )(train)
 app.command(rich_help_panel=LEARN, examples="keepworth recipes")(recipes)
-app.command(
-    rich_help_panel=LEARN,
-    examples="""
-    keepworth plan demo --engines 1,2,4 --staleness 0,1,2
-    keepworth plan --costs costs.json --lengths 300:1:4096 --waits 2:1:60 --gpus 64
-    """,
-)(plan)
 app.command(rich_help_panel=LEARN, examples="keepworth export demo demo-model --role answerer")(export)
 app.add_typer(objectives_app, name="objectives", rich_help_panel=LEARN)
 app.add_typer(evaluate_app, name="eval", rich_help_panel=LOOK)

@@ -7,8 +7,7 @@ with B groups per update, S versions of lag allowed and v updates made, a group 
 
 `accepted` counting every group that was ever finished and kept. The bound is on groups, so one slow group can still outlive
 it; `Staleness.choose` says for which groups the next update has to wait so that none does. Synchronous training is staleness
-0 of the same: see `keepworth.learning.collect.pipeline.synchronous`. Counts in, counts out: the pipeline plays by it, and so
-does the simulation of one (`keepworth.learning.planning`).
+0 of the same: see `keepworth.learning.collect.pipeline.synchronous`. Counts in, counts out: the pipeline plays by it.
 """
 
 from __future__ import annotations

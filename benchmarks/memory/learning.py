@@ -37,7 +37,7 @@ from keepworth.episodes.model import Encoder
 from keepworth.learning.run_folder import versions
 
 POLICIES = (None, "default", "memrl")
-FEEDBACK = ("true", "flipped", "constant", "permuted")
+FEEDBACK = ("true", "permuted", "flipped", "constant")
 REGIMES = ((20, 600), (200, 1000), (600, 600))
 """How many different questions are asked, and how often in all."""
 
@@ -229,12 +229,15 @@ class Banking:
                     memory.reward(hits.decision, told, **({"by": "mallory" if lies else "ana"} if liar else {}))
         return success
 
-    def table(self, draws: int, say: Callable[[str], None]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+    def table(self, draws: int, found: dict[str, Any], note: Callable[[str], None]) -> None:
+        """Fills `found` row by row; rows that it has are not measured again."""
         for different, length in REGIMES:
             without = [self.run(None, seed, different, length, "true") for seed in range(draws)]
             for policy in POLICIES[1:]:
                 for feedback in FEEDBACK:
+                    name = f"{different} questions, {length} tasks, {policy}, {feedback}"
+                    if name in found:
+                        continue
                     gains = [
                         100.0 * (self.run(policy, seed, different, length, feedback) - without[seed])
                         for seed in range(draws)
@@ -242,14 +245,13 @@ class Banking:
                     means = np.cumsum(gains, axis=1) / np.arange(1, length + 1)
                     row = interval([float(each.mean()) for each in gains])
                     row["worst prefix"] = round(float(means.mean(axis=0)[49:].min()), 3)
-                    found[f"{different} questions, {length} tasks, {policy}, {feedback}"] = row
-                    say(f"{different} questions, {length} tasks, {policy}, {feedback}: {row}")
+                    found[name] = row
+                    note(f"{name}: {row}")
         honest = [self.run("default", seed, 20, 600, "true", liar=False) for seed in range(draws)]
         lied = [self.run("default", seed, 20, 600, "true", liar=True) for seed in range(draws)]
         others = [~np.isnan(each) for each in lied]
         losses = [float(b[o].mean() - a[o].mean()) for a, b, o in zip(honest, lied, others, strict=True)]
         found["a liar with a tenth of the traffic: success of others"] = interval(losses)
-        return found
 
 
 def main() -> None:
@@ -272,7 +274,13 @@ def main() -> None:
         found["traps"] = {f"right of 20 in round {n}": interval(rounds[:, n - 1].tolist()) for n in (1, 3, 10)}
     given.out.write_text(json.dumps(found, indent=1) + "\n")
     if wanted("banking77"):
-        found["banking77"] = Banking(given.data).table(given.draws, say)
+        table = found.setdefault("banking77", {})
+
+        def note(text: str) -> None:
+            given.out.write_text(json.dumps(found, indent=1) + "\n")
+            say(text)
+
+        Banking(given.data).table(given.draws, table, note)
     given.out.write_text(json.dumps(found, indent=1) + "\n")
     for name in ("two notes", "slates", "traps", "banking77"):
         say(json.dumps(found.get(name), indent=1))

@@ -60,13 +60,18 @@ def opened(policy: str | None, seed: int, encoder: Encoder | str = "hashing") ->
     return Memory(encoder=encoder, policy=policy, **({} if policy is None else {"seed": seed}))  # type: ignore[arg-type]
 
 
-def interval(values: Sequence[float]) -> dict[str, float]:
-    """Mean and 95 % t interval over draws."""
+def interval(values: Sequence[float], within: tuple[float, float] = (-np.inf, np.inf)) -> dict[str, float]:
+    """Mean and 95 % t interval over draws. within: what there can be, such as 0 to 1 of a share."""
     from scipy.stats import t
 
     mean, n = float(np.mean(values)), len(values)
     half = float(t.ppf(0.975, n - 1) * np.std(values, ddof=1) / n**0.5) if n > 1 else float("nan")
-    return {"mean": round(mean, 3), "low": round(mean - half, 3), "high": round(mean + half, 3), "n": n}
+    return {
+        "mean": round(mean, 3),
+        "low": round(max(mean - half, within[0]), 3),
+        "high": round(min(mean + half, within[1]), 3),
+        "n": n,
+    }
 
 
 # Two notes.
@@ -109,9 +114,9 @@ def notes_table(policy: str, draws: int) -> dict[str, Any]:
             "90th percentile": float(np.percentile(sure, 90)),
             "n": draws,
         },
-        "better first in the last 50 of 200, 0.6 against 0.4": interval(close),
-        "drift: best first before": interval(drift[:, 150:200].mean(axis=1).tolist()),
-        "drift: best first 25 to 50 tasks after": interval((1 - drift[:, 225:250]).mean(axis=1).tolist()),
+        "better first in the last 50 of 200, 0.6 against 0.4": interval(close, (0, 1)),
+        "drift: best first before": interval(drift[:, 150:200].mean(axis=1).tolist(), (0, 1)),
+        "drift: best first 25 to 50 tasks after": interval((1 - drift[:, 225:250]).mean(axis=1).tolist(), (0, 1)),
     }
 
 
@@ -142,10 +147,10 @@ def slates_table(policy: str, draws: int) -> dict[str, Any]:
     ten = [np.mean(slate(policy, seed, 10, 10, seed % 9 + 1, 50)[0][-5:]) for seed in range(draws)]
     return {
         "five notes, three shown: good one first in the last 100 of 500": interval(
-            [float(np.mean(stood[-100:])) for stood, _ in five]
+            [float(np.mean(stood[-100:])) for stood, _ in five], (0, 1)
         ),
         "five notes, three shown: useless notes said to have moved up": [sum(len(up) for _, up in five), 4 * draws],
-        "ten shown: the one that matters first in rewards 46 to 50": interval([float(each) for each in ten]),
+        "ten shown: the one that matters first in rewards 46 to 50": interval([float(each) for each in ten], (0, 1)),
     }
 
 

@@ -365,9 +365,8 @@ TABLES: dict[str, tuple[str, Callable[[Result], str]]] = {
 def learning(result: Result) -> str:
     """The tables of how fast the default policy learns."""
     rows: list[tuple[str, ...]] = []
-    for name, of in (("default", "default policy"), ("memrl", "memrl")):
-        for what, row in result["two notes"][name].items():
-            rows.append((f"two notes: {what}", of, _learned(row)))
+    for what, row in result["two notes"]["default"].items():
+        rows.append((f"two notes: {what}", "default policy", _learned(row)))
     for name in ("slates", "traps"):
         rows += [(f"{name}: {what}", "default policy", _learned(row)) for what, row in result[name].items()]
     tables = [markdown(("what", "policy", "value"), rows, left=2)]
@@ -376,7 +375,9 @@ def learning(result: Result) -> str:
         if row["mean"] != row["mean"]:
             continue
         world, _, rest = what.rpartition(" tasks, ")
-        gains.append((f"{world} tasks" if world else what, rest, _learned(row), row.get("worst prefix", "")))
+        gains.append(
+            (f"{world} tasks" if world else what, rest if world else "", _learned(row), row.get("worst prefix", ""))
+        )
     head = ("BANKING77", "policy, rewards", "points over plain search", "lowest mean from task 50 on")
     tables.append(markdown(head, gains, left=2))
     return "\n\n".join(tables) + "\n\nMeans over draws, with 95 % intervals. `" + result["command"] + "`"

@@ -85,6 +85,7 @@ SHARES = (0.5, 0.25, 0.25)
 EXPLORE = 0.5
 """How wide the doubt is that explores, of the deviation of the estimates: all of it where everything is left to gain."""
 BOUND, SLACK = 3.0, 0.01
+"""What departing from the search's own order may have cost: rewards, and the share of all rewards beside them."""
 UNLIKELY = 0.003
 """What is better with a smaller probability than this is not tried."""
 CLEAR = 1.25

@@ -16,6 +16,7 @@ from keepworth.cli.doctor import doctor, models_app
 from keepworth.cli.evaluate import app as evaluate_app
 from keepworth.cli.export import export
 from keepworth.cli.memory import app as memory_app
+from keepworth.cli.methods import app as methods_app
 from keepworth.cli.output import interruptible, say
 from keepworth.cli.serve import serve
 from keepworth.cli.show import checkpoint_app, report, show
@@ -75,6 +76,7 @@ app.command(
 app.command(rich_help_panel=LEARN, examples="keepworth recipes")(recipes)
 app.command(rich_help_panel=LEARN, examples="keepworth export demo demo-model --role answerer")(export)
 app.add_typer(objectives_app, name="objectives", rich_help_panel=LEARN)
+app.add_typer(methods_app, name="methods", rich_help_panel=LOOK)
 app.add_typer(evaluate_app, name="eval", rich_help_panel=LOOK)
 app.command(
     rich_help_panel=LOOK,

@@ -1,0 +1,85 @@
+"""`keepworth methods`: every method by name, and what was measured of it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from keepworth.cli.command import App
+from keepworth.cli.output import say, say_json, say_terms
+
+app = App(
+    help="Every method by name, with its paper and its verdict.", no_args_is_help=False, invoke_without_command=True
+)
+
+
+@app.callback()
+def list_methods(
+    context: typer.Context,
+    kind: Annotated[str, typer.Option("--kind", help="Only methods of this kind: policy, recipe, world ...")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON per method.")] = False,
+) -> None:
+    """List the methods."""
+    from keepworth.episodes.errors import require_known
+    from keepworth.registry import KINDS, broken, methods
+
+    if context.invoked_subcommand:
+        return
+    kinds = [name for name in KINDS if name == require_known("kind", kind, KINDS)] if kind else KINDS
+    for name in kinds:
+        found = sorted(methods(name).values(), key=lambda method: method.name)
+        if as_json:
+            for method in found:
+                say_json(_row(method))
+        elif found:
+            say(f"\n{name}")
+            say_terms([(method.name, f"{method.about}{_paper(method)} [{_verdict(method)}]") for method in found])
+    for file in broken():
+        say(f"\nnot loaded: {file.path}: {file.reason}", error=True)
+
+
+@app.command(examples="keepworth methods show memrl")
+def show(
+    name: Annotated[str, typer.Argument(help="The method's name.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+) -> None:
+    """Print a method's claim, what differs from its paper, and what was measured."""
+    from keepworth.episodes.errors import UnknownName
+    from keepworth.registry import KINDS, evidence, methods
+
+    found = [method for kind in KINDS for method in methods(kind).values() if method.name == name]
+    if not found:
+        raise UnknownName("method", name, methods())
+    for method in found:
+        measured = evidence(name)
+        if as_json:
+            say_json({**_row(method), "evidence": measured})
+            continue
+        rows = [("kind", method.kind), ("paper", method.paper), ("what it does", method.about), ("claim", method.claim)]
+        rows += [("differs", method.differs), ("label", method.label), ("needs", method.extra)]
+        rows += [("verdict", _verdict(method)), ("because", (measured or {}).get("sentence", ""))]
+        rows += [("command", (measured or {}).get("command", ""))]
+        say(method.title)
+        say_terms([(term, text) for term, text in rows if text])
+        for arm in (measured or {}).get("arms", ()):
+            say(f"  {arm['name']}: {arm['mean']} {arm.get('interval', '')} (n = {arm.get('n', '')})")
+
+
+def _row(method: Any) -> dict[str, Any]:
+    from keepworth.registry import evidence
+
+    names = ("kind", "name", "title", "paper", "about", "claim", "differs", "label", "extra")
+    measured = evidence(method.name)
+    file = f"benchmarks/methods/{method.name}.json" if measured else ""
+    return {**{name: getattr(method, name) for name in names}, "verdict": _verdict(method), "evidence": file}
+
+
+def _paper(method: Any) -> str:
+    return f" ({method.paper})" if method.paper else ""
+
+
+def _verdict(method: Any) -> str:
+    from keepworth.registry import evidence
+
+    return str((evidence(method.name) or {}).get("verdict", "not measured"))

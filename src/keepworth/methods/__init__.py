@@ -1,0 +1,1 @@
+"""Every published method, one file each; `keepworth.registry` finds them."""

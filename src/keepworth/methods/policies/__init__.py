@@ -1,0 +1,1 @@
+"""Policies of memory: what is shown, and how reward changes it."""

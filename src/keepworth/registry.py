@@ -1,0 +1,155 @@
+"""Every method by name: what the files of `keepworth.methods` and the entry points "keepworth.methods" of other packages declare."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from pathlib import Path
+from pkgutil import iter_modules
+from typing import Any, Literal, get_args
+
+from keepworth.episodes.errors import KeepworthError, UnknownName
+
+Kind = Literal[
+    "policy", "writer", "objective", "recipe", "world", "benchmark", "memory_module", "control_agent", "study"
+]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+FOLDERS: dict[str, Kind] = {
+    "policies": "policy",
+    "writers": "writer",
+    "objectives": "objective",
+    "recipes": "recipe",
+    "worlds": "world",
+    "benchmarks": "benchmark",
+    "memory_modules": "memory_module",
+    "control_agents": "control_agent",
+    "studies": "study",
+}
+"""The folder of `keepworth.methods` in which files of a kind stand."""
+GROUP = "keepworth.methods"
+PACKAGE = Path(__file__).parent
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A published method, or one of this project: what its file declares as `METHOD`, or several as `METHODS`.
+
+    Attributes:
+        kind: What `make` returns; see `KINDS`.
+        name: What it is called on the command line.
+        title: Its name in words.
+        about: What it does, in one line.
+        make: Settings -> the thing of this kind.
+        paper: Where it is published: "arXiv 2601.03192".
+        claim: What the paper says it gains, with its number.
+        differs: What is not as in the paper, and why.
+        label: "analogue", "protocol" or "small", where honesty asks for it.
+        extra: The extra of this package that brings what it needs.
+    """
+
+    kind: Kind
+    name: str
+    title: str
+    about: str
+    make: Callable[..., Any]
+    paper: str = ""
+    claim: str = ""
+    differs: str = ""
+    label: str = ""
+    extra: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A file that declares no method because it cannot be loaded."""
+
+    path: str
+    reason: str
+
+
+class DuplicateMethod(KeepworthError):
+    """Two methods of one kind have the same name."""
+
+
+def methods(kind: Kind | None = None) -> dict[str, Method]:
+    """The methods of a kind by name, or those of all kinds.
+
+    Raises:
+        DuplicateMethod: Two files declare the same kind and name.
+    """
+    declared: dict[tuple[str, str], tuple[Method, str]] = {}
+    for source in _sources(kind):
+        for method in _load(source)[0]:
+            if kind not in (None, method.kind):
+                continue
+            _, other = declared.setdefault((method.kind, method.name), (method, source))
+            if other != source:
+                raise DuplicateMethod(
+                    f"the {method.kind} {method.name!r} is declared twice: in {_place(other)} and in {_place(source)}.",
+                    "Rename one of them.",
+                )
+    return {method.name: method for method, _ in declared.values()}
+
+
+def broken() -> list[Broken]:
+    """The files that cannot be loaded; the others work."""
+    return [Broken(_place(source), reason) for source in _sources() if (reason := _load(source)[1])]
+
+
+def method(kind: Kind, name: str) -> Method:
+    """The method of this kind and name.
+
+    Raises:
+        UnknownName: There is none. Names the nearest, and the files that cannot be loaded.
+    """
+    known = methods(kind)
+    if name not in known:
+        unknown = UnknownName(kind, name, known)
+        if failed := "; ".join(f"{file.path}: {file.reason}" for file in broken()):
+            unknown.fix += f" Not loaded: {failed}."
+        raise unknown
+    return known[name]
+
+
+def evidence(name: str) -> dict[str, Any] | None:
+    """What was measured of a method, None where nothing was: `benchmarks/methods/NAME.json`, in a wheel `evidence/NAME.json`."""
+    for folder in (PACKAGE / "evidence", PACKAGE.parent.parent / "benchmarks" / "methods"):
+        file = folder / f"{name}.json"
+        if file.is_file():
+            measured: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+            return measured
+    return None
+
+
+def _sources(kind: Kind | None = None) -> Iterator[str]:
+    """Names of the modules that declare methods: "module", or "module:attribute" of an entry point."""
+    for folder, of in FOLDERS.items():
+        if kind in (None, of) and (PACKAGE / "methods" / folder).is_dir():
+            for module in iter_modules([str(PACKAGE / "methods" / folder)]):
+                if not module.name.startswith("_"):
+                    yield f"keepworth.methods.{folder}.{module.name}"
+    for entry in entry_points(group=GROUP):
+        yield entry.value
+
+
+def _place(source: str) -> str:
+    """The file of a source of this package; the entry point of another one's."""
+    module = source.partition(":")[0]
+    file = PACKAGE.parent.joinpath(*module.split(".")).with_suffix(".py")
+    return str(file) if file.is_file() else f"the entry point {source}"
+
+
+@cache
+def _load(source: str) -> tuple[tuple[Method, ...], str]:
+    """The methods that a module declares, and why it cannot be loaded, "" where it can."""
+    name, _, attribute = source.partition(":")
+    try:
+        module = import_module(name)
+        declared = getattr(module, attribute or ("METHODS" if hasattr(module, "METHODS") else "METHOD"))
+        return ((declared,) if isinstance(declared, Method) else tuple(declared)), ""
+    except Exception as error:
+        return (), f"{type(error).__name__}: {error}"

@@ -1,4 +1,4 @@
-"""Every method by name: what the files of `keepworth.methods` and the entry points "keepworth.methods" of other packages declare."""
+"""Methods by name, as files of `keepworth.methods` and entry points "keepworth.methods" of other packages declare them."""
 
 from __future__ import annotations
 

@@ -248,7 +248,8 @@ def _in_a_process(function: str, *arguments: str) -> dict[str, float]:
 
 
 def opened(path: str, asked: str, question: str, options: str) -> None:
-    """For a process of its own: open, ask `question`, of which the file `asked` has the vector, and write how long it took and what was resident to standard output."""
+    """For a process of its own: open, ask, and write how long it took and what was resident to standard output. asked: a file
+    with the vector of the question."""
     import numpy as np
 
     vectors = np.load(asked)

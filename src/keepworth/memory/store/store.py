@@ -499,10 +499,10 @@ class Store:
                     columns.take(field, *column)
                     missing.remove(field)
             if missing:
-                columns.build(missing, _metadata_in(connection, CURRENT))
+                columns.build(missing, _metadata_in(connection, schema.BY_CURRENT))
             mask = columns.mask(where.tree)
         if later:
-            rows_ = dict(_metadata_in(connection, f"{CURRENT} AND n IN (SELECT value FROM json_each(?))", later))
+            rows_ = dict(_metadata_in(connection, f"WHERE {CURRENT} AND n IN (SELECT value FROM json_each(?))", later))
             mask = corrected(mask, where.tree, rows_, later)
         let = [number for number in map(rows.number_of, where.but) if number is not None]
         if let:
@@ -970,7 +970,7 @@ def _metadata_in(
     """Number and metadata of the items that SQL names. numbers: its parameter, as JSON."""
     known: dict[str, Any] = {}
     values = (json.dumps(numbers),) if numbers else ()
-    found = select(connection, f"SELECT n, metadata, kind, {schema.WHEN} FROM items WHERE {which}", values)
+    found = select(connection, f"SELECT n, metadata, kind, {schema.WHEN} FROM items {which}", values)
     with rows.readable("metadata"):
         return [(n, _facts(known, *said)) for n, *said in found]
 

@@ -1,4 +1,4 @@
-"""Blocks of vectors: whatever is done to a memory, by whomever, a search by meaning finds what comparing every item finds."""
+"""Vectors: whatever is done to a memory, by whomever, a search by meaning finds what comparing every item finds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 
-import apsw
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -54,13 +53,6 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
             texts = [f"filler {n} thing {n % 7}" for n in range(COUNT * user // 4, COUNT * (user + 1) // 4)]
             m.add_many(texts, user_id=f"u{user}")
     return path
-
-
-def blocks_in(path: Path) -> int:
-    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
-    ((count,),) = connection.execute("SELECT count(*) FROM blocks").fetchall()
-    connection.close()
-    return int(count)
 
 
 def compare(m: Memory, user: str = "") -> None:
@@ -143,7 +135,7 @@ def test_a_search_finds_what_comparing_every_item_finds(filled: Path, tmp_path: 
 
 WRITER = """
 import sys
-from tests.memory.test_blocks import opened
+from tests.memory.test_vectors import opened
 with opened(sys.argv[1]) as m:
     print("begun", flush=True)
     for part in range(15):
@@ -169,16 +161,15 @@ def test_two_processes_write_and_both_find_all(filled: Path, tmp_path: Path) -> 
         assert other.returncode == 0
         compare(m)
         assert check(m.store) == []
-    assert blocks_in(path) == 4
     with opened(path) as m:
         compare(m)
 
 
-def test_what_is_erased_is_in_no_block(filled: Path, tmp_path: Path) -> None:
+def test_no_vector_is_left_of_what_is_erased(filled: Path, tmp_path: Path) -> None:
     path = tmp_path / "b.mem"
     shutil.copy(filled, path)
     (needle,) = (vector.tobytes() for vector in KnownWords().encode(["filler 11 thing 4"]))
-    assert path.read_bytes().count(needle) == 2  # the row and the block
+    assert path.read_bytes().count(needle) == 1
     with opened(path) as m:
         (hit,) = m.search("filler 11 thing 4", mode="dense", top_k=1)
         m.forget(hit.id, purge_history=True)

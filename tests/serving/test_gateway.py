@@ -335,7 +335,7 @@ from keepworth.serving.memory_server import MemoryServer
 with MemoryServer(sys.argv[1], upstream=sys.argv[2]) as server:
     there = set(sys.modules)
     headers = {"Authorization": f"Bearer {server.token}", "X-Keepworth-User": "ana"}
-    http = httpx.Client(base_url=server.url, headers=headers, trust_env=False, timeout=60)
+    http = httpx.Client(base_url=server.url, headers=headers, trust_env=False, timeout=300)
     there |= {name for name in sys.modules if name.split(".")[0] in ("httpx", "httpcore", "anyio")}
     for said in ("I live in Oslo.", "What is the weather like where I live?"):
         http.post("/v1/chat/completions", json={"model": "m", "messages": [{"role": "user", "content": said}]})

@@ -252,7 +252,6 @@ def test_the_command_line_writes_and_reads_each_format(tmp_path: Path, capsys: p
         (["export", "x", "--to", "mem1"], "Did you mean 'mem0'"),
         (["export", "x", "--user", "ana"], "writes the whole memory"),
         (["import", str(file), "--user", "ana"], "takes a whole memory as it was"),
-        (["import", str(file), "--from", "mem0", "--unsound"], "--unsound is for --from keepworth"),
         (["import", str(file), "--from", "markdown"], "is not UTF-8 text"),
     ):
         assert main(["memory", *words, "--file", str(file)]) == 2

@@ -53,7 +53,7 @@ class Traffic:
         model = with_ascii_together(tiny_model(folder))
         self.server = MemoryServer(file, encoder="hashing", seed=0, model=model, training=settings).start()
         headers = {"Authorization": f"Bearer {self.server.token}"}
-        self.http = httpx.Client(base_url=self.server.url, headers=headers, trust_env=False, timeout=60)
+        self.http = httpx.Client(base_url=self.server.url, headers=headers, trust_env=False, timeout=300)
         self.memory = Client(self.server.url, self.server.token)
         self.training: Any = self.server.training
         self.asked = 0

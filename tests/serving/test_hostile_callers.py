@@ -41,7 +41,7 @@ def server() -> Iterator[ModelServer]:
 @pytest.fixture(scope="module")
 def client(server: ModelServer) -> Iterator[httpx.Client]:
     headers = {"Authorization": f"Bearer {KEY}"}
-    with httpx.Client(base_url=server.url, trust_env=False, timeout=30, headers=headers) as client:
+    with httpx.Client(base_url=server.url, trust_env=False, timeout=300, headers=headers) as client:
         yield client
 
 

@@ -391,6 +391,7 @@ class Memory:
         actions: Sequence[str] = (),
         episode: str = "",
         step: int = 0,
+        explore: bool = True,
         **options: Any,
     ) -> Hits:
         """At most `top_k` items, best first; `.decision` is what `reward` takes, `.text` what a prompt takes.
@@ -399,12 +400,17 @@ class Memory:
         are left out; of a hybrid search that is the fused score (`Fusion`), of a dense one the cosine, of a lexical one BM25.
         selector: chooses in the policy's place, and says with what probability. fits: (hits, best first) -> those of them that
         there is room for, all together; only they are chosen from. actions: what can be done here, where that is known.
+        explore: False shows what rewards say is best, and tries nothing else.
         options: explain, kinds, statuses, where, since, until, as_of, half_life, diversity, reranker and nobody, as
         `search.Request` says.
         The past (`as_of`) is shown as it was, without a policy.
         """
         ask = Ask(
-            checked_query(query), "", worded_actions(actions) if actions != () else (), checked_number(step, "step", 0)
+            checked_query(query),
+            "",
+            worded_actions(actions) if actions != () else (),
+            checked_number(step, "step", 0),
+            explore=explore,
         )
         if episode:
             ask = self._asked_in(episode, ask)

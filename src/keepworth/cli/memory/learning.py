@@ -17,7 +17,7 @@ import typer
 from keepworth.cli.command import App
 from keepworth.cli.memory.finding import print_hit
 from keepworth.cli.memory.group import LEARN, app
-from keepworth.cli.memory.opening import DEFAULT, Agent, Encoder, File, Json, Session, User, named, opened
+from keepworth.cli.memory.opening import DEFAULT, POLICY, Agent, Encoder, File, Json, Session, User, named, opened
 from keepworth.cli.output import say, say_json, say_text, width
 from keepworth.episodes.text import entry, one_line
 from keepworth.memory.place import MemoryPlace
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from keepworth.memory.policy.ledger import Account, Balance
     from keepworth.memory.policy.trial import Contrast
     from keepworth.memory.search.search import Worth
-
-POLICY = "default"
-"""What chooses and learns where the file does not say otherwise, as of `Memory`."""
 
 episode_app = App(help="Record an attempt at a task, for rewards to reach what was shown and written in it.")
 app.add_typer(episode_app, name="episode", rich_help_panel=LEARN)
@@ -410,8 +407,8 @@ def _worth_notes(statement: Balance) -> list[str]:
     ]
     if statement.unknown:
         notes.append(
-            f"Of {statement.unknown:,} searches the propensities are unknown: their log, of an earlier version or of a policy "
-            "that draws whole lists, does not say how likely each item was to be shown. They are left out."
+            f"{statement.unknown:,} {'search is' if statement.unknown == 1 else 'searches are'} left out: another order was tried "
+            "there, and the log does not say how likely each item was to be shown."
         )
     return notes
 

@@ -126,9 +126,12 @@ class Worth:
         """What was learned, to be read."""
         if self.times >= 0.5:
             times = max(1, round(self.times))
-            right = f"right {min(times, round(self.earned * times / self.times))} of {times} times where this is asked"
-            return right.replace("1 times", "1 time") if times == 1 else right
-        return "" if not self.seen else f"never first where this is asked; shown {round(self.seen)} times in all"
+            right = min(times, round(self.earned * times / self.times))
+            return f"right {right} of {times} {'time' if times == 1 else 'times'} where this is asked"
+        if not self.seen:
+            return ""
+        shown = round(self.seen)
+        return f"never first where this is asked; shown {'once' if shown == 1 else f'{shown} times'} in all"
 
     @property
     def tested(self) -> int:

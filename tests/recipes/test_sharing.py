@@ -98,7 +98,7 @@ def test_a_run_that_is_killed_while_it_shares_continues_and_trains_nothing_twice
         process.kill()
         process.communicate()
         left = [each for each in (tmp_path / "shared").rglob("*.json") if not each.name.startswith(".")]
-        assert all(json.loads(each.read_text())["format"] == 1 for each in left)
+        assert all(json.loads(each.read_text())["members"] for each in left)
     ended(started(words, tmp_path, checkpoint, "one", **more))
     run = RunFolder.open(path)
     names = [row["name"] for row in run.shared() if row["what"] == "trained"]

@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from benchmarks.speed import branches, episodes, int8, learners, long_answers, samplers, sampling, training_step
+from benchmarks.speed import branches, episodes, int8, long_answers, samplers, sampling, training_step
 from benchmarks.speed.rows import Row
 from benchmarks.speed.run import BUSY
 from benchmarks.speed.setting import HERE, MODEL, ratio
@@ -305,57 +305,6 @@ def phases_table() -> str:
     return _table(("phase", "seconds", "GFLOP", "floor, seconds", "of the floor"), lines, [record]) + "\n\n" + about
 
 
-def learners_table() -> str:
-    """What each of several learners computes, what they send, and how far the result is from that of one."""
-    if not learners.FILE.exists():
-        return MISSING
-    result = json.loads(learners.FILE.read_text())
-    lines = []
-    for each in result["results"]:
-        updates, alone = each["updates"], each["learners"] == 1
-        ranks = zip(*(update["cpu"] for update in updates), strict=True)
-        lines.append(
-            (
-                each["learners"],
-                each["micro_batches"],
-                ", ".join(f"{statistics.median(rank):.1f}" for rank in ranks),
-                f"{statistics.median(update['wall'] for update in updates):.1f}",
-                "" if alone else f"{updates[0]['bytes'] / 1e6:.1f}",
-                "" if alone else f"{1e3 * statistics.median(each['sums']):.0f}",
-                "" if alone else f"{statistics.median(update['waiting'] for update in updates):.2f}",
-                *("" if alone else _apart(each[f"{what}_difference"]) for what in ("gradient", "weight")),
-            )
-        )
-    head = (
-        "learners",
-        "micro-batches",
-        "processor s of each",
-        "wall s",
-        "MB added up",
-        "a sum alone, ms",
-        "in sums, s",
-    )
-    made, several = result["machine"], result["results"][1:]
-    load = max(each["load"] for each in result["results"])
-    most = [statistics.median(max(update["cpu"]) for update in each["updates"]) for each in result["results"]]
-    shares = ", ".join(
-        f"each of {each['learners']} takes at most {spent / most[0]:.0%}"
-        for each, spent in zip(several, most[1:], strict=True)
-    )
-    equal = [each["learners"] for each in several if not each["weight_difference"]["numbers_that_differ"]]
-    same = f" With {' and '.join(map(str, equal))} the update is the same to the last bit." if equal else ""
-    return (
-        f"**Of the processor time that one learner takes, {shares}.{same}**\n\n"
-        + markdown((*head, "gradients differ by", "weights differ by"), lines)
-        + f"\n\n{made['processor']}; {made['threads']} thread each on {made['cores']} cores, load average "
-        f"{made['load_average_at_start']:.1f} at the start and at most {load:.1f} after each row; {result['model']}, "
-        f"{result['dtype']}, adapter of rank {result['rank']} ({result['trained_numbers']:,} numbers), {result['groups']} groups "
-        f"of {result['group_size']} answers of {result['answer_tokens']} tokens, prompts of {result['prompt_tokens']}; medians "
-        f"of {len(result['results'][0]['updates'])} updates; torch {made['versions']['torch']}; revision "
-        f"{made['revision']}, {made['measured_at'][:10]}."
-    )
-
-
 def _apart(found: dict[str, float]) -> str:
     """By how much at most, beside the largest of them."""
     return f"{found['largest']:.1g} of {found['of']:.2g}" if found["largest"] else "no bit"
@@ -434,7 +383,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "branches": branches_table,
     "mismatch": mismatch_table,
     "long_answers": long_answers_table,
-    "learners": learners_table,
     "int8": int8_table,
     "samplers": samplers_table,
 }

@@ -35,7 +35,7 @@ from keepworth.learning.collect.groups import (
     run_rollout,
 )
 from keepworth.learning.collect.images import ImageChange, Imaged, ImageReader, MemoryImage
-from keepworth.learning.placement import ONE_CORE, Cluster, Needs, Part, Worker, WorkerDied, WorkerFailed, spawn_lasting
+from keepworth.learning.placement import ONE_CORE, Cluster, Needs, Part, Worker, WorkerDied, WorkerFailed
 from keepworth.models.partial_sample import PartialSample
 
 if TYPE_CHECKING:
@@ -273,16 +273,17 @@ class _Drafts:
 
 
 class _Place:
-    """One of the workers, and after its death the one that took its place."""
+    """One of the workers, from its start to its death."""
 
-    def __init__(self, name: str, worker: Worker, score: Callable[[str, str], Awaitable[Any]] | None = None) -> None:
-        self.name, self.worker, self._score = name, worker, score
+    def __init__(self, worker: Worker, score: Callable[[str, str], Awaitable[Any]] | None = None) -> None:
+        self.worker, self._score = worker, score
         self.begun: dict[int, _Begun] = {}
         self.numbers = itertools.count()
         self.joint: dict[int, asyncio.Future[None]] = {}
         self.died: WorkerDied | None = None
         self.image: MemoryImage | None = None
         self._telling: list[Said] = []
+        self._sending: asyncio.Task[None] | None = None
 
     @cached_property
     def fault(self) -> asyncio.Future[None]:
@@ -313,23 +314,22 @@ class _Place:
         return change.bytes
 
     def tell(self, *message: Any) -> None:
-        """Said with whatever else is said in the same moment."""
+        """Send it with whatever else is told meanwhile: one call at a time, so that messages arrive in order."""
         self._telling.append(message)
-        if len(self._telling) == 1:
-            asyncio.get_running_loop().call_soon(self._send)
+        if self._sending is None:
+            self._sending = asyncio.get_running_loop().create_task(self._send())
 
-    def _send(self) -> None:
-        telling, self._telling = self._telling, []
-        if self.died is None:
-            try:
-                asyncio.wrap_future(self.worker.call("tell", telling)).add_done_callback(self._heard)
-            except KeepworthError as error:
-                self._fault(error)
-
-    def _heard(self, told: asyncio.Future[None]) -> None:
-        """A worker that dies is noticed by `listen`; one that cannot read what it is told is a fault of ours."""
-        if not told.cancelled() and isinstance(error := told.exception(), WorkerFailed):
+    async def _send(self) -> None:
+        try:
+            while self._telling and self.died is None:
+                telling, self._telling = self._telling, []
+                await asyncio.wrap_future(self.worker.call("tell", telling))
+        except WorkerDied:  # `listen` notices it
+            pass
+        except KeepworthError as error:
             self._fault(error)
+        finally:
+            self._sending = None
 
     def _fault(self, error: KeepworthError) -> None:
         if not self.fault.done():
@@ -362,7 +362,7 @@ class _Place:
                     if word == ENDED:
                         begun.ended.set_result(episode_from_json(json.loads(rest[0])))
                     elif word == FAILED:
-                        begun.ended.set_exception(WorkerFailed(f"{self.name} on {self.worker.host}: {rest[0]}."))
+                        begun.ended.set_exception(WorkerFailed(f"{self.worker.name} on {self.worker.host}: {rest[0]}."))
                     else:
                         task = asyncio.get_running_loop().create_task(self._answer(number, begun, *rest))
                         begun.answering.add(task)
@@ -421,18 +421,17 @@ class RolloutWorkers:
     ) -> None:
         from concurrent.futures import ThreadPoolExecutor
 
-        self._cluster, self._part, self._needs, self._note = cluster, part, needs, note
-        self._score = score
+        self._note, self._score = note, score
         names = [f"rollout worker {number}" for number in range(1, count + 1)]
         with ThreadPoolExecutor(count) as pool:
-            workers = list(pool.map(self._spawned, names))
-        self._places = [_Place(name, worker, score) for name, worker in zip(names, workers, strict=True)]
+            workers = list(pool.map(lambda name: cluster.spawn(part, name, needs), names))
+        self._places = [_Place(worker, score) for worker in workers]
         self._place_of: dict[int, _Place] = {}
         self._deaths: dict[int, int] = {}
         self._back = asyncio.Condition()
 
     async def listen(self) -> None:
-        """Until cancelled, hear what the workers say, and put others in the place of those that die."""
+        """Until cancelled, hear what the workers say, and go on with those that were started again after their death."""
         await asyncio.gather(*(self._keep(number) for number in range(len(self._places))))
 
     async def episode(self, attempt: EpisodeTry, log: CallLog, companions: InGroup, sampler: DraftSampler) -> Episode:
@@ -481,20 +480,17 @@ class RolloutWorkers:
             died = await place.listen()
             for group in {each.context.group for each in place.begun.values()}:
                 self._deaths[group] = self._deaths.get(group, 0) + 1
-            self._note(f"{died.message} Its episodes begin again in another worker; nothing that was drawn is lost.")
+            self._note(f"{died.message} Its episodes begin again; nothing that was drawn is lost.")
             try:
-                worker = await in_thread(self._spawned, place.name)
+                await asyncio.wrap_future(place.worker.restarted())
             except KeepworthError as error:
                 if all(each.died is not None for each in self._places):
                     raise
-                self._note(f"{place.name} has no successor, and the run goes on with fewer workers: {error}")
+                self._note(f"{place.worker.name} is gone, and the run goes on with fewer workers: {error}")
                 return
-            self._places[number] = _Place(place.name, worker, self._score)
+            self._places[number] = _Place(place.worker, self._score)
             async with self._back:
                 self._back.notify_all()
-
-    def _spawned(self, name: str) -> Worker:
-        return spawn_lasting(self._cluster, self._part, name, self._needs, self._note)
 
 
 def _sendable(error: Exception) -> Exception:

@@ -161,5 +161,5 @@ def test_captions_may_break() -> None:
     """Names of metrics and their units are as long as they are: on a phone they took the page along."""
     style = asset(STYLE)
     rules = dict(re.findall(r"^([.\w][^{\n]*?) \{([^}]*)\}", style, re.MULTILINE))
-    for selector in (".chart figcaption b", ".chart small", ".anomaly small"):
+    for selector in (".chart figcaption b", ".chart small"):
         assert "nowrap" not in rules[selector], selector

@@ -19,10 +19,9 @@ import pytest
 import torch
 
 from keepworth.episodes import Group
-from keepworth.episodes.episode import Task
 from keepworth.learning.collect import pipeline as pipelines
 from keepworth.learning.collect.curriculum import Band, Branches, Curriculum, Stage
-from keepworth.learning.collect.groups import BEFORE, Journal, finished_from_json, open_from_json, open_to_json
+from keepworth.learning.collect.groups import Journal, finished_from_json
 from keepworth.learning.run_folder import RunFolder
 from tests.learning.letters import Letters, again, settings, train_letters
 
@@ -273,19 +272,3 @@ def test_parked_episodes_go_on_with_the_very_tokens_they_had(tmp_path: Path) -> 
                 assert segment.logprobs[:count] == tuple(entry["logprobs"])
                 checked += count
     assert checked > 0
-
-
-def test_groups_on_file_under_names_of_before_are_read(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    train_letters(folder, 2, settings(), checkpoint_every=1)
-    now = state(folder)
-    before = {name: key for key, name in BEFORE.items()}
-    (record, *_), (half, *_) = now["finished"], now["open"]
-    old = {before.get(name, name): value for name, value in record.items()}
-    assert "ticket" in old
-    assert finished_from_json(old) == finished_from_json(record)
-    (folder / "finished" / "speaker" / "after-000002.jsonl").write_text(json.dumps(old) + "\n")
-    assert [each.index for each in Journal(folder, "speaker", 2).since(2)] == [record["group"]]
-    task = Task(half["task"], "", "", (), "")
-    again = open_from_json({before.get(name, name): value for name, value in half.items()}, task)
-    assert open_to_json(again, 0) == open_to_json(open_from_json(half, task), 0)

@@ -54,7 +54,7 @@ class TrainingSettings(BaseModel):
 
     model: str = "smollm2-135m-instruct"
     precision: Literal["auto", "bf16", "fp32"] = Field(default="auto", description="auto measures which is faster")
-    threads: int = Field(default=0, ge=0, description="0 measures which count is fastest")
+    threads: int = Field(default=0, ge=0, description="0: OMP_NUM_THREADS, or all cores")
     seed: int = Field(default=0, ge=0, lt=2**31)
     steps: Count | None = None
 

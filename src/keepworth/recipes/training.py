@@ -35,7 +35,7 @@ from keepworth.learning.watch.progress import Progress, SilentProgress
 from keepworth.models.adapter import Named, attach_lora, is_tied, load_trained, save_trained, unfreeze
 from keepworth.models.attention import round_up
 from keepworth.models.inprocess import InProcessModel, Precision
-from keepworth.models.threads import SLOWER, Speed, in_faster_type, settle_threads
+from keepworth.models.threads import SLOWER, in_faster_type, settle_threads
 from keepworth.recipes.settings import CONTROL_KEY, KEY, TrainingSettings, own_entropy
 from keepworth.rollouts.driver import RolloutContext, together
 
@@ -58,7 +58,7 @@ def loaded_model(config: TrainingSettings, progress: Progress, precision: str = 
 
 
 def settled_model(config: TrainingSettings, run: RunFolder, progress: Progress) -> InProcessModel:
-    """The configured model, and torch's threads: as configured, as the run began, or what is faster here.
+    """The configured model, and torch's threads: as configured, as the run began, or all cores.
 
     Both are written down with the time of a pass: a run that is continued computes as it began, and says so where the
     machine is clearly faster or slower than it was."""
@@ -66,8 +66,6 @@ def settled_model(config: TrainingSettings, run: RunFolder, progress: Progress) 
     model = loaded_model(config, progress, str(then.get("precision", "")))
     progress.phase("measuring how fast the model is here")
     speed = settle_threads(model, config.threads or int(then.get("threads", 0)))
-    if speed.threads < max(speed.of_each, default=speed.threads):
-        progress.note(fewer_threads(speed))
     before = float(then.get("pass_seconds", 0.0))
     if before and not before / SLOWER < speed.seconds < before * SLOWER:
         progress.note(
@@ -78,15 +76,6 @@ def settled_model(config: TrainingSettings, run: RunFolder, progress: Progress) 
     facts = {"threads": speed.threads, "precision": model.precision, "model": config.model}
     run.record_environment(**facts, pass_seconds=before or speed.seconds)
     return model
-
-
-def fewer_threads(speed: Speed) -> str:
-    """Why not all cores are used."""
-    each = ", ".join(f"{count} threads {seconds:.2f} s" for count, seconds in sorted(speed.of_each.items()))
-    return (
-        f"Computing with threads = {speed.threads}, which is fastest as things are ({each} a pass). If other programs keep "
-        "the machine busy now and will not later, --fresh measures again, and starts over."
-    )
 
 
 @contextmanager

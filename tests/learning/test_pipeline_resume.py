@@ -49,7 +49,7 @@ def unlucky(group: Group) -> str:
 
 
 def run(folder: Path, mode: str) -> None:
-    """On the tiny model, with a memory that grows, in two stages, with a curriculum and calls that are rolled again."""
+    """On the tiny model, in two stages, with a curriculum and calls that are rolled again."""
     torch.set_num_threads(1)
     asynchrony = settings(**(SERIAL if mode == "serial" else OVERLAP))
     stages = (Stage(3, horizon=5), Stage(1, weights={"low": 2.0}))
@@ -58,7 +58,7 @@ def run(folder: Path, mode: str) -> None:
     curriculum = Curriculum(4, stages, Band(0.38, 1.5, retry=2), branches=branches)
     if mode == "serial":
         curriculum = replace(curriculum, refill=2, reject=unlucky)
-    train_letters(folder, STEPS, asynchrony, letters(), checkpoint_every=3, remember=True, curriculum=curriculum)
+    train_letters(folder, STEPS, asynchrony, letters(), checkpoint_every=3, curriculum=curriculum)
 
 
 def kill_once(folder: Path, mode: str, seconds: float, training: Callable[[Path, str], None] = run) -> bool:
@@ -123,12 +123,6 @@ def weights(folder: Path) -> dict[str, Any]:
     return found["learner"]
 
 
-def remembered(folder: Path) -> dict[str, Any]:
-    """The memory of the last checkpoint: content hash, journal position, what unfinished groups started from."""
-    found: dict[str, Any] = json.loads((RunFolder(folder).checkpoints()[-1].path / "memory.json").read_text())
-    return found
-
-
 def same(one: Any, other: Any) -> bool:
     if isinstance(one, torch.Tensor):
         return torch.equal(one, other)
@@ -153,8 +147,6 @@ def test_a_serial_training_killed_five_times_ends_like_a_straight_one(tmp_path: 
     said = RunFolder.open(tmp_path / "straight").curriculum()
     assert {row["what"] for row in said} == {"outcome", "aside", "rejected"}
     assert said == RunFolder.open(tmp_path / "killed").curriculum()
-    assert remembered(tmp_path / "straight") == remembered(tmp_path / "killed")
-    assert remembered(tmp_path / "straight")["position"] > 0
 
 
 @pytest.mark.slow

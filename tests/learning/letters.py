@@ -10,8 +10,6 @@ from typing import Any
 
 from keepworth.episodes import (
     Episode,
-    Operation,
-    OperationKind,
     RewardTerm,
     SamplingParams,
     Segment,
@@ -68,7 +66,6 @@ class Letters:
                 await asyncio.sleep(self.latency(context.group, context.member))
             prompt = (*prompt, *sample.ids, *f"/{turn}".encode())
         drawn = tuple(each for segment in segments for each in segment.ids)
-        said = Operation(OperationKind.ADD, text="".join(f"{each:02x}" for each in drawn[:4]))
         return Episode(
             id=context.id,
             task=task.key,

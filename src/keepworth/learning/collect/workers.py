@@ -34,7 +34,7 @@ from keepworth.learning.collect.groups import (
     failed_episode,
     run_rollout,
 )
-from keepworth.learning.collect.images import ImageChange, Imaged, ImageReader, MemoryImage
+from keepworth.learning.collect.images import Imaged, ImageReader, MemoryImage
 from keepworth.learning.placement import ONE_CORE, Cluster, Needs, Part, Worker, WorkerDied, WorkerFailed
 from keepworth.models.partial_sample import PartialSample
 
@@ -54,7 +54,7 @@ DEATHS = 5
 #     DROP     n                                         FAILED   n, why: not the rollout, what is around it
 #     TOGETHER number of a joint call, attempts, name    READY    number of a joint call
 #     FORGET   group
-#     IMAGE    0, ImageChange: of the memory, before the first episode that reads it
+#     IMAGE    0, MemoryImage: of the memory, before the first episode that reads it
 
 BEGIN, ANSWER, DROP, TOGETHER, FORGET, IMAGE = "begin", "answer", "drop", "together", "forget", "image"
 ASK, ENDED, FAILED, READY = "ask", "ended", "failed", "ready"
@@ -145,7 +145,6 @@ class Rollouts:
         self, rollout: RecordedRollout, text: TextSide | None = None, memory: ImageReader | None = None
     ) -> None:
         self._rollout, self._text, self._memory = rollout, text, memory
-        self._image: MemoryImage | None = None
         self._saying: list[Said] = []
         self._something = asyncio.Event()
         self._running: dict[int, asyncio.Task[None]] = {}
@@ -176,14 +175,10 @@ class Rollouts:
             elif word == FORGET:
                 self._companions.pop(number, None)
             elif word == IMAGE:
-                self._read(*rest)
+                assert self._memory is not None
+                self._memory.read(*rest)
             elif number in self._running:
                 self._running[number].cancel()
-
-    def _read(self, change: ImageChange) -> None:
-        assert self._memory is not None
-        self._image = change.on(self._image)
-        self._memory.read(self._image)
 
     def _say(self, *message: Any) -> None:
         self._saying.append(message)
@@ -305,13 +300,11 @@ class _Place:
             for task in begun.answering:
                 task.cancel()
 
-    def show(self, image: MemoryImage) -> int:
-        """Let the memory be this image for what is begun from here on; how many bytes that takes."""
-        if self.image is not None and self.image.hash == image.hash:
-            return 0
-        change, self.image = image.since(self.image), image
-        self.tell(IMAGE, 0, change)
-        return change.bytes
+    def show(self, image: MemoryImage) -> None:
+        """Let the memory be this image for what is begun from here on."""
+        if self.image is None or self.image.hash != image.hash:
+            self.image = image
+            self.tell(IMAGE, 0, image)
 
     def tell(self, *message: Any) -> None:
         """Send it with whatever else is told meanwhile: one call at a time, so that messages arrive in order."""
@@ -405,10 +398,9 @@ class RolloutWorkers:
 
     part: what a worker is made of. note: is told of every worker that dies. score: says what an answer to the task with a
     key is worth, where workers do not. memory: what episodes read, and only the controller writes, while none runs.
-    image_bytes: how much of it was sent. Raises what `Cluster.spawn` raises."""
+    Raises what `Cluster.spawn` raises."""
 
     memory: Imaged | None = None
-    image_bytes = 0
 
     def __init__(
         self,
@@ -443,7 +435,7 @@ class RolloutWorkers:
                 image = None if self.memory is None else await in_thread(self.memory.image)
                 place = await self._for(attempt.group)
                 if image is not None:
-                    self.image_bytes += place.show(image)
+                    place.show(image)
                 try:
                     return await place.run(attempt, context, companions)
                 except WorkerDied as died:

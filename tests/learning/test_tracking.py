@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from keepworth.episodes.errors import KeepworthError
+from keepworth.episodes.errors import UnknownName
 from keepworth.learning.run_folder import RunFolder
-from keepworth.learning.watch.tracking import tracked, tracker_of
+from keepworth.learning.watch.tracking import tracked
+from keepworth.recipes.front_door import track_of
 
 
 def test_a_function_receives_the_numbers_of_each_step(tmp_path: Path) -> None:
@@ -25,9 +26,9 @@ def test_a_function_receives_the_numbers_of_each_step(tmp_path: Path) -> None:
 
 def test_a_function_is_named_by_its_file(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("def log(step, numbers):\n    return step\n")
-    function = tracker_of(f"{tmp_path}/mine.py:log")
-    assert function is not None
-    assert function(3, {}) == 3  # type: ignore[func-returns-value]
-    with pytest.raises(KeepworthError, match="--track"):
-        tracker_of("tensorboard")
-    assert tracker_of("") is None
+    function = track_of(f"{tmp_path}/mine.py:log")
+    assert callable(function)
+    assert function(3, {}) == 3
+    assert track_of("") == ""
+    with pytest.raises(UnknownName, match="tensorboard"):
+        track_of("tensorboard")

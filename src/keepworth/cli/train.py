@@ -289,14 +289,14 @@ def _carry_out(
     from keepworth.cli.show import print_tables
     from keepworth.episodes.text import terminal
     from keepworth.learning.watch.progress import progress_for
-    from keepworth.learning.watch.tracking import tracker_of
+    from keepworth.recipes.front_door import track_of
 
-    tracker_of(track)  # raises before anything begins
+    tracker = track_of(track)
     console = terminal()
     with opened(path, config, fresh=fresh) as run:
         try:
             with interruptible():
-                carry_out(run, lambda progress: work(run, progress), progress_for(), track)
+                carry_out(run, lambda progress: work(run, progress), progress_for(), tracker)
         except KeyboardInterrupt:
             last = run.latest_checkpoint(verify=False)
             where = f"The last checkpoint is step {last.step}." if last else "There is no checkpoint yet."

@@ -75,9 +75,10 @@ def disk(path: Path) -> Iterator[None]:
                 f"The disk that holds {path} is full.",
                 "Free some space and give the same command again: the run continues from its last checkpoint.",
             ) from error
-        if isinstance(error, OSError):
+        if isinstance(error, OSError) or "inline_container" in str(error) or "iostream" in str(error):
+            file, reason = (getattr(error, name, None) for name in ("filename", "strerror"))
             raise DiskTrouble(
-                f"{error.filename or path} cannot be written ({error.strerror or error}).",
+                f"{file or path} cannot be written ({reason or error}).",
                 "Choose another place, or change its permissions.",
             ) from error
         raise

@@ -681,7 +681,7 @@ class HttpModel:
             self._check_length(index, len(prompt), params.max_tokens)
         if params.temperature not in (0.0, 1.0):
             self._check_temperature()
-        return self._sample(prompts, params)
+        return self._sample(prompts, params) if prompts else []
 
     def _sample(self, prompts: Sequence[Tokens], params: SamplingParams) -> list[list[Sample]]:
         serving = self._publisher.in_service

@@ -142,10 +142,9 @@ def train(
 
     require("train", "keepworth.train")
     from keepworth.learning.watch.progress import progress_for
-    from keepworth.learning.watch.tracking import tracker_of
     from keepworth.recipes.configuration import resolve
 
-    tracker_of(track)  # raises before anything begins
+    track = track_of(track)
 
     def carried_out() -> Path:
         arguments = {"source": source, "kinds": kinds, "reward": reward, "environment": environment, "agent": agent}
@@ -327,6 +326,17 @@ def opened(path: Path, record: Mapping[str, object], *, fresh: bool) -> RunFolde
     from keepworth.learning.run_folder import RunFolder
 
     return RunFolder.create(path, record, resume=not fresh)
+
+
+def track_of(track: str | Track) -> str | Track:
+    """What receives a run's numbers; FILE.py:NAME is a function of yours. Raises what `tracker_of` raises."""
+    from keepworth.learning.watch.tracking import tracker_of
+
+    if isinstance(track, str) and ":" in track:
+        function: Track = named_object(track, "--track")
+        return function
+    tracker_of(track)  # raises before anything begins
+    return track
 
 
 def carry_out(run: RunFolder, work: Callable[[Progress], None], progress: Progress, track: str | Track = "") -> None:

@@ -1,4 +1,4 @@
-"""`--track`: the numbers of a run, step by step, in Trackio or in a function of yours."""
+"""The numbers of a run, step by step, in Trackio or in a function of yours (`--track`)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from keepworth.episodes.errors import require_known
 from keepworth.episodes.extras import require
 
 if TYPE_CHECKING:
@@ -17,16 +18,12 @@ Track = Callable[[int, Mapping[str, float]], None]
 
 
 def tracker_of(track: str | Track) -> Track | None:
-    """The function that `track` names: "" is none, `trackio` is Trackio, FILE.py:NAME is a function of yours.
+    """The function that receives a run's numbers: `track` itself, Trackio's, or none for "".
 
-    Raises MissingExtra, or KeepworthError where there is no such function."""
+    Raises MissingExtra, or UnknownName for another name."""
     if not track or callable(track):
         return track or None
-    if track != "trackio":
-        from keepworth.recipes.front_door import named_object
-
-        function: Track = named_object(track, "--track")
-        return function
+    require_known("tracker", track, ("trackio",))
     require("trackio", "--track trackio", "trackio")
     return lambda step, numbers: _trackio().log(dict(numbers), step=step)
 

@@ -151,7 +151,8 @@ class LeadingLearner(Learner):
                 environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
                 if self.model.device.type == "cuda":
                     environment["CUDA_VISIBLE_DEVICES"] = _device(rank)
-                command = [sys.executable, "-m", "keepworth.learning.learner_group", str(folder), str(rank), str(count)]
+                arguments = [str(folder), str(rank), str(count), str(os.getpid())]
+                command = [sys.executable, "-m", "keepworth.learning.learner_group", *arguments]
                 self._processes.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment))
             while len([*folder.glob("ready-*")]) < count - 1:
                 if lost := self._lost(0.0):
@@ -229,9 +230,9 @@ def _threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def follow(folder: Path, rank: int, count: int) -> None:
-    """Be one of the others, until the first learner is gone."""
-    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+def follow(folder: Path, rank: int, count: int, first: int) -> None:
+    """Be one of the others, until the first learner, the process with the id `first`, is gone."""
+    threading.Thread(target=_end_with, args=(first,), daemon=True).start()
     (folder / f"ready-{rank}").touch()
     _join(folder, rank, count)
     part, threads = _broadcast()
@@ -261,4 +262,4 @@ def _end_with(parent: int) -> None:
 
 
 if __name__ == "__main__":
-    follow(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
+    follow(Path(sys.argv[1]), *map(int, sys.argv[2:]))

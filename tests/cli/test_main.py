@@ -111,7 +111,6 @@ def test_version(command: Command) -> None:
         (("eval", "answerer", "--run", "demo"), "keepworth eval answerer RUN"),
         (("bench", "memory", "--json=numbers.json"), "Write a file with --out numbers.json"),
         (("report",), "There is no run in runs yet"),
-        (("checkpoint", "inspect"), "There is no run in runs yet"),
         (("show", "nothing"), "There is no run 'nothing'"),
         (("objectives", "explain", "grppo"), "Did you mean"),
         (("models", "check", "smollm2-135m-instuct"), "smollm2-135m-instruct"),

@@ -26,7 +26,7 @@ from tests.serving.engines import connect
 PROMPTS = [tuple(b"where does ana live?"), tuple(b"hi"), tuple(b"where does ana live?"), tuple(b"a much longer prompt")]
 BRANCHES = [[tuple(b"in oslo"), tuple(b"x"), ()], [tuple(b"yes")], [], [tuple(b"k"), tuple(b"in bergen, i think")]]
 STOPS = frozenset(range(0, 257, 11))
-STYLES = ("keepworth", "vllm", "completions", "sglang")
+STYLES = ("keepworth", "vllm", "completions")
 
 
 def server(style: str, **options: object) -> ModelServer:
@@ -151,7 +151,7 @@ def test_log_probabilities_from_before_the_temperature_are_noticed() -> None:
 
 
 @pytest.mark.parametrize("capability", ["adapters", "weights", "pause", "abort"])
-@pytest.mark.parametrize("style", ["vllm", "sglang"])
+@pytest.mark.parametrize("style", ["vllm"])
 def test_what_is_required_and_absent_is_an_error_at_start_up(style: str, capability: str) -> None:
     with server(style, control=False) as running:
         with pytest.raises(MissingCapability, match=capability) as caught:

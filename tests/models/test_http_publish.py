@@ -39,7 +39,7 @@ def changed_weights(folder: Path, size: float = 0.02):
     return model
 
 
-@pytest.mark.parametrize("style", ["keepworth", "vllm", "sglang"])
+@pytest.mark.parametrize("style", ["keepworth", "vllm"])
 def test_a_published_adapter_is_what_the_engine_samples_from(tmp_path: Path, style) -> None:
     witness = trained(tmp_path / "a")
     with ModelServer(tiny_model(), style=style) as running, connect(running.url, require=["adapters"]) as engine:
@@ -143,7 +143,7 @@ def test_a_folder_that_engines_cannot_take_is_refused(tmp_path: Path) -> None:
         engine.publish(tmp_path / "a", 1, witness)
 
 
-@pytest.mark.parametrize("style", ["keepworth", "vllm", "sglang"])
+@pytest.mark.parametrize("style", ["keepworth", "vllm"])
 def test_full_weights_are_published_and_labelled(tmp_path: Path, style) -> None:
     witness = changed_weights(tmp_path / "w")
     with ModelServer(tiny_model(), style=style) as running, connect(running.url, require=["weights"]) as engine:

@@ -19,9 +19,8 @@ from keepworth.cli.memory import app as memory_app
 from keepworth.cli.methods import app as methods_app
 from keepworth.cli.output import interruptible, say
 from keepworth.cli.serve import serve
-from keepworth.cli.show import checkpoint_app, report, show
+from keepworth.cli.show import report, show
 from keepworth.cli.train import demo, objectives_app, recipes, train
-from keepworth.cli.watch import watch
 
 app = App(
     name="keepworth",
@@ -89,18 +88,10 @@ app.command(
 app.command(
     rich_help_panel=LOOK,
     examples="""
-    keepworth watch
-    keepworth watch demo --every 5
-    """,
-)(watch)
-app.command(
-    rich_help_panel=LOOK,
-    examples="""
     keepworth report
     keepworth report demo demo-quick --out comparison.html
     """,
 )(report)
-app.add_typer(checkpoint_app, name="checkpoint", rich_help_panel=LOOK)
 app.add_typer(models_app, name="models", rich_help_panel=SET_UP)
 app.command(rich_help_panel=SET_UP, examples="keepworth doctor")(doctor)
 

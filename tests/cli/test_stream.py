@@ -18,8 +18,8 @@ from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.evaluation.statistics import TooFewSeeds
 from keepworth.evaluation.stream_claims import CONTROLS
 from keepworth.learning.run_folder import stored_episodes
+from keepworth.memory.by_name import policies_of_cases
 from keepworth.memory.policy.slots import Presented
-from keepworth.recipes.experience_methods import METHODS
 
 KINDS_OF_STEP = ("near-miss", "near-miss-mixed", "injection", "tool-graph", "events")
 """A question, answers in free words, foreign records, several steps, what was seen before: other families have other numbers."""
@@ -136,7 +136,7 @@ def test_unknown_names_are_refused_with_the_nearest(option: str, value: str, nea
 
 
 def test_names_can_be_listed() -> None:
-    for option, known in (("--streams", NAMES), ("--arms", METHODS)):
+    for option, known in (("--streams", NAMES), ("--arms", policies_of_cases())):
         done = CliRunner().invoke(app, ["stream", option, "list"], catch_exceptions=False)
         assert set(known) <= {line.split()[0] for line in done.output.splitlines() if line}
         as_json = CliRunner().invoke(app, ["stream", option, "list", "--json"], catch_exceptions=False)
@@ -164,7 +164,7 @@ def test_the_list_of_arms_says_what_each_is() -> None:
     as_json = CliRunner().invoke(app, ["stream", "--arms", "list", "--json"], catch_exceptions=False)
     kinds = {said["name"]: said["control"] for said in map(json.loads, as_json.stdout.splitlines())}
     assert {name for name, control in kinds.items() if control} == set(CONTROLS)
-    assert set(kinds) == {*METHODS, *CONTROLS}
+    assert set(kinds) >= {*policies_of_cases(), "default", "advantage-without-gate", *CONTROLS}
 
 
 def test_the_summary_as_json_is_all_of_standard_output(tmp_path: Path) -> None:

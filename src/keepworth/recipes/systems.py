@@ -254,9 +254,9 @@ def maker(name: str, encoder: Callable[[], Encoder], elsewhere: Elsewhere | None
         fusion = _fusion(rest)
         return lambda: OwnMemory(None, encoder(), fusion=fusion)
     if kind == "policy" and colon:
-        from keepworth.recipes.experience_methods import METHODS
+        from keepworth.memory.by_name import policies
 
-        require_known("policy", rest, METHODS)
+        require_known("policy", rest, policies())
         return lambda: OwnMemory(rest, encoder())
     if kind == "memory-t1" and colon:
         policy = EvidencePolicy.load(Path(rest))

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
+from keepworth.memory.by_name import policies_of_cases, policy
 from keepworth.memory.errors import InvalidPolicy
 from keepworth.memory.item import OWN
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.pool import Advice
-from keepworth.recipes.experience_methods import METHODS, method
 
 ENCODER = HashedWords(128)
 
 
 def filled(name: str, **settings: object) -> Experience:
     """Forty cases of actions that are not offered later, alike to the query, and three unlike ones of those that are."""
-    experience = Experience(method(name, **settings), ENCODER)
+    experience = Experience(policy(name, **settings), ENCODER)
     for number in range(40):
         use = experience.recall("torn shirt arrived", f"n{number}", ("burn it", "bury it"))
         experience.finish([(use, ("burn it", "bury it")[number % 2])], 1.0)
@@ -26,7 +26,7 @@ def filled(name: str, **settings: object) -> Experience:
     return experience
 
 
-@pytest.mark.parametrize("name", sorted(set(METHODS) - {"default"}))
+@pytest.mark.parametrize("name", policies_of_cases())
 def test_what_cannot_be_done_is_no_candidate_of_any_method(name: str) -> None:
     experience = filled(name)
     use = experience.recall("torn shirt arrived", "", ("refund", "replace"))
@@ -39,7 +39,7 @@ def test_what_cannot_be_done_is_no_candidate_of_any_method(name: str) -> None:
     assert advised <= {"refund", "replace"}
 
 
-@pytest.mark.parametrize("name", sorted(set(METHODS) - {"default"}))
+@pytest.mark.parametrize("name", policies_of_cases())
 def test_items_of_the_same_episode_are_candidates_of_every_method(name: str) -> None:
     experience = filled(name)
     row = experience.observe(Advice("a sign on the wall", "a sign on the wall", do=("replace",), source=OWN))
@@ -56,11 +56,11 @@ def test_a_rival_may_show_them_before_anything_else_newest_or_oldest_first() -> 
         assert shown[:2] == (rows[::-1] if here == "newest" else rows)
         assert len(shown) == 3
     with pytest.raises(InvalidPolicy, match="oldest"):
-        method("exprag", here="first")
+        policy("exprag", here="first")
 
 
 def test_a_record_of_several_actions_is_possible_by_any_of_them_also_after_a_revision() -> None:
-    experience = Experience(method("rememberer"), ENCODER)
+    experience = Experience(policy("rememberer"), ENCODER)
     for action, reward in (("burn it", 0.0), ("refund", 1.0)):
         use = experience.recall("go", "here", ("burn it", "refund"))
         experience.finish([(use, action)], reward)

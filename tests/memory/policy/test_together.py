@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from keepworth.memory.by_name import policies_of_cases, policy
 from keepworth.memory.episode import LiveEpisode
 from keepworth.memory.memory import Memory
-from keepworth.recipes.experience_methods import METHODS, method
 from tests.memory.stub_encoder import WordEncoder
 
 ACTIONS = ("open the door", "take the lamp", "wait", "go north")
@@ -18,7 +18,7 @@ TASKS = ("find the lamp", "leave the cellar", "feed the cat", "open the chest")
 
 
 def opened(path: Path, name: str) -> Memory:
-    return Memory(path, user_id="h", encoder=WordEncoder(), policy=lambda: method(name, seed=3), seed=3)
+    return Memory(path, user_id="h", encoder=WordEncoder(), policy=lambda: policy(name, seed=3), seed=3)
 
 
 def begun(memory: Memory, task: int, member: int) -> LiveEpisode:
@@ -45,7 +45,7 @@ def known(memory: Memory) -> list[Any]:
 LAST = "SELECT details FROM decisions ORDER BY n DESC LIMIT 1"
 
 
-@pytest.mark.parametrize("name", sorted(set(METHODS) - {"default"}))
+@pytest.mark.parametrize("name", policies_of_cases())
 def test_a_memory_that_is_opened_again_knows_what_it_knew(tmp_path: Path, name: str) -> None:
     path = tmp_path / "a.mem"
     memory = opened(path, name)

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from keepworth import policy
 from keepworth.memory.policy import writers
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
-from keepworth.recipes.experience_methods import amem, reme
 
 
 @given(st.text(max_size=200))
@@ -27,7 +27,7 @@ def test_replies_with_talk_and_fences_around_them_are_read() -> None:
 
 @pytest.mark.parametrize("reply", ["", "no idea", "[1, 2]", '{"when": "x"}'])
 def test_a_model_that_answers_garbage_writes_nothing(reply: str) -> None:
-    experience = Experience(reme(), HashedWords(64))
+    experience = Experience(policy("reme"), HashedWords(64))
     experience.policy.writer = writers.DistilledByModel(lambda prompt: reply)
     use = experience.recall("it rains", actions=("umbrella", "hat"))
     experience.finish([(use, "umbrella")], 1.0)
@@ -43,7 +43,7 @@ def test_a_model_that_answers_well_writes_what_it_said() -> None:
             return '{"accept": true}'
         return json.dumps([{"when": "rain outside", "advice": "Take the umbrella.", "action": "umbrella"}])
 
-    experience = Experience(reme(), HashedWords(64))
+    experience = Experience(policy("reme"), HashedWords(64))
     experience.policy.writer = writers.DistilledByModel(ask)
     use = experience.recall("it rains", actions=("umbrella", "hat"))
     experience.finish([(use, "umbrella")], 1.0)
@@ -54,7 +54,7 @@ def test_a_model_that_answers_well_writes_what_it_said() -> None:
 
 
 def test_notes_fall_back_to_plain_text() -> None:
-    experience = Experience(amem(), HashedWords(64))
+    experience = Experience(policy("amem"), HashedWords(64))
     experience.policy.writer = writers.NotesByModel(lambda prompt: "?")
     use = experience.recall("it rains", actions=("umbrella", "hat"))
     experience.finish([(use, "umbrella")], 1.0)

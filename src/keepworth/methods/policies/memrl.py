@@ -40,5 +40,14 @@ METHOD = Method(
     title="MemRL",
     paper="arXiv 2601.03192",
     about="a similarity gate, then similarity and a moving average of reward",
+    claim=(
+        "Success in the last of ten passes .772 over five benchmarks, .679 by plain retrieval, .631 without "
+        "memory; the same tasks in every pass."
+    ),
+    differs=(
+        "Similarity is standardised over the candidates, where the code uses constants measured for each "
+        "benchmark. The gate is .4; the paper sets .25 to .62 for each benchmark. alpha = 0.3, lambda = 0.5, k1 = 5 and "
+        "k2 = 3 as published."
+    ),
     make=memrl,
 )

@@ -93,7 +93,9 @@ def settings_of(name: str) -> frozenset[str]:
 
 def seeded(name: str, seed: int, **settings: Any) -> Policy:
     """`policy(name, **settings)` for a run with a seed, which policies that draw nothing themselves do not take."""
-    return policy(name, **({"seed": seed} if "seed" in settings_of(name) else {}), **settings)
+    if "seed" in settings_of(name):
+        settings["seed"] = seed
+    return policy(name, **settings)
 
 
 def writer(name: str) -> Writer:
@@ -107,7 +109,7 @@ def writer(name: str) -> Writer:
 
     Raises:
         UnknownName: There is none of this name, and no such folder.
-        KeepworthError: The model is not configured, or the folder holds no manager.
+        KeepworthError: The model is not configured, the folder holds no manager, or the writer needs settings.
     """
     if name == "default":
         configured = all(os.environ.get(f"OPENAI_{part}") for part in ("BASE_URL", "API_KEY", "MODEL"))
@@ -116,6 +118,12 @@ def writer(name: str) -> Writer:
         return Facts()
     writers = registry.methods("writer")
     if name in writers:
+        needed = [p.name for p in signature(writers[name].make).parameters.values() if p.default is p.empty]
+        if needed:
+            raise InvalidPolicy(
+                f"the writer {name!r} needs {', '.join(needed)}, which a name does not say.",
+                f'Give the writer itself: writer=keepworth.registry.method("writer", {name!r}).make(...).',
+            )
         made: Writer = writers[name].make()
         return made
     if not Path(name).expanduser().is_dir():

@@ -38,11 +38,11 @@ from keepworth.evaluation.system import (
     as_remembered,
 )
 from keepworth.memory.item import Item, Provenance
+from keepworth.memory.time_window import window_of
 from keepworth.recipes.counting import Dense, LessonDropout, SuccessCounter, UtilityAverage
 from keepworth.recipes.memory_t1 import EvidencePolicy, Widening
 from keepworth.tasks.benchmark import place
 from keepworth.tasks.entries import MemoryEntry
-from keepworth.tasks.time_window import window_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt

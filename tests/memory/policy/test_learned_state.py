@@ -199,8 +199,8 @@ def test_a_file_of_another_memory_policy_or_setting_is_not_used(tmp_path: Path, 
         before = beside.read_bytes(), foreign.read_bytes()
         used.clear()
         with opened(where, chosen, **options) as memory:
-            assert everything(memory) == replayed(where, policy, tmp_path, **options)
-        assert (used[0] > 0) is fits, (policy, options)
+            assert everything(memory) == replayed(where, chosen, tmp_path, **options)
+        assert (used[0] > 0) is fits, (chosen, options)
         beside.write_bytes(before[0])
         foreign.write_bytes(before[1])
 

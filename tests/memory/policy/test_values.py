@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from keepworth import policy
-from keepworth.memory.by_name import policies_of_cases
 from keepworth.memory.errors import InvalidPolicy
 from keepworth.memory.item import Status
 from keepworth.memory.policy.experience import Experience
@@ -32,28 +31,6 @@ def met(experience: Experience, text: str, action: str, outcome: float, goal: st
 
 def of(composition: Policy, seed: int = 0) -> Experience:
     return Experience(composition, ENCODER, seed=seed)
-
-
-@pytest.mark.parametrize("name", policies_of_cases())
-def test_every_method_runs_and_its_propensities_are_probabilities(name: str) -> None:
-    experience = of(policy(name))
-    for number in range(25):
-        use = met(experience, f"word{number % 5} other{number % 3}", ACTIONS[number % 3], float(number % 2))
-        assert 0.0 < use.propensity <= 1.0
-        assert len(use.slate) <= 10
-    assert experience.time == 25
-
-
-@pytest.mark.parametrize("name", policies_of_cases())
-def test_a_frozen_memory_explores_nothing_and_repeats_itself(name: str) -> None:
-    experience = of(policy(name))
-    for number in range(25):
-        met(experience, f"word{number % 5} other{number % 3}", ACTIONS[number % 3], float(number % 2))
-    if name in ("amemguard",):
-        return  # Its selection adds lessons; what it shows may differ by design.
-    first, second = (experience.recall("word1 other2", frozen=True) for _ in range(2))
-    assert first.slate == second.slate
-    assert first.propensity == pytest.approx(1.0)
 
 
 def test_memrl_moves_q_as_worked_by_hand() -> None:

@@ -308,14 +308,6 @@ def test_changes_that_there_are_not_are_refused(arm: str, tmp_path: Path) -> Non
         CliRunner().invoke(app, ["stream", "--arms", arm, "--out", str(tmp_path / "x")], catch_exceptions=False)
 
 
-def test_a_setting_with_its_name_of_before_is_refused_with_the_name_of_today(tmp_path: Path) -> None:
-    tuned = tmp_path / "tuned.json"
-    tuned.write_text('{"one-step": {"advantage": {"settings": {"likeness": 1.6}}}}')
-    options = ["stream", "--arms", "advantage", "--tuned", str(tuned), "--out", str(tmp_path / "x")]
-    with pytest.raises(KeepworthError, match="called 'similarity'"):
-        CliRunner().invoke(app, options, catch_exceptions=False)
-
-
 @pytest.mark.parametrize("text", ["", "[]", '{"advantage": {}}', '{"advantage": {"settings": {"kep": 1}}}'])
 def test_settings_that_cannot_be_used_are_refused_before_anything_runs(text: str, tmp_path: Path) -> None:
     tuned = tmp_path / "tuned.json"

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import keepworth
+from benchmarks.methods import page
 from keepworth.registry import KINDS, methods
 
 SOURCE = Path(keepworth.__file__).parent
@@ -27,6 +28,10 @@ METHOD = Method(kind="policy", name="NAME", title="Mine", about="what I made", m
 """
 FIELDS = {
     *("kind", "name", "title", "paper", "about", "claim", "differs", "label", "extra", "parts", "verdict", "evidence"),
+}
+EVIDENCE = {
+    *("name", "command", "revision", "machine", "model", "n", "seeds", "unit", "arms", "comparisons", "controls"),
+    *("verdict", "sentence"),
 }
 
 
@@ -102,3 +107,18 @@ def test_a_method_that_there_is_not_is_answered_with_the_nearest() -> None:
     shown = keepworth_methods("show", "memlr")
     assert shown.returncode == 2
     assert "memrl" in shown.stderr
+
+
+def test_what_was_measured_has_one_form_and_the_page_says_it() -> None:
+    assert page.PAGE.read_text(encoding="utf-8") == page.rendered(), "python -m benchmarks.methods.page"
+    named = {name for kind in KINDS for name in methods(kind)}
+    files = sorted(Path(page.__file__).parent.glob("*.json"))
+    assert {file.stem for file in files} <= named
+    for file in files:
+        measured = json.loads(file.read_text(encoding="utf-8"))
+        assert set(measured) == EVIDENCE, file
+        assert measured["name"] == file.stem
+        assert measured["verdict"] in ("held", "held in part", "not held", "not reachable here")
+        assert measured["controls"], file
+        assert all(set(arm) == {"name", "mean", "interval", "n"} for arm in measured["arms"])
+        assert all(set(other) == {"against", "mean", "interval"} for other in measured["comparisons"])

@@ -24,6 +24,7 @@ from keepworth.episodes.episode import Shown
 from keepworth.episodes.errors import KeepworthError, UnknownName, require_known
 from keepworth.episodes.text import as_line
 from keepworth.evaluation import rivals
+from keepworth.evaluation.counting import Dense, LessonDropout, SuccessCounter, UtilityAverage
 from keepworth.evaluation.foreign import ForeignSystem
 from keepworth.evaluation.reading import CHOICE, chosen_option
 from keepworth.evaluation.system import (
@@ -39,7 +40,6 @@ from keepworth.evaluation.system import (
 )
 from keepworth.memory.item import Item, Provenance
 from keepworth.memory.time_window import window_of
-from keepworth.recipes.counting import Dense, LessonDropout, SuccessCounter, UtilityAverage
 from keepworth.recipes.memory_t1 import EvidencePolicy, Widening
 from keepworth.tasks.benchmark import place
 from keepworth.tasks.entries import MemoryEntry

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     Bools = npt.NDArray[np.bool_]
-    Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,21 +49,6 @@ class BestValue:
         if self.temperature > 0.0:
             return Mixture("gumbel", values.means / self.temperature, values.deviations, self.k, explore=self.explore)
         return Mixture("greedy", values.means, values.deviations, self.k, explore=self.explore)
-
-
-@dataclass(frozen=True, slots=True)
-class Blend:
-    """(1 - share) * z(similarity) + share * z(Q), z over the candidates' own mean and deviation (MemRL, phase B)."""
-
-    k: int = 3
-    share: float = 0.5
-
-    def __post_init__(self) -> None:
-        need("the selection", count={"k": self.k}, rate={"share": self.share})
-
-    def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Mixture:
-        scores = (1.0 - self.share) * _standard(candidates.similarities) + self.share * _standard(values.means)
-        return Mixture("greedy", scores, np.zeros(len(scores)), self.k)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,14 +162,6 @@ def contradictions(contents: npt.NDArray[np.int64], warns: Bools, actions: Actio
     either = warns[:, None] | warns[None, :]
     found: Bools = np.where(either, same & (warns[:, None] != warns[None, :]), actions.apart(contents, contents))
     return found
-
-
-def _standard(values: Floats) -> Floats:
-    if not len(values):
-        return values
-    spread = float(values.std())
-    centred: Floats = values - values.mean()
-    return centred / spread if spread > 1e-9 else np.zeros(len(values))
 
 
 PLACES = ("ignored", "among", "newest", "oldest")

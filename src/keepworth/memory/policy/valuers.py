@@ -1,4 +1,4 @@
-"""Valuers: what showing an item is worth. Those of published methods, a statistician's three, and a control.
+"""Valuers: what showing an item is worth. What several of them share, and a control.
 
 All are pure state over row numbers, so `reset` and a replay of the uses that stay give the state after a rollback.
 """
@@ -50,50 +50,8 @@ class Unvalued:
         return
 
 
-class Counts:
-    """f: times shown; u: successes of tasks in which it was shown, parts of one where rewards are graded ("Remember Me,
-    Refine Me", arXiv 2512.10696, section 3.3)."""
-
-    def __init__(self) -> None:
-        self.shown, self.won = Column(), Column()
-
-    def estimate(self, query: Query, candidates: Candidates, pool: Pool) -> Values:
-        f, u = self.shown.upto(len(pool))[candidates.rows], self.won.upto(len(pool))[candidates.rows]
-        return Values(u / np.maximum(f, 1.0), np.sqrt(0.25 / np.maximum(f, 1.0)))
-
-    def learn(self, use: Use, pool: Pool) -> None:
-        f, u = self.shown.upto(len(pool)), self.won.upto(len(pool))
-        for row in use.rows:
-            f[row] += 1.0
-            u[row] += use.reward
-
-    def reset(self) -> None:
-        self.shown, self.won = Column(), Column()
-
-
-class MovingAverage:
-    """Q <- Q + rate * (r - Q) with r = +1 or -1, for every shown item (MemRL, arXiv 2601.03192, equation 9)."""
-
-    def __init__(self, rate: float = 0.3) -> None:
-        self.rate = rate
-        self.reset()
-
-    def estimate(self, query: Query, candidates: Candidates, pool: Pool) -> Values:
-        return Values(self.q.upto(len(pool))[candidates.rows].copy(), np.zeros(len(candidates.rows)))
-
-    def learn(self, use: Use, pool: Pool) -> None:
-        q = self.q.upto(len(pool))
-        for row in use.rows:
-            q[row] += self.rate * ((2.0 * use.reward - 1.0) - q[row])
-
-    def reset(self) -> None:
-        self.q = Column()
-
-
-# What a statistician would try first: the reward of an action near a situation, by a kernel, by nearest neighbours, by a line.
-# These know situations (vectors), actions and rewards, and nothing of items: the rivals that a more elaborate memory has to beat.
-
 WARNING = 0.4
+"""What a warning of an action is worth, as a share of what the opposite would be."""
 
 
 class Experiences:

@@ -1,7 +1,7 @@
 """Writers: what is kept of an episode, or of messages.
 
-Most work by rules and templates. `DistilledByModel` and `NotesByModel` ask a model: any function from a prompt to a reply. Every
-reply can be parsed, and where it makes no sense nothing is made of it. The prompts are ours; the papers' steps are named.
+`Facts` reads messages, `RawCases` keeps choices as they happened; other writers are files of `keepworth.methods.writers`, which
+use the functions here.
 """
 
 from __future__ import annotations

@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from keepworth.memory.policy.pool import Pool
 
     Floats = npt.NDArray[np.float64]
-    Vectors = npt.NDArray[np.float32]
 
 Message = Mapping[str, Any]
 Extract = Callable[[Sequence[Message]], Iterable[tuple[str, Sequence[int]]]]

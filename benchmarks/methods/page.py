@@ -1,6 +1,6 @@
 """Writes docs/methods.md: every method of the registry, with its paper, its claim, what differs, and what was measured.
 
-    python -m benchmarks.methods.page
+python -m benchmarks.methods.page
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ HEADINGS = {
 TOP = """# Methods
 
 Find a method here, with what its paper says, what differs, and what was measured. `keepworth methods` prints this list, and
-`keepworth methods show NAME` one method with its numbers. A method is one file under `src/keepworth/methods`, which says all this of
-itself; another package adds one by an entry point of the group `keepworth.methods`. This page is made by
+`keepworth methods show NAME` one method with its numbers. A method is one file under `src/keepworth/methods`, which says all
+this of itself; another package adds one by an entry point of the group `keepworth.methods`. This page is made by
 `python -m benchmarks.methods.page`.
 
-The verdict is about the claim: *held*, *held in part*, *not held*, or *not reachable here*; *not measured* where there is no result.
-Behind each verdict stands a file `benchmarks/methods/NAME.json` with command, revision, arms and intervals.
+The verdict is about the claim: *held*, *held in part*, *not held*, or *not reachable here*; *not measured* where there is no
+result. Behind each verdict stands a file `benchmarks/methods/NAME.json` with command, revision, arms and intervals.
 """
 
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from keepworth.agents.manager import Manager, ManagerState
 from keepworth.episodes.model import Encoder
 from keepworth.memory.policy.slots import Writer
 from keepworth.registry import Method
@@ -23,6 +22,8 @@ from keepworth.tasks.metrics import tokens
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+
+    from keepworth.agents.manager import ManagerState
 
     Floats = npt.NDArray[np.float64]
 
@@ -228,6 +229,8 @@ def changes(*, policy: ChangePolicy, encoder: Encoder, cues: Floats, facts: Writ
         encoder, cues: With which it learned; see `pair_features`.
         facts: What finds the facts; None takes each message for one.
     """
+    from keepworth.agents.manager import Manager
+
     line = writer_of(policy, encoder, cues)
 
     def choose(states: Sequence[ManagerState]) -> list[str]:

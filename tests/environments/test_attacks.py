@@ -14,7 +14,7 @@ from keepworth.environments.generated import hidden_rules
 from keepworth.evaluation.stream_claims import METHOD
 from keepworth.memory.policy import presenters
 from keepworth.memory.policy.maintainers import Capacity
-from keepworth.recipes import advantage as recipe
+from keepworth.methods.policies import advantage as recipe
 
 RUNS = Runs("dev", {})
 

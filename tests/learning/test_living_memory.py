@@ -16,10 +16,11 @@ import pytest
 from keepworth.episodes import Episode, Group, RewardTerm, StopReason
 from keepworth.episodes.episode import MemoryStepKind, episode_from_json, episode_to_json
 from keepworth.learning.collect.memories import LivingMemory
+from keepworth.memory.by_name import policies_of_cases, seeded
+from keepworth.memory.by_name import policy as default_policy
 from keepworth.memory.episode import HeldEpisode, written
 from keepworth.memory.errors import ClosedEpisode, InvalidPolicy
 from keepworth.memory.memory import Memory
-from keepworth.recipes.experience_methods import METHODS, method
 from tests.memory.stub_encoder import WordEncoder
 
 ACTIONS = ("open the door", "take the lamp", "wait", "go north")
@@ -87,7 +88,9 @@ def grouped(episodes: Sequence[Episode]) -> list[Group]:
 
 
 def policies() -> dict[str, Callable[[], Any]]:
-    named: dict[str, Callable[[], Any]] = {name: (lambda name=name: method(name, seed=3)) for name in METHODS}
+    named: dict[str, Callable[[], Any]] = {
+        name: (lambda name=name: seeded(name, 3)) for name in (*policies_of_cases(), "default")
+    }
     return {name: make for name, make in named.items() if make().rehearse is None and make().writer is not None}
 
 

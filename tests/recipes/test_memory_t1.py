@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from keepworth import Memory
 from keepworth.episodes.errors import KeepworthError
 from keepworth.memory.policy.propensity import plackett_luce
+from keepworth.memory.time_window import TimeWindow
 from keepworth.recipes.memory_t1 import (
     FEATURES,
     CandidateEvidence,
@@ -32,7 +33,6 @@ from keepworth.recipes.memory_t1_rewards import (
     grounding,
     session_proximity,
 )
-from keepworth.tasks.time_window import TimeWindow
 
 MAY = TimeWindow(datetime(2023, 5, 1), datetime(2023, 5, 31, 23, 59))
 

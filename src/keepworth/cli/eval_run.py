@@ -139,7 +139,6 @@ def run(
 
     from rich.progress import Progress
 
-    from keepworth import defaults
     from keepworth.episodes.errors import KeepworthError, UnknownName
     from keepworth.episodes.extras import require
     from keepworth.episodes.text import terminal
@@ -148,6 +147,7 @@ def run(
     from keepworth.evaluation.reading import ChatReader, KeptAnswers
     from keepworth.evaluation.summary import summed
     from keepworth.evaluation.system import SETTINGS, NeverAnswered, Poison
+    from keepworth.memory import by_name
     from keepworth.models.kept_vectors import KeptVectors
     from keepworth.recipes.systems import Elsewhere, chosen, maker
 
@@ -170,7 +170,7 @@ def run(
 
     def encoder_once() -> KeptVectors:
         if not held:
-            held.append(KeptVectors(defaults.encoder(encoder), folder.parent / "vectors"))
+            held.append(KeptVectors(by_name.encoder(encoder), folder.parent / "vectors"))
         return held[0]
 
     makers = {

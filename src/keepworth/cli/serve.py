@@ -191,9 +191,9 @@ def serve(
         if what and upstream:
             raise KeepworthError(f"{what} is what answers, and so is --upstream.", f"Leave {what} out.")
         if writer != "none":
-            from keepworth import defaults
+            from keepworth.memory import by_name
 
-            defaults.writer(writer)  # raises, and loads what was trained, before anything is served
+            by_name.writer(writer)  # raises, and loads what was trained, before anything is served
         if what:
             require("gateway", "keepworth serve MODEL --memory")
             require("serve", "keepworth serve MODEL --memory")

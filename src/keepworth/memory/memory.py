@@ -26,10 +26,9 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, overload
 from weakref import WeakValueDictionary
 
-from keepworth import defaults
 from keepworth.episodes.episode import Episode, Operation, OperationKind
 from keepworth.episodes.model import Encoder, EncoderIdentity
-from keepworth.memory import writing
+from keepworth.memory import by_name, writing
 from keepworth.memory.errors import (
     InvalidFilter,
     InvalidPolicy,
@@ -229,7 +228,7 @@ class Memory:
             )
         self.scope = Scope(tenant, user_id, agent_id, session_id)
         self.fusion = fusion or Fusion()
-        self._writer = defaults.writer(writer) if isinstance(writer, str) else writer
+        self._writer = by_name.writer(writer) if isinstance(writer, str) else writer
         # What only repeats what was shown is for writers that read what was shown: the rules see the memory itself.
         self._notes_recalled = self._writer is not None and not isinstance(writer, str)
         self._clock = clock
@@ -243,7 +242,7 @@ class Memory:
         # A file that is there says which encoder made its vectors. Another's mistake is found before there is a file.
         fresh = isinstance(path, (str, os.PathLike)) and not os.path.exists(path) and not on_server(path)
         if isinstance(encoder, str) and (fresh or encoder != "default"):
-            encoder = defaults.encoder(encoder)
+            encoder = by_name.encoder(encoder)
         self.store = Store(path, durability=durability, read_only=read_only, index=index, clock=clock)
         self.store.max_items = max_items
         self.store.scan = scan
@@ -789,7 +788,7 @@ class Memory:
 
     def _known_policies(self) -> tuple[str, ...]:
         """Names that `promote` and `evaluate` take."""
-        return defaults.policies()
+        return by_name.policies()
 
     @property
     def set_aside(self) -> dict[str, str]:
@@ -1501,7 +1500,7 @@ class Memory:
     def _on_file(self) -> Encoder:
         """The encoder that made the vectors on file, else the usual one."""
         try:
-            return defaults.encoder("default", self.store.encoder_identity())
+            return by_name.encoder("default", self.store.encoder_identity())
         except BaseException:
             self.store.close()
             raise
@@ -1518,7 +1517,7 @@ def _joined(all: object, own: object, number: int) -> Any:
 def _named(policy: Any) -> tuple[Callable[[str], Policy], str]:
     from keepworth.memory.policy.slots import policies_by_name
 
-    return policies_by_name(policy, defaults.policy)
+    return policies_by_name(policy, by_name.policy)
 
 
 def _trust(trust: float) -> float:

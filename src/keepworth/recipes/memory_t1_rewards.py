@@ -17,8 +17,8 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from keepworth.memory.time_window import TimeWindow
 from keepworth.tasks.metrics import tokens
-from keepworth.tasks.time_window import TimeWindow
 
 WEIGHTS: Mapping[str, float] = {"answer": 0.6, "grounding": 0.2, "proximity": 0.1, "fidelity": 0.1}
 """Of the terms. Proximity and fidelity are halves of the temporal one, which weighs 0.2."""

@@ -24,6 +24,7 @@ from keepworth.episodes.episode import Shown
 from keepworth.episodes.errors import KeepworthError, UnknownName, require_known
 from keepworth.episodes.text import as_line
 from keepworth.evaluation import rivals
+from keepworth.evaluation.counting import Dense, LessonDropout, SuccessCounter, UtilityAverage
 from keepworth.evaluation.foreign import ForeignSystem
 from keepworth.evaluation.reading import CHOICE, chosen_option
 from keepworth.evaluation.system import (
@@ -38,11 +39,10 @@ from keepworth.evaluation.system import (
     as_remembered,
 )
 from keepworth.memory.item import Item, Provenance
-from keepworth.recipes.counting import Dense, LessonDropout, SuccessCounter, UtilityAverage
+from keepworth.memory.time_window import window_of
 from keepworth.recipes.memory_t1 import EvidencePolicy, Widening
 from keepworth.tasks.benchmark import place
 from keepworth.tasks.entries import MemoryEntry
-from keepworth.tasks.time_window import window_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -254,9 +254,9 @@ def maker(name: str, encoder: Callable[[], Encoder], elsewhere: Elsewhere | None
         fusion = _fusion(rest)
         return lambda: OwnMemory(None, encoder(), fusion=fusion)
     if kind == "policy" and colon:
-        from keepworth.recipes.experience_methods import METHODS
+        from keepworth.memory.by_name import policies
 
-        require_known("policy", rest, METHODS)
+        require_known("policy", rest, policies())
         return lambda: OwnMemory(rest, encoder())
     if kind == "memory-t1" and colon:
         policy = EvidencePolicy.load(Path(rest))

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from keepworth.episodes.episode import Session, Task, Turn
 from keepworth.episodes.errors import KeepworthError, require_known
+from keepworth.memory.sentences import sentences
 from keepworth.tasks.benchmarks.passages import mixed, name_of, with_evidence
-from keepworth.tasks.entries import sentences
 from keepworth.tasks.longmemeval import sessions_of
 from keepworth.tasks.metrics import normalise
 from keepworth.tasks.people import names_of

@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from keepworth.memory.policy.pool import NOBODY, Pool, advice, grown
+from keepworth.memory.policy.pool import NOBODY, Pool, grown
 from keepworth.memory.policy.rewards import capped, voices
+from keepworth.memory.policy.selectors import contents_in
 from keepworth.memory.policy.slots import Candidates, Query, Use, Values, need
 from keepworth.memory.policy.valuers import Column
 
@@ -356,11 +357,3 @@ class AdvantageValuer:
         self._mean += moved * ((target - float(features @ self._mean)) / total)
         self._variance -= moved**2 / total
         self._variance = np.minimum(self._variance / self.settings.forget, self._start)
-
-
-def contents_in(pool: Pool, rows: npt.NDArray[np.intp], query: Query) -> npt.NDArray[np.int64]:
-    """What each item advises in this situation, as a content number: conditions in its text are read as written."""
-    contents: npt.NDArray[np.int64] = pool.content[rows].copy()
-    for place in np.flatnonzero(pool.conditional[rows]):
-        contents[place] = pool.content_of(advice(pool.items[rows[place]], query.text)[0][0])
-    return contents

@@ -16,10 +16,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from keepworth.episodes.model import Encoder
+from keepworth.memory.policy.slots import Writer
+from keepworth.registry import Method
 from keepworth.tasks.metrics import tokens
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+
+    from keepworth.agents.manager import ManagerState
 
     Floats = npt.NDArray[np.float64]
 
@@ -215,3 +219,31 @@ def learned_changes(
                 taken.append(first[place] / (1 - 0.9**steps) / (np.sqrt(second[place] / (1 - 0.99**steps)) + 1e-6))
             policy = policy.moved(ChangePolicy(taken[0], taken[1]), left * rate)
     return policy
+
+
+def changes(*, policy: ChangePolicy, encoder: Encoder, cues: Floats, facts: Writer | None = None) -> Writer:
+    """The writer that decides about each fact as `policy` does.
+
+    Args:
+        policy: See `learned_changes`.
+        encoder, cues: With which it learned; see `pair_features`.
+        facts: What finds the facts; None takes each message for one.
+    """
+    from keepworth.agents.manager import Manager
+
+    line = writer_of(policy, encoder, cues)
+
+    def choose(states: Sequence[ManagerState]) -> list[str]:
+        return [line(state.memories, state.fact) for state in states]
+
+    return Manager(choose, facts)
+
+
+METHOD = Method(
+    kind="writer",
+    name="changes",
+    title="Learned changes",
+    about="a small policy adds, updates, deletes or passes over each fact, learned from reward by REINFORCE (ours)",
+    differs="Not published: this project's own, on pairs of facts, without a language model.",
+    make=changes,
+)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from keepworth.environments.bounded_bank import BoundedBank
 from keepworth.episodes.model import EncoderIdentity
-from keepworth.memory.policy.changes import (
+from keepworth.methods.writers.changes import (
     PAIR_FEATURES,
     ChangePolicy,
     ChangeStream,

@@ -33,9 +33,9 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.memory.engine import machine
 from benchmarks.tables import markdown
 from keepworth.defaults import encoder
-from keepworth.evaluation.engine import machine
 from keepworth.evaluation.statistics import paired_difference
 from keepworth.memory.memory import Memory
 from keepworth.models.kept_vectors import KeptVectors

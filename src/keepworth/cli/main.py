@@ -10,7 +10,6 @@ import typer
 
 from keepworth import __version__
 from keepworth.cli import output
-from keepworth.cli.bench import app as bench_app
 from keepworth.cli.command import App
 from keepworth.cli.doctor import doctor, models_app
 from keepworth.cli.evaluate import app as evaluate_app
@@ -103,9 +102,6 @@ app.command(
 app.add_typer(checkpoint_app, name="checkpoint", rich_help_panel=LOOK)
 app.add_typer(models_app, name="models", rich_help_panel=SET_UP)
 app.command(rich_help_panel=SET_UP, examples="keepworth doctor")(doctor)
-
-
-app.add_typer(bench_app, name="bench", rich_help_panel=LOOK)
 
 
 def _version(wanted: bool) -> None:

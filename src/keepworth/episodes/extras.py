@@ -43,7 +43,6 @@ EXTRAS: Mapping[str, Extra] = MappingProxyType(
         "trackio": Extra("runs in Trackio", ("trackio",)),
         "wandb": Extra("runs in Weights & Biases", ("wandb",)),
         "mlflow": Extra("runs in MLflow", ("mlflow",)),
-        "rivals": Extra("mem0, LangGraph and bm25s as systems", ("mem0", "langgraph", "sqlite_vec", "bm25s")),
         "postgres": Extra("a memory on a Postgres server", ("psycopg",)),
         "ray": Extra("workers on several machines", ("ray",)),
         "trl": Extra("TRL's trainer, beside ours and on our environments", ("trl",)),

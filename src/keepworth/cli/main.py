@@ -11,11 +11,12 @@ import typer
 from keepworth import __version__
 from keepworth.cli import output
 from keepworth.cli.command import App
-from keepworth.cli.doctor import doctor, models_app
+from keepworth.cli.doctor import doctor
 from keepworth.cli.evaluate import app as evaluate_app
 from keepworth.cli.export import export
 from keepworth.cli.memory import app as memory_app
 from keepworth.cli.methods import app as methods_app
+from keepworth.cli.models import models_app
 from keepworth.cli.output import interruptible, say
 from keepworth.cli.serve import serve
 from keepworth.cli.show import checkpoint_app, report, show

@@ -47,7 +47,7 @@ EXTRAS: Mapping[str, Extra] = MappingProxyType(
         "ray": Extra("workers on several machines", ("ray",)),
         "trl": Extra("TRL's trainer, beside ours and on our environments", ("trl",)),
         "verifiers": Extra("environments of verifiers", ("verifiers",)),
-        "examples": Extra("the example programs, each with the library it is for", ("openai", "anthropic", "agents")),
+        "examples": Extra("the example programs, each with the library it is for", ("openai", "anthropic")),
         "browser": Extra("tests of the pages in a browser", ("playwright", "axe_playwright_python")),
         "docs": Extra("the site of the documentation", ("mkdocs", "mkdocstrings")),
         "dev": Extra("tests, linters and type checks", ("pytest",)),

@@ -33,8 +33,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.memory.engine import machine
 from benchmarks.tables import markdown
-from keepworth.evaluation.engine import machine
 from keepworth.evaluation.statistics import paired_difference
 from keepworth.memory.by_name import encoder
 from keepworth.memory.memory import Memory

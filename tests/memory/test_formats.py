@@ -286,9 +286,7 @@ MEM0 = os.environ.get("KEEPWORTH_RIVALS_PYTHON") or (sys.executable if importlib
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(
-    not MEM0, reason="mem0 is not installed: pip install -e '.[rivals]', or set KEEPWORTH_RIVALS_PYTHON"
-)
+@pytest.mark.skipif(not MEM0, reason="mem0 is not installed: pip install mem0ai, or set KEEPWORTH_RIVALS_PYTHON")
 def test_mem0_s_own_record_type_takes_every_row_that_is_written_for_it(tmp_path: Path) -> None:
     m = memory()
     m.add("Ana likes tea", user_id="ana", event_time="2024-01-01")

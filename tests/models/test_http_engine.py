@@ -19,9 +19,9 @@ from keepworth.models.errors import (
 )
 from keepworth.models.http_engine import HttpModel
 from keepworth.models.http_wire import derived_seed
-from keepworth.serving.model_server import ModelServer
 from tests.models.tiny import ByteTokenizer, tiny_model
 from tests.serving.engines import connect
+from tests.stand_in.server import ModelServer
 
 PROMPTS = [tuple(b"where does ana live?"), tuple(b"hi"), tuple(b"where does ana live?"), tuple(b"a much longer prompt")]
 BRANCHES = [[tuple(b"in oslo"), tuple(b"x"), ()], [tuple(b"yes")], [], [tuple(b"k"), tuple(b"in bergen, i think")]]
@@ -128,7 +128,7 @@ def test_an_engine_that_cannot_score_at_a_temperature_says_so() -> None:
 
 def test_log_probabilities_from_before_the_temperature_are_noticed() -> None:
     """vLLM's default: tokens drawn at 0.7 come with what they had at 1."""
-    from keepworth.serving import served_model
+    from tests.stand_in import model as served_model
 
     class Raw(served_model.ServedModel):
         def sample_as(self, name, request_id, prompts, params, caller):

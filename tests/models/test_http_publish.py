@@ -20,10 +20,10 @@ from keepworth.models.errors import (
     MissingCapability,
     NothingDelivered,
 )
-from keepworth.serving.model_server import ModelServer
-from keepworth.serving.served_model import ServedModel
 from tests.models.tiny import tiny_model
 from tests.serving.engines import connect, trained
+from tests.stand_in.model import ServedModel
+from tests.stand_in.server import ModelServer
 
 PROMPTS = [tuple(b"where does ana live?"), tuple(b"hi")]
 PARAMS = SamplingParams(max_tokens=8, n=2, seed=5)

@@ -15,11 +15,11 @@ from keepworth.learning.watch.progress import SilentProgress
 from keepworth.models.errors import EngineDied, EngineError, EngineRefused, MissingCapability
 from keepworth.models.http_wire import Completions, TokensInOut
 from keepworth.serving.calls import NotServed
-from keepworth.serving.model_server import ModelServer
-from keepworth.serving.served_model import ServedModel
 from tests.models.test_http_publish import PARAMS, PROMPTS, Steps, changed_weights, in_background
 from tests.models.tiny import tiny_model
 from tests.serving.engines import connect, trained
+from tests.stand_in.model import ServedModel
+from tests.stand_in.server import ModelServer
 
 
 def test_a_plain_vllm_is_connected_to_over_the_route_that_it_serves() -> None:

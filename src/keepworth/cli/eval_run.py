@@ -108,15 +108,6 @@ def run(
     ] = "",
     tokens: Annotated[int, typer.Option("--tokens", min=1, help="How much is shown at most, for every system.")] = 512,
     words: Annotated[int, typer.Option("--words", min=1, help="Words of one entry of the memory, at most.")] = 60,
-    rivals: Annotated[
-        str,
-        typer.Option(
-            "--rivals",
-            metavar="PYTHON",
-            help="The Python in which mem0, LangGraph and bm25s are installed; this one if not given.",
-            envvar="KEEPWORTH_RIVALS",
-        ),
-    ] = "",
     encoder: Annotated[str, typer.Option("--encoder", help="For every system that needs one.")] = "minilm",
     limit: Annotated[
         int, typer.Option("--limit", "-n", min=0, help="Only so many questions, drawn evenly; 0 for all.")
@@ -173,9 +164,7 @@ def run(
             held.append(KeptVectors(by_name.encoder(encoder), folder.parent / "vectors"))
         return held[0]
 
-    makers = {
-        name: maker(name, encoder_once, Elsewhere(rivals, endpoint_model, key_variable)) for name in ["none", *names]
-    }
+    makers = {name: maker(name, encoder_once, Elsewhere(endpoint_model, key_variable)) for name in ["none", *names]}
     own = any(name.startswith("endpoint:") for name in names)
     answering = reader_of(reader, endpoint_model, key_variable, runs, own)
     unpaid = [setting for setting in wanted if setting in LIVE_SETTINGS]

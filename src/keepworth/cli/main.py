@@ -10,13 +10,13 @@ import typer
 
 from keepworth import __version__
 from keepworth.cli import output
-from keepworth.cli.bench import app as bench_app
 from keepworth.cli.command import App
-from keepworth.cli.doctor import doctor, models_app
+from keepworth.cli.doctor import doctor
 from keepworth.cli.evaluate import app as evaluate_app
 from keepworth.cli.export import export
 from keepworth.cli.memory import app as memory_app
 from keepworth.cli.methods import app as methods_app
+from keepworth.cli.models import models_app
 from keepworth.cli.output import interruptible, say
 from keepworth.cli.serve import serve
 from keepworth.cli.show import report, show
@@ -94,9 +94,6 @@ app.command(
 )(report)
 app.add_typer(models_app, name="models", rich_help_panel=SET_UP)
 app.command(rich_help_panel=SET_UP, examples="keepworth doctor")(doctor)
-
-
-app.add_typer(bench_app, name="bench", rich_help_panel=LOOK)
 
 
 def _version(wanted: bool) -> None:

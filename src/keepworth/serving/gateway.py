@@ -49,10 +49,10 @@ from keepworth.serving import tracing
 from keepworth.serving.access import Access, new_access
 from keepworth.serving.application import Streamed
 from keepworth.serving.call_formats import EVENTS, FORMATS, MARK, CallFormat, ResponsesFormat, SpokenReply, text_of
-from keepworth.serving.calls import NotServed, ServedCall, brief
+from keepworth.serving.calls import AnyUpstream, NotServed, ServedCall, UpstreamAnswer, brief
 from keepworth.serving.metrics import Metrics
 from keepworth.serving.open_memories import OpenMemories, OpenMemory
-from keepworth.serving.upstream import AnyUpstream, Unreachable, UpstreamAnswer
+from keepworth.serving.upstream import Unreachable
 
 _LOG = logging.getLogger("keepworth.serving")
 MODES = ("on", "read", "off")

@@ -1,11 +1,14 @@
 """What the memory engine costs: times of adding, searching, opening and forking, and the limits of the machine beside them.
 
+    python -m benchmarks.memory.engine --size 100000 --json benchmarks/memory/engine.json
+
 Everything that is measured is given the same texts (from a Zipf vocabulary, 12 to 30 words), vectors (around 200 centres;
 they are given, so no encoder is measured) and queries.
 """
 
 from __future__ import annotations
 
+import argparse
 import gc
 import json
 import os
@@ -14,10 +17,11 @@ import random
 import resource
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +29,7 @@ from keepworth.episodes.model import Encoder, EncoderIdentity
 from keepworth.memory.memory import Memory
 from keepworth.memory.search.index import InvertedIndex
 from keepworth.memory.search.terms import asked_terms
+from keepworth.models.encoders import encoder as encoder_named
 
 if TYPE_CHECKING:
     import numpy as np
@@ -241,7 +246,7 @@ def _processor_time(runs: Sequence[dict[str, float]]) -> str:
 
 
 def _in_a_process(function: str, *arguments: str) -> dict[str, float]:
-    code = f"import sys; from keepworth.evaluation.engine import {function}; {function}(*sys.argv[1:])"
+    code = f"import sys; from benchmarks.memory.engine import {function}; {function}(*sys.argv[1:])"
     done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, check=True)
     found: dict[str, float] = json.loads(done.stdout)
     return found
@@ -504,3 +509,29 @@ def _forks(memory: Memory, data: BenchmarkCorpus) -> Iterator[Figure]:
         inside += timed([other], warm=0)
     ratio = at(sorted(inside), 0.5) / at(sorted(parent), 0.5)
     yield Figure("search in a fork / in its parent", "ratio", ratio, target="<= 1.2", n=len(queries))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", type=int, default=10_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--encoder", default="minilm", help="of the queries of one line; none leaves it out")
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    encoder = None if arguments.encoder == "none" else encoder_named(arguments.encoder)
+    setting, found = machine(), []
+    with tempfile.TemporaryDirectory() as folder:
+        for figure in figures(arguments.size, Path(folder), seed=arguments.seed, encoder=encoder):
+            found.append(figure)
+            print(f"{figure.name:50} {figure.p50:10.3g} {figure.p95:10.3g} {figure.unit}", flush=True)
+    if arguments.json:
+        record = {"size": arguments.size, "seed": arguments.seed, "machine": setting}
+        record["figures"] = [asdict(figure) for figure in found]
+        arguments.json.write_text(json.dumps(record, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    # A scan that is limited by memory gains nothing from threads, and loses much on a busy machine.
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(name, "1")
+    main()

@@ -1,7 +1,7 @@
 """Other people's memories as systems of the harness, each as it ships, over the lines of `keepworth.evaluation.foreign`.
 
-    python -I rivals.py mem0
-    python -I rivals.py mem0 --versions
+    keepworth eval run longmemeval none keepworth "command:PYTHON -I benchmarks/evaluation/rivals.py mem0"
+    PYTHON -I benchmarks/evaluation/rivals.py mem0 --versions
 
 The file runs in the Python in which the packages are installed, and imports nothing of ours. Vectors come from the harness.
 
@@ -42,6 +42,22 @@ def version(package: str) -> str | None:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return None
+
+
+def by_command(words: list[str], python: str) -> list[str]:
+    """The words of `eval run`, with the command of each rival in the place of its name."""
+    return [_command(word, python) if word in PACKAGES else word for word in words]
+
+
+def by_name(text: str, python: str) -> str:
+    """What `eval run` wrote, with names in the place of commands."""
+    for name in PACKAGES:
+        text = text.replace(json.dumps(_command(name, python))[1:-1], name)
+    return text
+
+
+def _command(name: str, python: str) -> str:
+    return f"command:{python} -I {__file__} {name}"
 
 
 # Opening each as its own documents say, with our vectors.

@@ -22,8 +22,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from keepworth.memory.by_name import policies_of_cases
 from benchmarks.memory.engine import machine
+from keepworth.memory.by_name import policies_of_cases
 from keepworth.memory.memory import Memory
 from keepworth.memory.operations import Credit, Draft
 from keepworth.memory.policy.hashed_words import HashedWords

@@ -17,7 +17,6 @@ from keepworth.episodes import Episode, Group, RewardTerm, StopReason
 from keepworth.episodes.episode import MemoryStepKind, episode_from_json, episode_to_json
 from keepworth.learning.collect.memories import LivingMemory
 from keepworth.memory.by_name import policies_of_cases, seeded
-from keepworth.memory.by_name import policy as default_policy
 from keepworth.memory.episode import HeldEpisode, written
 from keepworth.memory.errors import ClosedEpisode, InvalidPolicy
 from keepworth.memory.memory import Memory

@@ -407,8 +407,8 @@ def _worth_notes(statement: Balance) -> list[str]:
     ]
     if statement.unknown:
         notes.append(
-            f"{statement.unknown:,} {'search is' if statement.unknown == 1 else 'searches are'} left out: another order was tried "
-            "there, and the log does not say how likely each item was to be shown."
+            f"{statement.unknown:,} {'search is' if statement.unknown == 1 else 'searches are'} left out: another order was "
+            "tried there, and the log does not say how likely each item was to be shown."
         )
     return notes
 

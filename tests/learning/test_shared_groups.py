@@ -12,7 +12,7 @@ import torch
 
 from keepworth.episodes import Task
 from keepworth.learning.collect.pipeline import Pipeline, synchronous
-from keepworth.learning.collect.shared_groups import Sharing, SharingTerms
+from keepworth.learning.collect.shared_groups import Sharing
 from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.trainer import Schedule, train
@@ -37,8 +37,10 @@ def node(root: Path, name: str, steps: int, foreign: int = 2, seed: int = 0) -> 
     played = letters()
     with RunFolder.create(root / name, {}) as run:
         inner = Pipeline(run, learner, played, synchronous(2, 3, seed=seed))
-        terms = SharingTerms(foreign, 3, seed=seed)
-        collector = Sharing(inner, run, root / "shared", model, played.rollout, tasks(), terms)
+        shared = root / "shared"
+        collector = Sharing(
+            inner, run, shared, model, played.rollout, tasks(), foreign=foreign, group_size=3, seed=seed
+        )
         train(run, learner, collector, Schedule(steps, 100, 2), SilentProgress(), "shared")
     return run, learner
 

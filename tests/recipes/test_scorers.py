@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ import pytest
 from pydantic import ValidationError
 from safetensors.torch import load_file
 
+from keepworth.cluster.ray import RayCluster
 from keepworth.episodes.errors import KeepworthError
+from keepworth.episodes.extras import MissingExtra
 from keepworth.learning.placement import Needs, Part, WorkerDied, WorkerFailed
 from keepworth.learning.run_folder import RunFolder
 from keepworth.recipes import own
@@ -132,6 +135,13 @@ def two() -> Iterator[tuple[Scorers, list[str]]]:
     cluster.close()
 
 
+@pytest.mark.skipif(find_spec("ray") is not None, reason="Ray is installed")
+def test_without_ray_one_line_says_how_to_install_it() -> None:
+    with pytest.raises(MissingExtra, match="A run with workers or scorers needs ray, which is not installed") as caught:
+        RayCluster()
+    assert caught.value.fix == 'pip install "keepworth[ray]"'
+
+
 async def asked(scorers: Scorers, *answers: str) -> list[int]:
     """Process ids of who rewarded the answers, asked at once."""
     found = await asyncio.gather(*(scorers.terms("task 7", each) for each in answers))
@@ -155,8 +165,6 @@ def test_a_reward_that_raises_fails_its_answer_alone(two: tuple[Scorers, list[st
 
 def test_an_answer_that_kills_its_scorer_is_given_up_and_others_are_rewarded() -> None:
     pytest.importorskip("ray", reason="Ray is not installed: make test-ray")
-    from keepworth.cluster.ray import RayCluster
-
     cluster, notes = RayCluster(), list[str]()
     try:
         scorers = Scorers(cluster, Part("tests.cluster.parts:Judge"), 2, notes.append, Needs())

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from pydantic import ValidationError
 from safetensors.torch import load_file
 
@@ -128,6 +129,18 @@ def test_own_tasks_from_a_file_run_alike_with_workers(checkpoint: Path, tmp_path
     assert [each.rewards for each in kept[0]] == [each.rewards for each in kept[1]]
     # A run goes on with another number of workers: where the work is done says nothing about the run.
     RunFolder.create(apart.path, {**apart.config, "workers": 0}).close()
+
+
+@pytest.mark.slow
+def test_two_learners_train_what_one_does(checkpoint: Path, tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(OWN)
+    alone, _ = run_of(Origin(str(file)), checkpoint, tmp_path / "alone")
+    both, _ = run_of(Origin(str(file)), checkpoint, tmp_path / "both", learners=2)
+    one, other = (load_file(kept_weights(run, "policy") / "adapter_model.safetensors") for run in (alone, both))
+    for name, weights in one.items():  # up to the rounding of sums
+        torch.testing.assert_close(other[name], weights, rtol=1e-4, atol=1e-6)
+    assert all("seconds/all_reduce" in row for row in both.metrics())
 
 
 @pytest.mark.slow

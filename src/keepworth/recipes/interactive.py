@@ -258,7 +258,7 @@ def _train_system(
 ) -> Ended:
     from keepworth.learning.collect.groups import Terms
     from keepworth.learning.collect.memories import Remembering
-    from keepworth.learning.collect.shared_groups import Sharing, SharingTerms
+    from keepworth.learning.collect.shared_groups import Sharing
     from keepworth.learning.learner import Imitator
     from keepworth.learning.trainer import restore
     from keepworth.learning.trainer import train as train_steps
@@ -280,8 +280,19 @@ def _train_system(
     seconds = settings.environment_seconds * (system.limits.max_turns + 2) + 3600
     collector = collector_of(settings, run, learner, episodes, curriculum, seconds, engines, size, workers)
     if settings.share:
-        terms = SharingTerms(settings.foreign, size, settings.seed, Terms(settings.seed), seconds)
-        collector = Sharing(collector, run, Path(settings.share), model, playing.rollout, system.train, terms)
+        collector = Sharing(
+            collector,
+            run,
+            Path(settings.share),
+            model,
+            playing.rollout,
+            system.train,
+            foreign=settings.foreign,
+            group_size=size,
+            seed=settings.seed,
+            terms=Terms(settings.seed),
+            episode_seconds=seconds,
+        )
     if system.memory is not None:
         collector = Remembering(collector, system.memory)
         if workers is not None:

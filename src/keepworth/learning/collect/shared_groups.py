@@ -16,8 +16,9 @@ import random
 import secrets
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
@@ -59,11 +60,10 @@ class SharedMember(BaseModel):
 
 
 class SharedGroup(BaseModel):
-    """What a file says. version: of the weights that drew it."""
+    """What a file says."""
 
     model_config = ConfigDict(strict=True, frozen=True)
     run: str
-    version: int
     tokenizer: str
     task: str
     question: str
@@ -101,18 +101,6 @@ class GivenAnswers:
         return Sample(ids, (0.0,) * len(ids), finish, (VersionSpan(self._version, 0, len(ids)),))
 
 
-@dataclass(frozen=True, slots=True)
-class SharingTerms:
-    """What a run takes. foreign: groups of an update, at most. group_size: members of each. seed: of the order of runs.
-    terms, episode_seconds: what replayed episodes are run under."""
-
-    foreign: int
-    group_size: int
-    seed: int = 0
-    terms: Terms = field(default_factory=Terms)
-    episode_seconds: float = 600.0
-
-
 class Sharing:
     """Another collector whose groups are published, and to which groups of other runs are added: of `tasks` alone, each once."""
 
@@ -124,11 +112,17 @@ class Sharing:
         model: InProcessModel,
         rollout: RecordedRollout,
         tasks: Sequence[Task],
-        settings: SharingTerms,
+        *,
+        foreign: int,
+        group_size: int,
+        seed: int = 0,
+        terms: Terms | None = None,
+        episode_seconds: float = 600.0,
     ) -> None:
         self._inner, self._run, self._model, self._rollout = inner, run, model, rollout
         self._tasks = {task.key: task for task in tasks}
-        self._settings, self._folder, self._node = settings, folder, node_of(run)
+        self._wanted, self._size, self._seed, self._seconds = foreign, group_size, seed, episode_seconds
+        self._terms, self._folder, self._node = terms or Terms(), folder, node_of(run)
         vocabulary = [model.decode([number]) for number in range(int(model.network.config.vocab_size))]
         self._tokenizer = hashlib.sha256(json.dumps(vocabulary).encode()).hexdigest()
         self._trained: set[str] = set()
@@ -180,7 +174,6 @@ class Sharing:
             return
         record = SharedGroup(
             run=self._run.name,
-            version=max(episode.policy_version for episode in group.episodes),
             tokenizer=self._tokenizer,
             task=group.task,
             question=task.input,
@@ -199,10 +192,10 @@ class Sharing:
     def _foreign(self, step: int, notes: list[str]) -> list[Group]:
         """Up to `foreign` groups, one run after the other, the newest of each first."""
         nodes = [path for path in sorted(self._folder.iterdir()) if path.is_dir() and path.name != self._node]
-        random.Random(f"shared/{self._settings.seed}/{step}").shuffle(nodes)
-        waiting = [(node.name, _newest_first(node)) for node in nodes] if self._settings.foreign else []
+        random.Random(f"shared/{self._seed}/{step}").shuffle(nodes)
+        waiting = [(node.name, _newest_first(node)) for node in nodes] if self._wanted else []
         groups: list[Group] = []
-        while waiting and len(groups) < self._settings.foreign:
+        while waiting and len(groups) < self._wanted:
             node, files = waiting.pop(0)
             file = next((file for file in files if f"{node}/{file.stem}" not in self._seen), None)
             if file is None:
@@ -212,7 +205,7 @@ class Sharing:
             self._seen.add(name)
             try:
                 shared = SharedGroup.model_validate_json(file.read_bytes())
-                group = self._replayed(shared, name, step * self._settings.foreign + len(groups))
+                group = self._replayed(shared, name, step * self._wanted + len(groups))
             except (OSError, ValidationError, Refused) as error:
                 reason = str(error) if isinstance(error, Refused) else "it is not a group of this version"
                 self._run.append_shared(step, what="refused", name=name, reason=reason)
@@ -220,12 +213,9 @@ class Sharing:
                 continue
             groups.append(group)
             self._trained.add(name)
-            there = {"run": shared.run, "version": shared.version, "task": shared.task}
-            rewards = {
-                "reward": sum(episode.reward for episode in group.episodes) / len(group.episodes),
-                "claimed": sum(member.reward for member in shared.members) / len(shared.members),
-            }
-            self._run.append_shared(step, what="trained", name=name, **there, **rewards)
+            rewards = {"reward": fmean(each.reward for each in group.episodes)}
+            rewards |= {"claimed": fmean(each.reward for each in shared.members)}
+            self._run.append_shared(step, what="trained", name=name, run=shared.run, task=shared.task, **rewards)
         return groups
 
     def _replayed(self, shared: SharedGroup, name: str, index: int) -> Group:
@@ -235,8 +225,8 @@ class Sharing:
             raise Refused("it is of a task that is not trained on here")
         if shared.tokenizer != self._tokenizer:
             raise Refused("its ids are of another tokenizer")
-        if len(shared.members) != self._settings.group_size:
-            raise Refused(f"it has {len(shared.members)} members, and groups here have {self._settings.group_size}")
+        if len(shared.members) != self._size:
+            raise Refused(f"it has {len(shared.members)} members, and groups here have {self._size}")
         version, vocabulary = self._model.version, int(self._model.network.config.vocab_size)
         answers = [GivenAnswers(member, vocabulary, version) for member in shared.members]
         played = OpenGroup(index, version, task, [CallLog() for _ in answers])
@@ -247,37 +237,27 @@ class Sharing:
                 raise Refused(given.problem or (episode.errors or ("it does not end where the episode ends here",))[-1])
             if any(segment.finish is FinishReason.ABORTED for segment in episode.segments):
                 raise Refused("one of its calls stops in the middle")
-        named = tuple(replace(episode, id=f"{name}/{member}") for member, episode in enumerate(episodes))
-        group = Group(task.key, episodes[0].memory_snapshot, named)
-        if reason := without_signal(group):
+        snapshot = episodes[0].memory_snapshot
+        if reason := without_signal(Group(task.key, snapshot, tuple(episodes))):
             raise Refused(f"nothing to learn by the reward here: {reason}")
-        return self._scored(group)
+        named = (replace(self._scored(each), id=f"{name}/{member}") for member, each in enumerate(episodes))
+        return Group(task.key, snapshot, tuple(named))
 
     async def _play(self, group: OpenGroup, given: Sequence[GivenAnswers]) -> None:
         async def member(number: int) -> None:
-            log, terms = group.logs[number], self._settings.terms
+            log, terms = group.logs[number], self._terms
             context = RecordedContext(given[number], log, group.index, number, terms, group.companions)
-            group.end(number, await run_rollout(self._rollout, group.task, context, self._settings.episode_seconds))
+            group.end(number, await run_rollout(self._rollout, group.task, context, self._seconds))
 
         await asyncio.gather(*map(member, range(group.size)))
 
-    def _scored(self, group: Group) -> Group:
+    def _scored(self, episode: Episode) -> Episode:
         """With log-probabilities under this run's weights."""
-        segments = [segment for episode in group.episodes for segment in episode.segments]
-        contexts = list(dict.fromkeys(segment.context for segment in segments))
-        branches = [[each.ids for each in segments if each.context == context] for context in contexts]
-        scores = self._model.score(contexts, branches, temperature=segments[0].temperature)
-        logprobs = {
-            (context, ids): values
-            for context, drawn, scored in zip(contexts, branches, scores, strict=True)
-            for ids, values in zip(drawn, scored, strict=True)
-        }
-
-        def scored(episode: Episode) -> Episode:
-            parts = (replace(part, logprobs=logprobs[part.context, part.ids]) for part in episode.segments)
-            return replace(episode, segments=tuple(parts))
-
-        return replace(group, episodes=tuple(map(scored, group.episodes)))
+        parts = episode.segments
+        contexts, answers = [part.context for part in parts], [[part.ids] for part in parts]
+        scores = self._model.score(contexts, answers, temperature=parts[0].temperature)
+        scored = (replace(part, logprobs=logprobs) for part, (logprobs,) in zip(parts, scores, strict=True))
+        return replace(episode, segments=tuple(scored))
 
 
 def _newest_first(folder: Path) -> list[Path]:

@@ -21,6 +21,7 @@ from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.pool import Advice
 from keepworth.memory.policy.slots import Use
+from keepworth.registry import methods
 from tests.memory.stub_encoder import WordEncoder
 
 NAMES = policies_of_cases()
@@ -88,6 +89,30 @@ def test_it_learns_which_of_two_actions_pays(name: str) -> None:
                 episode.reward(float(action == "left"))
                 won.append(action == "left")
     assert np.mean(won[-20:]) > 0.9
+
+
+OF_ITEMS: dict[str, dict[str, Any]] = {"default": {}, "rmm": {"rate": 0.3, "temperature": 0.2, "batch": 1}}
+
+
+def test_a_policy_keeps_cases_or_is_tried_with_items() -> None:
+    assert set(methods("policy")) == {*NAMES, *OF_ITEMS}
+
+
+@pytest.mark.parametrize("name", OF_ITEMS)
+def test_it_learns_which_of_two_items_pays(name: str) -> None:
+    """The one that is less alike, and a reply cites it where it is shown."""
+    won = []
+    with Memory(policy=lambda: policy(name, **OF_ITEMS[name]), encoder=WordEncoder(), seed=1) as memory:
+        memory.add("the tower is left of the river")
+        good = memory.add("at the tower go right, past the mill")
+        for _ in range(60):
+            with memory.episode("which way is the tower of the river") as episode:
+                shown = [hit.id for hit in episode.search(top_k=1)]
+                if name == "rmm":
+                    episode.act(f"right [{good.id}]" if good.id in shown else "left [NO_CITE]")
+                episode.reward(float(good.id in shown))
+                won.append(good.id in shown)
+    assert np.mean(won[-30:]) > 0.9
 
 
 @pytest.mark.parametrize("name", NAMES)

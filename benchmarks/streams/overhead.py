@@ -23,12 +23,12 @@ from typing import Any
 import numpy as np
 
 import keepworth
+from keepworth import policy
 from keepworth.episodes.episode import Operation, OperationKind
 from keepworth.memory.item import ItemKind, Provenance, Scope
 from keepworth.memory.memory import Memory
 from keepworth.memory.operations import Draft
 from keepworth.memory.policy.hashed_words import HashedWords
-from keepworth.methods.policies.advantage import advantage
 
 USERS, EACH, ACTIONS = 100, 1000, 6
 WORDS = [f"{a}{b}{c}" for a in "bdgklmnp" for b in ("ara", "elo", "imu", "ono") for c in "rstlnd"]
@@ -109,7 +109,7 @@ def main() -> None:
             ("unscoped_100k", {}, 1_000_000, 0),
         ):
             started = time.perf_counter()
-            memory = Memory(path, policy=partial(advantage, capacity=capacity), encoder=encoder, **scope)  # type: ignore[arg-type]
+            memory = Memory(path, policy=partial(policy, "advantage", capacity=capacity), encoder=encoder, **scope)  # type: ignore[arg-type]
             opened = time.perf_counter() - started
             found[name] = {"open_seconds": opened, **steps(memory, options.steps, 5, before=before)}
             memory.close()

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from keepworth.memory.by_name import policies_of_cases, policy
+from keepworth.memory.by_name import policies_of_cases, policy, seeded
 from keepworth.memory.episode import LiveEpisode
 from keepworth.memory.errors import InvalidPolicy
 from keepworth.memory.item import OWN
@@ -21,6 +21,7 @@ from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.pool import Advice
 from keepworth.memory.policy.slots import Use
+from keepworth.registry import methods
 from tests.memory.stub_encoder import WordEncoder
 
 NAMES = policies_of_cases()
@@ -29,7 +30,7 @@ TASKS = ("find the lamp", "leave the cellar", "feed the cat", "open the chest")
 
 
 def opened(path: Path, name: str) -> Memory:
-    return Memory(path, user_id="h", encoder=WordEncoder(), policy=lambda: policy(name, seed=3), seed=3)
+    return Memory(path, user_id="h", encoder=WordEncoder(), policy=lambda: seeded(name, 3), seed=3)
 
 
 def begun(memory: Memory, task: int, member: int) -> LiveEpisode:
@@ -76,7 +77,7 @@ def test_a_memory_that_is_opened_again_knows_what_it_knew(tmp_path: Path, name: 
 def test_it_learns_which_of_two_actions_pays(name: str) -> None:
     """An agent that does what is advised most, and guesses where nothing is: by chance it is right half of the time."""
     won, guess, actions = [], np.random.default_rng(5), ("left", "right")
-    with Memory(user_id="h", encoder=WordEncoder(), policy=lambda: policy(name, seed=3), seed=3) as memory:
+    with Memory(user_id="h", encoder=WordEncoder(), policy=lambda: seeded(name, 3), seed=3) as memory:
         for _ in range(40):
             with memory.episode("reach the tower") as episode:
                 votes = dict.fromkeys(actions, 0.0)
@@ -90,9 +91,33 @@ def test_it_learns_which_of_two_actions_pays(name: str) -> None:
     assert np.mean(won[-20:]) > 0.9
 
 
+OF_ITEMS: dict[str, dict[str, Any]] = {"default": {}, "rmm": {"rate": 0.3, "temperature": 0.2, "batch": 1}}
+
+
+def test_a_policy_keeps_cases_or_is_tried_with_items() -> None:
+    assert set(methods("policy")) == {*NAMES, *OF_ITEMS}
+
+
+@pytest.mark.parametrize("name", OF_ITEMS)
+def test_it_learns_which_of_two_items_pays(name: str) -> None:
+    """The one that is less alike, and a reply cites it where it is shown."""
+    won = []
+    with Memory(policy=lambda: policy(name, **OF_ITEMS[name]), encoder=WordEncoder(), seed=1) as memory:
+        memory.add("the tower is left of the river")
+        good = memory.add("at the tower go right, past the mill")
+        for _ in range(60):
+            with memory.episode("which way is the tower of the river") as episode:
+                shown = [hit.id for hit in episode.search(top_k=1)]
+                if name == "rmm":
+                    episode.act(f"right [{good.id}]" if good.id in shown else "left [NO_CITE]")
+                episode.reward(float(good.id in shown))
+                won.append(good.id in shown)
+    assert np.mean(won[-30:]) > 0.9
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_propensities_sum_to_one_and_match_how_often_a_slate_is_drawn(name: str) -> None:
-    experience = Experience(policy(name, seed=1), HashedWords(128))
+    experience = Experience(seeded(name, 1), HashedWords(128))
     for number in range(12):
         use = experience.recall(f"torn shirt {number % 3}", "", ("refund", "replace"))
         experience.finish([(use, ("refund", "replace")[number % 2])], float(number % 3 == 0))

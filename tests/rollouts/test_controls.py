@@ -18,7 +18,7 @@ ENCODER = HashedWords()
 
 def frozen(family: str, control: str, agent: SimulatedAgent, seed: int, length: int) -> float:
     stream = generated(family, seed=seed, length=length)
-    run = run_stream(stream, policy("advantage", seed=seed), agent, ENCODER, seed=seed, control=control)
+    run = run_stream(stream, policy("advantage"), agent, ENCODER, seed=seed, control=control)
     return float(run.held_out.mean())
 
 

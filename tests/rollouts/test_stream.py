@@ -13,6 +13,7 @@ from keepworth.evaluation.curves import write_picture
 from keepworth.evaluation.stream import Results, StreamRow, curves, load, run_matrix, table
 from keepworth.evaluation.stream_claims import claims
 from keepworth.evaluation.stream_page import curve_panels
+from keepworth.memory.by_name import seeded
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.slots import Presented
@@ -29,7 +30,7 @@ def job(job: tuple[str, str, int]) -> list:
 
 def test_an_arm_is_a_function_of_its_seed() -> None:
     stream = generated("near-miss", seed=1, length=60)
-    first, second = (run_stream(stream, policy("advantage", seed=1), LinearAgent(), ENCODER, seed=1) for _ in range(2))
+    first, second = (run_stream(stream, policy("advantage"), LinearAgent(), ENCODER, seed=1) for _ in range(2))
     assert (first.success == second.success).all()
     assert (first.held_out == second.held_out).all()
 
@@ -114,7 +115,7 @@ def test_checkpoints_leave_the_run_as_it_is() -> None:
         stream = generated(family, seed=1, length=90)
         agent = TabularAgent() if stream.long_term else LinearAgent()
         plain, checked = (
-            run_stream(stream, policy(name, seed=1), agent, ENCODER, seed=1, checkpoints=marks)
+            run_stream(stream, seeded(name, 1), agent, ENCODER, seed=1, checkpoints=marks)
             for marks in ((), (1 / 3, 2 / 3))
         )
         assert (plain.success == checked.success).all()

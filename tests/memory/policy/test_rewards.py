@@ -8,6 +8,7 @@ import pytest
 from keepworth import policy
 from keepworth.agents.simulated import LinearAgent
 from keepworth.environments.streams import generated
+from keepworth.memory.by_name import seeded
 from keepworth.memory.item import Status, on_word_of
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
@@ -23,7 +24,7 @@ ENCODER = HashedWords()
 def success(name: str, right: float, wrong: float, seed: int) -> float:
     stream = generated("near-miss", seed=seed, length=150)
     noise = np.random.default_rng([41, seed]).gumbel(size=(len(stream.tasks), stream.widest))
-    experience, agent, won = Experience(policy(name, seed=seed), ENCODER, seed=seed), LinearAgent(), []
+    experience, agent, won = Experience(seeded(name, seed), ENCODER, seed=seed), LinearAgent(), []
     for number, task in enumerate(stream.tasks):
         scene = Game(task).reset()
         use = experience.recall(scene.goal, scene.observation, scene.actions)

@@ -112,7 +112,6 @@ class WithProbation:
 
 def advantage(
     *,
-    seed: int = 0,
     k: int = 4,
     without: str = "",
     settings: AdvantageSettings = SETTINGS,

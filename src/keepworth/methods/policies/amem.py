@@ -83,7 +83,6 @@ class LinkAndEvolve:
 
 def amem(
     *,
-    seed: int = 0,
     k: int = 4,
     link_above: float = 0.6,
     evolve_above: float = 0.75,

@@ -113,7 +113,7 @@ class Guard:
         return list(dict.fromkeys(self._actions[place] for place in order))[: self.lessons]
 
 
-def amemguard(*, seed: int = 0, k: int = 4, least: int = 2, failures: bool = False, steps: bool = False) -> Policy:
+def amemguard(*, k: int = 4, least: int = 2, failures: bool = False, steps: bool = False) -> Policy:
     """A-MemGuard over an ExpRAG memory, as the paper guards an agent that is there.
 
     Args:

@@ -10,7 +10,7 @@ from keepworth.methods.policies._cases import cases
 from keepworth.registry import Method
 
 
-def exprag(*, seed: int = 0, k: int = 4, failures: bool = False, steps: bool = False) -> Policy:
+def exprag(*, k: int = 4, failures: bool = False, steps: bool = False) -> Policy:
     """The `k` most similar cases.
 
     Args:

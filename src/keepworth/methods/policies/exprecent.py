@@ -10,7 +10,7 @@ from keepworth.methods.policies._cases import cases
 from keepworth.registry import Method
 
 
-def exprecent(*, seed: int = 0, k: int = 4, failures: bool = False, steps: bool = False) -> Policy:
+def exprecent(*, k: int = 4, failures: bool = False, steps: bool = False) -> Policy:
     """The `k` latest cases."""
     return cases("exprecent", MostRecent(k), Unvalued(), AllRetrieved(k), failures, steps)
 

@@ -60,7 +60,6 @@ class KernelMean:
 
 def kernel_mean(
     *,
-    seed: int = 0,
     k: int = 4,
     pool: int = 12,
     bandwidth: float = 0.1,
@@ -74,7 +73,7 @@ def kernel_mean(
 
 
 def kernel_mean_of_items(
-    *, seed: int = 0, k: int = 1, pool: int = 12, bandwidth: float = 0.15, prior: float = 0.3, keep: float = 1.0
+    *, k: int = 1, pool: int = 12, bandwidth: float = 0.15, prior: float = 0.3, keep: float = 1.0
 ) -> Policy:
     """Items after which most was earned near here; the settings are those of `KernelMean`."""
     valuer = KernelMean(bandwidth, prior, 0.3, keep, of_items=True)

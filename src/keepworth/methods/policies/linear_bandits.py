@@ -69,15 +69,13 @@ class LinearReward:
         return found
 
 
-def linucb(
-    *, seed: int = 0, k: int = 4, pool: int = 12, alpha: float = 0.3, ridge: float = 0.3, failures: bool = False
-) -> Policy:
+def linucb(*, k: int = 4, pool: int = 12, alpha: float = 0.3, ridge: float = 0.3, failures: bool = False) -> Policy:
     """Items whose action has the highest upper bound, `alpha` deviations above its mean."""
     return statistical("linucb", LinearReward(alpha, ridge), pool, best(k, floor(failures), 0.0), failures)
 
 
 def linear_thompson(
-    *, seed: int = 0, k: int = 4, pool: int = 12, deviation: float = 0.2, ridge: float = 0.3, failures: bool = False
+    *, k: int = 4, pool: int = 12, deviation: float = 0.2, ridge: float = 0.3, failures: bool = False
 ) -> Policy:
     """Items whose action has the highest draw, `deviation` times its standard deviation around its mean."""
     selection = Thompson(k, floor(failures), off=0.0, probe=0.0, explore=0.0, veto=False)

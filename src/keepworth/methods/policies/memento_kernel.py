@@ -96,7 +96,6 @@ class KernelQ:
 
 def memento_kernel(
     *,
-    seed: int = 0,
     k: int = 4,
     pool: int = 12,
     alpha: float = 0.1,

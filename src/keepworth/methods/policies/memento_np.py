@@ -10,7 +10,7 @@ from keepworth.methods.policies._cases import cases
 from keepworth.registry import Method
 
 
-def memento_np(*, seed: int = 0, k: int = 4, failures: bool = True, steps: bool = False) -> Policy:
+def memento_np(*, k: int = 4, failures: bool = True, steps: bool = False) -> Policy:
     """The `k` most similar cases, failed ones too."""
     return cases("memento-np", MostSimilar(k), Unvalued(), AllRetrieved(k), failures, steps)
 

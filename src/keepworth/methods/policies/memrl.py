@@ -65,7 +65,6 @@ def _standard(values: Floats) -> Floats:
 
 def memrl(
     *,
-    seed: int = 0,
     k: int = 3,
     pool: int = 5,
     threshold: float = 0.4,

@@ -20,7 +20,6 @@ PARTS: dict[str, Callable[[Estimator], bool]] = {
 
 def mixture(
     *,
-    seed: int = 0,
     k: int = 4,
     pool: int = 96,
     explore: float = 0.0,

@@ -42,9 +42,7 @@ class NearestMean:
             self.known.add(use.query.vector, pool.content_of(use.taken), use.reward, use.query.time)
 
 
-def nearest_mean(
-    *, seed: int = 0, k: int = 4, pool: int = 12, n: int = 5, prior: float = 0.2, failures: bool = False
-) -> Policy:
+def nearest_mean(*, k: int = 4, pool: int = 12, n: int = 5, prior: float = 0.2, failures: bool = False) -> Policy:
     """Items whose action earned most in the `n` nearest situations in which it was taken."""
     return statistical("nearest-mean", NearestMean(n, prior), pool, best(k, floor(failures)), failures)
 

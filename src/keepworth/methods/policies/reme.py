@@ -70,9 +70,7 @@ class DeleteByUtility:
                 pool.set_status(row, Status.ARCHIVED, time=time, why=why)
 
 
-def reme(
-    *, seed: int = 0, k: int = 4, least: int = 5, share: float = 0.5, alike: float = 0.98, steps: bool = False
-) -> Policy:
+def reme(*, k: int = 4, least: int = 5, share: float = 0.5, alike: float = 0.98, steps: bool = False) -> Policy:
     """ReMe.
 
     Args:

@@ -27,7 +27,7 @@ class Pruned:
         return Mixture("greedy", candidates.similarities, np.zeros(len(candidates.rows)), self.k, floor)
 
 
-def remem(*, seed: int = 0, k: int = 4, share: float = 0.8, failures: bool = False, steps: bool = False) -> Policy:
+def remem(*, k: int = 4, share: float = 0.8, failures: bool = False, steps: bool = False) -> Policy:
     """Similar cases, without those that are less similar than `share` of the best."""
     return cases("remem", MostSimilar(k), Unvalued(), Pruned(k, share), failures, steps)
 

@@ -159,9 +159,7 @@ class EncouragedDiscouraged:
         return Presented("\n\n".join(blocks), tuple(pairs))
 
 
-def rememberer(
-    *, seed: int = 0, k: int = 2, share: float = 0.5, n: int = 0, gamma: float = 1.0, steps: bool = False
-) -> Policy:
+def rememberer(*, k: int = 2, share: float = 0.5, n: int = 0, gamma: float = 1.0, steps: bool = False) -> Policy:
     """REMEMBERER: `k` records, by `share` of the goal's similarity and the rest of the observation's.
 
     Args:

@@ -244,7 +244,6 @@ def with_ids(items: list[Item], query: Query, similarities: Sequence[float]) -> 
 
 def rmm(
     *,
-    seed: int = 0,
     k: int = 5,
     pool: int = 20,
     temperature: float = 0.5,

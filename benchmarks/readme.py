@@ -128,7 +128,6 @@ TABLES: dict[str, tuple[str, Callable[[Record], str]]] = {
     "prompts": ("benchmarks/answerer/prompts.json", prompts),
     "answerer-arms": ("benchmarks/answerer/arms.json", arms),
     "manager": ("benchmarks/manager/manager.json", manager),
-    "manager-first": ("benchmarks/manager/generator_1.json", manager),
 }
 
 

@@ -42,7 +42,8 @@ def facts(result: dict[str, Any]) -> str:
     rows = [
         (name, arm, *(share(row[arm][score]) for score in scores))
         for name, row in result["planted"].items()
-        for arm in ("raw", "rules before", "rules", "model")
+        if name.endswith("held-out wordings")
+        for arm in ("raw", "rules before", "rules")
         if arm in row
     ]
     head = ("conversations", "kept", *scores[:-1], "unchanged facts that were replaced")
@@ -228,22 +229,6 @@ def background(result: dict[str, Any]) -> str:
     )
 
 
-FLAT = (2_000, 10_000, 20_000, 30_000)
-
-
-def flat(result: dict[str, Any]) -> str:
-    points = result["points"]
-    shown = [
-        next(each for each in points if each["requests"] >= most) for most in FLAT if points[-1]["requests"] > most
-    ]
-    rows = [(f"{each['requests']:,}", f"{each['resident_mb']:.0f}") for each in [*shown, points[-1]]]
-    return (
-        f"{markdown(('calls', 'resident MB'), rows)}\n\nOne run over {result['items']:,} items, as many calls as "
-        "possible, each a new conversation, one in four of them a new item "
-        f"(`python -m benchmarks.agents.latency --flat`). {measured(result)}"
-    )
-
-
 def signals(result: dict[str, Any]) -> str:
     names = {
         "right of those seen": "found signals that are right",
@@ -344,14 +329,13 @@ def loop_in_short(result: dict[str, Any]) -> str:
 
 def main() -> None:
     takes_nothing(__doc__)
-    named = {"kills": kills, "scan": scan, "fuzz": fuzz, "latency": latency, "flat": flat, "background": background}
+    named = {"kills": kills, "scan": scan, "fuzz": fuzz, "latency": latency, "background": background}
     for name, table in named.items():
         if (HERE / f"{name}.json").exists():
             filled(PAGE, name, table(json.loads((HERE / f"{name}.json").read_text())))
     result = json.loads((HERE / "facts.json").read_text())
     filled(PAGE, "facts", facts(result))
     filled(PAGE, "facts-longmemeval", updates(result))
-    filled(PAGE, "facts-model", facts(json.loads((HERE / "facts_model.json").read_text())))
     filled(PAGE, "facts-labels", labelled(json.loads((HERE / "labels.json").read_text())["result"]))
     filled(QUICKSTARTS, "quickstarts", quickstarts(json.loads((HERE / "quickstarts.json").read_text())))
     filled(QUICKSTARTS, "hosts", hosts(json.loads((HERE / "hosts.json").read_text())))

@@ -70,20 +70,14 @@ def fused(name: str, depth: str) -> str:
 def read(name: str) -> str:
     """What the reader made of it, and what it took."""
     of = json.loads((HERE / f"{name}.json").read_text())
-    full = HERE / f"{name.removesuffix('-read')}-full.json"
-    arms = dict(of["arms"])
-    gains = dict(of["gains"])
-    if full.exists():
-        apart = json.loads(full.read_text())
-        arms["full"], gains["full"] = apart["arms"]["full"], apart["gains"]["full"]
     rows = []
-    for arm, values in arms.items():
+    for arm, values in of["arms"].items():
         fit = values["questions"] - values["does not fit"]
         if fit < 3:
             rows.append((f"`{arm}`", f"{fit} of {values['questions']} fit" if fit else "does not fit", *["—"] * 8))
             continue
         some = f" of {fit} that fit" if values["does not fit"] else ""
-        gain = gains.get(arm)
+        gain = of["gains"].get(arm)
         rows.append(
             (
                 f"`{arm}`",

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.streams.page import against, success
+from benchmarks.streams.page import success
 from benchmarks.tables import filled, markdown, takes_nothing
 
 HERE = Path(__file__).parent
@@ -107,23 +107,13 @@ def verifiers() -> str:
     return markdown(("", "answers", "precision", "recall", "share of a form that it"), rows)
 
 
-def judges() -> str:
-    rows = []
-    for name, each in of("judges")["scorers"].items():
-        shown = [span(each[key]) for key in ("precision", "recall", "false accept")]
-        rows.append((name if " " in name else f"`{name}`", each["n"], each["failed"], *shown))
-    return markdown(("", "answers", "failed", "precision", "recall", "wrong answers accepted"), rows)
-
-
 TABLES: dict[str, Callable[[], str]] = {
     "coverage": coverage,
     "units": units,
     "verdicts": verdicts,
     "plans": plans,
     "verifiers": verifiers,
-    "judges": judges,
     "dials": lambda: success("dials"),
-    "dials-against": lambda: against("dials"),
 }
 
 

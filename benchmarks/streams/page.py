@@ -135,25 +135,6 @@ def best(*names: str) -> str:
     return lines(head, rows)
 
 
-def against(*names: str) -> str:
-    """The method against each rival of each stream, by the worst 95 % interval: no rival is picked by its result."""
-    rows = []
-    for name in names:
-        for each in of(name)["claims"]["against_each"]:
-            worst = each["name"].partition(" - ")[2].rpartition(" on ")[0]
-            rows.append(
-                [
-                    f"{each['stream']}, {'while learning' if each['measure'] == 'stream' else 'frozen'}",
-                    str(each["rivals"]),
-                    f"`{worst}`",
-                    f"{points(each['difference'], '+')} ({span(each)})",
-                    points(each["half_width"]),
-                    each["verdict"],
-                ]
-            )
-    return lines(["", "rivals", "worst for ours", "difference", "widest half-width", "verdict"], rows)
-
-
 def overview(*names: str) -> str:
     """Success in 100 over all streams of a file and, in brackets, frozen: every arm that learns, the highest in bold."""
     found = {name: of(name) for name in names}

@@ -124,16 +124,9 @@ def hosts(result: dict[str, Any]) -> str:
         (name, row["version"] or "not installed", *(seen(row, way) for way in ways))
         for name, row in result["hosts"].items()
     ]
-    checked = {
-        way: list(dict.fromkeys(check for row in result["hosts"].values() for check in row["seen"].get(way, ())))
-        for way in ways
-    }
-    named = (("By hooks", "hooks"), ("By tools", "http"), ("Through the gateway", "gateway"))
-    listed = "\n".join(f"* {label}: {'; '.join(checked[way])}." for label, way in named if checked[way])
-    untried = "; ".join(f"{name} was not tried: {why}" for name, why in result["not tried"].items())
     return (
         f"{markdown(head, rows)}\n\nHow many of the checks held; an empty place is a way that the host does not have. Once each, "
-        f"{result['at'][:10]}, Node {result['machine']['node']}, Python {result['machine']['python']}. {untried}.\n\n{listed}"
+        f"{result['at'][:10]}, Node {result['machine']['node']}, Python {result['machine']['python']}."
     )
 
 

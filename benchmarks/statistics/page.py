@@ -17,6 +17,10 @@ HERE = Path(__file__).parent
 PAGE = HERE.parent.parent / "docs" / "statistics.md"
 
 
+SHOWN = (3, 5, 8, 16, 30, 60, 100)
+"""Numbers of clusters in the table of coverage."""
+
+
 def of(name: str) -> Any:
     return json.loads((HERE / f"{name}.json").read_text())
 
@@ -35,7 +39,7 @@ def coverage() -> str:
     by = {(row["world"], row["n"]): row for row in found["intervals"]}
     rows = [
         (n, *(f"{percent(by[world, n]['t'])} / {percent(by[world, n]['bootstrap'])}" for world in worlds))
-        for n in dict.fromkeys(row["n"] for row in found["intervals"])
+        for n in SHOWN
     ]
     versions = ", ".join(f"{name} {number}" for name, number in found["versions"].items())
     note = (

@@ -74,7 +74,7 @@ def read(name: str) -> str:
     for arm, values in of["arms"].items():
         fit = values["questions"] - values["does not fit"]
         if fit < 3:
-            rows.append((f"`{arm}`", f"{fit} of {values['questions']} fit" if fit else "does not fit", *["—"] * 8))
+            rows.append((f"`{arm}`", f"{fit} of {values['questions']} fit" if fit else "does not fit", *["—"] * 4))
             continue
         some = f" of {fit} that fit" if values["does not fit"] else ""
         gain = of["gains"].get(arm)
@@ -85,11 +85,6 @@ def read(name: str) -> str:
                 difference(gain),
                 difference(of["over keepworth"].get(arm)),
                 "—" if not values["evidence"].get("shown") else f"{values['evidence']['shown']['mean']:.2f}",
-                f"{values['shown tokens']:.0f}",
-                f"{values['calls']:.1f}",
-                f"{values['ask ms']:.1f}",
-                f"{values['write ms an entry']:.2f}",
-                size(values["bytes"]),
             )
         )
     head = (
@@ -98,11 +93,6 @@ def read(name: str) -> str:
         "over `none`",
         "over `keepworth`",
         "evidence shown",
-        "tokens",
-        "calls",
-        "ms a question",
-        "ms an entry",
-        "MB",
     )
     return markdown(head, rows) + "\n\n" + note(of)
 

@@ -38,21 +38,13 @@ def engine(result: Result) -> str:
     return markdown(head, rows) + f"\n\n{result['size']:,} items, seed {result['seed']}. " + _setting(result["machine"])
 
 
-def growth(result: Result, peak: bool = True) -> str:
+def growth(result: Result) -> str:
     names = [row["name"] for row in result[-1]["figures"]]
     rows = []
     for name in names:
         found = [next((row for row in record["figures"] if row["name"] == name), None) for record in result]
         unit = next(row["unit"] for row in found if row)
         rows.append((name, unit, *(_with_limit(row) for row in found)))
-    if peak:
-        rows.append(
-            (
-                "peak resident memory, the benchmark's own vectors included",
-                "MB",
-                *(f"{one['peak_bytes'] / 1e6:,.0f}" for one in result),
-            )
-        )
     head = ("median (limit)", "unit", *(f"{record['size']:,}" for record in result))
     return markdown(head, rows) + "\n\n" + _setting(result[-1]["machine"])
 
@@ -224,8 +216,7 @@ def _pair(values: Sequence[float] | None) -> str:
 
 def _setting(machine: dict[str, Any]) -> str:
     return (
-        f"{machine['processor']}, {machine['cores']} cores, load average {machine['load_average_at_start']:.1f} at the start; "
-        f"Python {machine['python']}, SQLite {machine['sqlite']}, NumPy {machine['versions']['numpy']}; "
+        f"{machine['processor']}, {machine['cores']} cores, load average {machine['load_average_at_start']:.1f}, "
         f"{machine['measured_at'][:10]}."
     )
 
@@ -233,7 +224,7 @@ def _setting(machine: dict[str, Any]) -> str:
 def finding(result: Result) -> str:
     """What is found, beside everything else, and the paired gain over the best of that in the mean."""
     pools = result["pools"]
-    names = list(next(iter(pools.values()))["recall"])
+    names = [name for name in next(iter(pools.values()))["recall"] if name not in ("ranks, 60", "min-max, 0.3 words")]
     means = {name: sum(each["recall"][name] for each in pools.values()) / len(pools) for name in names}
     best = max((name for name in names[1:] if not name.startswith(names[0])), key=lambda name: means[name])
     rows = []
@@ -272,24 +263,21 @@ def scan(result: Result) -> str:
 
 
 def filters(result: Result) -> str:
-    """A search with a filter against the same search without."""
-    modes = {each["mode"]: each for each in result}
-    names = {"hybrid": "both", "lexical": "words", "dense": "meaning"}
-    rows = []
-    for number, row in enumerate(result[0]["rows"]):
-        each = [modes[mode]["rows"][number] for mode in modes]
-        cells = [
-            f"{one['with']:.1f}: {one['ratio']:.2f} ({one['ratios'][0]:.2f} to {one['ratios'][-1]:.2f})" for one in each
-        ]
-        rows.append((row["filter"], *cells, f"{max(one['first'] for one in each):,.0f}"))
-    plain = ", ".join(
-        f"{statistics.median(row['without'] for row in each['rows']):.1f} ms by {names[mode]}"
-        for mode, each in modes.items()
-    )
-    head = ("filter", *(f"by {names[mode]}, ms: times without" for mode in modes), "first search, ms")
-    first = result[0]
-    text = f"{first['size']:,} items, {first['queries']} queries, {first['rounds']} rounds. Without a filter: {plain}."
-    return f"{text}\n\n{markdown(head, rows)}\n\n" + _setting(first["machine"])
+    """A search by words and meaning with a filter against the same search without."""
+    found = next(each for each in result if each["mode"] == "hybrid")
+    rows = [
+        (
+            row["filter"],
+            f"{row['with']:.1f}",
+            f"{row['ratio']:.2f} ({row['ratios'][0]:.2f} to {row['ratios'][-1]:.2f})",
+            f"{max(each['rows'][number]['first'] for each in result):,.0f}",
+        )
+        for number, row in enumerate(found["rows"])
+    ]
+    plain = statistics.median(row["without"] for row in found["rows"])
+    text = f"{found['size']:,} items, {found['queries']} queries, {found['rounds']} rounds. Without a filter: {plain:.1f} ms."
+    head = ("filter", "ms", "times without", "first search, ms")
+    return f"{text}\n\n{markdown(head, rows)}\n\n" + _setting(found["machine"])
 
 
 def planted(result: Result) -> str:
@@ -302,8 +290,7 @@ def planted(result: Result) -> str:
 
 TABLES: dict[str, tuple[str, Callable[[Result], str]]] = {
     "engine": ("engine", engine),
-    "growth": ("growth", growth),
-    "cold": ("cold", lambda result: growth(result, peak=False)),
+    "cold": ("cold", growth),
     "adds": ("adds", adds),
     "peers": ("peers", peers),
     "concurrency": ("concurrency", concurrency),

@@ -13,15 +13,10 @@ from benchmarks.writing.setting import HERE
 
 PAGE = HERE.parents[1] / "docs" / "writing.md"
 WHO = {
-    "nothing": "keep nothing",
     "latest": "the latest",
     "reservoir": "evenly drawn",
     "longest": "the longest",
-    "most digits": "most digits",
-    "most names": "most names",
     "most specific": "most specific: digits, names, dates, money",
-    "about me": "about the speaker",
-    "most diverse": "most diverse",
     "best of 200 rules": "best of 200 randomly weighted rules, chosen by evidence",
     "log alone": "**small policy, from the log alone**",
     "log alone, rewards permuted": "the same, rewards permuted",
@@ -33,7 +28,6 @@ WHO = {
     "model from the log": "**SmolLM2-135M, taught by the log of rewards**",
     "head on the model from the log": "**a head of 577 numbers on its states, from the log**",
     "head on the model from the log, rewards permuted": "the same, rewards permuted",
-    "supervised, no vectors": "supervised on evidence, hand features",
     "supervised": "supervised on evidence, with sentence vectors",
     "oracle": "oracle",
 }

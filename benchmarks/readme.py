@@ -23,7 +23,6 @@ from keepworth.learning.run_folder import RunFolder
 PICTURE = ("held_out.answerer.test.f1", "answerer.reward")
 IMAGES = "docs/images/demo.png", "docs/images/demo_narrow.png"
 """The picture in two columns, and in one for screens of less than 600 pixels."""
-MINUTES = "benchmarks/demo.json"
 ROOT = Path(__file__).parents[1]
 Record = dict[str, Any]
 
@@ -125,10 +124,10 @@ def picture() -> str:
 
 
 TABLES: dict[str, tuple[str, Callable[[Record], str]]] = {
+    "demo-minutes": ("benchmarks/demo.json", minutes),
     "prompts": ("benchmarks/answerer/prompts.json", prompts),
     "answerer-arms": ("benchmarks/answerer/arms.json", arms),
     "manager": ("benchmarks/manager/manager.json", manager),
-    "manager-first": ("benchmarks/manager/generator_1.json", manager),
 }
 
 
@@ -145,8 +144,6 @@ def main() -> None:
         text = filled(readme.read_text(), "demo-picture", picture())
         text = filled(text, "demo-table", "\n\n".join(result_table(table) for table in tables_of(run)))
         readme.write_text(text)
-    if (ROOT / MINUTES).exists():
-        readme.write_text(filled(readme.read_text(), "demo-minutes", minutes(json.loads((ROOT / MINUTES).read_text()))))
     page = ROOT / "docs" / "appendix" / "results.md"
     text = page.read_text()
     for marker, (path, write) in TABLES.items():

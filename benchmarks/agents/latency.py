@@ -1,7 +1,6 @@
-"""What the gateway adds to a call, how many calls a second it takes, and whether its memory grows.
+"""What the gateway adds to a call and how many calls a second it takes.
 
     python -m benchmarks.agents.latency --json benchmarks/agents/latency.json
-    python -m benchmarks.agents.latency --flat 100000 --json benchmarks/agents/flat.json
 
 100 people have 1,000 items each in one file of 100,000. Every call is the first turn of a new conversation, so that each one
 recalls, begins an episode and is noted; one in four is a statement, and kept. The upstream answers at once, vectors are of
@@ -194,32 +193,6 @@ def summed(found: list[dict[str, Any]]) -> dict[str, float]:
     }
 
 
-def flat(
-    file: Path, requests: int, save: Callable[[dict[str, Any]], None] = lambda _: None, *, part: float = 20.0
-) -> dict[str, Any]:
-    """Bytes in memory of the server after each part of `requests` calls. save: given what is known after each part."""
-    with ExitStack() as stack:
-        upstream = stack.enter_context(instant_upstream())
-        server = stack.enter_context(memory_server(file, upstream, "--encoder", "hashing"))
-        done, points, begun = 0, [], time.monotonic()
-        while done < requests:
-            before = server.cpu_seconds()
-            found = saturated(server.url, seconds=part, run=f"f{done}")
-            settled(server)
-            done += int(found["requests"])
-            points.append(
-                {
-                    "requests": done,
-                    "resident_mb": round(server.resident() / 1e6, 1),
-                    "cpu_ms": round(1e3 * (server.cpu_seconds() - before) / found["requests"], 2),
-                }
-            )
-            print(points[-1], flush=True)
-            found = {"seconds": round(time.monotonic() - begun), "file_mb": round(file.stat().st_size / 1e6)}
-            save({"points": points, **found})
-        return {"points": points, **found}
-
-
 def table(result: dict[str, Any]) -> str:
     return "\n".join(
         f"{arm:30} {kind:20} {row}" for arm, kinds in result["arms"].items() for kind, row in kinds.items()
@@ -235,7 +208,6 @@ def main() -> None:
     )
     parser.add_argument("--rate", type=float, default=100.0)
     parser.add_argument("--low", type=float, default=20.0, help="the low rate")
-    parser.add_argument("--flat", type=int, default=0, help="so many calls, and what is resident meanwhile, instead")
     parser.add_argument("--filled", type=Path, help="a copy of this memory is used; it is made if it is not there")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
@@ -248,11 +220,8 @@ def main() -> None:
             shutil.copy(options.filled, file)
         else:
             fill(file, options.items)
-        if options.flat:
-            result = flat(file, options.flat, lambda result: written(result, options, about))
-        else:
-            result = measured(file, rounds=options.rounds, seconds=options.seconds, rate=options.rate, low=options.low)
-            print(table(result))
+        result = measured(file, rounds=options.rounds, seconds=options.seconds, rate=options.rate, low=options.low)
+        print(table(result))
     written(result, options, about)
 
 

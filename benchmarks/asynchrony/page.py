@@ -63,6 +63,18 @@ def staleness_zero(results: Sequence[Result]) -> str:
     return "\n\n".join(parts)
 
 
+SHOWN = (
+    "synchronous",
+    "synchronous, a quarter, longest first",
+    "parked (APRIL), 1.5 batches",
+    "parked, 2 batches, caches kept",
+    "parked, 3 batches, caches kept",
+    "parked, 3 batches, caches kept, 8 updates",
+    "token budget, 3 batches, caches kept",
+)
+"""Schedules in the table of lengths."""
+
+
 def lengths(results: Sequence[Result]) -> str:
     parts = []
     for result in results:
@@ -71,33 +83,17 @@ def lengths(results: Sequence[Result]) -> str:
                 arm,
                 f"{statistics.median([one['drawn_tokens_per_second'] for one in each['per_step']]):.0f}",
                 _spread(each["speedup"]),
-                _spread(each["speedup_in_cpu_seconds"]),
                 f"{each['bound_speedup']:.2f}x",
-                f"{100 * each['share_of_bound']:.0f} %",
-                f"{statistics.median([one['tokens_per_decoding_step'] for one in each['per_step']]):.1f}",
                 _measured(each, "lag_p95"),
-                _measured(each, "trained_length"),
             )
             for arm, each in result["arms"].items()
+            if arm in SHOWN
         ]
-        head = (
-            result["model"],
-            "tokens/s, end to end",
-            "times as fast",
-            "in CPU time",
-            "bound",
-            "of the bound reached",
-            "tokens a decoding step",
-            "lag",
-            "mean length trained",
-        )
-        costs = {int(slots): cost["step"] for slots, cost in result["decoding_step_cpu_seconds"].items()}
-        full = result["episodes_per_step"]
+        head = (result["model"], "tokens/s, end to end", "times as fast", "bound", "lag")
         parts.append(
             markdown(head, rows)
-            + f"\n\n{full} sequences an update; a decoding step of all of them takes {1000 * costs[full]:.1f} ms, one of four "
-            f"{1000 * costs[4]:.1f} ms, one of one {1000 * costs[1]:.1f} ms. {result['rounds']} rounds of "
-            f"{result['steps_measured']} steps. " + _setting(result)
+            + f"\n\n{result['episodes_per_step']} sequences an update, {result['rounds']} rounds of {result['steps_measured']} "
+            "steps. " + _setting(result)
         )
     return "\n\n".join(parts)
 

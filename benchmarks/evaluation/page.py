@@ -6,13 +6,9 @@ python -m benchmarks.evaluation.page
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.evaluation.pairs import FOUND
-from benchmarks.evaluation.pairs import READ as READ_BY_MODEL
-from benchmarks.pictures import one_a_line
 from benchmarks.tables import filled, markdown, takes_nothing
 
 HERE = Path(__file__).parent
@@ -74,20 +70,14 @@ def fused(name: str, depth: str) -> str:
 def read(name: str) -> str:
     """What the reader made of it, and what it took."""
     of = json.loads((HERE / f"{name}.json").read_text())
-    full = HERE / f"{name.removesuffix('-read')}-full.json"
-    arms = dict(of["arms"])
-    gains = dict(of["gains"])
-    if full.exists():
-        apart = json.loads(full.read_text())
-        arms["full"], gains["full"] = apart["arms"]["full"], apart["gains"]["full"]
     rows = []
-    for arm, values in arms.items():
+    for arm, values in of["arms"].items():
         fit = values["questions"] - values["does not fit"]
         if fit < 3:
-            rows.append((f"`{arm}`", f"{fit} of {values['questions']} fit" if fit else "does not fit", *["—"] * 8))
+            rows.append((f"`{arm}`", f"{fit} of {values['questions']} fit" if fit else "does not fit", *["—"] * 4))
             continue
         some = f" of {fit} that fit" if values["does not fit"] else ""
-        gain = gains.get(arm)
+        gain = of["gains"].get(arm)
         rows.append(
             (
                 f"`{arm}`",
@@ -95,11 +85,6 @@ def read(name: str) -> str:
                 difference(gain),
                 difference(of["over keepworth"].get(arm)),
                 "—" if not values["evidence"].get("shown") else f"{values['evidence']['shown']['mean']:.2f}",
-                f"{values['shown tokens']:.0f}",
-                f"{values['calls']:.1f}",
-                f"{values['ask ms']:.1f}",
-                f"{values['write ms an entry']:.2f}",
-                size(values["bytes"]),
             )
         )
     head = (
@@ -108,11 +93,6 @@ def read(name: str) -> str:
         "over `none`",
         "over `keepworth`",
         "evidence shown",
-        "tokens",
-        "calls",
-        "ms a question",
-        "ms an entry",
-        "MB",
     )
     return markdown(head, rows) + "\n\n" + note(of)
 
@@ -123,29 +103,6 @@ def difference(gain: Any) -> str:
         return "—"
     said = f"{gain['mean']:+.3f} ({gain['low']:+.3f} to {gain['high']:+.3f})"
     return f"**{said}**" if gain["adjusted"] < 0.05 else said
-
-
-def points(names: Sequence[str]) -> str:
-    """Where points went, of 100."""
-    stages = (
-        "scored",
-        "never written",
-        "lost",
-        "not retrieved",
-        "not selected",
-        "not shown",
-        "not used",
-        "no evidence marked",
-    )
-    rows = []
-    for name in names:
-        arms = json.loads((HERE / f"{name}.json").read_text())["arms"]
-        for arm, values in arms.items():
-            if values["points"] and arm not in ("none", "random", "latest", "keepworth", "langgraph"):
-                own = values["points"]
-                rows.append((f"{name.removesuffix('-read')}: `{arm}`", *(f"{100 * own.get(s, 0):.0f}" for s in stages)))
-    kept = [at for at in range(len(stages)) if any(row[at + 1] != "0" for row in rows)]
-    return markdown(("", *(stages[at] for at in kept)), [(row[0], *(row[at + 1] for at in kept)) for row in rows])
 
 
 def note(of: Any) -> str:
@@ -172,31 +129,19 @@ def not_run() -> str:
     return "\n".join(f"* {name}: {reason}." for name, reason in of["not run"].items())
 
 
+SYSTEMS = ("bm25", "bm25s", "dense", "search", "mem0", "policy:mixture")
+"""`langgraph` finds what `dense` does, and so do the counters, `keepworth` what `search` does."""
+
+
 def pairs() -> str:
-    """Every system on every benchmark: the score where the answer is scored, else the share of evidence shown."""
+    """The share of evidence that each system shows, on every benchmark that marks evidence."""
     of = json.loads((HERE / "pairs.json").read_text())
-    systems = list(
-        dict.fromkeys(system for row in of["rows"].values() for system in row["systems"] if system != "none")
-    )
     lines = []
     for name, row in of["rows"].items():
-        answered = row["reader"] != "none"
-        cells = []
-        for system in systems:
-            own = row["systems"].get(system, {})
-            cell = own.get("score" if answered else "shown")
-            cells.append("does not fit" if "does not fit" in own else "—" if cell is None else f"{cell['mean']:.2f}")
-        lines.append((name, "score" if answered else "evidence", row["questions"], *cells))
-    return markdown(("benchmark", "measured", "questions", *systems), lines, left=2)
-
-
-def without_row() -> str:
-    of = json.loads((HERE / "pairs.json").read_text())
-    lines = [f"* {name}: {reason}." for kind in of["no row"].values() for name, reason in kind.items()]
-    open_ = [name for name in (*FOUND, *READ_BY_MODEL) if name not in of["rows"]]
-    if open_:
-        lines.append(f"* {', '.join(open_)}: not run yet; the command goes on with them.")
-    return "\n".join(lines)
+        if row["reader"] == "none":
+            cells = (row["systems"].get(system, {}).get("shown") for system in SYSTEMS)
+            lines.append((name, row["questions"], *("—" if cell is None else f"{cell['mean']:.2f}" for cell in cells)))
+    return markdown(("benchmark", "questions", *SYSTEMS), lines)
 
 
 def diagnosed(part: str) -> str:
@@ -255,46 +200,7 @@ def diagnosed(part: str) -> str:
     return markdown(("exposures", "after", "weights", "store"), lines, left=2) + "\n\n" + said
 
 
-SHORT = {
-    "longmemeval-read": "LongMemEval",
-    "longmemeval+50-read": "with 50 sessions of others",
-    "longmemeval+500-read": "one haystack, 500 more",
-    "locomo-read": "LoCoMo",
-}
-DRAWN = ("oracle", "mem0", "bm25", "keepworth", "langgraph", "random", "none")
-"""From top to bottom. `dense` finds what `langgraph` does, `search` what `keepworth` does, `latest` is another control."""
-
-
-def picture(names: Sequence[str], path: Path, columns: int) -> None:
-    """The score of each system with its 95 % interval; two pixels for each that a page shows."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    from keepworth.page.charts import PALETTE
-
-    lines = -(-len(names) // columns)
-    measured = [json.loads((HERE / f"{name}.json").read_text())["arms"] for name in names]
-    most = max(arms[arm]["scores"]["score"]["high"] for arms in measured for arm in DRAWN if arm in arms)
-    figure = Figure(figsize=(4.15 * columns, 2.4 * lines), dpi=200, layout="constrained")
-    FigureCanvasAgg(figure)
-    for place, (name, arms) in enumerate(zip(names, measured, strict=True)):
-        axes = figure.add_subplot(lines, columns, place + 1)
-        axes.set_title(SHORT[name], loc="left", fontsize=10, fontweight="bold")
-        own = [arm for arm in DRAWN if arm in arms]
-        for at, arm in enumerate(own):
-            cell = arms[arm]["scores"]["score"]
-            colour = PALETTE[0] if arm == "keepworth" else "#6b7280"
-            axes.plot([cell["low"], cell["high"]], [at, at], color=colour, lw=5, alpha=0.3, solid_capstyle="round")
-            axes.plot(cell["mean"], at, "o", color=colour, ms=5)
-        axes.set_yticks(range(len(own)), own)
-        axes.invert_yaxis()
-        axes.set_xlim(0.0, 1.02 * most)
-        one_a_line(axes)
-        axes.set_xlabel("token F1", fontsize=9, color="#555555")
-    figure.savefig(path, facecolor="white")
-
-
-READ = ("longmemeval-read", "longmemeval+50-read", "longmemeval+500-read", "locomo-read")
+READ = ("longmemeval+500-read", "locomo-read")
 
 
 def main() -> None:
@@ -303,15 +209,10 @@ def main() -> None:
     for name, depth in FUSED.items():
         if (HERE / f"{name}.json").exists():
             filled(PAGE, name, fused(name, depth))
-    measured = [name for name in READ if (HERE / f"{name}.json").exists()]
-    for name in measured:
+    for name in READ:
         filled(PAGE, name, read(name))
-    filled(PAGE, "points", points(measured))
-    picture(measured, PAGE.parent / "images" / "evaluation.png", 2)
-    picture(measured, PAGE.parent / "images" / "evaluation_narrow.png", 1)
     if (HERE / "pairs.json").exists():
         filled(PAGE, "pairs", pairs())
-        filled(PAGE, "without-row", without_row())
     filled(PAGE, "not-run", not_run())
     if (HERE / "diagnose.json").exists():
         for part in ("passes", "carries", "retention"):

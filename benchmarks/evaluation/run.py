@@ -36,26 +36,17 @@ from keepworth.evaluation.summary import arm_of, gains, score
 HERE = Path(__file__).parent
 DEPTHS = ("turn@5", "turn@10", "turn@50", "shown")
 FOUND = ("dense", "langgraph", "mem0", "bm25", "bm25s", "search", "keepworth")
-OURS = ("random", "latest", "bm25", "dense", "search", "keepworth")
 READ = ("none", "random", "latest", "bm25", "dense", "langgraph", "mem0", "search", "keepworth")
 FUSED = ("bm25", "dense", "search", "search:method=rrf,constant=10", "search:method=weighted,lexical=0.3")
 TRAINED = ("--reader", "run:demo")
 HEADLINE: dict[str, tuple[str, ...]] = {
-    "longmemeval-read": ("longmemeval", *READ, *TRAINED, "--setting", "frozen,oracle"),
-    "longmemeval+50-read": ("longmemeval+50", *READ, "full", *TRAINED, "--limit", "60"),
     "longmemeval+500-read": ("longmemeval+500", *READ, "full", *TRAINED),
     "locomo-read": ("locomo", *READ, "full", *TRAINED, "--setting", "frozen,oracle", "--limit", "240"),
-    "longmemeval-full": ("longmemeval", "none", "full", *TRAINED),
 }
 RUNS: dict[str, tuple[str, ...]] = {
     "locomo-found": ("locomo", *FOUND, "--reader", "none"),
     **{f"{name}-fused": (name, *FUSED, "--reader", "none") for name in ("locomo", "longmemeval+500")},
-    "locomo-ours": ("locomo", *OURS, "--reader", "none"),
     **HEADLINE,
-    "locomo-live": (
-        *("locomo", "dense", "success-counter", "utility-average", "lesson-dropout"),
-        *("--limit", "100", "--setting", "live,shuffled"),
-    ),
 }
 NOT_RUN = {
     "cognee": "1.6.5 weighs nodes of a graph that a language model extracts; without one there is nothing to weigh. Its moving "

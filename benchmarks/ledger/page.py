@@ -60,39 +60,6 @@ def right(result: dict[str, Any]) -> str:
     return markdown(head, rows)
 
 
-def through(result: dict[str, Any]) -> str:
-    rows = []
-    for world in WORLDS:
-        cells, core = of(result["memory"], world.name), of(result["core"], world.name)
-        for name, row in cells.items():
-            size, _, kind = name.partition(" | ")
-            wrong = (percent(row["counter_right"]), percent(row["kernel_right"])) if kind else ("", "")
-            sign = (percent(row["sign_200"]), percent(core[name]["sign_200"])) if "sign_200" in row else ("", "")
-            rows.append(
-                (
-                    f"{world.name}, {size}{', confounded' if kind else ''}",
-                    row["runs"],
-                    f"{row['effect_mean']:+.2f} ({row['effect_sd']:.2f})",
-                    f"{core[name]['effect_mean']:+.2f} ({core[name]['effect_sd']:.2f})",
-                    *sign,
-                    percent(row["any_time"]),
-                    *wrong,
-                )
-            )
-    head = (
-        "item",
-        "runs",
-        "effect, mean (sd)",
-        "vectorised",
-        "sign right",
-        "vectorised",
-        "any-time holds",
-        "counter right",
-        "kernel mean right",
-    )
-    return markdown(head, rows)
-
-
 def costs(result: dict[str, Any]) -> str:
     items = dict.fromkeys(name.split(" | ")[0] for name in result["cost"])
     rates = dict.fromkeys(tuple(name.split(" | ")[1:3]) for name in result["cost"])
@@ -120,7 +87,6 @@ def main() -> None:
     takes_nothing(__doc__)
     result = json.loads((Path(__file__).parent / "ledger.json").read_text())
     filled(PAGE, "right", right(result))
-    filled(PAGE, "through", through(result))
     filled(PAGE, "costs", costs(result))
 
 

@@ -38,32 +38,13 @@ def engine(result: Result) -> str:
     return markdown(head, rows) + f"\n\n{result['size']:,} items, seed {result['seed']}. " + _setting(result["machine"])
 
 
-def before_stems(result: Result) -> str:
-    """Beside the engine of today, on the same machine."""
-    now = {row["name"]: row["p50"] for row in json.loads((HERE / "engine.json").read_text())["figures"]}
-    rows = [
-        (row["name"], _number(row["p50"]), _number(now[row["name"]]), row["unit"])
-        for row in result["figures"]
-        if row["name"] in now and row["unit"] in ("ms", "ms/query", "items/s")
-    ]
-    return markdown(("p50", "before", "now", "unit"), rows) + "\n\n" + _setting(result["machine"])
-
-
-def growth(result: Result, peak: bool = True) -> str:
+def growth(result: Result) -> str:
     names = [row["name"] for row in result[-1]["figures"]]
     rows = []
     for name in names:
         found = [next((row for row in record["figures"] if row["name"] == name), None) for record in result]
         unit = next(row["unit"] for row in found if row)
         rows.append((name, unit, *(_with_limit(row) for row in found)))
-    if peak:
-        rows.append(
-            (
-                "peak resident memory, the benchmark's own vectors included",
-                "MB",
-                *(f"{one['peak_bytes'] / 1e6:,.0f}" for one in result),
-            )
-        )
     head = ("median (limit)", "unit", *(f"{record['size']:,}" for record in result))
     return markdown(head, rows) + "\n\n" + _setting(result[-1]["machine"])
 
@@ -133,15 +114,6 @@ def _ratios(result: Result) -> str:
 
 def _times(ratio: float) -> str:
     return f"{ratio:.1f}" if ratio < 10 else f"{ratio:.0f}"
-
-
-def slow_disk(result: Result) -> str:
-    """What the disk decides: the same adds where every sync takes longer."""
-    there = result["machine"]
-    return (
-        f"Where every sync is made to take {result['slower_sync']:g} ms longer, as on disks that are not so quick (by strace; "
-        f"{result['seconds']:g} seconds of adding each, {there['measured_at'][:10]}): {_ratios(result)}"
-    )
 
 
 def concurrency(result: Result) -> str:
@@ -226,20 +198,6 @@ def real_words(result: Result) -> str:
     return markdown(head, words) + "\n\n" + _setting(result["machine"])
 
 
-def encoder_paths(result: Result) -> str:
-    rows = [
-        (
-            row["path"],
-            f"{row['texts per second']:.0f}",
-            f"{row['one query ms']['p50']:.1f}",
-            f"{row['cosine']['least']:.4f}",
-        )
-        for row in result["rows"]
-    ]
-    head = ("path", "sentences/s", "one question p50, ms", "least cosine")
-    return markdown(head, rows) + "\n\n" + _setting(result["machine"])
-
-
 def _number(value: float | None) -> str:
     if value is None:
         return ""
@@ -258,28 +216,31 @@ def _pair(values: Sequence[float] | None) -> str:
 
 def _setting(machine: dict[str, Any]) -> str:
     return (
-        f"{machine['processor']}, {machine['cores']} cores, load average {machine['load_average_at_start']:.1f} at the start; "
-        f"Python {machine['python']}, SQLite {machine['sqlite']}, NumPy {machine['versions']['numpy']}; "
+        f"{machine['processor']}, {machine['cores']} cores, load average {machine['load_average_at_start']:.1f}, "
         f"{machine['measured_at'][:10]}."
     )
 
 
 def finding(result: Result) -> str:
-    """What is found, and the paired gain over everything else."""
+    """What is found, beside everything else, and the paired gain over the best of that in the mean."""
     pools = result["pools"]
-    names = list(next(iter(pools.values()))["recall"])
-    found = [
-        (f"{pool}: {each['questions']:,}", *(f"{each['recall'][name]:.3f}" for name in names))
-        for pool, each in pools.items()
-    ]
-    means = [sum(each["recall"][name] for each in pools.values()) / len(pools) for name in names]
-    found.append(("mean", *(f"{mean:.3f}" for mean in means)))
-    gains = [
-        (pool, *(f"{gain['mean']:+.3f} [{gain['low']:+.3f}, {gain['high']:+.3f}]" for gain in each["gain"].values()))
-        for pool, each in pools.items()
-    ]
-    first = markdown(("recall of the first ten; questions", *names), found)
-    return f"{first}\n\n{markdown(('gain over', *names[1:]), gains)}\n\n" + _setting(result["machine"])
+    names = [name for name in next(iter(pools.values()))["recall"] if name not in ("ranks, 60", "min-max, 0.3 words")]
+    means = {name: sum(each["recall"][name] for each in pools.values()) / len(pools) for name in names}
+    best = max((name for name in names[1:] if not name.startswith(names[0])), key=lambda name: means[name])
+    rows = []
+    for pool, each in pools.items():
+        gain = each["gain"][best]
+        recalls = (f"{each['recall'][name]:.3f}" for name in names)
+        rows.append(
+            (
+                f"{pool}: {each['questions']:,}",
+                *recalls,
+                f"{gain['mean']:+.3f} [{gain['low']:+.3f}, {gain['high']:+.3f}]",
+            )
+        )
+    rows.append(("mean", *(f"{mean:.3f}" for mean in means.values()), ""))
+    head = ("recall of the first ten; questions", *names, f"gain over {best}")
+    return markdown(head, rows) + "\n\n" + _setting(result["machine"])
 
 
 def scan(result: Result) -> str:
@@ -302,62 +263,45 @@ def scan(result: Result) -> str:
 
 
 def filters(result: Result) -> str:
-    """A search with a filter against the same search without."""
-    modes = {each["mode"]: each for each in result}
-    names = {"hybrid": "both", "lexical": "words", "dense": "meaning"}
-    rows = []
-    for number, row in enumerate(result[0]["rows"]):
-        each = [modes[mode]["rows"][number] for mode in modes]
-        cells = [
-            f"{one['with']:.1f}: {one['ratio']:.2f} ({one['ratios'][0]:.2f} to {one['ratios'][-1]:.2f})" for one in each
-        ]
-        rows.append((row["filter"], *cells, f"{max(one['first'] for one in each):,.0f}"))
-    plain = ", ".join(
-        f"{statistics.median(row['without'] for row in each['rows']):.1f} ms by {names[mode]}"
-        for mode, each in modes.items()
-    )
-    head = ("filter", *(f"by {names[mode]}, ms: times without" for mode in modes), "first search, ms")
-    first = result[0]
-    text = f"{first['size']:,} items, {first['queries']} queries, {first['rounds']} rounds. Without a filter: {plain}."
-    return f"{text}\n\n{markdown(head, rows)}\n\n" + _setting(first["machine"])
-
-
-def other_encoders(result: Result) -> str:
-    from benchmarks.memory.other_encoders import table
-
-    return table(result) + "\n\n" + _setting(result["machine"])
+    """A search by words and meaning with a filter against the same search without."""
+    found = next(each for each in result if each["mode"] == "hybrid")
+    rows = [
+        (
+            row["filter"],
+            f"{row['with']:.1f}",
+            f"{row['ratio']:.2f} ({row['ratios'][0]:.2f} to {row['ratios'][-1]:.2f})",
+            f"{max(each['rows'][number]['first'] for each in result):,.0f}",
+        )
+        for number, row in enumerate(found["rows"])
+    ]
+    plain = statistics.median(row["without"] for row in found["rows"])
+    text = f"{found['size']:,} items, {found['queries']} queries, {found['rounds']} rounds. Without a filter: {plain:.1f} ms."
+    head = ("filter", "ms", "times without", "first search, ms")
+    return f"{text}\n\n{markdown(head, rows)}\n\n" + _setting(found["machine"])
 
 
 def planted(result: Result) -> str:
     lines = [
         (name, f"{each['mean']:.2f} [{each['low']:.2f}, {each['high']:.2f}]", each["n"])
-        for part in ("rows", "languages")
-        for name, each in result[part].items()
+        for name, each in result["rows"].items()
     ]
     return markdown(("planted facts", "found [95 %]", "questions"), lines) + "\n\n" + _setting(result["machine"])
 
 
 TABLES: dict[str, tuple[str, Callable[[Result], str]]] = {
     "engine": ("engine", engine),
-    "before stems": ("engine_before_stems", before_stems),
-    "growth": ("growth", growth),
-    "cold": ("cold", lambda result: growth(result, peak=False)),
+    "cold": ("cold", growth),
     "adds": ("adds", adds),
     "peers": ("peers", peers),
-    "peers, ten minutes": ("peers_ten_minutes", peers),
-    "peers on a slow disk": ("peers_slow_disk", slow_disk),
     "concurrency": ("concurrency", concurrency),
     "crash": ("crash", crash),
     "postgres": ("postgres", postgres),
     "real_sentences": ("real_sentences", real_sentences),
     "real sentences by words": ("real_sentences_words", real_words),
-    "encoder_paths": ("encoder_paths", encoder_paths),
     "scan": ("scan", scan),
-    "scan_one_thread": ("scan_one_thread", scan),
     "filters": ("filters", filters),
     "finding": ("finding", finding),
     "planted": ("planted", planted),
-    "other_encoders": ("other_encoders", other_encoders),
 }
 """Place on the page: the JSON file, and what makes a table of it."""
 

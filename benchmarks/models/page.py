@@ -1,4 +1,4 @@
-"""Put the table of families and the measured slowdown into docs/models.md.
+"""Put the families and the measured slowdown into docs/models.md.
 
 python -m benchmarks.models.page
 """
@@ -17,23 +17,17 @@ PAGE = HERE.parent.parent / "docs" / "models.md"
 def computed(row: dict[str, Any]) -> str:
     if "refused" in row:
         return f"refused: {row['refused']}"
-    if not row["reason"]:
-        return "tree, own head" if row["own_head"] else "tree"
-    return f"one at a time: {row['reason']}{'; no cache' if row['rereads'] else ''}"
+    return f"{row['reason']}{'; no cache' if row['rereads'] else ''}"
 
 
 def families(rows: list[dict[str, Any]]) -> str:
-    lines = []
+    trees = "; ".join(row["models"] for row in rows if "refused" not in row and not row["reason"])
+    why: dict[str, list[str]] = {}
     for row in rows:
-        cells: list[str] = [row["models"], f"`{row['class']}`", computed(row)]
-        if "refused" in row:
-            lines.append([*cells, *[""] * 5])
-            continue
-        pairs = [f"{row[name]['logprob_gap']:.0e}, {row[name]['gradient_gap']:.0e}" for name in LENGTHS]
-        same = f"{row['greedy_equal'] + row['seeded_equal']} of {row['drawn'] * 3}"
-        lines.append([*cells, *pairs, same, f"{row['bf16_gap']:.1g}", row["lora"]])
-    head = ["models", "class", "computed", "short", "long", "same tokens", "bf16", "a LoRA adapter is on"]
-    return markdown(head, lines, left=3, align="---")
+        if row.get("reason") or "refused" in row:
+            why.setdefault(computed(row), []).append(row["models"])
+    others = markdown(["one branch at a time", "because"], [("; ".join(of), text) for text, of in why.items()], left=2)
+    return f"As a tree: {trees}.\n\n{others}"
 
 
 def summary(record: dict[str, Any]) -> str:

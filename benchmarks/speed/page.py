@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from benchmarks.speed import branches, episodes, long_answers, sampling, training_step
+from benchmarks.speed import episodes, long_answers, sampling, training_step
 from benchmarks.speed.rows import Row
 from benchmarks.speed.run import BUSY
 from benchmarks.speed.setting import HERE, ratio
@@ -21,29 +21,6 @@ ROOT = HERE.parents[1]
 PAGE = ROOT / "docs" / "appendix" / "speed.md"
 Result = dict[str, Any]
 MISSING = "Not measured yet."
-TRL_SECTION = """## One training step beside TRL's `GRPOTrainer`
-
-Both sides have the same checkpoint folder, bf16, threads and prompts, groups of 8 completions of exactly the stated length, a
-LoRA adapter of rank 16 on every linear layer, no KL, and one AdamW update per step. A step includes encoding, sampling,
-decoding, reward, advantages, forward, backward and update. The rows of 16, 64 and 256 tokens are of
-one processor and of the present code. The row of 1,024, and the comparison of TRL's settings, are of another, faster one, and of
-the code before a token had a step of its own.
-
-TRL is run with the fastest setting that the first table finds (4, 8 and 16 completions per pass, with and without autocast):
-once without gradient checkpointing, and once with it, which is TRL's default and takes less memory. At 256 tokens it is faster
-with it, so the ratio to that is the fair one there. Ours needs none here, because its budget holds the group of a prompt.
-
-{}
-
-{}
-
-Memory is the largest resident size of a process that does nothing else. TRL takes as many completions per backward pass as its
-fastest setting does. If the step does not fit into this machine, the number is halved until it fits. Ours takes the group
-of a prompt in one pass, so its memory grows with the group and with the answers. With the default budget it does not: a group
-is split, and if that is not enough, layers are recomputed ([long answers](#long-answers)). Ours with its
-layers recomputed, as TRL's gradient checkpointing does, was measured apart: in brackets is how much longer such a step takes.
-
-{}"""
 
 
 def measured(rows: Iterable[Row]) -> list[Result]:
@@ -117,25 +94,6 @@ def _recomputed(record: dict[str, Any]) -> str:
     return f"{max(seconds(record, side, 'peak_rss')) / 1e9:.1f} GB ({longer:.2f}x the time)"
 
 
-def settings_table() -> str:
-    found = measured(training_step.setting_rows(""))
-    lines = [
-        (
-            name,
-            len(seconds(record, name)),
-            f"{median(record, name):.1f} s",
-            f"{max(seconds(record, name, 'peak_rss')) / 1e9:.1f} GB",
-        )
-        if seconds(record, name)
-        else (name, 0, record["does_not_fit"].get(name, ""), "")
-        for record in found
-        for name in training_step.SETTINGS
-    ]
-    return _table((f"TRL, {found[0]['name']}" if found else "", "rounds", "a step", "memory"), lines, found) + _trl(
-        found
-    )
-
-
 def episodes_table() -> str:
     found = measured(episodes.rows())
     lines = []
@@ -145,33 +103,6 @@ def episodes_table() -> str:
         lines.append((record["name"], len(record["rounds"]), ours, theirs, times(record, "generate")))
     head = ("prompts x episodes", "rounds", "ours, drawn tokens/s", "`generate`", "times as fast [95 %]")
     return _table(head, lines, found)
-
-
-def branches_table() -> str:
-    ours, theirs = "skipped", "all siblings' keys"
-    found = measured(branches.rows())
-    lines = [
-        (
-            record["name"],
-            len(record["rounds"]),
-            f"{median(record, theirs):.2f} s",
-            f"{median(record, ours):.2f} s",
-            times(record, theirs, ours),
-        )
-        for record in found
-    ]
-    return _table(("branches learned", "rounds", theirs, ours, "times as fast [95 %]"), lines, found)
-
-
-def trl_section() -> str:
-    """Left out while nothing of it was measured."""
-    tables = (settings_table(), training_table(), memory_table())
-    return "" if MISSING in tables else TRL_SECTION.format(*tables)
-
-
-def _apart(found: dict[str, float]) -> str:
-    """By how much at most, beside the largest of them."""
-    return f"{found['largest']:.1g} of {found['of']:.2g}" if found["largest"] else "no bit"
 
 
 def long_answers_table() -> str:
@@ -241,9 +172,9 @@ def _setting(records: Sequence[Result]) -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "sampling": sampling_table,
-    "trl": trl_section,
+    "trl": training_table,
+    "memory": memory_table,
     "episodes": episodes_table,
-    "branches": branches_table,
     "long_answers": long_answers_table,
 }
 

@@ -10,11 +10,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.streams.page import against, success
+from benchmarks.streams.page import success
 from benchmarks.tables import filled, markdown, takes_nothing
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent.parent / "docs" / "statistics.md"
+
+
+SHOWN = (3, 5, 8, 16, 30, 60, 100)
+"""Numbers of clusters in the table of coverage."""
 
 
 def of(name: str) -> Any:
@@ -35,7 +39,7 @@ def coverage() -> str:
     by = {(row["world"], row["n"]): row for row in found["intervals"]}
     rows = [
         (n, *(f"{percent(by[world, n]['t'])} / {percent(by[world, n]['bootstrap'])}" for world in worlds))
-        for n in dict.fromkeys(row["n"] for row in found["intervals"])
+        for n in SHOWN
     ]
     versions = ", ".join(f"{name} {number}" for name, number in found["versions"].items())
     note = (
@@ -107,23 +111,13 @@ def verifiers() -> str:
     return markdown(("", "answers", "precision", "recall", "share of a form that it"), rows)
 
 
-def judges() -> str:
-    rows = []
-    for name, each in of("judges")["scorers"].items():
-        shown = [span(each[key]) for key in ("precision", "recall", "false accept")]
-        rows.append((name if " " in name else f"`{name}`", each["n"], each["failed"], *shown))
-    return markdown(("", "answers", "failed", "precision", "recall", "wrong answers accepted"), rows)
-
-
 TABLES: dict[str, Callable[[], str]] = {
     "coverage": coverage,
     "units": units,
     "verdicts": verdicts,
     "plans": plans,
     "verifiers": verifiers,
-    "judges": judges,
     "dials": lambda: success("dials"),
-    "dials-against": lambda: against("dials"),
 }
 
 

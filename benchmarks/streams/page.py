@@ -2,7 +2,6 @@
 
     python -m benchmarks.streams.page keep runs/one-step one-step      # benchmarks/streams/results/one-step.json
     python -m benchmarks.streams.page write                            # the page's tables, from those files
-    python -m benchmarks.streams.page draw                             # docs/images/streams.png, from the same files
 
 Every table of the page stands between two marks and is made here; a test makes them again and compares.
 """
@@ -21,41 +20,15 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.pictures import one_a_line
 from benchmarks.streams.attack_claims import attacks, recovery, tampering
 from benchmarks.tables import markdown, with_appendix
 from keepworth.evaluation.stream import Results, load, table
 from keepworth.evaluation.stream_claims import CONTROLS, METHOD, claims
-from keepworth.page.charts import PALETTE
 
 ROOT = Path(__file__).parents[2]
 RESULTS = Path(__file__).parent / "results"
 PAGES = with_appendix(ROOT / "docs" / "experience.md")
 HUNDRED = 100
-DRAWN = {
-    "oracle": PALETTE[3],
-    METHOD: PALETTE[0],
-    "kernel-mean": "#6b7280",
-    "memrl": "#6b7280",
-    "exprag": "#6b7280",
-    "none": PALETTE[1],
-    f"{METHOD}+shuffled": PALETTE[1],
-}
-"""Arms of the picture, from top to bottom, with their colours."""
-PANELS = (
-    "near-miss",
-    "noisy-reward",
-    "drift",
-    "benign",
-    "household",
-    "tool-graph",
-    "science",
-    "t-maze",
-    "repeat-previous",
-    "key-door",
-    "events",
-    "updates",
-)
 Record = dict[str, Any]
 
 
@@ -142,11 +115,10 @@ def success(*names: str) -> str:
 
 
 def best(*names: str) -> str:
-    """This project's method against the best rival of each stream, and how it stands to all of them."""
+    """This project's method against the best rival of each stream."""
     rows = []
     for name in names:
         for each in of(name)["claims"]["best_rival"]:
-            counts = each["counts"]
             said = each["verdict"]
             if said == "too few seeds":
                 said = f"too few seeds: {each['clusters']}, {each['seeds_needed']} needed"
@@ -157,45 +129,10 @@ def best(*names: str) -> str:
                     f"`{each['rival']}` {points(each['rival_mean'])}",
                     f"{points(each['difference'], '+')} ({span(each)})",
                     said,
-                    " / ".join(str(counts.get(key, 0)) for key in ("ahead", "cannot be told apart", "behind")),
                 ]
             )
-    head = ["", f"`{METHOD}`", "best rival", "difference", "verdict", "ahead of / level with / behind"]
+    head = ["", f"`{METHOD}`", "best rival", "difference", "verdict"]
     return lines(head, rows)
-
-
-def against(*names: str) -> str:
-    """The method against each rival of each stream, by the worst 95 % interval: no rival is picked by its result."""
-    rows = []
-    for name in names:
-        for each in of(name)["claims"]["against_each"]:
-            worst = each["name"].partition(" - ")[2].rpartition(" on ")[0]
-            rows.append(
-                [
-                    f"{each['stream']}, {'while learning' if each['measure'] == 'stream' else 'frozen'}",
-                    str(each["rivals"]),
-                    f"`{worst}`",
-                    f"{points(each['difference'], '+')} ({span(each)})",
-                    points(each["half_width"]),
-                    each["verdict"],
-                ]
-            )
-    return lines(["", "rivals", "worst for ours", "difference", "widest half-width", "verdict"], rows)
-
-
-def standing(*names: str) -> str:
-    """How this project's method stands to the best rival of each stream, in a sentence for each verdict."""
-    head = {
-        "ahead": f"`{METHOD}` is ahead of the best rival",
-        "cannot be told apart": f"`{METHOD}` cannot be told from the best rival",
-        "behind": f"`{METHOD}` is behind the best rival",
-        "too few seeds": "Too few seeds to say",
-    }
-    met: dict[str, list[str]] = {verdict: [] for verdict in head}
-    for each in (each for name in names for each in of(name)["claims"]["best_rival"]):
-        where = each["stream"] + ("" if each["measure"] == "stream" else " frozen")
-        met[each["verdict"]].append(f"{where} ({points(each['difference'], '+')}, `{each['rival']}`)")
-    return "\n".join(f"* {head[verdict]}: {', '.join(streams)}." for verdict, streams in met.items() if streams)
 
 
 def overview(*names: str) -> str:
@@ -265,48 +202,6 @@ def parts(name: str) -> str:
     return lines(["left out", *names], [[part, *(each[stream] for stream in names)] for part, each in cells.items()])
 
 
-def orders(name: str, streams: Sequence[str], arms: Sequence[str]) -> str:
-    """Frozen success by the order in which the stream was met."""
-    found = of(name)
-    asked = found["plan"]["orders"]
-    rows = [
-        [stream, f"`{arm}`", *(points(found["table"][stream][arm]["held_out_per_order"][order]) for order in asked)]
-        for stream in streams
-        for arm in arms
-    ]
-    return lines(["stream", "arm", *asked], rows)
-
-
-COSTS: tuple[tuple[str, str, str], ...] = (
-    ("forgetting", "forgetting", ".3f"),
-    ("content loss", "content_loss", ".3f"),
-    ("routing loss", "routing_loss", ".3f"),
-    ("words read", "words", ".0f"),
-)
-
-
-def costs(name: str, arms: Sequence[str]) -> str:
-    rows = []
-    for stream, values in of(name)["table"].items():
-        for arm in arms:
-            found = values[arm]
-            error = found["calibration"]["error"]
-            shown = ["—" if math.isnan(found[key]) else format(found[key], digits) for _, key, digits in COSTS]
-            rows.append([stream, f"`{arm}`", *shown, "—" if error is None else f"{error:.2f}"])
-    return lines(["stream", "arm", *(head for head, _, _ in COSTS), "calibration error"], rows)
-
-
-def tuned() -> str:
-    """What tuning on dev rules and games changed: the objective as published and as chosen, and the chosen settings."""
-    found = json.loads((RESULTS.parent / "tuned.json").read_text())
-    rows = []
-    for kind, methods in found.items():
-        for name, each in methods.items():
-            settings = ", ".join(f"{key} {value}" for key, value in each["settings"].items()) or "as published"
-            rows.append([kind, f"`{name}`", points(each["published_objective"]), points(each["objective"]), settings])
-    return lines(["kind", "method", "published", "chosen", "settings"], rows)
-
-
 def attacked() -> str:
     rows = []
     for each in of("attacks")["claims"]["attacks"]:
@@ -342,18 +237,14 @@ def recovered() -> str:
 
 
 def ordinary() -> str:
-    """What attacks by ordinary means gain and cost, in points, with 95 % intervals."""
+    """What attacks by ordinary means gain and cost with this project's method, in points, with 95 % intervals."""
     rows = []
     for each in of("ordinary")["claims"]["ordinary"]:
-        cells = [f"{points(each[key]['mean'], '+')} ({span(each[key])})" for key in ("gain", "cost", "frozen_cost")]
-        bound = (
-            "—"
-            if each["arm"] != METHOD
-            else f"{points(each['allowed'])}: {'holds' if each['holds'] else 'does not hold'}"
-        )
-        rows.append([each["attack"], f"`{each['arm']}`", points(each["calm_success"]), *cells, bound])
-    head = ["attack", "arm", "calm success", "attacker's gain", "cost", "cost, frozen", "gain allowed"]
-    return lines(head, rows)
+        if each["arm"] == METHOD:
+            cells = [f"{points(each[key]['mean'], '+')} ({span(each[key])})" for key in ("gain", "cost")]
+            bound = f"{points(each['allowed'])}: {'holds' if each['holds'] else 'does not hold'}"
+            rows.append([each["attack"], *cells, bound])
+    return lines(["attack", "attacker's gain", "cost", "gain allowed"], rows)
 
 
 def naming() -> str:
@@ -395,50 +286,6 @@ def overhead() -> str:
 
 
 PUBLISHED = ("exprag", "remem", "reme", "memrl", "memento-kernel", "memento-p", "rememberer", "amem")
-LEVEL, AHEAD = -0.01, 0.03
-"""Where an interval has to begin for a method to be at least level, and to be clearly ahead."""
-
-
-def cells(measure: str) -> list[Record]:
-    """Of the labelled streams: the means, and for the statistician's rivals and the published ones the difference whose interval
-    begins lowest."""
-    found = []
-    for each in json.loads((RESULTS / "labelled.json").read_text())["streams"]:
-        if each["measure"] == measure:
-            against: dict[str, list[float]] = each["against"]
-            parts = [
-                min((arm for arm in against if (arm in PUBLISHED) == published), key=lambda arm: against[arm][1])
-                for published in (False, True)
-            ]
-            found.append({**each, "statistical": parts[0], "published": parts[1]})
-    return found
-
-
-def labelled() -> str:
-    rows = []
-    for live, frozen in zip(cells("live"), cells("frozen"), strict=True):
-        best = max((arm for arm in live["means"] if arm != "mixture"), key=lambda arm: live["means"][arm])
-        row = [f"{live['stream']}, {live['encoder']}", f"{HUNDRED * live['means']['mixture']:.1f}"]
-        row.append(f"`{best}` {HUNDRED * live['means'][best]:.1f}")
-        row += [_against(live, "statistical"), _against(live, "published")]
-        rows.append([*row, f"{HUNDRED * frozen['means']['mixture']:.1f}", _against(frozen, "statistical")])
-    return lines(
-        [
-            "stream, encoder",
-            "`mixture`",
-            "highest rival",
-            "least favourable difference from simple rules",
-            "from published memories",
-            "frozen",
-            "from simple rules, frozen",
-        ],
-        rows,
-    )
-
-
-def _against(cell: Record, kind: str) -> str:
-    mean, low, high = (HUNDRED * each for each in cell["against"][cell[kind]])
-    return f"{mean:+.1f} ({low:+.1f} to {high:+.1f}), `{cell[kind]}`"
 
 
 def labelled_standing() -> str:
@@ -467,32 +314,6 @@ def labelled_standing() -> str:
         said.append(
             f"* {when}, by family, the mean over its streams minus that of the nearest simple rule: {'; '.join(each_family)}."
         )
-    for measure, when in (("live", "While learning"), ("frozen", "Frozen")):
-        found = cells(measure)
-        least = [cell["against"][cell["statistical"]] for cell in found]
-        published = [cell["against"][cell["published"]] for cell in found]
-        low = min(gap[0] for gap in least)
-        half = [HUNDRED * (gap[2] - gap[1]) / 2 for gap in least]
-        seeds = sorted(cell["pairs"][cell["statistical"]] for cell in found)
-        shared = sorted(cell["pairs"][cell["published"]] for cell in found)
-        said.append(
-            f"* {when}, stream by stream, against the simple rule with the least favourable difference ({seeds[0]} to "
-            f"{seeds[-1]} seeds): the difference is at least 0 on {sum(gap[0] >= 0.0 for gap in least)} of {len(found)} "
-            f"streams. Its interval begins above -1 point on {sum(gap[1] > LEVEL for gap in least)}, and ends below 0 on "
-            f"{sum(gap[2] < 0.0 for gap in least)}. The lowest difference is {HUNDRED * low:+.1f} points. Half an interval is "
-            f"{min(half):.1f} to {max(half):.1f} points wide. Against the published memories ({shared[0]} to {shared[-1]} "
-            f"seeds), the interval begins above +3 points on {sum(gap[1] > AHEAD for gap in published)} streams, and above 0 on "
-            f"{sum(gap[1] > 0.0 for gap in published)}."
-        )
-        open_ = [cell for cell in found if cell["against"][cell["statistical"]][1] <= LEVEL]
-        said.append(
-            f"* {when}, not shown to be level: "
-            + (
-                ", ".join(f"{cell['stream']} with {cell['encoder']} {_against(cell, 'statistical')}" for cell in open_)
-                or "none"
-            )
-            + "."
-        )
     return "\n".join(said)
 
 
@@ -519,29 +340,14 @@ def labelled_parts() -> str:
     return lines([head, "costs while learning", "at most", "costs frozen", "at most"], rows)
 
 
-RIVALS_SHOWN = ("exprag", "memrl", "kernel-mean", "linucb", METHOD)
 STEPS = ("several-steps", "science")
 MEASURED = ("one-step", "free-words", "banking77", *STEPS, "seen-before")
 OVERVIEW = ("one-step", "free-words", "several-steps", "science", "seen-before", "banking77")
 BLOCKS: dict[str, Callable[[], str]] = {
-    "standing": lambda: standing(*MEASURED),
     "overview": lambda: overview(*OVERVIEW),
     "runs": lambda: runs(*MEASURED, "parts"),
-    "tuned": tuned,
-    "one-step": lambda: success("one-step"),
-    "one-step-best": lambda: best("one-step"),
-    "orders": lambda: orders("one-step", ("near-miss", "noisy-reward", "drift", "benign"), RIVALS_SHOWN),
+    "best": lambda: best(*MEASURED),
     "parts": lambda: parts("parts"),
-    "costs": lambda: costs("one-step", RIVALS_SHOWN),
-    "free-words": lambda: success("free-words"),
-    "free-words-best": lambda: best("free-words"),
-    "steps": lambda: success(*STEPS),
-    "steps-best": lambda: best(*STEPS),
-    "seen": lambda: success("seen-before"),
-    "seen-best": lambda: best("seen-before"),
-    "banking": lambda: success("banking77"),
-    "banking-best": lambda: best("banking77"),
-    "labelled": labelled,
     "labelled-standing": labelled_standing,
     "labelled-parts": labelled_parts,
     "left": lambda: left(*MEASURED),
@@ -566,42 +372,6 @@ def rendered(text: str) -> str:
     return text
 
 
-def draw(path: Path, columns: int) -> None:
-    """A panel per stream: success while learning with two standard errors, and frozen on held-out tasks; two pixels for each
-    that a page shows."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    panels = [(found, name) for found in map(of, MEASURED) for name in found["table"] if name in PANELS]
-    arms = list(DRAWN)
-    rows = math.ceil(len(panels) / columns)
-    wide = {1: 4.15}.get(columns, 8.3)
-    figure = Figure(figsize=(wide, (1.75 if columns > 1 else 1.85) * rows + 0.4), dpi=200, layout="constrained")
-    FigureCanvasAgg(figure)
-    for place, (found, name) in enumerate(panels):
-        axes = figure.add_subplot(rows, columns, place + 1)
-        axes.set_title(f"{name} ({found['seeds']} seeds)", loc="left", fontsize=10, fontweight="bold")
-        for at, arm in enumerate(arms):
-            values = found["table"][name].get(arm)
-            if values is None:
-                continue
-            mean, error = HUNDRED * values["auc"], 2 * HUNDRED * (values["auc_error"] or 0.0)
-            axes.plot([mean - error, mean + error], [at, at], color=DRAWN[arm], lw=5, alpha=0.3, solid_capstyle="round")
-            axes.plot(mean, at, "o", color=DRAWN[arm], ms=5, label="while learning")
-            axes.plot(
-                HUNDRED * values["held_out"], at, "o", mfc="none", mec=DRAWN[arm], ms=7, label="frozen, held-out tasks"
-            )
-        axes.set_yticks(range(len(arms)), arms if place % columns == 0 else [""] * len(arms))
-        axes.set_ylim(len(arms) - 0.4, -0.6)
-        axes.set_xlim(0, 103)
-        one_a_line(axes)
-        if place >= len(panels) - columns:
-            axes.set_xlabel("successes in 100 tasks", fontsize=9, color="#555555")
-    handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles[:2], labels[:2], loc="outside upper left", ncol=2, fontsize=9, frameon=False)
-    figure.savefig(path, facecolor="white")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     what = parser.add_subparsers(dest="what", required=True)
@@ -609,16 +379,12 @@ def main() -> None:
     keep.add_argument("folder", type=Path)
     keep.add_argument("name")
     what.add_parser("write")
-    what.add_parser("draw")
     asked = parser.parse_args()
     if asked.what == "keep":
         (RESULTS / f"{asked.name}.json").write_text(json.dumps(rounded(kept(asked.folder)), indent=1) + "\n")
-    elif asked.what == "write":
+    else:
         for page in PAGES:
             page.write_text(rendered(page.read_text()))
-    else:
-        for name, columns in (("streams", 3), ("streams_narrow", 1)):
-            draw(ROOT / "docs" / "images" / f"{name}.png", columns)
 
 
 if __name__ == "__main__":

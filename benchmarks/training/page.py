@@ -79,7 +79,7 @@ def logs(found: dict[str, Any]) -> str:
     rows = [
         [test, way.replace("_", " "), method, *(interval(by[method, test, way, what]) for what in LEVELS), each["n"]]
         for (method, test, way, what), each in by.items()
-        if what == "gain"
+        if what == "gain" and "next of" not in test
     ]
     seeds = found["rows"][0]["seeds"]
     head = ("tested on", "memory", "trained by", "before", "after", "gain, 95 %", "tasks")

@@ -36,6 +36,7 @@ from keepworth.evaluation.diagnostics import recall_at
 from keepworth.evaluation.statistics import family, pooled_estimate
 from keepworth.memory.search.index import InvertedIndex
 from keepworth.memory.search.index import tokens as terms_of
+from keepworth.methods.benchmarks.time_ranges import time_ranges
 from keepworth.models.encoders import encoder
 from keepworth.recipes.memory_t1 import (
     MOST,
@@ -49,7 +50,6 @@ from keepworth.recipes.memory_t1 import (
 )
 from keepworth.recipes.memory_t1_rewards import WEIGHTS, event_fidelity, evidence_terms
 from keepworth.tasks.benchmark import cluster_of, haystack, place, turn_of
-from keepworth.tasks.benchmarks.timebench import time_ranges
 from keepworth.tasks.entries import MemoryEntry
 from keepworth.tasks.locomo import locomo
 from keepworth.tasks.longmemeval import longmemeval, questions

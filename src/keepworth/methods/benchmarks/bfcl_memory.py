@@ -14,9 +14,11 @@ from typing import Any
 
 from keepworth.episodes.episode import Session, Task
 from keepworth.episodes.errors import require_known
-from keepworth.tasks.benchmarks.passages import name_of, passage
+from keepworth.registry import Method
+from keepworth.tasks.benchmark import Benchmark
 from keepworth.tasks.data_files import PathName, WrongFormat, located, records
 from keepworth.tasks.metrics import tokens
+from keepworth.tasks.passages import name_of, passage
 from keepworth.tasks.splits import SPLITS
 
 SCENARIOS: Mapping[str, tuple[str, ...]] = {
@@ -91,3 +93,13 @@ def _evidence(source: str, sessions: Sequence[Session]) -> set[tuple[str, int]]:
             met = [best] if share >= _SHARE and len(quoted) > 3 else []
         found.update(met if len(met) == 1 or not found else [])
     return found
+
+
+METHOD = Method(
+    kind="benchmark",
+    name="bfcl-memory",
+    title="BFCL v4, memory",
+    about="what five people told an agent in earlier conversations",
+    differs="the haystack is what a person said; the agent's own memory tools are not played",
+    make=Benchmark("bfcl-memory", bfcl_memory, metric="score", fields=({"involved_classes", "scenario"},)),
+)

@@ -15,9 +15,11 @@ from typing import Any
 
 from keepworth.episodes.episode import Session, Task
 from keepworth.episodes.errors import require_known
-from keepworth.tasks.benchmarks.passages import name_of, passage, with_evidence
-from keepworth.tasks.benchmarks.passages import pooled as over_one_haystack
+from keepworth.registry import Method
+from keepworth.tasks.benchmark import Benchmark
 from keepworth.tasks.data_files import PathName, located, records
+from keepworth.tasks.passages import name_of, passage, with_evidence
+from keepworth.tasks.passages import pooled as over_one_haystack
 from keepworth.tasks.splits import SPLITS, draw_order
 
 FIELDS = ("id", "question", "answer", "supporting_facts", "context")
@@ -94,3 +96,43 @@ def _task(record: Mapping[str, Any], folder: str, split: str) -> Task:
         },
     )
     return with_evidence(task)
+
+
+METHODS = (
+    Method(
+        kind="benchmark",
+        name="hotpotqa",
+        title="HotpotQA",
+        paper="arXiv 1809.09600",
+        about="what two paragraphs of ten answer together",
+        differs="questions whose supporting paragraph also supports one of a later side are left out",
+        make=Benchmark("hotpotqa", hotpotqa, fields=({"context", "supporting_facts"},), licence="CC BY-SA 4.0"),
+    ),
+    Method(
+        kind="benchmark",
+        name="hotpotqa-pooled",
+        title="HotpotQA, pooled",
+        paper="arXiv 1809.09600",
+        about="the same, of all paragraphs",
+        differs="questions whose supporting paragraph also supports one of a later side are left out; one haystack",
+        make=Benchmark("hotpotqa-pooled", hotpotqa, dials={"pooled": True}, licence="CC BY-SA 4.0"),
+    ),
+    Method(
+        kind="benchmark",
+        name="2wiki",
+        title="2WikiMultiHopQA",
+        paper="arXiv 2011.01060",
+        about="what two to four paragraphs of ten answer together",
+        differs="questions whose supporting paragraph also supports one of a later side are left out",
+        make=Benchmark("2wiki", two_wiki, fields=({"context", "supporting_facts", "evidences"},)),
+    ),
+    Method(
+        kind="benchmark",
+        name="2wiki-pooled",
+        title="2WikiMultiHopQA, pooled",
+        paper="arXiv 2011.01060",
+        about="the same, of all paragraphs",
+        differs="questions whose supporting paragraph also supports one of a later side are left out; one haystack",
+        make=Benchmark("2wiki-pooled", two_wiki, dials={"pooled": True}),
+    ),
+)

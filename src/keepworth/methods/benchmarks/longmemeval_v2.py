@@ -1,7 +1,6 @@
-"""LongMemEval's other editions, by path: S, M and the cleaned ones (a file like the one that ships), and V2 (a folder).
+"""LongMemEval-V2: what agents met on web sites, asked over their trajectories (arXiv 2605.12493; Apache-2.0).
 
-S and M have the shape on which `tasks.longmemeval` rests. That of V2 (arXiv 2605.12493; Apache-2.0) is checked on a fixture
-written after its public code, never run on the set.
+Its shape is checked on a fixture written after its public code, never run on the set.
 """
 
 from __future__ import annotations
@@ -9,79 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from keepworth.episodes.episode import Session, Task, Turn
+from keepworth.episodes.episode import Session, Task
 from keepworth.episodes.errors import KeepworthError, require_known
-from keepworth.tasks.benchmarks.passages import name_of, passage
+from keepworth.registry import Method
+from keepworth.tasks.benchmark import Benchmark
 from keepworth.tasks.data_files import PathName, WrongFormat, located, records
-from keepworth.tasks.longmemeval import gold_answers, iso_date, questions
 from keepworth.tasks.metrics import normalise
+from keepworth.tasks.passages import name_of, passage
 from keepworth.tasks.splits import SPLITS, sides
-
-_S = (
-    *("longmemeval_s_cleaned.json", "longmemeval_s.json", "longmemeval_s"),
-    *("longmemeval_m_cleaned.json", "longmemeval_m.json", "longmemeval_m", "longmemeval_oracle.json"),
-)
-_FIELDS = ("question_id", "question_type", "question", "answer", "haystack_sessions", "answer_session_ids")
-
-
-def longmemeval_file(split: str, *, data: PathName | None = None, abstention: bool = False) -> list[Task]:
-    """The tasks of one split of a file of LongMemEval's own shape, with the haystacks that are in it.
-
-    Sides are those of the edition that ships, by the question's id; questions that it lacks follow the rule of `splits`, tied by
-    evidence. Sessions are renamed: the names of evidence sessions in the file begin with "answer". abstention: whether
-    questions that must be declined are asked. M is a file of gigabytes, read whole. tags: type, split, abstention.
-
-    Errors: MissingData, WrongFormat, UnknownName."""
-    require_known("split", split, SPLITS)
-    source = "huggingface.co/datasets/xiaowu0162/longmemeval-cleaned"
-    names = tuple(name + end for name in _S for end in ("", ".gz"))
-    path = located("LongMemEval S or M", names, data, folder="longmemeval", source=source)
-    found = {str(each["question_id"]): each for each in records(path, "LongMemEval", _FIELDS)}
-    known = {question.id: question.split for question in questions()}
-    marks = {
-        id: {*map(str, each["answer_session_ids"]), f"question {normalise(str(each['question']))}"}
-        for id, each in found.items()
-    }
-    own = sides(marks)
-    return [
-        _task(id, each, split)
-        for id, each in found.items()
-        if known.get(id, own[id]) == split and (abstention or not id.endswith("_abs"))
-    ]
-
-
-def _task(id: str, record: Mapping[str, Any], split: str) -> Task:
-    ids, dates = record["haystack_session_ids"], record["haystack_dates"]
-    if not len(ids) == len(dates) == len(record["haystack_sessions"]):
-        raise WrongFormat(
-            f"question {id}: it has {len(record['haystack_sessions'])} sessions, {len(ids)} ids and {len(dates)} dates.",
-            "Get the file again.",
-        )
-    told: dict[str, Session] = {}
-    for name, date, turns in zip(ids, dates, record["haystack_sessions"], strict=True):
-        own = name_of("longmemeval", name)
-        spoken = (
-            Turn(str(turn["role"]), str(turn["content"]), place, bool(turn.get("has_answer")))
-            for place, turn in enumerate(turns)
-            if str(turn["content"]).strip()
-        )
-        told.setdefault(own, Session(own, iso_date(str(date)), tuple(spoken)))
-    haystack = sorted(told.values(), key=lambda session: (session.date, session.id))
-    evidence = [name_of("longmemeval", name) for name in record["answer_session_ids"]]
-    return Task(
-        key=f"longmemeval-file/{id}",
-        source="longmemeval-file",
-        input=str(record["question"]),
-        answers=gold_answers(record["answer"]),
-        verifier="token_f1",
-        asked_at=iso_date(str(record["question_date"])) if record.get("question_date") else "",
-        sessions=tuple(haystack),
-        evidence=tuple(session for session in evidence if session in told),
-        tags={"type": str(record["question_type"]), "split": split, "abstention": str(id.endswith("_abs")).lower()},
-    )
-
-
-# V2: questions about what agents met on the web and in an enterprise, over trajectories of them.
 
 
 def longmemeval_v2(split: str, *, data: PathName | None = None, tier: str = "small", words: int = 400) -> list[Task]:
@@ -154,3 +88,15 @@ def _trajectory(record: Mapping[str, Any], words: int) -> Session:
         texts += [said] if said else []
     texts += [f"The outcome was: {record['outcome']}"] if record.get("outcome") else []
     return passage(name_of("longmemeval-v2", record["id"]), texts, "agent")
+
+
+METHOD = Method(
+    kind="benchmark",
+    name="longmemeval-v2",
+    title="LongMemEval-V2",
+    paper="arXiv 2605.12493",
+    about="what agents met on web sites, over their trajectories",
+    differs="pictures are left out; answers are judged by F1 of words; checked on a fixture, never run on the set",
+    label="protocol",
+    make=Benchmark("longmemeval-v2", longmemeval_v2, fields=({"eval_function", "domain"},)),
+)

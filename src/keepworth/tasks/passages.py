@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from keepworth.episodes.episode import Session, Task, Turn
+from keepworth.episodes.errors import KeepworthError
 from keepworth.tasks.splits import draw_order
 
 
@@ -61,3 +62,16 @@ def pooled(tasks: Sequence[Task], *parts: object) -> list[Task]:
                 own[places[session.id]] = session
         found.append(replace(task, sessions=tuple(own), tags={**task.tags, "pooled": str(len(own))}))
     return found
+
+
+def remembered(text: str) -> bool:
+    """Whether a text of the train side is in the half that is remembered."""
+    return draw_order("remembered", text) < "8"
+
+
+def solved(name: str, examples: Iterable[str], count: int, seed: int) -> tuple[Session, ...]:
+    """At most `count` of the examples, drawn by the seed, in an order that says nothing, a session each."""
+    if count < 0:
+        raise KeepworthError(f"memories={count}: there are 0 or more.", "Write 0 or another number.")
+    drawn = sorted(examples, key=lambda text: draw_order(name, seed, text))[:count]
+    return tuple(passage(name_of(name, text), [text]) for text in drawn)

@@ -1,127 +1,37 @@
-"""Every loader on small files in its public shape, and on the real ones where KEEPWORTH_DATA names them."""
+"""What is particular to the loaders of benchmarks, on small files in their public shape."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from keepworth.episodes.episode import Task
 from keepworth.episodes.errors import KeepworthError, UnknownName
+from keepworth.methods.benchmarks.banking77 import banking77
+from keepworth.methods.benchmarks.bfcl_memory import bfcl_memory
+from keepworth.methods.benchmarks.compositions import compositions
+from keepworth.methods.benchmarks.event_book import event_book
+from keepworth.methods.benchmarks.lifelong_agent_bench import lifelong_agent_bench
+from keepworth.methods.benchmarks.longmemeval import longmemeval_file
+from keepworth.methods.benchmarks.longmemeval_v2 import longmemeval_v2
+from keepworth.methods.benchmarks.memory_agent_bench import memory_agent_bench
+from keepworth.methods.benchmarks.memory_arena import memory_arena
+from keepworth.methods.benchmarks.multihop import hotpotqa, two_wiki
+from keepworth.methods.benchmarks.needles import needles
+from keepworth.methods.benchmarks.order_recall import order_recall
+from keepworth.methods.benchmarks.prefeval import prefeval
+from keepworth.methods.benchmarks.tau2_bench import tau2_bench
+from keepworth.methods.benchmarks.time_ranges import time_ranges
+from keepworth.methods.benchmarks.timebench import QUESTIONS, timebench, timebench_choices
+from keepworth.methods.benchmarks.word_problems import gsm8k, math500, svamp
 from keepworth.tasks.arithmetic import arithmetic
-from keepworth.tasks.benchmark import BENCHMARKS, Benchmark, digest, named, refuse_leaks, sharing, sizes
-from keepworth.tasks.benchmarks.agent_sets import lifelong_agent_bench, memory_agent_bench, memory_arena, tau2_bench
-from keepworth.tasks.benchmarks.bfcl_memory import bfcl_memory
-from keepworth.tasks.benchmarks.from_chats import needles, order_recall
-from keepworth.tasks.benchmarks.generated_books import compositions, event_book
-from keepworth.tasks.benchmarks.longmemeval_files import longmemeval_file, longmemeval_v2
-from keepworth.tasks.benchmarks.multihop import hotpotqa, two_wiki
-from keepworth.tasks.benchmarks.prefeval import prefeval
-from keepworth.tasks.benchmarks.solved_examples import banking77, gsm8k, math500, svamp
-from keepworth.tasks.benchmarks.timebench import QUESTIONS, time_ranges, timebench, timebench_choices
+from keepworth.tasks.benchmark import named, refuse_leaks
 from keepworth.tasks.data_files import MissingData, WrongFormat, recognised
 from keepworth.tasks.splits import SPLITS
 from keepworth.tasks.verifiers import verify
-from tests.tasks.benchmarks import fixtures
-
-SHIPPED = [each for each in BENCHMARKS if each.shipped]
-BY_PATH = [each for each in BENCHMARKS if not each.shipped]
-
-
-def sides_of(benchmark: Benchmark, data: Path | None) -> dict[str, list[Task]]:
-    return {split: benchmark.tasks(split, data=data) for split in SPLITS}
-
-
-def checked(sides: dict[str, list[Task]]) -> None:
-    """What is true of every benchmark."""
-    refuse_leaks(sides)
-    tasks = [task for found in sides.values() for task in found]
-    assert len({task.key for task in tasks}) == len(tasks)
-    for split, found in sides.items():
-        assert {task.tags["split"] for task in found} == {split}
-    sound: dict[int, tuple[set[str], set[str]]] = {}
-    for task in tasks:
-        if id(task.sessions) not in sound:
-            held = [session.id for session in task.sessions]
-            assert len(set(held)) == len(held), task.key
-            assert all(turn.text.strip() for session in task.sessions for turn in session.turns), task.key
-            marked = {session.id for session in task.sessions if any(turn.evidence for turn in session.turns)}
-            sound[id(task.sessions)] = set(held), marked
-        found_in, marked = sound[id(task.sessions)]
-        assert set(task.evidence) <= found_in, task.key
-        assert marked <= set(task.evidence), task.key
-        if task.options:
-            assert set(task.answers) < set(task.options), task.key
-            assert len(set(task.options)) == len(task.options), task.key
-    choices = [task for task in tasks if task.options]
-    if len(choices) > 60:
-        # The right option is as often at each place: its order says nothing.
-        for size in {len(task.options) for task in choices}:
-            own = [task for task in choices if len(task.options) == size and len(task.answers) == 1]
-            first = sum(task.options[0] in task.answers for task in own) / max(1, len(own))
-            assert len(own) < 60 or abs(first - 1 / size) < 5 * (1 / size / len(own)) ** 0.5, (size, first)
-    wrong = [task.key for task in tasks if verify(task, task.answers[0]) < 1.0]
-    assert len(wrong) <= len(tasks) // 500, wrong  # a gold of articles alone has no normalised word
-
-
-@pytest.mark.parametrize("benchmark", SHIPPED, ids=lambda each: each.name)
-def test_what_is_shipped(benchmark: Benchmark) -> None:
-    began = time.process_time()  # of this process alone, however busy the machine is
-    sides = sides_of(benchmark, None)
-    assert time.process_time() - began < 15.0
-    checked(sides)
-    assert sizes()[benchmark.name]["questions"] == {split: len(found) for split, found in sides.items()}
-
-
-FIXTURES: dict[str, Callable[[Path], None]] = {
-    "bfcl-memory": fixtures.bfcl,
-    "hotpotqa": lambda root: fixtures.multihop_folder(root, "hotpotqa"),
-    "2wiki": lambda root: fixtures.multihop_folder(root, "2wikimultihopqa"),
-    "timebench": fixtures.timebench,
-    "timebench-choices": fixtures.timebench,
-    "time-ranges": fixtures.time_ranges,
-    "prefeval": fixtures.prefeval,
-    "math500": fixtures.math500,
-    "banking77": fixtures.banking77,
-    "longmemeval-file": fixtures.longmemeval_file,
-    "longmemeval-v2": fixtures.longmemeval_v2,
-    "memoryagentbench": fixtures.memory_agent_bench,
-    "memoryarena": fixtures.memory_arena,
-    "lifelongagentbench": fixtures.lifelong_agent_bench,
-    "tau2-bench": fixtures.tau2,
-}
-
-
-@pytest.mark.parametrize("name", FIXTURES)
-def test_a_small_file_in_the_public_shape(name: str, tmp_path: Path) -> None:
-    FIXTURES[name](tmp_path)
-    checked(sides_of(named(name), tmp_path))
-    if f"{name}-pooled" in {each.name for each in BENCHMARKS}:
-        sides = sides_of(named(f"{name}-pooled"), tmp_path)
-        checked(sides)
-        assert all(len(sharing(found)) == 1 for found in sides.values())
-
-
-@pytest.mark.parametrize("benchmark", BY_PATH, ids=lambda each: each.name)
-def test_missing_data_says_what_was_looked_for_where_and_the_fix(
-    benchmark: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("KEEPWORTH_DATA", raising=False)
-    with pytest.raises(MissingData) as nowhere:
-        benchmark.tasks("test")
-    assert "no place was named" in nowhere.value.message
-    assert "--data" in nowhere.value.fix
-    assert "KEEPWORTH_DATA" in nowhere.value.fix
-    with pytest.raises(MissingData) as empty:
-        benchmark.tasks("test", data=tmp_path)
-    assert str(tmp_path) in empty.value.message
-    assert "Get it from" in empty.value.fix
-    assert "--data" in empty.value.fix
+from tests.methods.benchmarks import fixtures
 
 
 def test_another_format_is_recognised_by_its_fields(tmp_path: Path) -> None:
@@ -156,16 +66,6 @@ def test_a_file_in_the_place_of_a_name_is_told_what_reads_it(tmp_path: Path) -> 
         named(str(unknown))
     with pytest.raises(UnknownName, match="Did you mean 'hotpotqa'"):
         named("hotpot-qa")
-
-
-def test_every_benchmark_is_on_its_page_with_what_it_may_be_used_for() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "benchmarks.md").read_text(encoding="utf-8")
-    for benchmark in BENCHMARKS:
-        assert f"| `{benchmark.name}` | {benchmark.about} |" in page
-        assert benchmark.licence
-        assert benchmark.name in sizes() or not benchmark.shipped
-    assert all(not each.shipped for each in BENCHMARKS if "NC" in each.licence)
-    assert set(sizes()) <= {each.name for each in BENCHMARKS}
 
 
 # Each family.
@@ -432,42 +332,3 @@ def test_no_single_fact_answers_a_composition() -> None:
             assert not any({person, task.answers[0]} <= set(re.findall(r"\w+", text)) for text in said)
     with pytest.raises(KeepworthError, match="hops=4"):
         compositions("test", hops=4)
-
-
-# The real files.
-
-COUNTS = {
-    "locomo": (152, 81, 1307),
-    "longmemeval-file": (279, 44, 147),
-    "bfcl-memory": (30, 25, 100),
-    "hotpotqa": (964, 494, 500),
-    "2wiki": (854, 459, 500),
-    "banking77": (1880, 320, 879),
-    "gsm8k": (3328, 788, 1319),
-}
-"""Questions of the sides. Of 2,000 each of the two multi-hop sets, those that share a supporting paragraph with a later side are
-left out; of BANKING77's 3,080 test queries one comes twice; half of GSM8K's train side is what is remembered."""
-TOTALS = {"prefeval": 1000, "timebench": 2581, "timebench-choices": 3993, "math500": 367, "time-ranges": 893}
-"""Of TimeBench's 2,900 questions with a context those that come twice are asked once; of its 4,038 choices 45 have only right
-options."""
-
-
-@pytest.fixture(scope="module")
-def real() -> Path:
-    place = Path(os.environ.get("KEEPWORTH_DATA", ""))
-    if not os.environ.get("KEEPWORTH_DATA") or not (place / "hotpotqa").is_dir():
-        pytest.skip("the real data sets are needed: KEEPWORTH_DATA names no folder with them")
-    return place
-
-
-@pytest.mark.parametrize("name", [*COUNTS, *TOTALS])
-def test_counts_of_the_real_files(name: str, real: Path) -> None:
-    sides = sides_of(named(name), real)
-    if name != "locomo":
-        checked(sides)
-    many = tuple(len(sides[split]) for split in SPLITS)
-    assert many == COUNTS.get(name, many)
-    assert sum(many) == TOTALS.get(name, sum(many))
-    if name in sizes():
-        assert tuple(sizes()[name]["questions"].values()) == many
-        assert sizes()[name]["data"]["test"] == digest(sides["test"])

@@ -312,7 +312,7 @@ def swarms(seeds: Sequence[int], steps: int) -> Iterator[dict[str, Any]]:
 def costs(rounds: int) -> dict[str, Any]:
     """SmolLM2-135M in bfloat16: two runs of the recipe arithmetic, of which the second takes what the first published."""
     from keepworth.learning.watch.progress import SilentProgress
-    from keepworth.recipes import arithmetic
+    from keepworth.methods.recipes import arithmetic
     from keepworth.recipes.interactive import Playing, rollout_of
     from keepworth.recipes.training import prepared
 

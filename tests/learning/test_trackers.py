@@ -217,7 +217,7 @@ def test_a_real_run_that_was_killed_is_read_back_from_the_tracker(
     if name == "trackio":
         monkeypatch.setattr("trackio.sqlite_storage.TRACKIO_DIR", tmp_path / "trackio")
         monkeypatch.setattr("trackio.utils.TRACKIO_DIR", tmp_path / "trackio")
-    from keepworth.recipes import arithmetic
+    from keepworth.methods.recipes import arithmetic
     from keepworth.recipes.front_door import carry_out
     from keepworth.recipes.interactive import run_system
 

@@ -12,8 +12,8 @@ from keepworth.learning.objective.inputs import episode_inputs, idle_clip, requi
 from keepworth.learning.objective.options import Objective, ObjectiveError
 from keepworth.learning.objective.parts import Clip, DualClip, Plain, Token
 from keepworth.learning.objective.presets import PRESETS, preset, varied, without_kl
+from keepworth.methods.recipes.overwrite_reading import MULTI_CONVERSATION
 from keepworth.models.adapter import unfreeze
-from keepworth.recipes.overwrite_reading import MULTI_CONVERSATION
 from keepworth.recipes.settings import GROUP_RELATIVE
 from tests.learning.test_learner import groups_of
 from tests.models.tiny import tiny_model

@@ -26,7 +26,7 @@ from keepworth.rollouts.driver import Rollout, RolloutContext
 from keepworth.rollouts.memory_r1 import answer, demonstration
 
 if TYPE_CHECKING:
-    from keepworth.recipes.memory_r1 import Config
+    from keepworth.methods.recipes._memory_r1.settings import Config
 
 CURVE = "with memory"
 """Arm of the measurements during training on dev questions: the test questions are then read before and after, once each."""

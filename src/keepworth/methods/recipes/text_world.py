@@ -27,7 +27,9 @@ from pydantic import Field, model_validator
 from keepworth.environments.scene import PROGRESS, SUCCESS
 from keepworth.learning.collect.curriculum import position_of
 from keepworth.recipes.interactive import Measured, Pair, Settings, System
+from keepworth.recipes.recipe import Recipe
 from keepworth.recipes.settings import SAMPLED, Count, Idle, Rate, Share
+from keepworth.registry import Method
 
 if TYPE_CHECKING:
     from keepworth.agents.acting import ModelActor
@@ -43,9 +45,6 @@ if TYPE_CHECKING:
     from keepworth.models.inprocess import InProcessModel
     from keepworth.rollouts.driver import Feedback, Limits, RolloutContext
 
-SUMMARY = (
-    "A text world, played with a memory that persists over tasks: the model learns, the memory learns, or both do."
-)
 WORLDS = {
     "house": ("held-out", "dev", "test"),
     **dict.fromkeys(
@@ -380,3 +379,14 @@ class _WithOracle:
         lines = [f"- (worked) {scene.text} -> {action}: it worked" for action in sorted(scene.right)]
         shown = "\n".join((Exemplars().heading, *lines)) if lines else ""
         return await self._actor.act(observation, model, extra=shown)
+
+
+METHOD = Method(
+    kind="recipe",
+    name="text_world",
+    title="Text world",
+    about="a text world, played with a memory that persists over tasks: the model learns, the memory learns, or both do",
+    differs="of this project, in the houses of TextWorld Commonsense (arXiv 2208.01174) or another stream",
+    make=Recipe(Config, system),
+    extra="train",
+)

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field, model_validator
 
 from keepworth.recipes.interactive import Measured, Pair, Settings, System, idle_in_imitation, supervised
+from keepworth.recipes.recipe import Recipe
 from keepworth.recipes.settings import Count, Idle, Rate, Refill
+from keepworth.registry import Method
 
 if TYPE_CHECKING:
     from keepworth.episodes import Task
     from keepworth.memory.overlay import Bank
     from keepworth.models.inprocess import InProcessModel
-
-SUMMARY = "String composition (arXiv 2509.25123): functions learned one by one, composed by reinforcement."
 
 EXAMPLE = (("k", "q"), ("milk", "salt"))
 """The worked example before every question: how a composition may be written out. It is one of training."""
@@ -149,3 +149,16 @@ def system(config: Config) -> System:
         unit=composition_of,
         note=f"{config.held_out} questions, {config.length} words each, greedy; intervals over compositions.",
     )
+
+
+METHOD = Method(
+    kind="recipe",
+    name="strings",
+    title="String composition",
+    paper="arXiv 2509.25123",
+    about="functions learned one by one, composed by reinforcement",
+    differs="a function moves words in the place of characters, a few compositions are imitated first",
+    label="small",
+    make=Recipe(Config, system),
+    extra="train",
+)

@@ -16,15 +16,13 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from keepworth.learning.collect.curriculum import Stage, require_stages
 from keepworth.recipes.interactive import Settings
+from keepworth.recipes.recipe import Recipe
 from keepworth.recipes.settings import Count, Idle, Rate
+from keepworth.registry import Method
 
 if TYPE_CHECKING:
     from keepworth.episodes import Episode
-    from keepworth.learning.run_folder import RunFolder
-    from keepworth.learning.watch.progress import Progress
-    from keepworth.rollouts.bounded_bank import ReadsBanks
-
-SUMMARY = "The bounded bank: what to keep of a stream of facts, learned from what a frozen reader answers."
+    from keepworth.recipes.recipe import Learns
 
 
 class Horizon(BaseModel):
@@ -116,11 +114,19 @@ class Config(Settings):
         return episode
 
 
-def train(config: Config, run: RunFolder, progress: Progress, reading: ReadsBanks | None = None) -> None:
-    """Train and measure. Called again on the same folder, it continues from the last checkpoint.
+def system(config: Config) -> Learns:
+    from keepworth.recipes.writing import Writer
 
-    reading: what banks are worth, in the place of the reader that the configuration names."""
-    from keepworth.recipes.memory_r1 import finish
-    from keepworth.recipes.writing import train_writer
+    return Writer()
 
-    finish(run, train_writer(config, run, progress, reading=reading))
+
+METHOD = Method(
+    kind="recipe",
+    name="bounded_bank",
+    title="Bounded bank",
+    about="what to keep of a stream of facts, learned from what a frozen reader answers",
+    differs="of this project: the plain arm of Memory-R2 and Fine-Mem, the reward of a whole stream for every write",
+    label="small",
+    make=Recipe(Config, system),
+    extra="train",
+)

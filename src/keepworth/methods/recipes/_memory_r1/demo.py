@@ -16,9 +16,10 @@ from keepworth.evaluation.manager import answers
 from keepworth.learning.learner import Learner
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import STEP, Plan, PlanPart, Progress
+from keepworth.methods.recipes._memory_r1.answerer import ANSWER, Answering, train_answerer
+from keepworth.methods.recipes._memory_r1.settings import Config
 from keepworth.models.threads import available_cores
-from keepworth.recipes.memory_r1 import Config, finish
-from keepworth.recipes.memory_r1_answerer import ANSWER, Answering, train_answerer
+from keepworth.recipes.training import finish
 from keepworth.rollouts.driver import together
 
 EVERY = (5, 9)

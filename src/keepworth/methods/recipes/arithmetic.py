@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field, model_validator
 
 from keepworth.recipes.interactive import CALLS, Measured, Settings, System
+from keepworth.recipes.recipe import Recipe
 from keepworth.recipes.settings import Amount, Count, Idle
+from keepworth.registry import Method
 
 if TYPE_CHECKING:
     from keepworth.agents.agent import Agent
     from keepworth.environments.environment import Environment
     from keepworth.episodes import Task
     from keepworth.memory.overlay import Bank
-
-SUMMARY = "Arithmetic word problems (GSM8K, SVAMP): numbers, expressions, or a calculator over several turns."
 
 # (question, expression, number). Two operations, in whole sentences as the sets have them.
 _EXAMPLES = (
@@ -167,3 +167,13 @@ def system(config: Config) -> System:
 
 RECALLS = 1
 """Searches of memory before an action, at most."""
+
+METHOD = Method(
+    kind="recipe",
+    name="arithmetic",
+    title="Arithmetic",
+    about="word problems (GSM8K, SVAMP): numbers, expressions, or a calculator over several turns",
+    differs="of this project",
+    make=Recipe(Config, system),
+    extra="train",
+)

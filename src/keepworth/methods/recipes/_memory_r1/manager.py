@@ -8,17 +8,13 @@ from banks that it built out of real conversations.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from keepworth.agents.answerer import Style
 from keepworth.agents.manager import ANSWER_TOKENS, Choose, warm_start_examples
 from keepworth.episodes import Episode, Task
-from keepworth.episodes.errors import KeepworthError
 from keepworth.evaluation.manager import (
     always,
     answer_rows,
@@ -31,24 +27,22 @@ from keepworth.evaluation.manager import (
 from keepworth.learning.collect.curriculum import drawn_task, position_of
 from keepworth.learning.learner import Learner
 from keepworth.learning.run_folder import RunFolder
-from keepworth.learning.trainer import Schedule, restore
+from keepworth.learning.trainer import Schedule
 from keepworth.learning.trainer import train as train_steps
 from keepworth.learning.watch.progress import Progress
 from keepworth.memory.overlay import Bank
 from keepworth.models.files import ModelKind, path_of
 from keepworth.models.inprocess import InProcessModel
-from keepworth.recipes.settings import TrainingSettings, curriculum_of, objective_of, with_budget
+from keepworth.recipes.reader import FoundReader, found_reader, restored
+from keepworth.recipes.settings import curriculum_of, objective_of, with_budget
 from keepworth.recipes.training import (
     batch,
     collector_of,
     engines_of,
     imitate_first,
     keep_weights,
-    kept_weights,
-    loaded_model,
     prepared,
     require_room,
-    with_weights,
 )
 from keepworth.recipes.workers import refuse_workers
 from keepworth.rollouts.driver import RolloutContext
@@ -67,7 +61,7 @@ from keepworth.rollouts.memory_r1 import (
 from keepworth.tasks.operations import LEVELS, operation_tasks
 
 if TYPE_CHECKING:
-    from keepworth.recipes.memory_r1 import Config
+    from keepworth.methods.recipes._memory_r1.settings import Config
     from keepworth.tasks.facts import ManagerTuple
 
 OPERATION_TASKS = 1024
@@ -114,59 +108,6 @@ def train_manager(config: Config, run: RunFolder, progress: Progress) -> list[di
         train_steps(run, learner, collector, schedule, progress, "the manager learns to maintain a memory")
     keep_weights(run, learner)
     return manager_tables(run, config)
-
-
-def restored(run: RunFolder, learner: Learner) -> bool:
-    """Whether a checkpoint of this training exists: the warm start is then behind it."""
-    return restore(run, learner, first=0) is not None
-
-
-@dataclass(frozen=True, slots=True)
-class FoundReader:
-    """A reader that is there: its model, its trained weights and what they are called. The weights are not loaded."""
-
-    model: str
-    weights: Path | None
-    identity: str
-
-    def loaded(
-        self, config: TrainingSettings, max_tokens: int, style: str, run: RunFolder, progress: Progress
-    ) -> ModelReader:
-        """It, frozen, in the precision that the run was measured in."""
-        precision = run.environment.get("precision", config.precision)
-        frozen = loaded_model(config.model_copy(update={"model": self.model, "precision": precision}), progress)
-        if self.weights is not None:
-            frozen = with_weights(frozen, self.weights)
-        return ModelReader(frozen, max_tokens=max_tokens, style=Style(style), weights=self.identity)
-
-
-def found_reader(named: str | None, model: str, style: str, run: RunFolder) -> FoundReader:
-    """The trained answerer of the run `named`, beside `run` or at that path; where None, `model` as it was published.
-
-    Raises KeepworthError, saying how to fix it, where the run, its weights or its model is not there, or where it learned to
-    answer in another style."""
-    from keepworth.models.files import sha256_of
-
-    if not named:
-        return FoundReader(model, None, "")
-    at = Path(named)
-    found = RunFolder.open(at if (at / "config.json").is_file() else run.path.parent / at)
-    settings = found.config
-    weights = kept_weights(found, "answerer")
-    if not weights.is_dir():
-        raise KeepworthError(
-            f"The reader {named} cannot be read with: {weights} does not exist.",
-            "Name a run that has finished training an answerer, or leave reader out for the untrained model.",
-        )
-    if (learned := settings.get("style", Style.DIRECT.value)) != style:
-        raise KeepworthError(
-            f"The reader {named} learned to answer in the style {learned}, and is asked in the style {style}.",
-            f"Give this run --set style={learned}.",
-        )
-    own = str(settings.get("model", model))
-    path_of(own, kind=ModelKind.LANGUAGE)
-    sums = "".join(sha256_of(file) for file in sorted(weights.glob("*.safetensors")))
-    return FoundReader(own, weights, f"{found.name}/{hashlib.sha256(sums.encode()).hexdigest()[:12]}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from benchmarks.streams import page
-from keepworth.environments.streams import KINDS
+from keepworth.environments.streams import KIND_NAMES
 from keepworth.evaluation.stream_claims import METHOD
 from keepworth.recipes.experience_methods import RIVALS
 
@@ -53,7 +53,7 @@ def test_rivals_have_the_better_of_published_and_tuned_settings_for_every_kind()
     """Those that stand in a table. A policy that was added since need not be tuned until it is measured there."""
     tuned = json.loads((page.RESULTS.parent / "tuned.json").read_text())
     shown = {arm for name in page.MEASURED for arms in page.of(name)["table"].values() for arm in arms}
-    assert set(tuned) == set(KINDS)
+    assert set(tuned) == set(KIND_NAMES)
     for methods in tuned.values():
         assert set(methods) >= (shown & set(RIVALS)) - {METHOD}
         assert all(each["objective"] >= each["published_objective"] for each in methods.values())

@@ -34,9 +34,9 @@ import numpy.typing as npt
 
 from keepworth import Memory
 from keepworth.defaults import encoder as encoder_named
-from keepworth.environments.data_sets import labelled_table
 from keepworth.episodes.model import Encoder
 from keepworth.learning.run_folder import versions
+from keepworth.methods.worlds.labelled import labelled_table
 
 POLICIES = (None, "default", "memrl")
 FEEDBACK = ("true", "permuted", "flipped", "constant")

@@ -32,12 +32,12 @@ def test_without_java_the_household_is_left_out_and_said_so(monkeypatch: pytest.
 
 
 def test_without_alfworld_its_stream_is_left_out_and_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("keepworth.environments.alfworld.find_spec", lambda name: None)
+    monkeypatch.setattr("keepworth.methods.worlds.alfworld.find_spec", lambda name: None)
     found = doctor._alfworld()
     assert found.verdict is Verdict.MISSING
     assert "the stream alfworld is left out" in found.message
     assert "compiler" in found.fix
-    monkeypatch.setattr("keepworth.environments.alfworld.find_spec", lambda name: object())
+    monkeypatch.setattr("keepworth.methods.worlds.alfworld.find_spec", lambda name: object())
     assert doctor._alfworld().verdict is Verdict.GOOD
 
 

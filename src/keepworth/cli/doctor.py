@@ -239,7 +239,7 @@ def _java() -> Finding:
 
 def _alfworld() -> Finding:
     """Not in an extra: what it plans with has no wheel, and nothing else here needs a compiler."""
-    from keepworth.environments.alfworld import available
+    from keepworth.methods.worlds.alfworld import available
 
     lacks = available()
     if not lacks:

@@ -32,7 +32,6 @@ def listing(
 ) -> None:
     """Say what can be measured, on what, and under which settings."""
     from keepworth.cli.output import say, say_terms, say_text
-    from keepworth.environments.streams import NAMES
     from keepworth.evaluation.system import SETTINGS
     from keepworth.recipes.systems import NAMES as SYSTEMS
     from keepworth.recipes.systems import PATTERNS
@@ -53,7 +52,10 @@ def listing(
             for name, benchmark in declared.items()
         }
         systems = {**SYSTEMS, **PATTERNS}
-        say_json({"benchmarks": benchmarks, "systems": systems, "settings": SETTINGS, "streams": list(NAMES)}, indent=1)
+        say_json(
+            {"benchmarks": benchmarks, "systems": systems, "settings": SETTINGS, "streams": list(methods("world"))},
+            indent=1,
+        )
         return
     rows = []
     for name, benchmark in declared.items():
@@ -71,7 +73,7 @@ def listing(
     say_terms(SETTINGS.items())
     say("")
     say_text("streams, for `keepworth eval stream --streams NAME`")
-    say_terms([("", ", ".join(NAMES))])
+    say_terms([("", ", ".join(methods("world")))])
 
 
 def run(
@@ -293,9 +295,9 @@ ON_STREAMS = {"live": "", "shuffled": "+shuffled", "masked": "+masked"}
 
 
 def is_stream(name: str) -> bool:
-    from keepworth.environments.streams import NAMES
+    from keepworth.registry import methods
 
-    return name.partition("~")[0] in NAMES
+    return name.partition("~")[0] in methods("world")
 
 
 def _given(context: typer.Context, name: str) -> bool:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from keepworth.agents.simulated import LinearAgent
-from keepworth.environments.streams import generated
+from keepworth.environments.streams import opened
 from keepworth.memory.item import Status, on_word_of
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
@@ -22,7 +22,7 @@ ENCODER = HashedWords()
 
 
 def success(name: str, right: float, wrong: float, seed: int) -> float:
-    stream = generated("near-miss", seed=seed, length=150)
+    stream = opened("near-miss", seed=seed, length=150)
     noise = np.random.default_rng([41, seed]).gumbel(size=(len(stream.tasks), stream.widest))
     experience, agent, won = Experience(method(name, seed=seed), ENCODER, seed=seed), LinearAgent(), []
     for number, task in enumerate(stream.tasks):

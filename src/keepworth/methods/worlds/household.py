@@ -28,9 +28,11 @@ from keepworth.environments.scene import (
     goes_on,
     stream_task,
 )
+from keepworth.environments.streams import World
 from keepworth.episodes.episode import Observation, Task
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.extras import fix_for, missing
+from keepworth.registry import Method
 
 GOAL = "put away"
 SETTINGS = "numLocations=1,numItemsToPutAway=2,includeDoors=0,limitInventorySize=0"
@@ -169,3 +171,27 @@ def _engine() -> Any:
 _SEAT = Seat()
 _KNOWN: dict[tuple[str, int], Known] = {}
 """What was played in this process. A game is a function of (fold, seed, actions)."""
+
+
+METHODS = (
+    Method(
+        kind="world",
+        name="household",
+        title="Household",
+        paper="arXiv 2208.01174",
+        about="put things where they belong, in one room (TextWorld Commonsense)",
+        differs="two things to put away, doors and limits off",
+        make=World(household, "several-steps", length=300, lacks=available),
+        extra="envs",
+    ),
+    Method(
+        kind="world",
+        name="house",
+        title="House",
+        paper="arXiv 2208.01174",
+        about="the same in a house of several rooms",
+        differs="the rooms of a house again and again, so that memory can help",
+        make=World(partial(household, rooms=ROOMS, held_out=30), "several-steps", length=120, lacks=available),
+        extra="envs",
+    ),
+)

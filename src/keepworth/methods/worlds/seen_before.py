@@ -14,9 +14,11 @@ from functools import partial
 import numpy as np
 
 from keepworth.environments.environment import Step
-from keepworth.environments.generated import ORDERS, checked, words
+from keepworth.environments.made_up import ORDERS, checked, words
 from keepworth.environments.scene import Course, Scene, Stream, StreamTask, ends, goes_on, stream_task
+from keepworth.environments.streams import World
 from keepworth.episodes.episode import Observation, Task
+from keepworth.registry import Method
 
 WALK = "walk on"
 NOWHERE = "say nobody knows"
@@ -295,3 +297,43 @@ def _leaning(actions: int, generator: np.random.Generator) -> tuple[float, ...]:
 
 def _some(vocabulary: list[str], count: int, generator: np.random.Generator) -> list[str]:
     return [vocabulary[int(place)] for place in generator.integers(0, len(vocabulary), size=count)]
+
+
+METHODS = (
+    Method(
+        kind="world",
+        name="t-maze",
+        title="T-maze",
+        paper="arXiv 2412.06531",
+        about="a sign at the start names the way out; the choice comes at the end",
+        differs="in words, with an agent that leans to doors by log-odds",
+        make=World(corridors, "seen-before", parameters=CorridorStream()),
+    ),
+    Method(
+        kind="world",
+        name="repeat-previous",
+        title="RepeatPrevious",
+        paper="arXiv 2303.01859",
+        about="say which card was turned some steps ago",
+        differs="in words; places keep their names from episode to episode",
+        make=World(cards, "seen-before", parameters=CardStream()),
+    ),
+    Method(
+        kind="world",
+        name="key-door",
+        title="Key and door",
+        paper="arXiv 2412.06531",
+        about="notes on the way say which key opens which door",
+        differs="in words; where the note comes varies from episode to episode",
+        make=World(keys, "seen-before", parameters=KeyStream()),
+    ),
+    Method(
+        kind="world",
+        name="events",
+        title="Events",
+        paper="arXiv 2501.13121",
+        about="reports of who went where, then a question about one of them",
+        differs="reports are templates, and outlast their task",
+        make=World(events, "seen-before", parameters=EventStream()),
+    ),
+)

@@ -1,7 +1,4 @@
-"""Generated streams: questions with hidden rules, and chains of tools.
-
-All words are made up, and rules of different splits share none of them, so nothing learned by name carries over.
-"""
+"""Questions with hidden rules: which of a few actions is right, learned from reward alone. Words are made up."""
 
 from __future__ import annotations
 
@@ -11,67 +8,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from keepworth.environments.environment import Step
-from keepworth.environments.scene import Course, Foreign, Scene, Stream, StreamTask, ends, goes_on, stream_task
-from keepworth.episodes.episode import Observation, Task
-
-# Made-up words.
-
-
-_ONSETS = {"dev": "bdgklmnp", "held-out": "frstvwzj", "shared": "chqxy"}
-_VOWELS = "aeiou"
-_CODAS = "lmnrst"
-
-
-def words(split: str, count: int, generator: np.random.Generator) -> list[str]:
-    """`count` different two-syllable words whose first letter belongs to `split`."""
-    onsets = _ONSETS[split]
-    size = len(onsets) * len(_VOWELS) * len(_CODAS) * len(_VOWELS) * len(_CODAS)
-    if count > size:
-        raise ValueError(f"split {split!r} has {size} words, {count} were asked for: ask for fewer")
-    return [_word(onsets, int(number)) for number in generator.choice(size, size=count, replace=False)]
-
-
-def _word(onsets: str, number: int) -> str:
-    letters = []
-    for alphabet in (_CODAS, _VOWELS, _CODAS, _VOWELS, onsets):
-        number, place = divmod(number, len(alphabet))
-        letters.append(alphabet[place])
-    return "".join(reversed(letters))
-
-
-# Answers in free words: the same action said in another way every time, as agents that write text do.
-
-
-STYLES = ("numbered", "framed", "explained", "mixed")
-_FRAMES = (
-    "I would {}",
-    "my answer: {}",
-    "the best thing here is to {}",
-    "let us {} now",
-    "{} would be right",
-    "so we should {}, I think",
-    "{}",
-    "going by what I know, {}",
-)
-_TURNS = ("surely", "as asked", "this time", "once more", "for this one", "as far as I see", "without delay", "today")
-
-
-def in_free_words(action: str, style: str, situation: str, generator: np.random.Generator) -> str:
-    """`action` in words of its own. "numbered": a running reference behind it; "framed": in one of several sentences;
-    "explained": with a reason made of words of the situation; "mixed": one of these."""
-    if style == "mixed":
-        style = STYLES[int(generator.integers(3))]
-    if style == "numbered":
-        return f"{action} (ref {int(generator.integers(10**6)):06x})"
-    said = _FRAMES[int(generator.integers(len(_FRAMES)))].format(action)
-    said = f"{said}, {_TURNS[int(generator.integers(len(_TURNS)))]}"
-    if style == "framed":
-        return said
-    words = situation.split()
-    reasons = generator.permutation(len(words))[: int(generator.integers(3, 8))]
-    return f"{said}: " + " ".join(words[place] for place in reasons)
-
+from keepworth.environments.made_up import SPLITS, STYLES, checked, words
+from keepworth.environments.scene import Course, Foreign, Scene, Stream, StreamTask, stream_task
+from keepworth.environments.streams import World
+from keepworth.registry import Method
 
 # Question streams with hidden rules: a rule says which action is right, the text says only in part which rule holds.
 #
@@ -81,10 +21,6 @@ def in_free_words(action: str, style: str, situation: str, generator: np.random.
 # switches, so that each isolates one ability.
 #
 # The simulated agent leans to actions by log-odds that give it a stated success rate without memory (`base_rates`).
-
-
-ORDERS = ("random", "easy-to-hard", "hard-to-easy")
-SPLITS = {"dev": 0, "held-out": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,15 +107,6 @@ FAMILIES = {
         ),
     )
 }
-
-
-def checked(split: str, order: str) -> int:
-    """The number of the split, for seeds. ValueError for a split or an order that there is not."""
-    if split not in SPLITS or order not in ORDERS:
-        raise ValueError(
-            f"split {split!r} must be one of {', '.join(SPLITS)} and order {order!r} of {', '.join(ORDERS)}"
-        )
-    return SPLITS[split]
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,110 +243,34 @@ def _foreign(
     return found
 
 
-# Tool-graph episodes: a goal is a chain of sub-routines, a sub-routine is a chain of tools, goals share sub-routines.
-#
-# At each step the observation names the sub-routine at work and the last tool's result; the right next tool depends on
-# both. A wrong tool costs a mistake and leaves the state; more than `mistakes` of them end the episode without reward. So
-# partial reuse pays (a new goal made of known sub-routines) and credit has to travel back from the end of the episode.
+ABOUT = {
+    "benign": "rules over words; tasks of one rule look alike, and nothing else is hard",
+    "similarity-mid": "as benign, but tasks of one rule look half as alike",
+    "similarity-low": "as benign, but tasks of one rule hardly look alike",
+    "near-miss": "tasks that look alike need different answers",
+    "near-miss-numbered": "near-miss; every answer ends with a running number",
+    "near-miss-framed": "near-miss; every answer is inside another sentence",
+    "near-miss-explained": "near-miss; every answer comes with a reason",
+    "near-miss-mixed": "near-miss; answers numbered, framed or explained at random",
+    "noisy-reward": "a quarter of the rewards are wrong",
+    "drift": "half of the rules change on the way",
+    "tampered-1": "benign; 1 % of the rewards are wrong",
+    "tampered-5": "benign; 5 % of the rewards are wrong",
+    "tampered-10": "benign; 10 % of the rewards are wrong",
+    "partners": "right records come from other agents, none of them hostile",
+    "injection": "as partners, with hostile records among them",
+    "partners-late": "as partners; the trigger of an attack comes in the second half",
+    "delayed-trigger": "as partners-late, with hostile records that are right until the trigger comes",
+}
 
-
-@dataclass(frozen=True, slots=True)
-class WorkshopStream:
-    """routines: how many sub-routines exist, each of `depth` tools; a goal chains 2 to 3 of them (6 to 9 right steps)."""
-
-    family: str = "tool-graph"
-    routines: int = 8
-    depth: int = 3
-    tools: int = 6
-    mistakes: int = 4
-    base_rates: tuple[float, ...] = (0.6, 0.4, 0.2)
-    episodes: int = 100
-    held_out: int = 20
-
-
-@dataclass(frozen=True, slots=True)
-class Move:
-    """One right step: what is seen, which tool is right, how the simulated agent leans."""
-
-    observation: str
-    right: str
-    leaning: tuple[float, ...]
-
-
-class Workshop:
-    __slots__ = ("_goal", "_left", "_mistakes", "_moves", "_place", "_tools")
-
-    def __init__(self, goal: str, moves: tuple[Move, ...], tools: tuple[str, ...], mistakes: int) -> None:
-        self._goal = goal
-        self._moves = moves
-        self._tools = tools
-        self._mistakes = mistakes
-        self._left = mistakes
-        self._place = 0
-
-    async def reset(self, task: Task, seed: int) -> Observation:
-        self._left = self._mistakes
-        self._place = 0
-        return self.scene.seen
-
-    async def step(self, action: str) -> Step:
-        if action == self._moves[self._place].right:
-            if self._place == len(self._moves) - 1:
-                return ends(1.0)
-            self._place += 1
-        else:
-            self._left -= 1
-            if self._left < 0:
-                return ends(0.0)
-        return goes_on(self.scene)
-
-    async def close(self) -> None:
-        """Nothing is held."""
-
-    @property
-    def scene(self) -> Scene:
-        move = self._moves[self._place]
-        return Scene(self._goal, move.observation, self._tools, right=frozenset({move.right}), leaning=move.leaning)
-
-
-def tool_graph(parameters: WorkshopStream, *, split: str, seed: int, order: str = "random") -> Stream:
-    """Held-out episodes chain the same sub-routines in combinations that the stream does not hold."""
-    generator = np.random.default_rng([21, checked(split, order), seed])
-    vocabulary = words(split, 200, generator)
-    tools = tuple(f"run {word}" for word in vocabulary[: parameters.tools])
-    routines: list[tuple[float, tuple[Move, ...]]] = []
-    for number in range(parameters.routines):
-        base = parameters.base_rates[number % len(parameters.base_rates)]
-        name = vocabulary[20 + 2 * number : 22 + 2 * number]
-        moves = []
-        for step in range(parameters.depth):
-            state = vocabulary[40 + number * parameters.depth + step]
-            right = int(generator.integers(len(tools)))
-            leaning = generator.normal(0.0, 0.5, size=len(tools))
-            leaning[right] = np.log(base / (1.0 - base) * np.exp(np.delete(leaning, right)).sum())
-            moves.append(Move(" ".join([*name, state]), tools[right], tuple(leaning.tolist())))
-        routines.append((base, tuple(moves)))
-    chains = [
-        (first, second)
-        for first in range(parameters.routines)
-        for second in range(parameters.routines)
-        if first != second
-    ]
-    generator.shuffle(chains)
-    kept = max(1, len(chains) // 4)
-
-    def episode(key: str, pool: list[tuple[int, int]]) -> StreamTask:
-        chain = list(pool[int(generator.integers(len(pool)))])
-        if generator.random() < 0.3:
-            chain.append(int(generator.integers(parameters.routines)))
-        goal = " ".join(vocabulary[120 + routine] for routine in chain)
-        moves = tuple(move for routine in chain for move in routines[routine][1])
-        hardness = 1.0 - float(np.mean([routines[routine][0] for routine in chain]))
-        return stream_task(key, partial(Workshop, goal, moves, tools, parameters.mistakes), goal, hardness, goal)
-
-    prefix = f"{parameters.family}/{split}/{seed}"
-    tasks = [episode(f"{prefix}/{number}", chains[kept:]) for number in range(parameters.episodes)]
-    held_out = [episode(f"{prefix}/held-out/{number}", chains[:kept]) for number in range(parameters.held_out)]
-    if order != "random":
-        tasks.sort(key=lambda task: task.difficulty, reverse=order == "hard-to-easy")
-    return Stream(parameters.family, split, seed, order, tuple(tasks), tuple(held_out))
+METHODS = tuple(
+    Method(
+        "world",
+        name,
+        name,
+        about,
+        World(hidden_rules, "one-step", parameters=FAMILIES[name]),
+        differs="of this project",
+    )
+    for name, about in ABOUT.items()
+)

@@ -25,8 +25,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from keepworth.environments.generated import RuleStream, hidden_rules
 from keepworth.environments.scene import Foreign, Scene, Stream, Visit
+from keepworth.methods.worlds.hidden_rules import RuleStream, hidden_rules
 
 CALM = RuleStream("people", world="people", similarity=0.9, partners=36, triggered=0.16, trigger_words=3, people=20)
 LATE = replace(CALM, family="people-late", world="people-late", triggered=0.3, trigger_from=0.5)

@@ -32,9 +32,11 @@ from keepworth.environments.scene import (
     goes_on,
     stream_task,
 )
+from keepworth.environments.streams import World
 from keepworth.episodes.episode import Observation, Task
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.extras import fix_for, missing
+from keepworth.registry import Method
 
 FOLDS = {"dev": "dev", "held-out": "train"}
 CONDUCTIVITY = "test-conductivity"
@@ -263,3 +265,14 @@ def _won(game: Any) -> float:
 
 def _played(game: Any, task: str, variation: int) -> Staged:
     return Conductivity(game, variation) if task == CONDUCTIVITY else LifeSpan(game, task, variation)
+
+
+METHOD = Method(
+    kind="world",
+    name="science",
+    title="ScienceWorld",
+    about="which things conduct, which animals live longest (ScienceWorld)",
+    differs="conductivity and life spans alone, their commands hidden behind choices",
+    make=World(science, "several-steps", length=120, lacks=available),
+    extra="envs",
+)

@@ -24,10 +24,12 @@ from typing import Any
 import numpy as np
 
 from keepworth.environments.environment import Step
-from keepworth.environments.generated import checked
+from keepworth.environments.made_up import checked
 from keepworth.environments.scene import Replayed, Scene, Staged, Stream, StreamTask, ends, goes_on, stream_task
+from keepworth.environments.streams import World
 from keepworth.episodes.episode import Observation, Task
 from keepworth.episodes.errors import KeepworthError
+from keepworth.registry import Method
 
 PLACES = (
     "Cabinet",
@@ -282,3 +284,13 @@ def _tables() -> tuple[dict[str, set[str]], dict[str, set[str]]]:
     return constants.VAL_RECEPTACLE_OBJECTS, {
         word: constants.VAL_ACTION_OBJECTS[word] for _, _, word, _ in TREATMENTS.values()
     }
+
+
+METHOD = Method(
+    kind="world",
+    name="alfworld",
+    title="ALFWorld",
+    about="find a thing in a kitchen, heat, cool or clean it, put it in its place (ALFWorld)",
+    differs="kitchens alone, made by seed; the agent chooses among offered actions",
+    make=World(alfworld, "several-steps", length=200, lacks=available),
+)

@@ -17,18 +17,17 @@ from benchmarks.tables import filled, markdown, takes_nothing
 from keepworth.learning.objective.explain import listing
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import kinds_in, signature
-from keepworth.learning.objective.presets import PRESETS, SOURCES
+from keepworth.learning.objective.presets import source_of
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "objectives.md"
 
 
-def presets() -> str:
+def objectives() -> str:
     rows = []
     for name, advantage, ratio, surrogate, correction, aggregation, kl in listing():
-        source = SOURCES[name]
+        source = source_of(name)
         where = f"arXiv {source.arxiv}" if source.arxiv else "see `explain`"
-        assert name in PRESETS
         rows.append((f"`{name}`", advantage, ratio, surrogate, correction, aggregation, kl, where))
     head = ("name", "advantage", "ratio", "surrogate", "correction", "mean", "KL", "source")
     return markdown(head, rows, align="---")
@@ -119,7 +118,7 @@ def parity() -> str:
 
 def main() -> None:
     takes_nothing(__doc__)
-    parts = {"parts": axes(), "presets": presets(), "parity": parity(), **{name: setting(name) for name in SETTINGS}}
+    parts = {"parts": axes(), "presets": objectives(), "parity": parity(), **{name: setting(name) for name in SETTINGS}}
     for name, content in parts.items():
         filled(PAGE, name, content)
 

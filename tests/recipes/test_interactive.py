@@ -21,7 +21,7 @@ from keepworth.learning import run_folder
 from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.objective.batch import BudgetTooSmall
 from keepworth.learning.objective.parts import Clip, KlLoss, Mask, Outcome, Truncate, Veto
-from keepworth.learning.objective.presets import PRESETS
+from keepworth.learning.objective.presets import presets
 from keepworth.learning.run_folder import RunConflict, RunFolder
 from keepworth.learning.watch.progress import SilentProgress
 from keepworth.methods.recipes import arithmetic, overwrite_reading, strings
@@ -227,7 +227,7 @@ FED_BY_NONE = {
 
 
 @pytest.mark.parametrize("recipe", [strings, overwrite_reading, arithmetic])
-@pytest.mark.parametrize("name", sorted(PRESETS))
+@pytest.mark.parametrize("name", sorted(presets()))
 def test_a_preset_that_the_recipe_cannot_feed_is_refused_before_anything_begins(recipe: ModuleType, name: str) -> None:
     if name in FED_BY_NONE:
         with pytest.raises(ValidationError, match=f"objective '{name}' {FED_BY_NONE[name]}"):

@@ -15,7 +15,14 @@ from hypothesis import strategies as st
 from keepworth import Memory
 from keepworth.episodes.errors import KeepworthError
 from keepworth.memory.policy.propensity import plackett_luce
-from keepworth.recipes.memory_t1 import (
+from keepworth.methods.studies.memory_t1 import (
+    answer_coverage,
+    event_fidelity,
+    evidence_terms,
+    grounding,
+    session_proximity,
+)
+from keepworth.recipes.slates import (
     FEATURES,
     CandidateEvidence,
     EvidencePolicy,
@@ -24,13 +31,6 @@ from keepworth.recipes.memory_t1 import (
     features,
     slate_gradient,
     train_evidence,
-)
-from keepworth.recipes.memory_t1_rewards import (
-    answer_coverage,
-    event_fidelity,
-    evidence_terms,
-    grounding,
-    session_proximity,
 )
 from keepworth.tasks.time_window import TimeWindow
 

@@ -386,7 +386,7 @@ def opened(
         found = named(name)
         if meant and found.shipped:
             raise KeepworthError(f"--data has no effect on {name}, which comes with the package.", "Leave it out.")
-        dials = typed(found, assign)
+        dials = typed(found.settings(), assign, f"benchmark {found.name!r}")
         tasks = found(split, data=None if found.shipped else data, **dials)
     whole = len(tasks)
     if limit and limit < whole:

@@ -66,6 +66,31 @@ def show(
             say(f"  {arm['name']}: {arm['mean']} {arm.get('interval', '')} (n = {arm.get('n', '')})")
 
 
+@app.command(examples="keepworth methods run mr_rec --set users=200")
+def run(
+    name: Annotated[str, typer.Argument(help="A study: see keepworth methods --kind study.")],
+    assign: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of the study: seed=1, ...")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON per row.")] = False,
+) -> None:
+    """Run a study, and print its table."""
+    from keepworth.evaluation.study import Study
+    from keepworth.registry import method
+    from keepworth.tasks.benchmark import typed
+
+    study = method("study", name).make
+    assert isinstance(study, Study)
+    for row in study(**typed(study.settings(), assign or [], f"study {name!r}"))():
+        if as_json:
+            say_json({"study": name, "unit": study.unit, **row})
+            continue
+        interval = f"[{row['low']:.3f}, {row['high']:.3f}]"
+        say(f"{row['arm']:<28} {row['mean']:.3f} {interval} (n = {row['n']}, {row['clusters']} clusters)")
+    if not as_json:
+        say(f"{study.unit}; 95 % intervals over clusters")
+
+
 def _row(method: Any) -> dict[str, Any]:
     from keepworth.registry import evidence
 

@@ -39,7 +39,7 @@ from keepworth.evaluation.system import (
 )
 from keepworth.memory.item import Item, Provenance
 from keepworth.recipes.counting import Dense, LessonDropout, SuccessCounter, UtilityAverage
-from keepworth.recipes.memory_t1 import EvidencePolicy, Widening
+from keepworth.recipes.slates import EvidencePolicy, Widening
 from keepworth.tasks.benchmark import place
 from keepworth.tasks.entries import MemoryEntry
 from keepworth.tasks.time_window import window_of

@@ -95,15 +95,15 @@ def sizes() -> dict[str, Any]:
     return found
 
 
-def typed(benchmark: Benchmark, assignments: Iterable[str]) -> dict[str, Any]:
-    """`name=value` words as settings of a benchmark, of the type of their defaults. Raises KeepworthError."""
-    known, found = benchmark.settings(), dict[str, Any]()
+def typed(known: Mapping[str, inspect.Parameter], assignments: Iterable[str], of: str) -> dict[str, Any]:
+    """`name=value` words as settings, of the type of their annotations. of: whose they are. Raises KeepworthError."""
+    found = dict[str, Any]()
     for word in assignments:
         name, equals, value = word.partition("=")
         if not equals:
             raise KeepworthError(f"{word!r} sets nothing.", "Write NAME=VALUE, such as distractors=50.")
         if name not in known:
-            raise UnknownName("setting", name, known, f"benchmark {benchmark.name!r}")
+            raise UnknownName("setting", name, known, of)
         found[name] = _as(str(known[name].annotation), value, name)
     return found
 

@@ -1,11 +1,10 @@
-"""Memory-T1 in small: of what was remembered, keep what lies in the window of time that a question speaks of, then choose
-evidence by a policy that reward has taught ("Memory-T1: Reinforcement Learning for Temporal Reasoning in Multi-session Agents",
-arXiv 2512.20092).
+"""Slates of evidence, as Memory-T1 chooses them in small (arXiv 2512.20092): of what was remembered, keep what lies in the window
+of time that a question speaks of, then choose by a policy that reward has taught.
 
     question, day of asking -> window -> pruned -> the best 20 by BM25 -> a slate of at most 5, drawn by the policy -> reward
 
 As in the paper: time before words, K = 8 slates a question, a slate's reward minus the mean of its group, the three terms of
-`memory_t1_rewards`, and gold ranges and gold evidence in training alone.
+`keepworth.methods.studies.memory_t1`, and gold ranges and gold evidence in training alone.
 
 Where it differs: the model is frozen, and 2,200 numbers over features of an entry choose, where the paper trains 3B and 7B
 models that choose and answer in one text; so no output can be malformed, and its reward of -0.5 is never paid. Rules find the

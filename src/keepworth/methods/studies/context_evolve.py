@@ -30,7 +30,11 @@ import numpy as np
 
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.text import as_line
+from keepworth.evaluation.study import Rows, Study, rows_of
+from keepworth.memory.policy.importance import FEATURES, best, hand_features
 from keepworth.memory.policy.propensity import gumbel_top_k
+from keepworth.registry import Method
+from keepworth.tasks.fact_streams import FactStream, folds_of, longmemeval_streams
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -180,3 +184,82 @@ def _finite(value: float, text: str) -> float:
             f"the score of {text!r:.60} is {value}.", "Let the score of what fails be a number below all others."
         )
     return float(value)
+
+
+# The study: a rule, in words, of which facts of a stream are worth keeping.
+
+EDITS = tuple(f"{how} {name}" for name in FEATURES for how in ("more", "less"))
+TEMPERATURE, MOST_WEIGHT = 0.01, 3
+
+
+def weights_of(text: str) -> dict[str, int]:
+    """The weights that a text such as `digits +2; names +1` names."""
+    return {name: int(weight) for name, _, weight in (part.strip().rpartition(" ") for part in text.split(";")) if name}
+
+
+def edited(text: str, edit: str) -> str:
+    how, _, name = edit.partition(" ")
+    weights = weights_of(text)
+    weights[name] = max(-MOST_WEIGHT, min(MOST_WEIGHT, weights.get(name, 0) + (1 if how == "more" else -1)))
+    return "; ".join(f"{name} {weights[name]:+d}" for name in FEATURES if weights.get(name)) or "words +0"
+
+
+def evidence_kept(text: str, streams: Sequence[FactStream], budget: int) -> list[float]:
+    """Of every stream, the share of its evidence among the `budget` facts that the rule values most."""
+    named = weights_of(text)
+    weights = np.array([float(named.get(name, 0)) for name in FEATURES])
+    shares = []
+    for stream in streams:
+        kept = best(np.array([hand_features(fact.statement) @ weights for fact in stream.facts]), budget)
+        shares.append(sum(stream.evidence[number] for number in kept) / sum(stream.evidence))
+    return shares
+
+
+def run(rounds: int = 40, length: int = 16, budget: int = 4, seed: int = 0) -> Rows:
+    """What the navigator adds to a search over rules of what to keep: the evidence kept of streams that were not learned on.
+
+    Args:
+        rounds: Scorings of each arm.
+        length: Facts of a stream.
+        budget: Facts that are kept.
+        seed: Of the draws.
+    """
+    streams = longmemeval_streams(length)
+    folds = folds_of(streams)
+    learn = [stream for stream, fold in zip(streams, folds, strict=True) if fold]
+    test = [stream for stream, fold in zip(streams, folds, strict=True) if not fold]
+
+    def proposing(temperature: float) -> Propose:
+        draw = np.random.default_rng(seed)
+
+        def propose(context: EvolveContext) -> tuple[str, str]:
+            gains = np.array([context.direction.gains.get(edit, 0.0) for edit in EDITS])
+            odds = np.exp((gains - gains.max()) / temperature)
+            edit = EDITS[int(draw.choice(len(EDITS), p=odds / odds.sum()))]
+            return edit, edited(context.parent.text, edit)
+
+        return propose
+
+    def score(text: str) -> float:
+        return float(np.mean(evidence_kept(text, learn, budget)))
+
+    start = "words +1"
+    texts = {"the start": start}
+    for name, temperature in (("edits drawn evenly", float("inf")), ("edits by the navigator", TEMPERATURE)):
+        texts[name] = evolve(start, score, proposing(temperature), rounds=rounds, seed=seed).best.text
+    arms = {name: evidence_kept(text, test, budget) for name, text in texts.items()}
+    arms["oracle"] = [min(1.0, budget / sum(stream.evidence)) for stream in test]
+    return rows_of(arms, [stream.cluster for stream in test])
+
+
+METHOD = Method(
+    kind="study",
+    name="context_evolve",
+    title="ContextEvolve",
+    paper="arXiv 2602.02597",
+    about="a text is improved edit by edit, by a score, with a context that a summariser, a navigator and a sampler make",
+    claim="+33.3 % over the best baseline and 29.0 % fewer tokens on its set of systems problems",
+    differs="rules in words in the place of code; the forms are reconstructed from the abstract and short accounts",
+    label="analogue",
+    make=Study(run, "share of the evidence kept"),
+)

@@ -59,11 +59,17 @@ def show(
         rows = [("kind", method.kind), ("paper", method.paper), ("what it does", method.about), ("claim", method.claim)]
         rows += [("differs", method.differs), ("label", method.label), ("needs", method.extra)]
         rows += [("verdict", _verdict(method)), ("because", (measured or {}).get("sentence", ""))]
+        rows += [
+            ("unit", (measured or {}).get("unit", "")),
+            ("controls", ", ".join((measured or {}).get("controls", ()))),
+        ]
         rows += [("command", (measured or {}).get("command", ""))]
         say(method.title)
         say_terms([(term, text) for term, text in rows if text])
         for arm in (measured or {}).get("arms", ()):
-            say(f"  {arm['name']}: {arm['mean']} {arm.get('interval', '')} (n = {arm.get('n', '')})")
+            say(f"  {arm['name']}: {arm['mean']} {arm.get('interval') or ''} (n = {arm.get('n', '')})")
+        for gap in (measured or {}).get("comparisons", ()):
+            say(f"  against {gap['against']}: {gap['mean']:+} {gap.get('interval') or ''}")
 
 
 @app.command(examples="keepworth methods run mr_rec --set users=200")

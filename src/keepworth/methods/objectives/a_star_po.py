@@ -28,5 +28,6 @@ METHOD = Method(
     title="A*-PO",
     paper="arXiv 2505.20686",
     about="the optimal value is estimated first, then the log-ratio is regressed on the advantage",
+    claim="up to half the time and over 30 % less memory than PPO and GRPO at equal or better accuracy",
     make=Preset(OBJECTIVE, SOURCE),
 )

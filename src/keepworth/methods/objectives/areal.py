@@ -30,6 +30,7 @@ METHOD = Method(
     title="AReaL, decoupled",
     paper="arXiv 2505.24298",
     about="tokens of older policies are clipped against the proximal policy and weighed for the sampler",
+    claim="up to 2.57 times as fast as the best synchronous system",
     differs="not confirmed: " + "; ".join(SOURCE.unverified),
     make=Preset(OBJECTIVE, SOURCE),
 )

@@ -31,5 +31,6 @@ METHOD = Method(
     title="DAPO",
     paper="arXiv 2503.14476",
     about="GRPO with a higher upper clip, a mean over tokens, groups without a difference left out, long answers penalised",
+    claim="AIME24 50 % with Qwen2.5-32B",
     make=Preset(OBJECTIVE, SOURCE),
 )

@@ -30,6 +30,7 @@ METHOD = Method(
     title="Fine-Mem",
     paper="arXiv 2601.08435",
     about="turns of a group with the same number are compared, with the reward that falls to each",
+    claim="+4.4 points on the validation suite of Mem-alpha and +7.2 on MemoryAgentBench over Mem-alpha",
     differs="not confirmed: " + "; ".join(SOURCE.unverified),
     make=Preset(OBJECTIVE, SOURCE),
 )

@@ -31,5 +31,6 @@ METHOD = Method(
     title="GiGPO",
     paper="arXiv 2505.10978",
     about="episodes against their group, and turns against turns from the same state",
+    claim="ALFWorld 90.8 against 77.6 of GRPO, WebShop 75.2 against 66.1, with 7B parameters",
     make=Preset(OBJECTIVE, SOURCE),
 )

@@ -29,6 +29,7 @@ METHOD = Method(
     title="KDRL",
     paper="arXiv 2506.02208",
     about="GRPO, and beside it the divergence from a teacher where answers are wrong",
+    claim="57.2 on average against 54.6 of GRPO and 56.1 of distillation alone",
     differs="not confirmed: " + "; ".join(SOURCE.unverified),
     make=Preset(OBJECTIVE, SOURCE),
 )

@@ -37,6 +37,7 @@ METHOD = Method(
     title="LoGo-GRPO of Memory-R2",
     paper="arXiv 2605.21768",
     about="whole rollouts against each other, re-rolled writes against those from the same memory",
+    claim="LoCoMo F1 49.67 against 46.62 of plain GRPO in its ablation",
     differs="not confirmed: " + "; ".join(SOURCE.unverified),
     make=Preset(OBJECTIVE, SOURCE),
 )

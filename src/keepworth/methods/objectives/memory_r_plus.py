@@ -32,6 +32,7 @@ METHOD = Method(
     title="Memory-R+",
     paper="arXiv 2504.02273",
     about="GRPO on the task reward and one for being near past successes and far from failures",
+    claim="GSM8K 34.0 against 28.8 of GRPO with Qwen2.5-0.5B, 40.7 against 37.2 with Llama3.2-1B",
     differs="not confirmed: " + "; ".join(SOURCE.unverified),
     make=Preset(OBJECTIVE, SOURCE),
 )

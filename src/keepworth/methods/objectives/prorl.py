@@ -34,6 +34,7 @@ METHOD = Method(
     title="ProRL",
     paper="arXiv 2505.24864",
     about="GRPO with a KL to a reference that is renewed, for long runs",
+    claim="gains of 14.7 % in mathematics, 13.9 % in code and 54.8 % in logic puzzles with 1.5B parameters",
     differs="not confirmed: " + "; ".join(SOURCE.unverified),
     make=Preset(OBJECTIVE, SOURCE),
 )

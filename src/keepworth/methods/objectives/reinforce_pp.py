@@ -28,5 +28,6 @@ METHOD = Method(
     title="REINFORCE++",
     paper="arXiv 2501.03262",
     about="rewards to go, whitened over the tokens of the update, without groups",
+    claim="MT-Bench 5.73 against 5.46 of GRPO with Llama-3.2-3B; 35 % less time than PPO",
     make=Preset(OBJECTIVE, SOURCE),
 )

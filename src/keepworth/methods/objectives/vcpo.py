@@ -31,6 +31,7 @@ METHOD = Method(
     title="VCPO",
     paper="arXiv 2602.17616",
     about="sequence weights, a baseline of least variance, and steps as large as the sample is effective",
+    claim="Countdown 41.9 % in 89.6 GPU hours against 38.4 % in 143.2 synchronously",
     differs="not confirmed: " + "; ".join(SOURCE.unverified),
     make=Preset(OBJECTIVE, SOURCE),
 )

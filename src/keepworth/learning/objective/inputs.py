@@ -68,7 +68,9 @@ def inputs(objective: Objective) -> tuple[str, ...]:
         ("reward_term", objective.reward_term is not None),
         ("length_budget", objective.needs_length_budget and objective.length_budget is None),
     )
-    return tuple(name for name, condition in wanted if condition)
+    found = [name for name, condition in wanted if condition]
+    parts = (objective.advantage, objective.surrogate, objective.selection, *objective.correction)
+    return tuple(dict.fromkeys([*found, *(name for part in parts for name in getattr(part, "needs", ()))]))
 
 
 _FIXES = {

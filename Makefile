@@ -5,7 +5,7 @@
 #   make demo QUICK=1     the same with few steps, in a fraction of the time
 #   make test             lint, types, import rules, tests, the documentation's examples; about 15 minutes on two cores
 #   make test-all         the same with the slow tests: kills, the wheel in environments of its own, other programs
-#   make test-peers       the drop-ins and the examples beside mem0, LangGraph and OpenAI's and Anthropic's own packages
+#   make test-peers       the drop-ins and the examples beside mem0, LangGraph and OpenAI's own packages
 #   make test-engine      the adapter and a short training beside a real vLLM on the processor (installs some 2.5 GB)
 #   make test-postgres    the memory's tests once more, on a Postgres server of their own
 #   make test-ray         workers on a Ray of two nodes on this machine
@@ -54,7 +54,7 @@ test-all: lint
 # In an environment of their own: they bring packages that nothing else here needs.
 test-peers: $(PEERS)/.installed
 	@$(PEERS)/bin/python -m pytest -m "not slow" tests/memory/test_mem0.py tests/memory/test_adapters.py tests/memory/test_langgraph.py \
-		tests/memory/test_openai_agents.py tests/memory/test_claude_tool.py tests/test_examples.py
+		tests/test_examples.py
 
 test-engine: $(STAMP) $(ENGINE)/.installed
 	@KEEPWORTH_ENGINE_PYTHON=$(CURDIR)/$(ENGINE)/bin/python $(BIN)/pytest -m slow tests/end_to_end/test_vllm.py

@@ -42,13 +42,13 @@ REASONS = {
 """Why a Python block may be a fragment, and how many blocks may be one for that."""
 LINES = {
     "installs packages": r"pip install |python -m venv ",
-    "goes on until it is stopped": r"keepworth (serve|watch)\b|opentelemetry-instrument |vllm serve ",
+    "goes on until it is stopped": r"keepworth serve\b|opentelemetry-instrument |vllm serve ",
     "computes for minutes": r"make |\.venv/bin/pytest |python -m benchmarks\."
-    r"|keepworth (demo|train|bench|eval (run|stream(?! --streams list)|answerer))\b",
+    r"|keepworth (demo|train|eval (run|stream(?! --streams list)|answerer))\b",
     "needs a run, or another file of yours": r"open runs/"
     r"|keepworth ((show|report) (my-run|demo demo-quick|demo --picture)|export|eval (compare|board)|models fetch)\b"
-    r"|keepworth memory (import|export|migrate|erase|rollback|rewrites|quarantine --release|token remove)\b",
-    "needs another program": r"(claude|codex|gemini) mcp |vf-eval ",
+    r"|keepworth memory (import|export|migrate|erase|rollback|quarantine --release|token remove)\b",
+    "needs another program": r"(claude|codex|gemini) mcp |vf-eval |npx ",
     "is for your shell, or for a server": r"export |curl |TOKEN=|ask\b|echo ",
 }
 """Why a line of a shell block that is not marked may be left out: what it begins with."""

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from benchmarks.streams import page
+from benchmarks.streams.tune import RIVALS
 from keepworth.environments.streams import KIND_NAMES
 from keepworth.evaluation.stream_claims import METHOD
-from keepworth.recipes.experience_methods import RIVALS
 
 TEXT = "\n".join(each.read_text() for each in page.PAGES)
 FILES = sorted({name for each in re.findall(r"results/([\w-]+)\.json", TEXT) for name in [each]})

@@ -62,9 +62,9 @@ FIRST = (
         "keepworth.memory.policy.slots",
         "keepworth.memory.policy.learning",
         "keepworth.memory.store.store",
-        "keepworth.defaults",
+        "keepworth.memory.by_name",
     ),
-    *("keepworth.recipes.experience_methods", "keepworth.methods.recipes.text_world", "keepworth.learning.trainer"),
+    *("keepworth.methods.policies.advantage", "keepworth.methods.recipes.text_world", "keepworth.learning.trainer"),
     *("keepworth.models.inprocess", "keepworth.environments.streams", "keepworth.agents.acting", "keepworth.cli.main"),
 )
 """What people import, and where names are looked up late."""

@@ -39,8 +39,8 @@ assert hits.text
 
 EVERY_POLICY = """
 import keepworth
-from keepworth.recipes.experience_methods import METHODS
-for name in METHODS:
+from keepworth.memory.by_name import policies
+for name in policies():
     with keepworth.Memory(f"{name}.mem", policy=name, encoder="hashing") as memory:
         memory.add_many([f"fact {number} about routers" for number in range(5)])
         for number in range(4):

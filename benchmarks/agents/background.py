@@ -25,8 +25,8 @@ from typing import Any
 import httpx
 import numpy as np
 
+from benchmarks.memory.engine import machine
 from keepworth import Client
-from keepworth.evaluation.engine import machine
 from keepworth.models.files import ModelKind, path_of
 from keepworth.models.inprocess import InProcessModel
 from keepworth.serving.background import REFUSED, SERVING, TAKEN_BACK, TRAINING, BackgroundSettings

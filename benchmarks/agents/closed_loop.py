@@ -32,7 +32,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from keepworth.evaluation.engine import machine
+from benchmarks.memory.engine import machine
 from keepworth.evaluation.statistics import estimate, paired_difference
 
 ARMS = ("none", "off", "on", "bolder", "shuffled", "oracle")

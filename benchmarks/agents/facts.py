@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.agents.changes import DEV, HELD_OUT, REWORDED, SEEN, PlantedConversation, conversations
+from benchmarks.memory.engine import machine
 from keepworth.episodes.episode import Task
-from keepworth.evaluation.engine import machine
 from keepworth.evaluation.statistics import paired_difference, pooled_estimate
 from keepworth.memory.item import Item
 from keepworth.memory.memory import Memory

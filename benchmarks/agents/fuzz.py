@@ -29,7 +29,7 @@ from typing import Any
 
 import httpx
 
-from keepworth.evaluation.engine import machine
+from benchmarks.memory.engine import machine
 from keepworth.serving.memory_server import MemoryServer
 
 ALLOWED = "positive_data_acceptance"

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.agents.load import TOKEN, Started, free_port, instant_upstream, memory_server
-from keepworth.evaluation.engine import machine
+from benchmarks.memory.engine import machine
 from keepworth.evaluation.statistics import rate
 from keepworth.memory.memory import Memory
 from keepworth.memory.store import injections

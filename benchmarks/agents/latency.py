@@ -41,7 +41,7 @@ from benchmarks.agents.load import (
     request,
     saturated,
 )
-from keepworth.evaluation.engine import at, machine
+from benchmarks.memory.engine import at, machine
 
 ITEMS = 100_000
 PACKAGES = ("aiohttp", "starlette", "uvicorn", "h11", "pydantic")

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.agents.changes import DEV, SEEN, PlantedConversation, conversations
-from keepworth.evaluation.engine import machine
+from benchmarks.memory.engine import machine
 from keepworth.memory.memory import Memory
 from keepworth.memory.policy.claims import Claim, claims, gives_way, parsed_claim, stems
 from keepworth.memory.policy.replacing import signs, told_as_change

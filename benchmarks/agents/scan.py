@@ -17,7 +17,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from keepworth.evaluation.engine import machine
+from benchmarks.memory.engine import machine
 from keepworth.evaluation.statistics import pooled_estimate, rate
 from keepworth.memory.sensitive import PERSONAL, SECRETS, sensitive
 from keepworth.tasks.longmemeval import sessions_of

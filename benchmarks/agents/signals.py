@@ -22,7 +22,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from keepworth.evaluation.engine import machine
+from benchmarks.memory.engine import machine
 from keepworth.evaluation.statistics import rate
 from keepworth.memory.policy.signals import signal_of
 from keepworth.tasks.longmemeval import longmemeval

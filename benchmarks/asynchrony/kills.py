@@ -1,8 +1,7 @@
 """Kill a training at random moments, again and again, and compare what comes out with a run that was left alone.
 
-serial: asynchronous collecting in serial mode, with parked answers, two-turn episodes, environments that take their time and
-a memory that grows. Weights, optimiser, memory (content hash and journal position) and metric rows (but for seconds) must be
-identical.
+serial: asynchronous collecting in serial mode, with parked answers, two-turn episodes, and environments that take their
+time. Weights, optimiser and metric rows (but for seconds) must be identical.
 overlap: sampler and learner in two threads. No group that stood on disk as finished may be gone afterwards, none may be
 trained twice, and every step must have its groups.
 Prints both and writes kills.json; for SmolLM2-135M with LoRA in bfloat16, serial mode alone, kills_135m.json.
@@ -35,7 +34,6 @@ from tests.learning.test_pipeline_resume import (
     journalled,
     kill_once,
     letters,
-    remembered,
     same,
     trained,
     weights,
@@ -51,18 +49,16 @@ def run_135m(folder: Path, mode: str) -> None:
     torch.set_num_threads(1)
     learner = learner_of(small(), OBJECTIVE, 1e-3, lora=True)
     world = letters(score=lambda ids: sum(each % 2 == 0 for each in ids) / len(ids))
-    train_letters(folder, STEPS, settings(**SERIAL), world, checkpoint_every=3, remember=True, learner=learner)
+    train_letters(folder, STEPS, settings(**SERIAL), world, checkpoint_every=3, learner=learner)
 
 
 def left_by(folder: Path) -> dict[str, Any]:
     """What a run leaves that must be the same after kills."""
-    left = {
+    return {
         "rows": [{name: value for name, value in row.items() if name != "time"} for row in without_times(folder)],
         "weights": weights(folder),
         "curriculum": RunFolder.open(folder).curriculum(),
     }
-    remembers = (RunFolder(folder).checkpoints()[-1].path / "memory.json").exists()
-    return {**left, "memory": remembered(folder)} if remembers else left
 
 
 def serial(kills: int, folder: Path, generator: random.Random, training: Training = run_to_the_end) -> dict[str, Any]:
@@ -83,7 +79,7 @@ def serial(kills: int, folder: Path, generator: random.Random, training: Trainin
         identical = identical and same(left, left_by(run))
         runs, most = runs + 1, max(most, own)
         print(f"serial: {done} kills, {runs} runs, identical: {identical}", flush=True)
-    found = {
+    return {
         "kills": done,
         "runs": runs,
         "most_kills_of_one_run": most,
@@ -91,12 +87,6 @@ def serial(kills: int, folder: Path, generator: random.Random, training: Trainin
         "rows": len(left["rows"]),
         "gradient_norms": [row["gradient_norm"] for row in left["rows"]],
     }
-    if "memory" in left:
-        found["memory"] = {
-            "content_hash": left["memory"]["content_hash"],
-            "journal_position": left["memory"]["position"],
-        }
-    return found
 
 
 def overlap(

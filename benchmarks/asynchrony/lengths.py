@@ -5,9 +5,6 @@ the same lengths for the same episodes. Arms with fewer slots than the batch has
 The bound is the same work with every slot always full: what the batch's tokens cost at a full batch's speed, plus reading
 the prompts and learning, in processor seconds.
 
-"Token budget" is C3PO++ (`benchmarks.asynchrony.budget`): so many batches of groups are always under way, and an update trains on
-what is whole once as many tokens are drawn as a batch has on average.
-
 All arms compute in one thread and wait for nothing: their processor seconds, which other programs on the machine hardly move,
 say the same as the clock does on a quiet machine. Both are given.
 
@@ -28,7 +25,6 @@ from typing import Any
 
 import torch
 
-from benchmarks.asynchrony.budget import Old, budgeted
 from benchmarks.asynchrony.setting import Trace, World, learner_of, lognormal, run, small, tiny, write
 from benchmarks.speed.setting import machine
 from keepworth.episodes import SamplingParams
@@ -53,8 +49,6 @@ class Arm:
     order: Order = "arrival"
     caches: Caches = "recompute"
     refill: float = 0.0
-    old: Old | None = None
-    """What a token budget does about old groups; None where updates are batches of groups."""
 
 
 ARMS: dict[str, Arm] = {
@@ -67,10 +61,6 @@ ARMS: dict[str, Arm] = {
     "parked, 3 batches, caches kept": Arm("turns", 4, 3.0, caches="keep"),
     "parked, 3 batches, caches kept, refilled by eighths": Arm("turns", 4, 3.0, caches="keep", refill=1 / 8),
     "parked, 3 batches, caches kept, by eighths, 8 updates": Arm("turns", 8, 3.0, caches="keep", refill=1 / 8),
-    "token budget, 2 batches, caches kept": Arm("turns", 4, 2.0, caches="keep", refill=1 / 8, old="keep"),
-    "token budget, 2 batches, waits for what is old": Arm("turns", 4, 2.0, caches="keep", refill=1 / 8, old="wait"),
-    "token budget, 2 batches, purges what is old": Arm("turns", 4, 2.0, caches="keep", refill=1 / 8, old="purge"),
-    "token budget, 3 batches, caches kept": Arm("turns", 8, 3.0, caches="keep", refill=1 / 8, old="keep"),
 }
 
 
@@ -97,16 +87,6 @@ class Size:
             bound, self.members, mode=of.mode, slots=slots, refill=refill, order=of.order, caches=of.caches
         )
 
-    def pipeline(self, arm: str) -> type[Pipeline]:
-        old = ARMS[arm].old
-        return Watched if old is None else budgeted(Watched, round(self.sequences * mean_length()), old)
-
-
-def mean_length() -> float:
-    """Of the answers of every arm."""
-    lengths = lognormal(MEDIAN, 1.0, 0, 1, LONGEST)
-    return statistics.fmean(round(lengths(index, 0)) for index in range(4000))
-
 
 SIZES = {
     "tiny": Size(8, 8, tuple(ARMS)),
@@ -117,8 +97,6 @@ SIZES = {
             "synchronous",
             "parked, 2 batches, caches kept",
             "parked, 3 batches, caches kept, by eighths, 8 updates",
-            "token budget, 2 batches, caches kept",
-            "token budget, 3 batches, caches kept",
         ),
     ),
 }
@@ -211,7 +189,7 @@ def measure(
             learner = fresh()
             world = World(lengths, encode=encode, padding=padding)
             learned, trained = clocked(learner), lengths_trained(learner)
-            watch = run(learner, world, size.asynchrony(arm), steps, size.pipeline(arm))
+            watch = run(learner, world, size.asynchrony(arm), steps, Watched)
             assert Watched.last is not None
             drawn = sum(row["drawn_tokens"] for row in watch.rows)
             found[arm].append(

@@ -17,6 +17,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from benchmarks.evaluation.rivals import by_command, by_name
+
 OUT = Path(__file__).parent / "pairs.json"
 OURS = ("none", "random", "latest", "full", "bm25", "dense", "search", "keepworth", "policy:mixture")
 RULES = ("success-counter", "utility-average", "lesson-dropout")
@@ -80,9 +82,9 @@ def main() -> None:
         reader = ["--reader", "none"] if name in FOUND else ["--reader", "run:demo", "--runs", str(options.reader_runs)]
         own = [] if name.startswith(SHIPPED) else ["--data", options.data]
         folder = options.runs / name
-        command = [sys.executable, "-m", "keepworth", "eval", "run", *words, *reader, *own, "--rivals", options.python]
+        command = [sys.executable, "-m", "keepworth", "eval", "run", *by_command(words, options.python), *reader, *own]
         subprocess.run([*command, "--out", str(folder)], check=True)
-        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+        summary = json.loads(by_name((folder / "summary.json").read_text(encoding="utf-8"), options.python))
         kept["rows"][name] = row(summary)
         kept |= {"no row": NO_ROW, "versions": summary["versions"]}
         kept["command"] = "python -m benchmarks.evaluation.pairs --data DATA --python PYTHON"

@@ -28,6 +28,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.evaluation.rivals import by_command, by_name
 from keepworth.evaluation.evaluation_page import rows_of
 from keepworth.evaluation.harness import Row
 from keepworth.evaluation.summary import arm_of, gains, score
@@ -80,11 +81,11 @@ def main() -> None:
         if name in HEADLINE:
             words += ["--runs", str(options.reader_runs)]
         folder = options.runs / name
-        command = [sys.executable, "-m", "keepworth", "eval", "run", *words, "--rivals", options.python]
+        command = [sys.executable, "-m", "keepworth", "eval", "run", *by_command(words, options.python)]
         before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
         subprocess.run([*command, "--out", str(folder)], check=True)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        kept = numbers(json.loads((folder / "summary.json").read_text()))
+        kept = numbers(json.loads(by_name((folder / "summary.json").read_text(), options.python)))
         if "keepworth" in kept["gains"]:
             kept["over keepworth"] = over_ours(folder, score)
         if "keepworth" in kept["arms"]:

@@ -31,8 +31,8 @@ from keepworth.evaluation.system import as_remembered
 from keepworth.learning.run_folder import versions
 from keepworth.memory.memory import Memory
 from keepworth.memory.policy.propensity import gumbel_top_k
+from keepworth.methods.policies.rmm import Reranker, cites_by_words
 from keepworth.models.encoders import encoder
-from keepworth.recipes.rmm import Reranker, cites_by_words
 from keepworth.tasks.entries import entries
 from keepworth.tasks.locomo import locomo
 from keepworth.tasks.longmemeval import longmemeval, questions

@@ -1,4 +1,4 @@
-"""Put the tables of `ledger.json` and `rewrites.json` into docs/worth.md.
+"""Put the tables of `ledger.json` into docs/worth.md.
 
 python -m benchmarks.ledger.page
 """
@@ -8,8 +8,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from benchmarks.ledger.worlds import WORLDS
 from benchmarks.tables import filled, markdown, takes_nothing
@@ -118,45 +116,12 @@ def costs(result: dict[str, Any]) -> str:
     return markdown(head, rows)
 
 
-def trials(result: dict[str, Any]) -> str:
-    rows = []
-    for part, named in (("rule", "the rule"), ("memory", "through `Memory`")):
-        for effect, row in sorted(result.get(part, {}).items(), key=lambda each: -float(each[0])):
-            ended = (
-                "-" if row["ended"] is None else "{:.0f} ({:.0f} to {:.0f})".format(*np.array(row["ended"])[[1, 0, 2]])
-            )
-            rows.append(
-                (
-                    f"{named}, {effect}",
-                    f"{row['runs']:,}",
-                    f"{row['episodes']:,}",
-                    percent(row["taken_back"]),
-                    percent(row["stays"]),
-                    percent(row["on_trial"]),
-                    ended,
-                    f"{row['points'] + 0.0:.2f}",
-                )
-            )
-    head = (
-        "planted effect",
-        "trials",
-        "episodes",
-        "taken back",
-        "stays",
-        "still on trial",
-        "ended after, median (10 % to 90 %)",
-        "points of 100 lost an episode",
-    )
-    return markdown(head, rows)
-
-
 def main() -> None:
     takes_nothing(__doc__)
     result = json.loads((Path(__file__).parent / "ledger.json").read_text())
     filled(PAGE, "right", right(result))
     filled(PAGE, "through", through(result))
     filled(PAGE, "costs", costs(result))
-    filled(PAGE, "rewrites", trials(json.loads((Path(__file__).parent / "rewrites.json").read_text())))
 
 
 if __name__ == "__main__":

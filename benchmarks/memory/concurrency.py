@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from keepworth.evaluation.engine import at, machine
+from benchmarks.memory.engine import at, machine
 from keepworth.memory.memory import Memory
 from keepworth.memory.store.maintenance import check
 

@@ -26,8 +26,8 @@ from typing import Any
 import numpy as np
 from numpy.random import default_rng  # here: two threads that are first to ask numpy for it trip over each other
 
+from benchmarks.memory.engine import machine
 from keepworth.episodes import EncoderIdentity
-from keepworth.evaluation.engine import machine
 from keepworth.memory.memory import Memory
 from keepworth.memory.store.maintenance import check, statistics
 

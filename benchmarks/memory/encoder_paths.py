@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.memory.engine import at, machine, timed
 from benchmarks.memory.real_sentences import sentences
-from keepworth.evaluation.engine import at, machine, timed
 from keepworth.models.encoders import SentenceEncoder
 from keepworth.models.files import KNOWN, download, extract, path_of
 from keepworth.models.onnx_graph import GRAPH, TOKENIZER

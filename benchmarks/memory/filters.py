@@ -22,9 +22,9 @@ from zlib import crc32
 
 import numpy as np
 
+from benchmarks.memory.engine import machine
 from keepworth import Memory
 from keepworth.episodes.model import EncoderIdentity
-from keepworth.evaluation.engine import machine
 
 WORDS = 20_000
 LENGTH = 20

@@ -33,10 +33,10 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.memory.engine import machine
 from benchmarks.tables import markdown
-from keepworth.defaults import encoder
-from keepworth.evaluation.engine import machine
 from keepworth.evaluation.statistics import paired_difference
+from keepworth.memory.by_name import encoder
 from keepworth.memory.memory import Memory
 from keepworth.models.kept_vectors import KeptVectors
 

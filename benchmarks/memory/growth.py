@@ -26,7 +26,7 @@ from typing import Any
 
 def measured(size: int, cold: bool) -> dict[str, Any]:
     """In this process: the figures of one size, and the most memory it took, the benchmark's own vectors included."""
-    from keepworth.evaluation.engine import cold_figures, figures, machine
+    from benchmarks.memory.engine import cold_figures, figures, machine
 
     setting = machine()
     with tempfile.TemporaryDirectory() as folder:

@@ -33,9 +33,9 @@ import numpy as np
 import numpy.typing as npt
 
 from keepworth import Memory
-from keepworth.defaults import encoder as encoder_named
 from keepworth.episodes.model import Encoder
 from keepworth.learning.run_folder import versions
+from keepworth.memory.by_name import encoder as encoder_named
 from keepworth.methods.worlds.labelled import labelled_table
 
 POLICIES = (None, "default", "memrl")

@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from keepworth.evaluation.engine import machine
+from benchmarks.memory.engine import machine
 from keepworth.memory.memory import Memory
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.store.maintenance import check

@@ -22,7 +22,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from keepworth.evaluation.engine import machine
+from benchmarks.memory.engine import machine
+from keepworth.memory.by_name import policies_of_cases
 from keepworth.memory.memory import Memory
 from keepworth.memory.operations import Credit, Draft
 from keepworth.memory.policy.hashed_words import HashedWords
@@ -30,13 +31,12 @@ from keepworth.memory.store import log
 from keepworth.memory.store.learned_file import learned_files
 from keepworth.memory.store.log import Logged
 from keepworth.memory.store.transaction import Transaction
-from keepworth.recipes.experience_methods import RIVALS
 
 ITEMS = 1000
 ASKED = 2000
 LATE = 500
 ACTIONS = ("oil it", "tighten it", "replace it", "leave it")
-POLICIES = (*RIVALS, "advantage")
+POLICIES = policies_of_cases()
 OPENED = """
 import json, sys, time
 from benchmarks.memory.opening import opened

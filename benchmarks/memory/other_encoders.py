@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.memory.engine import machine
 from benchmarks.memory.finding import FIRST, POOLS, Pool, arguments, default_encoder, intents
 from benchmarks.tables import markdown
 from keepworth.episodes.model import EncoderIdentity
-from keepworth.evaluation.engine import machine
 from keepworth.evaluation.statistics import paired_difference
 from keepworth.memory.memory import Memory
 from keepworth.memory.search.background import USUAL

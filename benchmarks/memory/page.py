@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.memory.peers import ENGINE, POWER_SAFE, ratio
 from benchmarks.tables import filled, markdown, takes_nothing
-from keepworth.evaluation.peers import ENGINE, POWER_SAFE, ratio
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent.parent / "docs" / "appendix" / "memory_benchmarks.md"

@@ -21,8 +21,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks.memory.engine import machine
 from benchmarks.memory.finding import arguments, default_encoder, read
-from keepworth.evaluation.engine import machine
 from keepworth.evaluation.statistics import rate
 from keepworth.memory.memory import Memory
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.memory.crash import WRITER, Drawn, crash_rounds
-from keepworth.evaluation.engine import at, machine
+from benchmarks.memory.engine import at, machine
 from keepworth.memory.memory import Memory
 from keepworth.memory.store.maintenance import check
 

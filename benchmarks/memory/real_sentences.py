@@ -25,8 +25,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.memory.engine import at, lexical_overlap, machine, reading_limit, timed
 from keepworth.episodes import Encoder, EncoderIdentity
-from keepworth.evaluation.engine import at, lexical_overlap, machine, reading_limit, timed
 from keepworth.memory.memory import Memory
 from keepworth.memory.search.index import tokens
 from keepworth.memory.search.scan import cosines

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from keepworth.evaluation.engine import DIMENSION, machine
+from benchmarks.memory.engine import DIMENSION, machine
 from keepworth.memory.search.index import DenseIndex
 from keepworth.memory.search.scan import cosines
 

@@ -4,7 +4,7 @@
     python -m benchmarks.memory_t1.run --data DATA [--vectors FILE]
     python -m benchmarks.memory_t1.run --data DATA --folds 5    # training and dev questions alone
 
-Date questions are those in which rules read a window of time (`tasks.time_window`), which never see the key. Two sets:
+Date questions are those in which rules read a window of time (`memory.time_window`), which never see the key. Two sets:
 
 * LongMemEval, 50 sessions of others beside the evidence. As it comes, those sessions are of other years, and time would give
   the evidence away; so each is dated anew, as long before the question as the evidence of some other question of its side is.
@@ -31,6 +31,7 @@ from typing import Any
 import numpy as np
 
 from keepworth.evaluation.statistics import family, pooled_estimate
+from keepworth.memory.time_window import TimeWindow, window_of
 from keepworth.methods.benchmarks.time_ranges import time_ranges
 from keepworth.methods.studies.memory_t1 import (
     WEIGHTS,
@@ -54,7 +55,6 @@ from keepworth.recipes.slates import (
 from keepworth.tasks.benchmark import cluster_of
 from keepworth.tasks.locomo import locomo
 from keepworth.tasks.splits import draw_order
-from keepworth.tasks.time_window import TimeWindow, window_of
 
 HERE = Path(__file__).parent
 SEEDS = (0, 1, 2)

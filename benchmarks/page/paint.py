@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from keepworth.evaluation.engine import machine
+from benchmarks.memory.engine import machine
 from keepworth.serving.access import Access
 from keepworth.serving.memory_server import MemoryServer
 

@@ -11,10 +11,10 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from benchmarks.speed import branches, episodes, int8, learners, long_answers, samplers, sampling, training_step
+from benchmarks.speed import branches, episodes, long_answers, sampling, training_step
 from benchmarks.speed.rows import Row
 from benchmarks.speed.run import BUSY
-from benchmarks.speed.setting import HERE, MODEL, ratio
+from benchmarks.speed.setting import HERE, ratio
 from benchmarks.tables import filled, markdown, takes_nothing
 
 ROOT = HERE.parents[1]
@@ -163,197 +163,10 @@ def branches_table() -> str:
     return _table(("branches learned", "rounds", theirs, ours, "times as fast [95 %]"), lines, found)
 
 
-def mismatch_table() -> str:
-    """By how much sampler and learner differ, before they added up alike and now."""
-    before, now = (json.loads((HERE / f"{name}.json").read_text()) for name in ("mismatch_before", "mismatch"))
-    lines = [
-        (
-            tokens,
-            f"{each['n']:,}",
-            *(
-                f"{of['mean']:.3f} ({of['largest']:.2f})"
-                for of in (before["lengths"][tokens], each, *([each["slots"]] if "slots" in each else []))
-            ),
-        )
-        for tokens, each in now["lengths"].items()
-    ]
-    said = markdown(("new tokens", "drawn", "mean (largest) before", "now", "now, in slots"), lines)
-    made = now["machine"]
-    return (
-        f"{said}\n\n{made['processor']}; {MODEL}, bf16, two prompts of {now['prompt']} tokens, groups of {now['group']}; "
-        f"torch {made['versions']['torch']}; revisions {before['machine']['revision'].removesuffix('-dirty')} and "
-        f"{made['revision']}, {made['measured_at'][:10]}."
-    )
-
-
-def int8_table() -> str:
-    """Microseconds of products, milliseconds of steps, and nats, with weights in bfloat16 and in 8 bits."""
-    result = json.loads((HERE / "int8.json").read_text())
-    lines = []
-    for threads, made in result["by_threads"].items():
-        said = "1 thread" if threads == "1" else f"{threads} threads"
-        ways = [int8.BF16, *int8.WAYS]
-        lines += [
-            (f"{name}, us, {said}", *(f"{each[way]:,.0f}" for way in ways)) for name, each in made["products"].items()
-        ]
-        lines += [
-            (
-                f"a step of {name}, ms, {said}",
-                *(f"{each[way]:.0f} ({each[int8.BF16] / each[way]:.2f}x)" for way in ways),
-            )
-            for name, each in made["steps"].items()
-        ]
-    last = list(result["by_threads"].values())[-1]
-    gaps = last["mismatch"]
-    lines.append(
-        (
-            f"nats from the learner, mean (largest) of {gaps[int8.BF16]['n']:,} tokens",
-            *(f"{gaps[way]['mean']:.3f} ({gaps[way]['largest']:.2f})" for way in ways),
-        )
-    )
-    made = last["machine"]
-    return (
-        markdown(("rows x inputs x outputs", "bfloat16", *(f"`{way}`" for way in int8.WAYS)), lines)
-        + f"\n\n{made['processor']}; load average at the start {made['load_average_at_start']:.1f}, other work paused; "
-        f"{MODEL}, adapter of rank 16, prompts of {result['prompt']} tokens; torch {made['versions']['torch']}; revision "
-        f"{made['revision']}, {made['measured_at'][:10]}."
-    )
-
-
-def samplers_table() -> str:
-    """Tokens per second, and what each sampler gives back."""
-    result = json.loads((HERE / "samplers.json").read_text())
-    sides = result["sides"]
-    names = [name for name in samplers.SIDES if name in sides]
-    cases = list(sides["ours"]["cases"])
-    lines = []
-    for name in names:
-        side = sides[name]
-        ours = sides["ours, with an adapter" if name.endswith("with an adapter") else "ours"]
-        cells = []
-        for case in cases:
-            if case not in side["cases"]:
-                cells.append("")
-                continue
-            each = side["cases"][case]
-            spent, beside = (own["seconds"] for own in (each, ours["cases"][case]))
-            cells.append(
-                f"{each['drawn'] / statistics.median(spent):,.0f}{'' if side is ours else _against(spent, beside)}"
-            )
-        gap = f"{side['gap']['mean']:.3f} ({side['gap']['largest']:.2f})" if side["gap"] else "none"
-        changed = f"{side['seconds_to_change']:.2f} s" if side["seconds_to_change"] is not None else ""
-        lines.append((name, *cells, gap, changed, f"{side['seconds_to_load']:.0f} s"))
-    head = ("sampler", *(f"{case}, tokens/s" for case in cases), "nats from float32, mean (largest)")
-    made = sides["ours"]["machine"]
-    load = max(side["machine"]["load_average_at_start"] for side in sides.values())
-    versions = ", ".join(
-        dict.fromkeys(
-            f"{samplers.SIDES[name][0]} {sides[name]['version']}"
-            for name in names
-            if not name.startswith(("ours", "gen"))
-        )
-    )
-    rounds = min(len(each["seconds"]) for side in sides.values() for each in side["cases"].values())
-    return (
-        markdown((*head, "new adapter", "loading"), lines)
-        + f"\n\n{made['processor']}; {made['threads']} threads, rounds: {rounds} or more, load average at most "
-        f"{load:.1f} at the start, other work paused; {MODEL}, prompts of {result['prompt']} tokens; torch "
-        f"{made['versions']['torch']}, {versions}; revision {made['revision']}, {made['measured_at'][:10]}."
-    )
-
-
-def _against(theirs: Sequence[float], ours: Sequence[float]) -> str:
-    """How many times as fast theirs is, with its interval where both were measured in the same rounds, three or more."""
-    if len(theirs) != len(ours) or len(theirs) < 3:
-        return f" ({statistics.median(ours) / statistics.median(theirs):.1f}x)"
-    found = ratio(ours, theirs)
-    return f" ({found['mean']:.2f}x [{found['low']:.2f}, {found['high']:.2f}])"
-
-
 def trl_section() -> str:
     """Left out while nothing of it was measured."""
     tables = (settings_table(), training_table(), memory_table())
     return "" if MISSING in tables else TRL_SECTION.format(*tables)
-
-
-def phases_table() -> str:
-    path = HERE / "phases.json"
-    if not path.exists():
-        return MISSING
-    result = json.loads(path.read_text())
-    shown = ("prefill", "decoding", "forward", "backward", "optimiser", "the rest of learning")
-    lines = []
-    for each in result["results"]:
-        for phase in shown:
-            spent, floor = each["seconds"][phase], each["floor_seconds"][phase]
-            lines.append(
-                (
-                    f"{result['prompts']} x {result['group']} x {each['tokens']}: {phase}",
-                    f"{spent:.2f}",
-                    f"{each['flops'].get(phase, 0) / 1e9:.0f}",
-                    f"{floor:.2f}" if floor else "",
-                    f"{spent / floor:.1f}x" if floor else "",
-                )
-            )
-    rates = result["flops_per_second_of_products"]
-    best = max(rates, key=lambda shape: rates[shape])
-    about = (
-        f"Means of {result['results'][0]['rounds']} steps. Fastest product: {best}, {rates[best] / 1e9:.0f} GFLOP/s; reading "
-        f"memory: {result['bytes_per_second_of_reading'] / 1e9:.1f} GB/s; weights: {result['weight_bytes'] / 1e6:.0f} MB."
-    )
-    record = {**result, "rounds": [{"machine": result["machine"]}]}
-    return _table(("phase", "seconds", "GFLOP", "floor, seconds", "of the floor"), lines, [record]) + "\n\n" + about
-
-
-def learners_table() -> str:
-    """What each of several learners computes, what they send, and how far the result is from that of one."""
-    if not learners.FILE.exists():
-        return MISSING
-    result = json.loads(learners.FILE.read_text())
-    lines = []
-    for each in result["results"]:
-        updates, alone = each["updates"], each["learners"] == 1
-        ranks = zip(*(update["cpu"] for update in updates), strict=True)
-        lines.append(
-            (
-                each["learners"],
-                each["micro_batches"],
-                ", ".join(f"{statistics.median(rank):.1f}" for rank in ranks),
-                f"{statistics.median(update['wall'] for update in updates):.1f}",
-                "" if alone else f"{updates[0]['bytes'] / 1e6:.1f}",
-                "" if alone else f"{1e3 * statistics.median(each['sums']):.0f}",
-                "" if alone else f"{statistics.median(update['waiting'] for update in updates):.2f}",
-                *("" if alone else _apart(each[f"{what}_difference"]) for what in ("gradient", "weight")),
-            )
-        )
-    head = (
-        "learners",
-        "micro-batches",
-        "processor s of each",
-        "wall s",
-        "MB added up",
-        "a sum alone, ms",
-        "in sums, s",
-    )
-    made, several = result["machine"], result["results"][1:]
-    load = max(each["load"] for each in result["results"])
-    most = [statistics.median(max(update["cpu"]) for update in each["updates"]) for each in result["results"]]
-    shares = ", ".join(
-        f"each of {each['learners']} takes at most {spent / most[0]:.0%}"
-        for each, spent in zip(several, most[1:], strict=True)
-    )
-    equal = [each["learners"] for each in several if not each["weight_difference"]["numbers_that_differ"]]
-    same = f" With {' and '.join(map(str, equal))} the update is the same to the last bit." if equal else ""
-    return (
-        f"**Of the processor time that one learner takes, {shares}.{same}**\n\n"
-        + markdown((*head, "gradients differ by", "weights differ by"), lines)
-        + f"\n\n{made['processor']}; {made['threads']} thread each on {made['cores']} cores, load average "
-        f"{made['load_average_at_start']:.1f} at the start and at most {load:.1f} after each row; {result['model']}, "
-        f"{result['dtype']}, adapter of rank {result['rank']} ({result['trained_numbers']:,} numbers), {result['groups']} groups "
-        f"of {result['group_size']} answers of {result['answer_tokens']} tokens, prompts of {result['prompt_tokens']}; medians "
-        f"of {len(result['results'][0]['updates'])} updates; torch {made['versions']['torch']}; revision "
-        f"{made['revision']}, {made['measured_at'][:10]}."
-    )
 
 
 def _apart(found: dict[str, float]) -> str:
@@ -430,13 +243,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "sampling": sampling_table,
     "trl": trl_section,
     "episodes": episodes_table,
-    "phases": phases_table,
     "branches": branches_table,
-    "mismatch": mismatch_table,
     "long_answers": long_answers_table,
-    "learners": learners_table,
-    "int8": int8_table,
-    "samplers": samplers_table,
 }
 
 

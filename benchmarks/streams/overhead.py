@@ -28,7 +28,7 @@ from keepworth.memory.item import ItemKind, Provenance, Scope
 from keepworth.memory.memory import Memory
 from keepworth.memory.operations import Draft
 from keepworth.memory.policy.hashed_words import HashedWords
-from keepworth.recipes.advantage import advantage
+from keepworth.methods.policies.advantage import advantage
 
 USERS, EACH, ACTIONS = 100, 1000, 6
 WORDS = [f"{a}{b}{c}" for a in "bdgklmnp" for b in ("ara", "elo", "imu", "ono") for c in "rstlnd"]

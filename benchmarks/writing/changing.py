@@ -35,7 +35,7 @@ from keepworth.environments.bounded_bank import BoundedBank
 from keepworth.episodes.episode import Task
 from keepworth.evaluation.statistics import estimate, paired_difference
 from keepworth.learning.run_folder import versions
-from keepworth.memory.policy.changes import (
+from keepworth.methods.writers.changes import (
     ChangePolicy,
     ChangeStream,
     learned_changes,

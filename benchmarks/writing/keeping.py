@@ -37,8 +37,8 @@ from keepworth.learning.run_folder import versions
 from keepworth.memory.policy.importance import MARKS, PRIOR, marks, specificity
 from keepworth.memory.policy.keeper import KeeperCheck
 from keepworth.memory.policy.slots import Finished
+from keepworth.memory.sentences import sentences
 from keepworth.methods.benchmarks.bfcl_memory import bfcl_memory
-from keepworth.tasks.entries import sentences
 from keepworth.tasks.facts import USER
 from keepworth.tasks.locomo import locomo
 from keepworth.tasks.longmemeval import questions

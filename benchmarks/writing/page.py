@@ -69,7 +69,7 @@ DRAWN = {
     "latest": "the latest",
 }
 ENDPOINT = "endpoint "
-"""What the names of chat models begin with: see `benchmarks.writing.endpoint`."""
+"""What the names of chat models begin with, where some were measured."""
 LEARNED = ("model", "model from the log", "head on the model from the log", "small policy", "log alone")
 WORLDS = {"4 of 16": "", "4 of 32": "-32"}
 """The worlds on the page, and what the marks of their tables end with."""

@@ -40,10 +40,10 @@ from benchmarks.writing.writers import LEARNS, SEEDS, said, worth_of
 from keepworth.episodes.episode import Session
 from keepworth.evaluation.statistics import paired_difference, pooled_estimate
 from keepworth.learning.run_folder import versions
+from keepworth.memory.sentences import sentences
 from keepworth.methods.benchmarks.event_book import event_book
 from keepworth.methods.benchmarks.needles import needles
 from keepworth.tasks.data_files import MissingData
-from keepworth.tasks.entries import sentences
 from keepworth.tasks.fact_streams import FactStream, fact_streams
 from keepworth.tasks.facts import FACT_WORDS, USER, Fact, facts_of
 from keepworth.tasks.locomo import locomo

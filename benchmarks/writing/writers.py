@@ -4,8 +4,8 @@
 
 Rules of thumb, the best of 200 weighted rules (chosen on the other folds, by the evidence marks that learners never
 see), the supervised ceiling of the small policy, the oracle; small policies that learned from the reader's answers
-alone; and, where `python -m benchmarks.writing.model` and `python -m benchmarks.writing.endpoint` have left what they
-kept, the language model and chat models as the writers. Every question is tested once, by a writer that never saw it.
+alone; and, where `python -m benchmarks.writing.model` has left what it
+kept, the language model as the writer. Every question is tested once, by a writer that never saw it.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def every_arm(world: Setting, reads: Reads) -> dict[str, list[Kept]]:
             continue
         for name, seeds in json.loads(file.read_text()).get("kept", {}).items():
             if any(each.keys() != place.keys() for each in seeds):
-                continue  # a part of the streams, such as `benchmarks.writing.endpoint --streams` leaves
+                continue  # a part of the streams
             found[name] = [{place[key]: tuple(stay) for key, stay in each.items()} for each in seeds]
     found["supervised, no vectors"] = [arms.supervised(world, slice(0, arms.HAND), 1.0)]
     found["supervised"] = [arms.supervised(world, slice(None), 100.0)]

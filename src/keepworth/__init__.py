@@ -6,9 +6,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from keepworth.defaults import encoder as encoder
-    from keepworth.defaults import policy as policy
     from keepworth.memory.async_memory import AsyncMemory as AsyncMemory
+    from keepworth.memory.by_name import encoder as encoder
+    from keepworth.memory.by_name import policy as policy
     from keepworth.memory.item import Item as Item
     from keepworth.memory.item import ItemKind as ItemKind
     from keepworth.memory.memory import Memory as Memory
@@ -43,8 +43,8 @@ _HOMES = {
     "Policy": "memory.policy.slots",
     "Trial": "memory.policy.trial",
     "Writer": "memory.policy.slots",
-    "encoder": "defaults",
-    "policy": "defaults",
+    "encoder": "memory.by_name",
+    "policy": "memory.by_name",
     "train": "recipes.front_door",
 }
 __all__ = ["__version__", "errors", *_HOMES]

@@ -1,4 +1,5 @@
-"""Methods by name, as files of `keepworth.methods` and entry points "keepworth.methods" of other packages declare them."""
+"""Methods by name, as files of `keepworth.methods` and entry points "keepworth.methods" of other packages declare them; and parts
+that lower rooms ask for by name, so that they import none of the rooms above them."""
 
 from __future__ import annotations
 
@@ -7,7 +8,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
 from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any, Literal, get_args
@@ -32,6 +32,13 @@ FOLDERS: dict[str, Kind] = {
 """The folder of `keepworth.methods` in which files of a kind stand."""
 GROUP = "keepworth.methods"
 PACKAGE = Path(__file__).parent
+PARTS = {
+    "encoder": "keepworth.models.encoders:encoder",
+    "encoder of vectors": "keepworth.models.encoders:encoder_of",
+    "hosted encoder": "keepworth.models.hosted_encoder:HostedEncoder",
+    "chat model": "keepworth.models.chat:ChatModel",
+}
+"""What the memory makes by name: "module:attribute"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +56,7 @@ class Method:
         differs: What is not as in the paper, and why.
         label: "analogue", "protocol" or "small", where honesty asks for it.
         extra: The extra of this package that brings what it needs.
+        parts: What `make` can leave out, `without=PART`; on the command line NAME-without-PART.
     """
 
     kind: Kind
@@ -61,6 +69,7 @@ class Method:
     differs: str = ""
     label: str = ""
     extra: str = ""
+    parts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +115,30 @@ def method(kind: Kind, name: str) -> Method:
     Raises:
         UnknownName: There is none. Names the nearest, and the files that cannot be loaded.
     """
-    known = methods(kind)
-    if name not in known:
-        unknown = UnknownName(kind, name, known)
-        if failed := "; ".join(f"{file.path}: {file.reason}" for file in broken()):
-            unknown.fix += f" Not loaded: {failed}."
+    named = methods(kind)
+    if name not in named:
+        unknown = UnknownName(kind, name, named)
+        unknown.fix = f"{unknown.fix} {not_loaded()}".strip()
         raise unknown
-    return known[name]
+    return named[name]
+
+
+def not_loaded() -> str:
+    """The files that cannot be loaded, as a sentence; "" where all can."""
+    files = "; ".join(f"{file.path}: {file.reason}" for file in broken())
+    return f"Not loaded: {files}." if files else ""
+
+
+def file_of(kind: Kind, name: str) -> str:
+    """The file that declares a method, or its entry point."""
+    declares = (source for source in _sources(kind) if any((m.kind, m.name) == (kind, name) for m in _load(source)[0]))
+    return next(map(_place, declares), "")
+
+
+def part(name: str) -> Any:
+    """A part by its name in `PARTS`."""
+    module, _, attribute = PARTS[name].partition(":")
+    return getattr(import_module(module), attribute)
 
 
 def evidence(name: str) -> dict[str, Any] | None:
@@ -132,6 +158,8 @@ def _sources(kind: Kind | None = None) -> Iterator[str]:
             for module in iter_modules([str(PACKAGE / "methods" / folder)]):
                 if not module.name.startswith("_"):
                     yield f"keepworth.methods.{folder}.{module.name}"
+    from importlib.metadata import entry_points
+
     for entry in entry_points(group=GROUP):
         yield entry.value
 

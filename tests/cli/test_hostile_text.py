@@ -62,8 +62,6 @@ def evil(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ["show", "evil", "--episodes", "--role", "manager", "--limit", "3"],
         ["show", "evil", "--episodes", "--arm", EVIL],
         ["show", "evil", "plain"],
-        ["watch", "evil", "--once"],
-        ["checkpoint", "inspect", "evil"],
         ["report", "evil"],
         ["show", EVIL],
         ["eval", "answerer", "--run", EVIL],
@@ -74,7 +72,7 @@ def evil(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 )
 def test_a_run_is_shown_and_not_obeyed(evil: Path, capsys: pytest.CaptureFixture[str], command: list[str]) -> None:
     sample_run(evil / "plain", steps=4)
-    named = ["--runs", str(evil)] if command[0] in ("show", "watch", "checkpoint", "report", "eval") else []
+    named = ["--runs", str(evil)] if command[0] in ("show", "report", "eval") else []
     code = main([*command, *named])
     said = capsys.readouterr()
     assert code in (0, 2), said.err

@@ -18,8 +18,8 @@ from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.evaluation.statistics import TooFewSeeds
 from keepworth.evaluation.stream_claims import CONTROLS
 from keepworth.learning.run_folder import stored_episodes
+from keepworth.memory.by_name import policies_of_cases
 from keepworth.memory.policy.slots import Presented
-from keepworth.recipes.experience_methods import METHODS
 
 GENERATED = [name for name, world in worlds().items() if world.generated]
 KINDS_OF_STEP = ("near-miss", "near-miss-mixed", "injection", "tool-graph", "events")
@@ -137,7 +137,7 @@ def test_unknown_names_are_refused_with_the_nearest(option: str, value: str, nea
 
 
 def test_names_can_be_listed() -> None:
-    for option, known in (("--streams", worlds()), ("--arms", METHODS)):
+    for option, known in (("--streams", worlds()), ("--arms", policies_of_cases())):
         done = CliRunner().invoke(app, ["stream", option, "list"], catch_exceptions=False)
         assert set(known) <= {line.split()[0] for line in done.output.splitlines() if line}
         as_json = CliRunner().invoke(app, ["stream", option, "list", "--json"], catch_exceptions=False)
@@ -163,7 +163,7 @@ def test_the_list_of_arms_says_what_each_is() -> None:
     as_json = CliRunner().invoke(app, ["stream", "--arms", "list", "--json"], catch_exceptions=False)
     kinds = {said["name"]: said["control"] for said in map(json.loads, as_json.stdout.splitlines())}
     assert {name for name, control in kinds.items() if control} == set(CONTROLS)
-    assert set(kinds) == {*METHODS, *CONTROLS}
+    assert set(kinds) >= {*policies_of_cases(), "default", "advantage-without-gate", *CONTROLS}
 
 
 def test_the_summary_as_json_is_all_of_standard_output(tmp_path: Path) -> None:
@@ -305,14 +305,6 @@ def test_a_language_model_can_be_the_agent(tmp_path: Path, monkeypatch: pytest.M
 def test_changes_that_there_are_not_are_refused(arm: str, tmp_path: Path) -> None:
     with pytest.raises(KeepworthError, match="no arm"):
         CliRunner().invoke(app, ["stream", "--arms", arm, "--out", str(tmp_path / "x")], catch_exceptions=False)
-
-
-def test_a_setting_with_its_name_of_before_is_refused_with_the_name_of_today(tmp_path: Path) -> None:
-    tuned = tmp_path / "tuned.json"
-    tuned.write_text('{"one-step": {"advantage": {"settings": {"likeness": 1.6}}}}')
-    options = ["stream", "--arms", "advantage", "--tuned", str(tuned), "--out", str(tmp_path / "x")]
-    with pytest.raises(KeepworthError, match="called 'similarity'"):
-        CliRunner().invoke(app, options, catch_exceptions=False)
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"advantage": {}}', '{"advantage": {"settings": {"kep": 1}}}'])

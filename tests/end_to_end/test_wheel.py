@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -80,6 +81,13 @@ def test_the_files_of_the_pages_come_with_it(installed: tuple[Path, Path, dict[s
         }
         assert there, folder
         assert there <= held, folder
+
+
+def test_methods_and_what_was_measured_of_them_come_with_it(installed: tuple[Path, Path, dict[str, str]]) -> None:
+    programs, folder, variables = installed
+    shown = run([programs / "keepworth", "methods", "show", "memrl"], folder, variables).stdout
+    measured = json.loads((ROOT / "benchmarks" / "methods" / "memrl.json").read_text())
+    assert " ".join(measured["sentence"].split()[:5]) in " ".join(shown.split())
 
 
 def test_the_readmes_lines_learn_with_the_default_encoder(installed: tuple[Path, Path, dict[str, str]]) -> None:

@@ -23,8 +23,6 @@ from keepworth.memory.policy.writers import RawCases
 from keepworth.memory.store.checks import check
 from keepworth.methods.recipes import memory_r1
 from keepworth.models.chat import ChatModel, extractor
-from keepworth.recipes.advantage import advantage
-from keepworth.recipes.experience_methods import rememberer
 from keepworth.recipes.trained import manager_of
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 from tests.serving.scripted import scripted
@@ -98,10 +96,11 @@ def test_the_default_policy_learns_as_much_with_a_writer_of_its_own() -> None:
     assert learned[0] == learned[1]
 
 
-@pytest.mark.parametrize("made", [advantage, rememberer])
-def test_the_writer_of_a_policy_keeps_choices_and_refuses_messages_by_name(made: Any) -> None:
-    assert len(played(made)) == 1
-    writer = made().writer
+@pytest.mark.parametrize("made", ["advantage", "rememberer"])
+def test_the_writer_of_a_policy_keeps_choices_and_refuses_messages_by_name(made: str) -> None:
+    assert len(played(partial(policy, made))) == 1
+    writer = policy(made).writer
+    assert writer is not None
     with pytest.raises(NothingToWrite, match="keeps choices of episodes"):
         opened(writer).add(SAID, infer=True)
 

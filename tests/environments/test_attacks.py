@@ -13,8 +13,8 @@ from benchmarks.streams.ordinary import COST, GAIN, RIVAL, SHARE, Runs, measured
 from keepworth.evaluation.stream_claims import METHOD
 from keepworth.memory.policy import presenters
 from keepworth.memory.policy.maintainers import Capacity
+from keepworth.methods.policies import advantage as recipe
 from keepworth.methods.worlds.hidden_rules import hidden_rules
-from keepworth.recipes import advantage as recipe
 
 RUNS = Runs("dev", {})
 

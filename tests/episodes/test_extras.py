@@ -23,7 +23,6 @@ DISTRIBUTIONS = {
     "mem0": "mem0ai",
     "langgraph": "langgraph-checkpoint-sqlite",
     "opentelemetry": "opentelemetry-api",
-    "mlflow": "mlflow-skinny",
     "agents": "openai-agents",
 }
 OPTIONAL = {module for name, extra in EXTRAS.items() if name != "dev" for module in extra.modules} | {"onnx"}

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.evaluation import rivals
 from keepworth.episodes.errors import KeepworthError
-from keepworth.evaluation import rivals
 from keepworth.evaluation.foreign import ForeignSystem
 from keepworth.evaluation.harness import Conditions
 from keepworth.evaluation.system import AskedQuestion, NeverAnswered, SystemFailed, haystack
-from keepworth.recipes.systems import Elsewhere, maker
+from keepworth.recipes.systems import maker
 from tests.evaluation.test_harness import ran, tasks_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "systems.md"
@@ -214,17 +214,6 @@ def test_a_command_that_cannot_run_is_refused_before_anything_runs() -> None:
             maker(name, lambda: None)  # type: ignore[arg-type,return-value]
 
 
-def test_a_rival_that_is_not_installed_says_what_to_install() -> None:
-    with pytest.raises(KeepworthError, match="does not run"):
-        maker("mem0", lambda: None, Elsewhere("/no/python"))  # type: ignore[arg-type,return-value]
-    bare = sys.executable
-    if rivals.version("mem0ai") is not None:
-        pytest.skip("mem0 is installed here")
-    with pytest.raises(KeepworthError, match=r"mem0 needs mem0ai.*, not installed") as caught:
-        maker("mem0", lambda: None, Elsewhere(bare))  # type: ignore[arg-type,return-value]
-    assert "docs/systems.md" in caught.value.fix
-
-
 def test_a_rival_speaks_the_same_lines(tmp_path: Path) -> None:
     """The file runs without anything of ours, and keeps its answers apart from what a package prints."""
     (tmp_path / "bm25s.py").write_text(
@@ -275,7 +264,7 @@ def test_a_rival_that_is_installed_finds_what_it_was_told(name: str) -> None:
             return made / np.linalg.norm(made, axis=1, keepdims=True).clip(1e-6)
 
     try:
-        make = maker(name, Words, Elsewhere(INSTALLED))  # type: ignore[arg-type]
+        make = maker(f"command:{INSTALLED} -I {rivals.__file__} {name}", Words)  # type: ignore[arg-type]
     except KeepworthError as error:
         pytest.skip(error.message)
     rows = ran(make, tasks_of(2), Conditions(tokens=9, patience=200.0))

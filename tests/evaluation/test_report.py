@@ -89,15 +89,6 @@ def test_what_was_left_out_is_said(run: RunFolder) -> None:
     write_report(run)
 
 
-def test_what_looks_wrong_is_said_on_the_page(tmp_path: Path) -> None:
-    with RunFolder.create(tmp_path / "r", {"seed": 1}) as run:
-        for step in range(1, 8):
-            run.append_metrics(step, {"role": "<b>", "ess": 0.2})
-        page = write_report(run).read_text(encoding="utf-8")
-    assert "Collapsing sample size<small>&lt;b&gt;, steps 5 to 7</small>" in page
-    assert "lower max_staleness" in page
-
-
 def test_numbers_that_are_none_leave_the_page_readable(tmp_path: Path) -> None:
     with RunFolder.create(tmp_path / "r", {}) as run:
         for step, loss in enumerate((0.1, math.nan, math.inf), 1):
@@ -106,7 +97,6 @@ def test_numbers_that_are_none_leave_the_page_readable(tmp_path: Path) -> None:
     found = re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', page, re.S)
     data = [json.loads(each, parse_constant=lambda name: pytest.fail(name)) for each in found]
     assert [0.1, "nan", "inf"] in [series["values"] for each in data for series in each["series"]]
-    assert "Diverged" in page
 
 
 def test_what_has_one_point_is_a_number_and_no_chart(tmp_path: Path) -> None:
@@ -161,5 +151,5 @@ def test_captions_may_break() -> None:
     """Names of metrics and their units are as long as they are: on a phone they took the page along."""
     style = asset(STYLE)
     rules = dict(re.findall(r"^([.\w][^{\n]*?) \{([^}]*)\}", style, re.MULTILINE))
-    for selector in (".chart figcaption b", ".chart small", ".anomaly small"):
+    for selector in (".chart figcaption b", ".chart small"):
         assert "nowrap" not in rules[selector], selector

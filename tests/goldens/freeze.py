@@ -137,15 +137,15 @@ def freeze_learning(folder: Path) -> None:
 
 def stream_facts(stream_name: str, method_name: str, seed: int) -> dict[str, Any]:
     """A fingerprint of every choice: success depends on what was shown, and so do the words that the agent read."""
+    from keepworth import policy
     from keepworth.agents.simulated import LinearAgent, TabularAgent
     from keepworth.environments.streams import opened
     from keepworth.memory.policy.hashed_words import HashedWords
-    from keepworth.recipes.experience_methods import method
     from keepworth.rollouts.stream import run_stream
 
     agent = TabularAgent() if stream_name in ("t-maze", "repeat-previous") else LinearAgent()
     stream = opened(stream_name, seed=seed, length=TASKS)
-    run = run_stream(stream, method(method_name, seed=seed), agent, HashedWords(), seed=seed)
+    run = run_stream(stream, policy(method_name, seed=seed), agent, HashedWords(), seed=seed)
     arrays = (run.success, run.words, run.held_out, run.calls)
     text = json.dumps([np.round(np.nan_to_num(each, nan=-1.0), 7).tolist() for each in arrays])
     return {
@@ -157,10 +157,10 @@ def stream_facts(stream_name: str, method_name: str, seed: int) -> dict[str, Any
 
 
 def freeze_streams(folder: Path) -> None:
-    from keepworth.recipes.experience_methods import METHODS
+    from keepworth.memory.by_name import policies_of_cases
 
     # A network's last digits depend on the number of threads, and then choices do: memento-p is left out.
-    names = [name for name in METHODS if "-without-" not in name and name not in ("memento-p", "default")]
+    names = [name for name in policies_of_cases() if name != "memento-p"]
     facts = {
         f"{stream} {name} {seed}": stream_facts(stream, name, seed)
         for stream in STREAMS

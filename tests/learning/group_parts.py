@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
-import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from keepworth.cluster.local import LocalCluster
 from keepworth.learning.learner import CriticSettings, Learner, Optimisation
-from keepworth.learning.learner_group import Company, Follower, LeadingLearner
+from keepworth.learning.learner_group import LeadingLearner
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.presets import preset
 from keepworth.learning.placement import Part
@@ -24,8 +20,6 @@ from tests.learning.letters import OBJECTIVE, Letters, settings, train_letters
 from tests.learning.objective.toys import runnable
 from tests.learning.turns import ROLE
 from tests.models.tiny import tiny_model
-
-SECONDS = 120.0
 
 
 def made(name: str, hidden: int) -> tuple[Any, ...]:
@@ -42,34 +36,27 @@ def critic(objective: Objective) -> CriticSettings | None:
     return CriticSettings(learning_rate=1e-2) if objective.needs_critic else None
 
 
-def follower(name: str, hidden: int, rank: int, count: int) -> Follower:
-    """fails: cannot make an update."""
+def follower(name: str, hidden: int, shares: Shares) -> Learner:
+    """fails: ends its process in its first update."""
     parts = made("grpo" if name == "fails" else name, hidden)
-    learner = Learner(*parts, critic=critic(parts[2]), shares=Shares(rank, count))
+    learner = Learner(*parts, critic=critic(parts[2]), shares=shares)
     if name == "fails":
-        learner.update = failing  # type: ignore[method-assign]
-    return Follower(learner)
+        learner.update = lambda groups: os._exit(7)  # type: ignore[method-assign,assignment,misc]
+    return learner
 
 
-def failing(groups: Any) -> dict[str, float]:
-    raise MemoryError("nothing left for the second learner")
-
-
-def leading(
-    name: str, count: int, say: Callable[[str], None], cluster: Any = None, logs: Path | None = None, hidden: int = 16
-) -> Learner:
+def leading(name: str, count: int, hidden: int = 16) -> Learner:
     """The first of so many learners; alone, a learner like any."""
     parts = made("grpo" if name == "fails" else name, hidden)
     if count == 1:
         return Learner(*parts, critic=critic(parts[2]))
     part = Part("tests.learning.group_parts:follower", {"name": name, "hidden": hidden})
-    company = Company(cluster or LocalCluster(logs), part, count, say, seconds=SECONDS)
-    return LeadingLearner(*parts, company=company, critic=critic(parts[2]))
+    return LeadingLearner(*parts, count=count, part=part, critic=critic(parts[2]))
 
 
-def train(folder: Path, steps: int, count: int, say: Callable[[str], None] = lambda said: None) -> Learner:
+def train(folder: Path, steps: int, count: int) -> Learner:
     """A training of letters, begun or continued, by so many learners."""
-    learner = leading("letters", count, say, logs=folder.parent / "logs")
+    learner = leading("letters", count)
     return train_letters(folder, steps, settings(mode="serial"), Letters(), checkpoint_every=1, learner=learner)
 
 
@@ -80,11 +67,6 @@ def weights(learner: Learner) -> dict[str, torch.Tensor]:
     return found
 
 
-def kill(worker: Any) -> None:
-    os.kill(worker.pid, signal.SIGKILL)
-
-
 if __name__ == "__main__":  # a controller that can be killed
-    trained = train(Path(sys.argv[1]), int(sys.argv[2]), 2, print)
+    trained = train(Path(sys.argv[1]), int(sys.argv[2]), 2)
     torch.save(weights(trained), Path(sys.argv[1]).parent / "weights.pt")
-    assert threading.active_count() >= 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -20,6 +20,7 @@ class Meeting:
     def __init__(self, count: int) -> None:
         self.barrier = threading.Barrier(count, timeout=120)
         self.given: list[torch.Tensor] = [torch.empty(0)] * count
+        self.values: list[Any] = [None] * count
 
 
 class Met:
@@ -37,6 +38,14 @@ class Met:
             total += each
         meeting.barrier.wait()
         tensor.copy_(total)
+
+    def gather(self, value: Any) -> list[Any]:
+        meeting = self._meeting
+        meeting.values[self._rank] = value
+        meeting.barrier.wait()
+        values = list(meeting.values)
+        meeting.barrier.wait()
+        return values
 
 
 def in_threads(count: int, act: Callable[[Shares], T]) -> list[T]:

@@ -10,19 +10,14 @@ from typing import Any
 
 from keepworth.episodes import (
     Episode,
-    Operation,
-    OperationKind,
-    ParseStatus,
     RewardTerm,
     SamplingParams,
     Segment,
     StopReason,
     Task,
 )
-from keepworth.episodes.episode import MemoryEvent
 from keepworth.learning.collect.curriculum import Curriculum, candidate_of, position_of
 from keepworth.learning.collect.groups import RecordedContext
-from keepworth.learning.collect.memories import GrowingMemory, Remembering
 from keepworth.learning.collect.pipeline import Asynchrony, Pipeline, Staleness
 from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.objective.parts import GroupStd, Outcome
@@ -42,8 +37,7 @@ def low(ids: tuple[int, ...]) -> float:
 
 class Letters:
     """lengths: of the answer, by index, where no stage says otherwise; turns: model calls per episode; latency: seconds
-    before the reward; score: the reward function, called like a user's. memory: what the prompt is told of, and the answer
-    is written to."""
+    before the reward; score: the reward function, called like a user's."""
 
     def __init__(
         self,
@@ -51,10 +45,8 @@ class Letters:
         turns: int = 1,
         latency: Callable[[int, int], float] | None = None,
         score: Callable[..., Any] = low,
-        memory: GrowingMemory | None = None,
     ) -> None:
         self.lengths, self.turns, self.latency, self.score = lengths, turns, latency, score
-        self.memory = memory
         self.measured: list[int] = []
 
     def task(self, index: int) -> Task:
@@ -62,9 +54,7 @@ class Letters:
         return Task(f"letters/{number}", "letters", f"letters {number}:", (), "none")
 
     async def rollout(self, task: Task, context: RecordedContext) -> Episode:
-        bank = None if self.memory is None else self.memory.root(context.group)
-        remembered = "" if bank is None else "".join(item.text for item in list(bank.items())[-2:])
-        prompt = tuple(f"{task.input}{remembered}".encode())
+        prompt = tuple(task.input.encode())
         segments = []
         for turn in range(self.turns):
             length = context.horizon(self.lengths(context.group))
@@ -76,7 +66,6 @@ class Letters:
                 await asyncio.sleep(self.latency(context.group, context.member))
             prompt = (*prompt, *sample.ids, *f"/{turn}".encode())
         drawn = tuple(each for segment in segments for each in segment.ids)
-        said = Operation(OperationKind.ADD, text="".join(f"{each:02x}" for each in drawn[:4]))
         return Episode(
             id=context.id,
             task=task.key,
@@ -87,9 +76,8 @@ class Letters:
             expected=(),
             rewards=(await context.reward("low", self.score, drawn),),
             stop=StopReason.COMPLETED,
-            memory_snapshot="" if bank is None else bank.content_hash(),
+            memory_snapshot="",
             policy_version=segments[0].spans[0].version,
-            operations=() if bank is None else (MemoryEvent(said, ParseStatus.OK, "applied"),),
         )
 
     def evaluate(self, step: int) -> None:
@@ -137,20 +125,16 @@ def train_letters(
     asynchrony: Asynchrony,
     letters: Letters | None = None,
     checkpoint_every: int = 2,
-    remember: bool = False,
     learner: Learner | None = None,
     curriculum: Curriculum | None = None,
     evaluate_every: int = 100,
 ) -> Learner:
-    """Train in `folder`, or continue what is there. remember: with a memory that keeps what the best of a group said."""
+    """Train in `folder`, or continue what is there."""
     if learner is None:
         model = tiny_model(hidden=16)
         learner = Learner(model, unfreeze(model), OBJECTIVE, Optimisation(learning_rate=1e-2), "speaker")
     letters = letters or Letters()
     with RunFolder.create(folder, {"steps": steps}, clock=lambda: 0.0) as run:
         collector: Collector = Pipeline(run, learner, letters, asynchrony, curriculum=curriculum)
-        if remember:
-            letters.memory = GrowingMemory(run.path, "speaker", "best", clock=lambda: "2026-01-01T00:00:00")
-            collector = Remembering(collector, letters.memory)
         train(run, learner, collector, Schedule(steps, evaluate_every, checkpoint_every), SilentProgress(), "letters")
     return learner

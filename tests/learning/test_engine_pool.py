@@ -34,14 +34,14 @@ from keepworth.models.adapter import load_trained
 from keepworth.models.errors import EngineError, NoEngineLeft
 from keepworth.models.http_engine import HttpModel
 from keepworth.serving.calls import NotServed
-from keepworth.serving.model_server import ModelServer
-from keepworth.serving.served_model import ServedModel
 from tests.learning.letters import Letters, settings
 from tests.learning.test_http_sampler import episodes, learner, whole
 from tests.learning.test_pipeline_resume import FORKS
 from tests.models.tiny import tiny_model
 from tests.serving.engines import connect
 from tests.serving.relay import Relay
+from tests.stand_in.model import ServedModel
+from tests.stand_in.server import ModelServer
 
 
 class Watched(ServedModel):

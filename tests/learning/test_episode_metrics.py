@@ -22,7 +22,6 @@ from keepworth.episodes import (
 )
 from keepworth.episodes.episode import MemoryEvent, Shown
 from keepworth.learning.trainer import _at, episode_metrics, source_of
-from keepworth.learning.watch.dashboard import rates
 
 SHOWN = (Shown("m1", 0.5, "a memory"),)
 
@@ -120,12 +119,6 @@ def test_memory_reads_writes_and_what_they_went_with() -> None:
 def test_nothing_to_measure_is_an_error() -> None:
     with pytest.raises(ValueError, match="without an episode"):
         episode_metrics([])
-
-
-def test_rates_are_derived_from_a_row() -> None:
-    row = {"tokens": 100.0, "drawn_tokens": 40.0, "seconds/sample": 2.0, "seconds/learn": 4.0}
-    assert rates(row) == {"tokens_per_second/sample": 20.0, "tokens_per_second/learn": 25.0}
-    assert rates({"tokens": 1.0, "seconds/sample": 1.0}) == {}
 
 
 @given(st.lists(st.integers(0, 50), min_size=1), st.floats(0.01, 1.0))

@@ -21,10 +21,10 @@ from keepworth.models.adapter import attach_lora, load_trained, unfreeze
 from keepworth.models.errors import EngineError, MissingCapability
 from keepworth.models.http_engine import HttpModel
 from keepworth.models.inprocess import PartialSample
-from keepworth.serving.model_server import ModelServer
 from tests.learning.letters import OBJECTIVE, Letters, settings
 from tests.models.tiny import tiny_model
 from tests.serving.engines import connect
+from tests.stand_in.server import ModelServer
 
 
 def learner(full: bool = False) -> Learner:

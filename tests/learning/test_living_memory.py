@@ -13,15 +13,13 @@ from typing import Any
 import apsw
 import pytest
 
-from keepworth.defaults import policy as default_policy
 from keepworth.episodes import Episode, Group, RewardTerm, StopReason
 from keepworth.episodes.episode import MemoryStepKind, episode_from_json, episode_to_json
-from keepworth.learning.collect.images import ImageMismatch, MemoryImage
 from keepworth.learning.collect.memories import LivingMemory
+from keepworth.memory.by_name import policies_of_cases, seeded
 from keepworth.memory.episode import HeldEpisode, written
 from keepworth.memory.errors import ClosedEpisode, InvalidPolicy
 from keepworth.memory.memory import Memory
-from keepworth.recipes.experience_methods import METHODS, method
 from tests.memory.stub_encoder import WordEncoder
 
 ACTIONS = ("open the door", "take the lamp", "wait", "go north")
@@ -89,7 +87,9 @@ def grouped(episodes: Sequence[Episode]) -> list[Group]:
 
 
 def policies() -> dict[str, Callable[[], Any]]:
-    named: dict[str, Callable[[], Any]] = {name: (lambda name=name: method(name, seed=3)) for name in METHODS}
+    named: dict[str, Callable[[], Any]] = {
+        name: (lambda name=name: seeded(name, 3)) for name in (*policies_of_cases(), "default")
+    }
     return {name: make for name, make in named.items() if make().rehearse is None and make().writer is not None}
 
 
@@ -106,7 +106,6 @@ def test_episodes_that_read_images_are_those_that_read_the_memory_and_so_is_what
     make = policies()[name]
     alone, controller = living(tmp_path / "alone", make), living(tmp_path / "controller", make)
     readers = [living(tmp_path / "nowhere", make) for _ in range(2)]
-    images: list[MemoryImage | None] = [None, None]
     alone.open(None)
     controller.open(None)
     for step in range(4):
@@ -114,9 +113,7 @@ def test_episodes_that_read_images_are_those_that_read_the_memory_and_so_is_what
         here = {f"{group}/{member}": played(alone, group, member) for group, member in ids}
         there: dict[str, Episode] = {}
         for place, reader in enumerate(readers):
-            now = controller.image()
-            images[place] = pickle.loads(pickle.dumps(now.since(images[place]))).on(images[place])
-            reader.read(images[place])
+            reader.read(pickle.loads(pickle.dumps(controller.image())))
             for group, member in reversed(ids):  # in another order, and only some of them
                 if group % 2 == place:
                     played_there = played(reader, group, member)
@@ -129,49 +126,6 @@ def test_episodes_that_read_images_are_those_that_read_the_memory_and_so_is_what
     assert not (tmp_path / "nowhere").exists()
     shown = sum(len(row["chosen"]) > 2 for row in contents(alone.path)["decisions"])
     assert shown, "nothing was shown: nothing was compared"
-
-
-def test_of_many_items_only_what_changed_travels_again(tmp_path: Path) -> None:
-    """10,000 items, of which some are shown by the default policy and rewarded."""
-    controller = living(tmp_path, lambda: default_policy("default"))
-    controller.open(None)
-    controller.of("house 0").add_many(
-        [f"item {number} about the lamp and door {number % 97}" for number in range(10_000)]
-    )
-    controller.of("house 1").add("the cat eats fish")
-    reader, image = living(tmp_path / "nowhere", lambda: default_policy("default")), None
-    sent = []
-    for step in range(3):
-        now = controller.image()
-        assert now is controller.image()
-        change = now.since(image)
-        sent.append(change.bytes)
-        image = change.on(image)
-        reader.read(image)
-        groups = range(4 * step, 4 * step + 4)
-        here = [played(controller, group, member) for group in groups for member in range(2)]
-        assert [played(reader, group, member) for group in groups for member in range(2)] == here
-        assert any(decision.chosen for each in here for decision in each.decisions)
-        controller.keep(grouped(here), step)
-    assert sent[0] == len(controller.image().data) // 4096 * 4096 or sent[0] > 4_000_000
-    assert max(sent[1:]) < sent[0] / 20
-    reader.close()
-    controller.close()
-
-
-def test_a_change_that_does_not_fit_is_refused() -> None:
-    one, two, three = (MemoryImage.of(bytes([n]) * 9000, "2026-01-01") for n in (1, 2, 3))
-    change = two.since(one)
-    assert change.on(one) == two
-    with pytest.raises(ImageMismatch, match="came to"):
-        change.on(three)
-    with pytest.raises(ImageMismatch, match="arrived as"):
-        replace(change, parts={}).on(one)
-    shorter = MemoryImage.of(b"x" * 5000, "")
-    assert shorter.since(two).on(two) == shorter
-    assert two.since(None).on(three) == two
-    nothing = MemoryImage.of(b"", "")
-    assert nothing.since(two).on(two) == nothing
 
 
 def test_an_episode_that_is_held_writes_nothing_and_is_written_once(tmp_path: Path) -> None:

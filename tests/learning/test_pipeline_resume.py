@@ -19,10 +19,9 @@ import pytest
 import torch
 
 from keepworth.episodes import Group
-from keepworth.episodes.episode import Task
 from keepworth.learning.collect import pipeline as pipelines
 from keepworth.learning.collect.curriculum import Band, Branches, Curriculum, Stage
-from keepworth.learning.collect.groups import BEFORE, Journal, finished_from_json, open_from_json, open_to_json
+from keepworth.learning.collect.groups import Journal, finished_from_json
 from keepworth.learning.run_folder import RunFolder
 from tests.learning.letters import Letters, again, settings, train_letters
 
@@ -50,7 +49,7 @@ def unlucky(group: Group) -> str:
 
 
 def run(folder: Path, mode: str) -> None:
-    """On the tiny model, with a memory that grows, in two stages, with a curriculum and calls that are rolled again."""
+    """On the tiny model, in two stages, with a curriculum and calls that are rolled again."""
     torch.set_num_threads(1)
     asynchrony = settings(**(SERIAL if mode == "serial" else OVERLAP))
     stages = (Stage(3, horizon=5), Stage(1, weights={"low": 2.0}))
@@ -59,7 +58,7 @@ def run(folder: Path, mode: str) -> None:
     curriculum = Curriculum(4, stages, Band(0.38, 1.5, retry=2), branches=branches)
     if mode == "serial":
         curriculum = replace(curriculum, refill=2, reject=unlucky)
-    train_letters(folder, STEPS, asynchrony, letters(), checkpoint_every=3, remember=True, curriculum=curriculum)
+    train_letters(folder, STEPS, asynchrony, letters(), checkpoint_every=3, curriculum=curriculum)
 
 
 def kill_once(folder: Path, mode: str, seconds: float, training: Callable[[Path, str], None] = run) -> bool:
@@ -124,12 +123,6 @@ def weights(folder: Path) -> dict[str, Any]:
     return found["learner"]
 
 
-def remembered(folder: Path) -> dict[str, Any]:
-    """The memory of the last checkpoint: content hash, journal position, what unfinished groups started from."""
-    found: dict[str, Any] = json.loads((RunFolder(folder).checkpoints()[-1].path / "memory.json").read_text())
-    return found
-
-
 def same(one: Any, other: Any) -> bool:
     if isinstance(one, torch.Tensor):
         return torch.equal(one, other)
@@ -154,8 +147,6 @@ def test_a_serial_training_killed_five_times_ends_like_a_straight_one(tmp_path: 
     said = RunFolder.open(tmp_path / "straight").curriculum()
     assert {row["what"] for row in said} == {"outcome", "aside", "rejected"}
     assert said == RunFolder.open(tmp_path / "killed").curriculum()
-    assert remembered(tmp_path / "straight") == remembered(tmp_path / "killed")
-    assert remembered(tmp_path / "straight")["position"] > 0
 
 
 @pytest.mark.slow
@@ -273,19 +264,3 @@ def test_parked_episodes_go_on_with_the_very_tokens_they_had(tmp_path: Path) -> 
                 assert segment.logprobs[:count] == tuple(entry["logprobs"])
                 checked += count
     assert checked > 0
-
-
-def test_groups_on_file_under_names_of_before_are_read(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    train_letters(folder, 2, settings(), checkpoint_every=1)
-    now = state(folder)
-    before = {name: key for key, name in BEFORE.items()}
-    (record, *_), (half, *_) = now["finished"], now["open"]
-    old = {before.get(name, name): value for name, value in record.items()}
-    assert "ticket" in old
-    assert finished_from_json(old) == finished_from_json(record)
-    (folder / "finished" / "speaker" / "after-000002.jsonl").write_text(json.dumps(old) + "\n")
-    assert [each.index for each in Journal(folder, "speaker", 2).since(2)] == [record["group"]]
-    task = Task(half["task"], "", "", (), "")
-    again = open_from_json({before.get(name, name): value for name, value in half.items()}, task)
-    assert open_to_json(again, 0) == open_to_json(open_from_json(half, task), 0)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import io
-import json
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from keepworth.cli.watch import time_left
 from keepworth.learning.watch.progress import (
     STATUS,
     STEP,
@@ -17,6 +15,7 @@ from keepworth.learning.watch.progress import (
     Plan,
     PlanPart,
     RichProgress,
+    RunStatus,
     SilentProgress,
     StatedProgress,
     read_status,
@@ -101,20 +100,13 @@ def test_the_live_display_shows_the_time_left_of_the_whole() -> None:
     assert "6 min 00 s left" in stream.getvalue()
 
 
-def test_whoever_looks_on_from_another_process_sees_the_same_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("keepworth.learning.watch.progress.time.time", lambda: 1000.0)
+def test_whoever_looks_on_from_another_process_sees_what_is_done(tmp_path: Path) -> None:
     progress = StatedProgress(SilentProgress(), tmp_path)
-    progress.planned(Plan(PARTS, SECONDS, Clock()))
     progress.start(4, "training")
-    status = read_status(tmp_path)
-    assert status is not None
-    assert status.ends == 1030.0
-    assert time_left([], status, 1010.0) == 20.0
-    assert time_left([], status, 2000.0) == 0.0
-    # A file of before: nobody planned.
-    found = json.loads((tmp_path / STATUS).read_text())
-    del found["ends"]
-    (tmp_path / STATUS).write_text(json.dumps(found))
-    assert read_status(tmp_path).ends == 0.0  # type: ignore[union-attr]
+    progress.phase("learning")
+    progress.step(1, {})
+    assert read_status(tmp_path) == RunStatus("training", 4, 1, "learning")
+    progress.finish()
+    assert read_status(tmp_path) is None
+    (tmp_path / STATUS).write_text('{"title": 3')
+    assert read_status(tmp_path) is None

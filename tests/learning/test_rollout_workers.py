@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from keepworth.cluster.local import LocalCluster
 from keepworth.episodes import Episode, StopReason, Task
 from keepworth.learning.collect.groups import CallLog, InGroup, RecordedContext, Terms, log_to_json, run_rollout
 from keepworth.learning.collect.workers import DEATHS, EpisodeTry, RolloutWorkers
-from keepworth.learning.placement import Part, WorkerFailed
+from keepworth.learning.placement import Cluster, Part, WorkerFailed
 from tests.learning.apart import Playing
+from tests.learning.loop_cluster import LoopCluster
 from tests.learning.test_rollout_context import Counting
 
 TASK = Task("source/1", "source", "go:", (), "none")
@@ -80,11 +81,25 @@ def here(folder: Path, groups: list[Group]) -> list[list[Episode]]:
     return asyncio.run(run())
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
-    made = LocalCluster(tmp_path / "workers")
+@pytest.fixture(params=["a loop", "ray"])
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    made: Cluster = LoopCluster() if request.param == "a loop" else ray_here()
     yield made
     made.close()
+
+
+@pytest.fixture
+def ray_cluster() -> Iterator[Cluster]:
+    made = ray_here()
+    yield made
+    made.close()
+
+
+def ray_here() -> Cluster:
+    pytest.importorskip("ray", reason="Ray is not installed: make test-ray")
+    from keepworth.cluster.ray import RayCluster
+
+    return RayCluster()
 
 
 def folder(path: Path) -> Path:
@@ -100,14 +115,25 @@ def called(path: Path) -> list[str]:
     return sorted((path / "called").read_text().splitlines())
 
 
-def test_workers_run_the_same_episodes_and_a_killed_one_loses_nothing(cluster: LocalCluster, tmp_path: Path) -> None:
-    alone, apart = folder(tmp_path / "alone"), folder(tmp_path / "apart")
+def test_workers_run_the_same_episodes(cluster: Cluster, tmp_path: Path) -> None:
+    require_alike(cluster, tmp_path, kill=False)
+
+
+def test_a_worker_that_is_killed_loses_nothing(ray_cluster: Cluster, tmp_path: Path) -> None:
+    (note,) = require_alike(ray_cluster, tmp_path, kill=True)
+    assert "rollout worker" in note
+    assert socket.gethostname() in note
+
+
+def require_alike(cluster: Cluster, path: Path, kill: bool) -> list[str]:
+    alone, apart = folder(path / "alone"), folder(path / "apart")
     tasks = [TASK, replace(TASK, key="source/2", tags={"fails": "1"})]
     first, second = ([Group(number, task) for number, task in enumerate(tasks)] for _ in range(2))
     expected = here(alone, first)
     notes: list[str] = []
     sampler = Counting()
-    (apart / "kill-2").touch()
+    if kill:
+        (apart / "kill-2").touch()
     part = Part("tests.learning.apart:Worker", {"folder": str(apart)})
     workers = RolloutWorkers(cluster, part, 2, notes.append)
     found = asyncio.run(listening(workers, second, sampler))
@@ -118,19 +144,16 @@ def test_workers_run_the_same_episodes_and_a_killed_one_loses_nothing(cluster: L
     assert "no such door" in second[1].failed[0].errors[0]
     assert logs(second) == logs(first)  # nothing was drawn twice
     assert sampler.drawn == sum(8 for _ in range(2 * MEMBERS)) + 4  # and of the failed try only its first call
-    (note,) = notes
-    assert "rollout worker" in note
-    assert "SIGKILL" in note
-    assert cluster.hosts()[0] in note
     # What the call log holds was not asked for again; only what is shared was made again, in the new process.
     assert [each for each in called(apart) if each != "shared"] == [each for each in called(alone) if each != "shared"]
+    return notes
 
 
-def test_a_group_at_which_every_worker_dies_fails_and_the_others_go_on(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_a_group_at_which_every_worker_dies_fails_and_the_others_go_on(ray_cluster: Cluster, tmp_path: Path) -> None:
     apart = folder(tmp_path / "apart")
     notes: list[str] = []
     part = Part("tests.learning.apart:Fatal", {"folder": str(apart)})
-    workers = RolloutWorkers(cluster, part, 1, notes.append)
+    workers = RolloutWorkers(ray_cluster, part, 1, notes.append)
     group = Group(0)
     (episodes,) = asyncio.run(listening(workers, [group], Counting()))
     assert {each.stop for each in episodes} == {StopReason.ENVIRONMENT_ERROR}
@@ -138,15 +161,15 @@ def test_a_group_at_which_every_worker_dies_fails_and_the_others_go_on(cluster: 
     assert len(notes) >= DEATHS
 
 
-def test_what_breaks_in_a_worker_beside_the_rollout_ends_the_run(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_what_breaks_in_a_worker_beside_the_rollout_ends_the_run(cluster: Cluster, tmp_path: Path) -> None:
     part = Part("tests.learning.apart:Broken", {"folder": str(tmp_path)})
     workers = RolloutWorkers(cluster, part, 1, lambda note: None)
     with pytest.raises(WorkerFailed, match=r"rollout worker 1 on .*TypeError"):
         asyncio.run(listening(workers, [Group(0)], Counting()))
 
 
-def test_a_worker_loads_neither_torch_nor_weights(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_a_worker_loads_neither_torch_nor_weights(ray_cluster: Cluster, tmp_path: Path) -> None:
     part = Part("tests.learning.apart:Worker", {"folder": str(tmp_path)})
-    worker = cluster.spawn(part, "rollout worker 1")
+    worker = ray_cluster.spawn(part, "rollout worker 1")
     assert worker.call("has_loaded", "torch").result() is False
     assert "torch" in sys.modules

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import pickle
 import threading
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +16,7 @@ from keepworth.learning.objective.batch import PassRoom, micro_batches, rows_of,
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Sequence
 from keepworth.learning.objective.presets import preset, presets
-from keepworth.learning.shares import GroupBroken, Shares, divided, fingerprints
+from keepworth.learning.shares import Shares, divided, fingerprints
 from keepworth.models.adapter import attach_lora, unfreeze
 from tests.learning.in_threads import in_threads
 from tests.learning.objective.toys import runnable
@@ -186,36 +184,6 @@ def test_what_is_found_comes_in_the_order_of_its_parts_and_from_the_first() -> N
 
     assert in_threads(3, found) == [([0, 1, 2, 3, 4, 5, 6], "said by 0")] * 3
     assert found(Shares()) == ([0, 1, 2, 3, 4, 5, 6], "said by 0")
-
-
-class Planted:
-    """What is unpickled writes a file."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> Any:
-        return Path.touch, (self.path,)
-
-
-def test_a_pickle_that_another_sends_is_refused_and_not_read(tmp_path: Path) -> None:
-    sent = bytearray(pickle.dumps(Planted(tmp_path / "was read")))
-
-    def act(shares: Shares) -> str:
-        if shares.rank == 1:  # by hand, as one who is no learner might
-            assert shares.collective is not None
-            lengths = torch.tensor([0, len(sent)])
-            shares.collective.add(lengths)
-            whole = torch.zeros(int(lengths.sum()), dtype=torch.uint8)
-            whole[int(lengths[0]) :] = torch.frombuffer(sent, dtype=torch.uint8)
-            shares.collective.add(whole)
-            return ""
-        with pytest.raises(GroupBroken) as raised:
-            shares.gathered({0: 1.0})
-        return raised.value.message
-
-    assert "sent what no learner sends" in in_threads(2, act)[0]
-    assert not list(tmp_path.iterdir())
 
 
 def test_an_error_of_one_learner_reaches_all() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keepworth.learning.watch.dashboard import averaged, duration, short, sparkline
+from keepworth.learning.watch.progress import averaged, duration, short, sparkline
 
 
 @pytest.mark.parametrize(

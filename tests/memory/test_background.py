@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from keepworth.defaults import encoder
 from keepworth.episodes.model import EncoderIdentity
+from keepworth.memory.by_name import encoder
 from keepworth.memory.memory import Memory
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.search.background import SENTENCES, USUAL, Background, measured

@@ -70,7 +70,7 @@ def test_a_file_of_the_format_before_keeps_its_rows_and_reads_the_same(tmp_path:
     assert isinstance(before, bytes)
     said = as_json(unpacked(before))
     written(path, "UPDATE decisions SET candidates = ?", said)
-    written(path, "DROP TABLE blocks; DROP TABLE outdated; PRAGMA user_version = 6")
+    written(path, "DROP INDEX items_current; PRAGMA user_version = 6")
     with Memory(path, encoder="hashing", seed=1) as m:
         assert check(m.store) == []
         m.reward(id, 1.0)

@@ -97,28 +97,30 @@ def test_an_export_never_overwrites_and_its_folder_must_be_one(tmp_path: Path):
     assert isinstance(problem_of("export", str(tmp_path / "a.jsonl" / "b"), "--file", str(path)), KeepworthError)
 
 
-def test_a_search_finds_what_is_there_whatever_policy_chooses_in_the_file_and_explains_the_order_it_prints(
-    tmp_path: Path,
-):
+def test_a_search_shows_what_rewards_taught_and_explains_the_order_it_prints(tmp_path: Path):
     path = tmp_path / "a.mem"
-    with Memory(path, encoder="hashing", seed=1) as m:
-        m.add_many(["reset router hold", "reset router plug"], user_id="ana")
-        for _ in range(300):
-            hits = m.search("reset router", top_k=1)
-            m.reward(hits.decision, float(bool(hits) and "plug" in hits[0].text))
-        assert m.search("reset router")[0].why is not None
     search = ("search", "reset router", "--file", str(path), "--encoder", "hashing")
-    plain, explained = (CliRunner().invoke(app, [*search, *more]).output for more in ((), ("--explain",)))
-    assert "=" not in plain
-    scores = [float(line.split()[0]) for line in plain.splitlines()]
-    assert scores == sorted(scores, reverse=True)
-    assert [line for line in explained.splitlines() if " = " not in line] == plain.splitlines()
+    with Memory(path, encoder="hashing", seed=1) as m:
+        m.add_many(["reset router plug", "reset router hold"], user_id="ana")
+        plain = [line.split()[1] for line in CliRunner().invoke(app, list(search)).output.splitlines()]
+        assert plain == ["m2", "m1"], "of two values of the same, the newer"
+        for _ in range(30):
+            hits = m.search("reset router", top_k=1)
+            m.reward(hits.decision, float("plug" in hits[0].text))
+    stats = ["stats", "--file", str(path), "--json"]
+    before = CliRunner().invoke(app, stats).output
+    taught, explained = (CliRunner().invoke(app, [*search, *more]).output for more in ((), ("--explain",)))
+    lines = taught.splitlines()
+    assert [line.split()[1] for line in lines if "reset" in line] == ["m1", "m2"]
+    assert re.search(r"right \d+ of \d+ times where this is asked", lines[1])
+    assert [line for line in explained.splitlines() if " = " not in line] == lines
     assert "*max(0, " in explained
     assert not re.search(r"\d\.\d{5}", explained), "numbers have three digits or four, as far as they are for people"
+    assert CliRunner().invoke(app, [*search, "--user", "ana"]).output == taught
+    assert CliRunner().invoke(app, stats).output == before, "a look is not logged"
     with Memory(path, encoder="hashing") as m:
         m.promote("memrl")
-    assert CliRunner().invoke(app, list(search)).output == plain
-    assert CliRunner().invoke(app, [*search, "--user", "ana"]).output == plain
+    assert [line.split()[1] for line in CliRunner().invoke(app, list(search)).output.splitlines()] == plain
 
 
 def test_searches_and_lists_take_filters(tmp_path: Path) -> None:

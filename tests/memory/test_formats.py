@@ -252,7 +252,6 @@ def test_the_command_line_writes_and_reads_each_format(tmp_path: Path, capsys: p
         (["export", "x", "--to", "mem1"], "Did you mean 'mem0'"),
         (["export", "x", "--user", "ana"], "writes the whole memory"),
         (["import", str(file), "--user", "ana"], "takes a whole memory as it was"),
-        (["import", str(file), "--from", "mem0", "--unsound"], "--unsound is for --from keepworth"),
         (["import", str(file), "--from", "markdown"], "is not UTF-8 text"),
     ):
         assert main(["memory", *words, "--file", str(file)]) == 2
@@ -287,9 +286,7 @@ MEM0 = os.environ.get("KEEPWORTH_RIVALS_PYTHON") or (sys.executable if importlib
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(
-    not MEM0, reason="mem0 is not installed: pip install -e '.[rivals]', or set KEEPWORTH_RIVALS_PYTHON"
-)
+@pytest.mark.skipif(not MEM0, reason="mem0 is not installed: pip install mem0ai, or set KEEPWORTH_RIVALS_PYTHON")
 def test_mem0_s_own_record_type_takes_every_row_that_is_written_for_it(tmp_path: Path) -> None:
     m = memory()
     m.add("Ana likes tea", user_id="ana", event_time="2024-01-01")

@@ -5,11 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import multiprocessing
-import os
 import sys
 import threading
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,16 +15,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keepworth.memory.adapters.langgraph import AGENT, Put, _Entries, _ServedEntries, _value
-from keepworth.memory.errors import InvalidFilter, InvalidText, MemoryProblem, UnknownItem
+from keepworth.memory.adapters.langgraph import AGENT, Put, _Entries, _value
+from keepworth.memory.errors import InvalidFilter, MemoryProblem, UnknownItem
 from keepworth.memory.item import Item, later, now
 from keepworth.memory.memory import Memory
-from keepworth.memory.store.checks import check
 
 from .stub_encoder import WordEncoder
 
 SPACE = ("mem", "ana")
-Either = _Entries | _ServedEntries
 
 
 def texts_at(value: Any, path: str) -> list[str]:
@@ -40,132 +35,19 @@ def entries(path: Path | str = ":memory:", **options: Any) -> _Entries:
     return _Entries(Memory(path, encoder=WordEncoder(64), **options), texts_at)
 
 
-def both() -> list[Either]:
-    return [entries(), _ServedEntries(Memory(":memory:", encoder=WordEncoder(64)), texts_at)]
-
-
 def keys(
-    store: Either, query: str | None = None, *, prefix: tuple[str, ...] = (), limit: int = 10, **more: Any
+    store: _Entries, query: str | None = None, *, prefix: tuple[str, ...] = (), limit: int = 10, **more: Any
 ) -> list[str]:
     found = store.search(prefix, query, more.pop("filter", {}), limit, more.pop("offset", 0))
     return [item.metadata["key"] for item, _ in found]
 
 
-def fill(store: Either, values: Mapping[str, Mapping[str, Any]], **how: Any) -> None:
+def fill(store: _Entries, values: Mapping[str, Mapping[str, Any]], **how: Any) -> None:
     store.put([Put(SPACE, key, value, **how) for key, value in values.items()])
 
 
-def test_handles_that_put_the_same_keys_keep_one_item_each(tmp_path: Path):
-    """Handles of their own see what others wrote only when they look, and another may write right after."""
-    one, two = entries(tmp_path / "a.mem"), entries(tmp_path / "a.mem")
-    failures: list[BaseException] = []
-
-    def puts(into: _Entries, name: str) -> None:
-        try:
-            for number in range(40):
-                into.put([Put(SPACE, f"k{number % 3}", {"text": f"{name} {number}"}, index=["text"])])
-                assert into.get(SPACE, f"k{number % 3}") is not None
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=puts, args=pair) for pair in ((one, "one"), (two, "two"))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
-    for each in (one, two):
-        assert sorted(keys(each)) == sorted(keys(each, "one two")) == ["k0", "k1", "k2"]
-    one.put([Put(SPACE, "k0", None)])
-    assert two.get(SPACE, "k0") is None
-    assert two.get(SPACE, "k1") == one.get(SPACE, "k1") is not None
-    two._memory.forget(two.get(SPACE, "k1").id, purge_history=True)
-    assert one.get(SPACE, "k1") is None
-    assert one.namespaces((), None, 10, 0) == [SPACE]
-    one.put([Put(SPACE, "k1", {"text": "again"}, index=["text"])])
-    assert keys(two, "again", prefix=SPACE, limit=1) == ["k1"]
-
-
-def puts_and_reads(path: Path, name: int, times: int, failed: Any) -> None:
-    try:
-        store = entries(path)
-        for number in range(times):
-            key = f"k{number % 5}"
-            if number % 7 == 6 and name == 1:
-                store.put([Put(SPACE, key, None)])
-            else:
-                store.put(
-                    [Put(SPACE, key, {"text": f"{name} {number}"}), Put(("mem",), key, {"by": name}, index=False)]
-                )
-            assert store.get(("mem",), key) is not None
-            store.search(("mem",), None, {}, 10, 0)
-    except BaseException as error:
-        failed.put(repr(error))
-        raise
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
-@pytest.mark.parametrize(("processes", "times"), [(2, 40), pytest.param(4, 400, marks=pytest.mark.slow)])
-def test_processes_that_put_the_same_keys_never_fail_and_leave_no_duplicates(
-    tmp_path: Path, processes: int, times: int
-):
-    context = multiprocessing.get_context("fork")
-    failed = context.SimpleQueue()
-    file = tmp_path / "a.mem"
-    started = [
-        context.Process(target=puts_and_reads, args=(file, name, times, failed), daemon=True)
-        for name in range(processes)
-    ]
-    for each in started:
-        each.start()
-    for each in started:
-        each.join(240)
-    assert failed.empty()
-    assert [each.exitcode for each in started] == [0] * processes
-    with Memory(file, encoder=WordEncoder(64)) as memory:
-        listed = memory.get_all(limit=10_000, agent_id=AGENT)
-        found = Counter((tuple(item.metadata["namespace"]), item.metadata["key"]) for item in listed)
-        assert set(found.values()) == {1}
-        assert 5 <= len(found) <= 10
-        assert check(memory.store) == []
-
-
-def test_a_handle_follows_what_others_write_without_reading_everything_again(tmp_path: Path, monkeypatch: Any):
-    one, two = entries(tmp_path / "a.mem"), entries(tmp_path / "a.mem")
-    fill(one, {f"k{number}": {"text": f"number {number}"} for number in range(300)})
-    assert two.get(SPACE, "k7") is not None
-    store = two._memory.store
-    read: list[int] = []
-    fetch = store.fetch
-    monkeypatch.setattr(store, "fetch", lambda scope, ids: read.append(len(ids)) or fetch(scope, ids))
-    monkeypatch.setattr(store, "items", None)
-    fill(one, {"k7": {"text": "seven"}})
-    assert _value(two.get(SPACE, "k7")) == {"text": "seven"}
-    assert keys(two, limit=3) == ["k7", "k299", "k298"]
-    assert sum(read) < 20
-
-
-def test_puts_of_one_batch_are_one_transaction():
+def test_values_that_no_text_can_hold_come_back_as_they_were():
     store = entries()
-    head = store._memory.store.head()
-    with pytest.raises(InvalidText, match="'bad'"):
-        store.put([Put(SPACE, "good", {"a": 1}), Put(SPACE, "bad", {"a": {1, 2}})])
-    with pytest.raises(ValueError, match="dictionary"):
-        store.put([Put(SPACE, "good", {"a": 1}), Put(SPACE, "bad", ["a"])])  # type: ignore[arg-type]
-    assert store._memory.store.head() == head
-    assert keys(store) == []
-    store._memory.store.max_items = 3
-    with pytest.raises(MemoryProblem, match="may hold 3"):
-        fill(store, {f"k{number}": {"a": number} for number in range(4)})
-    assert keys(store) == []
-    store._memory.store.max_items = None
-    fill(store, {"good": {"a": 1}, "also": {"a": 1}})
-    assert sorted(keys(store)) == ["also", "good"]
-
-
-@pytest.mark.parametrize("store", both(), ids=("here", "served"))
-def test_values_that_no_text_can_hold_come_back_as_they_were(store: Either):
     values: dict[str, dict[str, Any]] = {
         "controls": {"text": "a\x00b\x1b[0m\x85", "\x01": "x"},
         "half": {"text": "\ud83d", "\udc00": 1},
@@ -207,22 +89,14 @@ def test_any_value_is_what_was_put_last(values: list[dict[str, Any]]):
         assert found.metadata["key"] == "k"
 
 
-def test_paths_say_what_searches_read_and_the_best_of_several_texts_counts():
+def test_paths_say_what_searches_read():
     store = entries()
     fill(store, {"one": {"a": "red apple", "b": "green car", "c": "grey mouse"}}, index=["a", "b"])
     fill(store, {"two": {"a": "red apple with a long tail of words", "b": "grey mouse"}}, index=["a"])
     fill(store, {"three": {"a": "green car"}}, index=False)
-    fill(store, {"four": {"a": "green car"}}, index=["nowhere"])
     found = store.search(SPACE, "green car", {}, 10, 0)
-    assert [item.metadata["key"] for item, _ in found] == ["one", "two", "four", "three"]
-    scores = [score for _, score in found]
-    assert scores[0] == pytest.approx(1.0, abs=1e-5)
-    assert scores[2:] == [None, None], "what is not indexed comes last, without a score"
-    assert keys(store, "green car", limit=2) == ["one", "two"]
-    best = {key: store.search(SPACE, "grey mouse", {}, 10, 0)[place][1] for place, key in enumerate(("one", "two"))}
-    assert max(score for score in best.values() if score is not None) < 0.9
-    fill(store, {"three": {"a": "green car"}})
-    assert sorted(keys(store, "green car", limit=2)) == ["one", "three"]
+    assert [item.metadata["key"] for item, _ in found] == ["one", "two", "three"]
+    assert found[2][1] is None, "what is not indexed comes last, without a score"
     by_default = _Entries(Memory(":memory:", encoder=WordEncoder(64)), texts_at, ["b"])
     fill(by_default, {"one": {"a": "red", "b": "green"}, "two": {"a": "green", "b": "red"}})
     assert keys(by_default, "green", limit=1) == ["one"]
@@ -278,7 +152,7 @@ FILTERS: dict[str, tuple[dict[str, Any], list[str]]] = {
 @pytest.mark.parametrize("name", FILTERS)
 def test_filters_mean_what_langgraph_means(name: str):
     asked, expected = FILTERS[name]
-    for store in both():
+    for store in (entries(),):
         fill(
             store,
             {
@@ -323,8 +197,9 @@ class Ticking:
         self.time = later(self.time, 60.0 * minutes)
 
 
-def test_what_is_read_lives_on_where_it_was_put_for_a_while():
+def test_what_is_read_lives_on_where_it_was_put_for_a_while(monkeypatch: Any):
     clock = Ticking()
+    monkeypatch.setattr("keepworth.memory.adapters.langgraph.now", clock)
     store = entries(clock=clock)
     fill(store, {"short": {"a": 1}, "other": {"a": 1}}, ttl=10.0)
     fill(store, {"ever": {"a": 1}})
@@ -370,7 +245,7 @@ def test_what_others_write_under_the_agent_is_no_entry():
 
 
 def test_a_put_through_a_server_is_tried_again_where_the_item_went_away_meanwhile(monkeypatch: Any):
-    store = _ServedEntries(Memory(":memory:", encoder=None), texts_at)
+    store = _Entries(Memory(":memory:", encoder=None), texts_at)
     fill(store, {"k": {"a": 1}})
     supersede = store._memory.supersede
     failing = [UnknownItem("m1 is closed"), UnknownItem("m1 is closed")]
@@ -393,7 +268,7 @@ def test_first_puts_through_a_server_at_once_leave_one_item():
     memory = Memory(":memory:", encoder=WordEncoder(64))
     meeting = threading.Barrier(4)
 
-    class Slow(_ServedEntries):
+    class Slow(_Entries):
         def get(self, namespace: tuple[str, ...], key: str, *, refresh: bool = False) -> Item | None:
             found = super().get(namespace, key, refresh=refresh)
             meeting.wait(30)
@@ -409,33 +284,8 @@ def test_first_puts_through_a_server_at_once_leave_one_item():
         each.join(30)
     (item,) = memory.get_all(agent_id=AGENT)
     assert int(item.id[1:]) >= 4, "the one that was written last"
-    reader = _ServedEntries(memory, texts_at)
+    reader = _Entries(memory, texts_at)
     assert _value(reader.get(SPACE, "k")) == _value(item)
-
-
-def test_of_two_items_of_one_key_the_later_is_read_everywhere():
-    memory = Memory(":memory:", encoder=WordEncoder(64))
-    for number in range(2):  # as where a process is killed between its write and its look
-        told = {"namespace": list(SPACE), "key": "k", "value": {"n": number}}
-        memory.add(f"tea {number}", agent_id=AGENT, session_id=json.dumps(SPACE), metadata=told)
-    store = _ServedEntries(memory, texts_at)
-    assert _value(store.get(SPACE, "k")) == {"n": 1}
-    for query in (None, "tea"):
-        assert [_value(item) for item, _ in store.search((), query, {}, 10, 0)] == [{"n": 1}]
-        assert store.search((), query, {"n": 0}, 10, 0) == []
-
-
-def test_a_filtered_list_reads_what_it_gives(monkeypatch: Any):
-    store = entries()
-    fill(store, {f"k{n}": {"topic": f"t{n % 50}"} for n in range(200)})
-    keys(store)
-    read: list[str] = []
-    fetch = store._memory.store.fetch
-    monkeypatch.setattr(store._memory.store, "fetch", lambda scope, ids: (read.extend(ids), fetch(scope, ids))[1])
-    assert keys(store, filter={"topic": "t7"}, limit=3) == ["k157", "k107", "k57"]
-    assert len(read) == 3
-    assert keys(store, filter={"topic": "t99"}) == []
-    assert len(read) == 3
 
 
 def test_langgraph_store():

@@ -234,7 +234,7 @@ def test_the_awaited_one_does_the_same() -> None:
 
 @pytest.mark.parametrize("ours", [Memory, AsyncMemory])
 def test_the_calls_of_mem0_bind_here(ours: type) -> None:
-    mem0 = pytest.importorskip("mem0", reason="mem0 is not installed: pip install -e '.[rivals]'")
+    mem0 = pytest.importorskip("mem0", reason="mem0 is not installed: pip install mem0ai")
     theirs = getattr(mem0, ours.__name__)
     for name in (each for each in dir(theirs) if not each.startswith("_")):
         if name in ("project", "entity_store"):  # what is of its own stores
@@ -253,9 +253,7 @@ RIVAL = os.environ.get("KEEPWORTH_RIVALS_PYTHON") or (sys.executable if importli
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(
-    not RIVAL, reason="mem0 is not installed: pip install -e '.[rivals]', or set KEEPWORTH_RIVALS_PYTHON"
-)
+@pytest.mark.skipif(not RIVAL, reason="mem0 is not installed: pip install mem0ai, or set KEEPWORTH_RIVALS_PYTHON")
 def test_mem0_told_the_same_story_gives_the_same_answers(tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment |= {"MEM0_TELEMETRY": "False", "MEM0_DIR": str(tmp_path)}

@@ -98,7 +98,7 @@ def as_in_format_3(path: Path) -> None:
     connection.execute(
         "ALTER TABLE events DROP COLUMN chain; ALTER TABLE vector_sets DROP COLUMN made;"
         "ALTER TABLE decisions DROP COLUMN details; ALTER TABLE decisions DROP COLUMN vector;"
-        "ALTER TABLE episodes DROP COLUMN person; DROP TABLE blocks; DROP TABLE outdated;"
+        "ALTER TABLE episodes DROP COLUMN person; DROP INDEX items_current;"
     )
     connection.pragma("user_version", 3)
     connection.close()
@@ -229,7 +229,7 @@ def test_an_older_file_with_long_texts_says_how_their_ends_are_found(tmp_path: P
     with Memory(path, encoder="hashing") as m:
         m.add("A short one.")
         m.add("A long one. " * 200)
-        older = "DROP TABLE blocks; DROP TABLE outdated; PRAGMA user_version = 5"
+        older = "DROP INDEX items_current; PRAGMA user_version = 5"
         m.store.database.write(lambda connection: connection.execute(older))
     with Memory(path, encoder="hashing") as m:
         assert "1 long texts" in caplog.text

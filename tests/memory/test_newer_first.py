@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from keepworth.defaults import encoder
+from keepworth.memory.by_name import encoder
 from keepworth.memory.item import Provenance
 from keepworth.memory.memory import Memory
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from keepworth.defaults import encoder
 from keepworth.memory import errors
+from keepworth.memory.by_name import encoder
 from keepworth.memory.item import now
 from keepworth.memory.memory import Memory
 from keepworth.memory.search import index

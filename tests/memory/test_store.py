@@ -172,7 +172,7 @@ def test_a_bank_at_a_snapshot_never_moves(behind, early, late, query):
 
 
 def test_a_search_by_words_finds_what_full_bm25_finds():
-    from keepworth.evaluation.engine import corpus, lexical_overlap
+    from benchmarks.memory.engine import corpus, lexical_overlap
 
     data = corpus(1500, queries=30)
     m = memory()

@@ -464,3 +464,14 @@ def test_a_column_read_at_once_from_a_file_says_what_each_item_says(tmp_path: Pa
             found.append([[item.id for item in memory.get_all(where=each, limit=1000)] for each in filters])
     assert found[0] == found[1]
     assert sum(map(len, found[0])) > 500
+
+
+@pytest.mark.parametrize("query", ["thing4 word2", "filler", "thing4 filler", "nowhere"])
+def test_words_behind_a_narrow_filter_find_what_reading_every_item_finds(query: str, tmp_path: Path) -> None:
+    with Memory(tmp_path / "a.mem", encoder=None, policy=None) as m:
+        texts = [f"filler word{n % 7} thing{n % 50} of {n}" for n in range(700)]
+        m.add_many(texts, metadata=[{"topic": n % 10} for n in range(700)])
+        m.add("thing4 filler, and one that is read as it lies", metadata={"topic": 4})
+        every = m.search(query, mode="lexical", top_k=1000)
+        found = m.search(query, mode="lexical", top_k=1000, where={"topic": 4})
+    assert [hit.id for hit in found] == [hit.id for hit in every if hit.item.metadata["topic"] == 4]

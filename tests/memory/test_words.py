@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from benchmarks.memory.engine import lexical_overlap
 from keepworth.episodes import Operation, OperationKind
-from keepworth.evaluation.engine import lexical_overlap
 from keepworth.memory.memory import Memory
 from keepworth.memory.search.index import CorpusStatistics, term_score
 from keepworth.memory.search.terms import asked_terms, only_latin, terms, terms_and_languages

@@ -155,7 +155,6 @@ def publish(
         files=files,
         licence="Apache-2.0",
         wheel_size=wheel.stat().st_size,
-        built_size=1_000_000,
     )
 
 

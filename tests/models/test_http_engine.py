@@ -19,14 +19,14 @@ from keepworth.models.errors import (
 )
 from keepworth.models.http_engine import HttpModel
 from keepworth.models.http_wire import derived_seed
-from keepworth.serving.model_server import ModelServer
 from tests.models.tiny import ByteTokenizer, tiny_model
 from tests.serving.engines import connect
+from tests.stand_in.server import ModelServer
 
 PROMPTS = [tuple(b"where does ana live?"), tuple(b"hi"), tuple(b"where does ana live?"), tuple(b"a much longer prompt")]
 BRANCHES = [[tuple(b"in oslo"), tuple(b"x"), ()], [tuple(b"yes")], [], [tuple(b"k"), tuple(b"in bergen, i think")]]
 STOPS = frozenset(range(0, 257, 11))
-STYLES = ("keepworth", "vllm", "completions", "sglang")
+STYLES = ("keepworth", "vllm", "completions")
 
 
 def server(style: str, **options: object) -> ModelServer:
@@ -128,7 +128,7 @@ def test_an_engine_that_cannot_score_at_a_temperature_says_so() -> None:
 
 def test_log_probabilities_from_before_the_temperature_are_noticed() -> None:
     """vLLM's default: tokens drawn at 0.7 come with what they had at 1."""
-    from keepworth.serving import served_model
+    from tests.stand_in import model as served_model
 
     class Raw(served_model.ServedModel):
         def sample_as(self, name, request_id, prompts, params, caller):
@@ -151,7 +151,7 @@ def test_log_probabilities_from_before_the_temperature_are_noticed() -> None:
 
 
 @pytest.mark.parametrize("capability", ["adapters", "weights", "pause", "abort"])
-@pytest.mark.parametrize("style", ["vllm", "sglang"])
+@pytest.mark.parametrize("style", ["vllm"])
 def test_what_is_required_and_absent_is_an_error_at_start_up(style: str, capability: str) -> None:
     with server(style, control=False) as running:
         with pytest.raises(MissingCapability, match=capability) as caught:

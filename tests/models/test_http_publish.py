@@ -20,10 +20,10 @@ from keepworth.models.errors import (
     MissingCapability,
     NothingDelivered,
 )
-from keepworth.serving.model_server import ModelServer
-from keepworth.serving.served_model import ServedModel
 from tests.models.tiny import tiny_model
 from tests.serving.engines import connect, trained
+from tests.stand_in.model import ServedModel
+from tests.stand_in.server import ModelServer
 
 PROMPTS = [tuple(b"where does ana live?"), tuple(b"hi")]
 PARAMS = SamplingParams(max_tokens=8, n=2, seed=5)
@@ -39,7 +39,7 @@ def changed_weights(folder: Path, size: float = 0.02):
     return model
 
 
-@pytest.mark.parametrize("style", ["keepworth", "vllm", "sglang"])
+@pytest.mark.parametrize("style", ["keepworth", "vllm"])
 def test_a_published_adapter_is_what_the_engine_samples_from(tmp_path: Path, style) -> None:
     witness = trained(tmp_path / "a")
     with ModelServer(tiny_model(), style=style) as running, connect(running.url, require=["adapters"]) as engine:
@@ -143,7 +143,7 @@ def test_a_folder_that_engines_cannot_take_is_refused(tmp_path: Path) -> None:
         engine.publish(tmp_path / "a", 1, witness)
 
 
-@pytest.mark.parametrize("style", ["keepworth", "vllm", "sglang"])
+@pytest.mark.parametrize("style", ["keepworth", "vllm"])
 def test_full_weights_are_published_and_labelled(tmp_path: Path, style) -> None:
     witness = changed_weights(tmp_path / "w")
     with ModelServer(tiny_model(), style=style) as running, connect(running.url, require=["weights"]) as engine:

@@ -1,4 +1,4 @@
-"""The HTTP engine against servers that refuse as vLLM 0.32 and 0.33 and SGLang 0.5.23 do: routes that are there and answer no."""
+"""The HTTP engine against servers that refuse as vLLM 0.32 and 0.33 do: routes that are there and answer no."""
 
 from __future__ import annotations
 
@@ -9,18 +9,17 @@ from pathlib import Path
 import pytest
 
 from keepworth.episodes import FinishReason, SamplingParams
-from keepworth.episodes.model import VersionSpan
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.trainer import Schedule, train
 from keepworth.learning.watch.progress import SilentProgress
 from keepworth.models.errors import EngineDied, EngineError, EngineRefused, MissingCapability
 from keepworth.models.http_wire import Completions, TokensInOut
 from keepworth.serving.calls import NotServed
-from keepworth.serving.model_server import ModelServer
-from keepworth.serving.served_model import ServedModel
-from tests.models.test_http_publish import PARAMS, PROMPTS, Steps, changed_weights, in_background, wait_until
+from tests.models.test_http_publish import PARAMS, PROMPTS, Steps, changed_weights, in_background
 from tests.models.tiny import tiny_model
 from tests.serving.engines import connect, trained
+from tests.stand_in.model import ServedModel
+from tests.stand_in.server import ModelServer
 
 
 def test_a_plain_vllm_is_connected_to_over_the_route_that_it_serves() -> None:
@@ -34,10 +33,9 @@ def test_a_plain_vllm_is_connected_to_over_the_route_that_it_serves() -> None:
         assert isinstance(engine._wire, TokensInOut)
 
 
-@pytest.mark.parametrize("style", ["vllm", "sglang"])
-def test_adapter_routes_that_refuse_are_no_capability(style) -> None:
+def test_adapter_routes_that_refuse_are_no_capability() -> None:
     with (
-        ModelServer(tiny_model(), style=style, without=["lora"]) as running,
+        ModelServer(tiny_model(), style="vllm", without=["lora"]) as running,
         pytest.raises(MissingCapability, match=r"LoRA is not enabled.*--enable-lora"),
     ):
         connect(running.url, require=["adapters"])
@@ -107,11 +105,10 @@ def changed_folder(folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("style", ["vllm", "sglang"])
-def test_half_a_checkpoint_is_not_sent(tmp_path: Path, style) -> None:
+def test_half_a_checkpoint_is_not_sent(tmp_path: Path) -> None:
     witness = changed_weights(tmp_path / "w")
     (tmp_path / "w" / "config.json").unlink()
-    with ModelServer(tiny_model(), style=style) as running, connect(running.url) as engine:
+    with ModelServer(tiny_model(), style="vllm") as running, connect(running.url) as engine:
         with pytest.raises(EngineError, match=r"no config\.json.*complete checkpoint"):
             engine.publish(tmp_path / "w", 1, witness)
         assert running.model.labels == ["default"]
@@ -153,42 +150,17 @@ def test_scores_and_samples_wait_out_a_pause_that_refuses_them() -> None:
         assert len(scores) == len(samples) == 1
 
 
-def test_sglang_says_under_which_weights_each_token_was_drawn(tmp_path: Path) -> None:
-    """Its samples carry spans, and a retracted request goes on under the new weights instead of being thrown back."""
-    witness = changed_weights(tmp_path / "w", size=0.2)
-    model = Steps(stop_before=3)
-    model.go.set()
-    with ModelServer(model, style="sglang") as running, connect(running.url, require=["version_spans"]) as engine:
-        assert engine.capabilities().version_spans
-        engine.calibrate(tiny_model())
-        model.reached.clear()
-        model.go.clear()
-        sampling, samples = in_background(lambda: engine.sample(PROMPTS[:1], SamplingParams(max_tokens=8, seed=5)))
-        assert model.reached.wait(20)
-        publishing, receipts = in_background(lambda: engine.publish(tmp_path / "w", 1, witness))
-        wait_until(lambda: model.paused == "keep", publishing)
-        model.go.set()
-        sampling.join(20)
-        publishing.join(20)
-        assert receipts
-    ((crossed,),) = samples[0]
-    assert crossed.spans == (VersionSpan(0, 0, 3), VersionSpan(1, 3, 8))
-
-
 def test_what_changes_the_model_may_want_another_key(tmp_path: Path) -> None:
     witness = trained(tmp_path / "a")
-    with ModelServer(tiny_model(), style="sglang", api_key="reader", control_key="admin-1905") as running:
+    with ModelServer(tiny_model(), style="vllm", api_key="reader", control_key="admin-1905") as running:
         with pytest.raises(MissingCapability, match="key"):
             connect(running.url, api_key="reader", require=["adapters"])
-        with connect(running.url, api_key="reader", control_key="admin-1905", require=["adapters", "pause"]) as engine:
+        with connect(running.url, api_key="reader", control_key="admin-1905", require=["adapters"]) as engine:
             engine.publish(tmp_path / "a", 1, witness)
-            engine.pause()
-            engine.resume()
             assert "1905" not in repr(engine) + repr(engine._client)
 
 
 def test_an_old_adapter_that_is_still_in_use_delays_nobody(tmp_path: Path) -> None:
-    """SGLang's unloading waits for the adapter's last request."""
     witnesses = [trained(tmp_path / str(version), seed=version) for version in (1, 2)]
     released = threading.Event()
 
@@ -197,7 +169,7 @@ def test_an_old_adapter_that_is_still_in_use_delays_nobody(tmp_path: Path) -> No
             assert released.wait(20)
             super().unload_adapter(name)
 
-    with ModelServer(Busy(tiny_model()), style="sglang") as running, connect(running.url) as engine:
+    with ModelServer(Busy(tiny_model()), style="vllm") as running, connect(running.url) as engine:
         engine.publish(tmp_path / "1", 1, witnesses[0])
         publishing, receipts = in_background(lambda: engine.publish(tmp_path / "2", 2, witnesses[1]))
         publishing.join(10)

@@ -24,8 +24,8 @@ from keepworth.models.inprocess import InProcessModel
 from keepworth.recipes.configuration import as_toml, resolve
 from keepworth.recipes.front_door import find_recipe
 from keepworth.recipes.settings import CONTROL_KEY, KEY
-from keepworth.serving.model_server import ModelServer
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
+from tests.stand_in.server import ModelServer
 
 TINY: dict[str, Any] = {
     "precision": "fp32",

@@ -244,7 +244,7 @@ def test_what_stands_in_the_place_is_left_alone(run: RunFolder, full: RunFolder,
         with pytest.raises(KeepworthError, match="holds something else than an export of this run"):
             export(**{"run": run, "folder": there, **other})
     (there / "export.json").write_text("[]")
-    with pytest.raises(KeepworthError, match="holds something else"):
+    with pytest.raises(KeepworthError, match="JSON object"):
         export(run, there)
     with pytest.raises(KeepworthError, match="inside the run's own folder"):
         export(run, run.path / "weights" / "out")
@@ -266,10 +266,6 @@ def test_a_full_disk_leaves_nothing_and_is_named(
         patched.setattr(exporting, "copy_texts", full)
         with pytest.raises(DiskTrouble, match=r"The disk that holds .*out is full"):
             export(run, tmp_path / "out")
-    assert list(tmp_path.iterdir()) == []
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(1, 1, 0))  # type: ignore[attr-defined]
-    with pytest.raises(DiskTrouble, match="0 MiB left, and the folder takes"):
-        export(run, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -225,7 +225,7 @@ def test_a_recipes_file_sets_settings_by_their_own_names(tmp_path: Path) -> None
         ("setings = {'steps': 3}", "Did you mean 'settings'"),
         ("rewards = ['exact_match']", "Did you mean 'reward'"),
         ("steps = 3\nsettings = {'steps': 4}", "sets steps twice"),
-        ("track = ('wandb',)", "of one run, not of a recipe.*--track"),
+        ("track = 'trackio'", "of one run, not of a recipe.*--track"),
     ],
 )
 def test_what_a_recipes_file_says_in_vain_is_refused(tmp_path: Path, text: str, says: str) -> None:
@@ -392,7 +392,7 @@ def test_where_nothing_can_be_scored_that_is_said_by_name(chat_checkpoint: Path,
         ({"stop": [""]}, "stop holds an empty text"),
         ({"num_generations": 4}, "There is no setting 'num_generations', which is TRL's. Here: group_size"),
         ({"lora_targets": []}, "no layer would have an adapter"),
-        ({"track": "tensorbord"}, "tensorboard"),
+        ({"track": "trakio"}, "trackio"),
         ({"tasks": 5}, "neither a file nor rows"),
         ({"tasks": ROWS[:2]}, "has no task for"),
         ({"tasks": [{"prompt": "a"}] * 1 + [{"prompt": each} for each in "bcdef"]}, "has no field 'answer'"),
@@ -526,7 +526,7 @@ def test_other_packages_add_recipes_and_cannot_take_a_shipped_name(
         (tmp_path / f"of_others_{name}.py").write_text(made.format(name=name))
     monkeypatch.syspath_prepend(str(tmp_path))
     points = [EntryPoint(name, name, GROUP) for name in ("of_others_theirs", "nowhere_at_all")]
-    monkeypatch.setattr("keepworth.registry.entry_points", lambda group: points)
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: points)
     assert find_recipe("theirs").about == "Ours."
     assert find_recipe("theirs")(steps=12)
     with pytest.raises(UnknownName) as missing:

@@ -17,12 +17,11 @@ from keepworth.environments.environment import Step
 from keepworth.episodes import RewardTerm, StopReason, Task
 from keepworth.episodes.episode import Observation
 from keepworth.evaluation.tables import tables_of
-from keepworth.learning import run_folder
 from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.objective.batch import BudgetTooSmall
 from keepworth.learning.objective.parts import Clip, KlLoss, Mask, Outcome, Truncate, Veto
 from keepworth.learning.objective.presets import presets
-from keepworth.learning.run_folder import RunConflict, RunFolder
+from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import SilentProgress
 from keepworth.methods.recipes import arithmetic, overwrite_reading, strings
 from keepworth.models.adapter import unfreeze
@@ -381,17 +380,6 @@ def test_a_run_with_values_of_tasks_that_was_killed_ends_like_a_straight_one(che
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
 
-def test_a_run_of_before_these_settings_goes_on(checkpoint: Path, tmp_path: Path) -> None:
-    config = strings.Config(model=str(checkpoint)).model_dump(mode="json")
-    older = {key: value for key, value in config.items() if key not in run_folder.LATER}
-    run = RunFolder.create(tmp_path / "run", older)
-    (run.path / "weights").mkdir()  # it has begun
-    run.close()
-    RunFolder.create(tmp_path / "run", config).close()
-    with pytest.raises(RunConflict, match="minibatches: 1 -> 2"):
-        RunFolder.create(tmp_path / "run", {**config, "minibatches": 2})
-
-
 class Answered:
     """Pays by the length of the answer, so that groups differ."""
 
@@ -497,7 +485,7 @@ def test_options_of_an_objective_are_settings(checkpoint: Path, tmp_path: Path) 
         (["objective=grpo", "objective.clip_high=0.28", "passes=2"], r"write surrogate = Clip\(low, high\)"),
         (["objective.dual_clip=3.0"], "no option 'dual_clip'"),
         (["objective=dapo", "objective.overlong=keep"], "it takes OverlongPenalty.* or none"),
-        (["objective=grpo", "objective.kl_coefficient=0.1"], r"write kl = KlLoss\(estimator, coefficient\)"),
+        (["objective=grpo", "objective.kl_coefficient=0.1"], "an objective has no option 'kl_coefficient'"),
         (["objective=grpo", "objective.kl=KlLoss(k1, 0.1)"], "estimator = 'k1': input should be"),
         (["objective.entropy=EntropyBonus(0.1)", "entropy=0.2"], "entropy = 0.2 has no effect with objective.entropy"),
         (["objective=grpo", "objective.ratio=Token(current)", "passes=2"], "could never clip"),

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from keepworth import Memory
 from keepworth.episodes.errors import KeepworthError
 from keepworth.memory.policy.propensity import plackett_luce
+from keepworth.memory.time_window import TimeWindow
 from keepworth.methods.studies.memory_t1 import (
     answer_coverage,
     event_fidelity,
@@ -32,7 +33,6 @@ from keepworth.recipes.slates import (
     slate_gradient,
     train_evidence,
 )
-from keepworth.tasks.time_window import TimeWindow
 
 MAY = TimeWindow(datetime(2023, 5, 1), datetime(2023, 5, 31, 23, 59))
 

@@ -14,7 +14,7 @@ import keepworth
 from keepworth import Memory
 from keepworth.memory.errors import InvalidAdvice, InvalidPolicy
 from keepworth.memory.policy.propensity import plackett_luce
-from keepworth.recipes.rmm import (
+from keepworth.methods.policies.rmm import (
     Reranker,
     by_logits,
     cited,

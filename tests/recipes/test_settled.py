@@ -45,29 +45,21 @@ def settled(checkpoint: Path, path: Path, speed: Speed, monkeypatch: pytest.Monk
 def test_a_run_goes_on_with_the_threads_it_began_with_and_says_where_the_machine_is_another(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert settled(checkpoint, tmp_path / "run", Speed(2, 0.3, {1: 0.5, 2: 0.3}), monkeypatch) == ([], 0)
-    assert settled(checkpoint, tmp_path / "run", Speed(2, 0.32, {2: 0.32}), monkeypatch) == ([], 2)
-    (said,), threads = settled(checkpoint, tmp_path / "run", Speed(2, 0.75, {2: 0.75}), monkeypatch)
+    assert settled(checkpoint, tmp_path / "run", Speed(2, 0.3), monkeypatch) == ([], 0)
+    assert settled(checkpoint, tmp_path / "run", Speed(2, 0.32), monkeypatch) == ([], 2)
+    (said,), threads = settled(checkpoint, tmp_path / "run", Speed(2, 0.75), monkeypatch)
     assert threads == 2
     assert "This machine is slower than when the run began" in said
     assert "0.75 s and took 0.30 s" in said
     assert "threads = 2 and precision = fp32" in said
-    (said,), _ = settled(checkpoint, tmp_path / "run", Speed(2, 0.1, {2: 0.1}), monkeypatch)
+    (said,), _ = settled(checkpoint, tmp_path / "run", Speed(2, 0.1), monkeypatch)
     assert "faster" in said
-
-
-def test_where_not_all_cores_are_used_the_reason_is_said(
-    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (said,), _ = settled(checkpoint, tmp_path / "run", Speed(1, 0.6, {1: 0.6, 2: 4.0}), monkeypatch)
-    assert "threads = 1" in said
-    assert "1 threads 0.60 s, 2 threads 4.00 s a pass" in said
 
 
 def test_the_type_of_number_is_measured_once_and_stays(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(training, "settle_threads", lambda model, threads=0: Speed(1, 0.3, {1: 0.3}))
+    monkeypatch.setattr(training, "settle_threads", lambda model, threads=0: Speed(1, 0.3))
     measured = []
 
     def faster(load: object) -> object:

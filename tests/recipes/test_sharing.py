@@ -14,7 +14,7 @@ import pytest
 from pydantic import ValidationError
 
 from keepworth.episodes.errors import KeepworthError
-from keepworth.learning.run_folder import RunConflict, RunFolder
+from keepworth.learning.run_folder import RunFolder
 from keepworth.methods.recipes import arithmetic, strings
 from keepworth.recipes.interactive import require_sharing
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
@@ -98,7 +98,7 @@ def test_a_run_that_is_killed_while_it_shares_continues_and_trains_nothing_twice
         process.kill()
         process.communicate()
         left = [each for each in (tmp_path / "shared").rglob("*.json") if not each.name.startswith(".")]
-        assert all(json.loads(each.read_text())["format"] == 1 for each in left)
+        assert all(json.loads(each.read_text())["members"] for each in left)
     ended(started(words, tmp_path, checkpoint, "one", **more))
     run = RunFolder.open(path)
     names = [row["name"] for row in run.shared() if row["what"] == "trained"]
@@ -138,13 +138,3 @@ def test_recipes_whose_groups_cannot_be_replayed_say_so() -> None:
         require_sharing(system, system.objective)
     plain = arithmetic.system(arithmetic.Config(share="x"))
     require_sharing(plain, plain.objective)
-
-
-def test_a_run_of_before_is_continued_and_a_folder_may_move(tmp_path: Path) -> None:
-    config = {"model": "m", "steps": 1}
-    for name, before, after in (("old", {}, {"share": "", "foreign": 0}), ("moved", {"share": "a"}, {"share": "b"})):
-        RunFolder.create(tmp_path / name, {**config, **before}).close()
-        (tmp_path / name / "result.json").write_text("{}")
-        RunFolder.create(tmp_path / name, {**config, **after}).close()
-    with pytest.raises(RunConflict, match="share"):
-        RunFolder.create(tmp_path / "old", {**config, "share": "a", "foreign": 0})

@@ -16,6 +16,7 @@ import pytest
 
 from keepworth.episodes.episode import Session, Task, Turn
 from keepworth.episodes.errors import KeepworthError
+from keepworth.evaluation.counting import LessonDropout, SuccessCounter, UtilityAverage
 from keepworth.evaluation.harness import Conditions, Row, measure
 from keepworth.evaluation.summary import summed
 from keepworth.evaluation.system import (
@@ -31,7 +32,6 @@ from keepworth.evaluation.system import (
 )
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.models.encoders import encoder
-from keepworth.recipes.counting import LessonDropout, SuccessCounter, UtilityAverage
 from keepworth.recipes.slates import EvidencePolicy
 from keepworth.recipes.systems import Elsewhere, maker
 from tests.evaluation.test_harness import Copies, ran, tasks_of

@@ -14,10 +14,10 @@ from keepworth.environments.scene import Scene
 from keepworth.evaluation.tables import tables_of
 from keepworth.learning.collect.memories import LivingMemory
 from keepworth.learning.run_folder import RunFolder
+from keepworth.memory.by_name import policies_of_cases
 from keepworth.memory.memory import Memory
 from keepworth.methods.recipes import text_world
 from keepworth.methods.recipes.text_world import Config, Houses, house_of, settled
-from keepworth.recipes.experience_methods import METHODS
 from keepworth.recipes.training import kept_weights
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 from tests.recipes.test_interactive import run_of
@@ -121,15 +121,12 @@ def test_without_memory_there_is_none(checkpoint: Path, tmp_path: Path) -> None:
         ({"policy": "advantag"}, "advantage"),
         ({"policy": "default"}, "how many attempts"),
         ({"policy": "none", "shown": 3}, "shown"),
-        ({"policy": "strange"}, "how many attempts"),
+        ({"policy": "rmm"}, "keeps none"),
         ({"sampling": "overlap"}, "synchronous"),
         ({"warm_start": 0, "warm_start_batch": 4}, "warm_start"),
     ],
 )
-def test_what_cannot_take_effect_is_refused(
-    settings: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(METHODS, "strange", lambda *, seed: None)
+def test_what_cannot_take_effect_is_refused(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(ValidationError, match=said):
         Config(**settings)
 
@@ -143,7 +140,7 @@ def test_houses_of_training_and_of_measuring_are_different_and_each_task_is_know
     assert not {house_of(task.key) for house in measured for task in house} & {house_of(task.key) for task in tasks}
 
 
-@pytest.mark.parametrize("policy", [name for name in METHODS if name != "default"])
+@pytest.mark.parametrize("policy", policies_of_cases())
 def test_every_policy_is_told_what_it_can_be_told(policy: str) -> None:
     """A mistake within a recipe is not taken for a setting that it lacks."""
     assert settled(policy, 2, 0).writer is not None

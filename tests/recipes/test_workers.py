@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from keepworth.recipes.front_door import made_of, record_of
 from keepworth.recipes.training import kept_weights
 from keepworth.recipes.workers import Origin
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
+from tests.learning.loop_cluster import LoopCluster
 from tests.learning.test_living_memory import contents
 from tests.pages import lines_that_run_in
 
@@ -80,6 +80,12 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_tiny_checkpoint(tmp_path_factory.mktemp("model"))
 
 
+@pytest.fixture(autouse=True)
+def in_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers in a thread of this process; test_workers_ray.py has those of Ray."""
+    monkeypatch.setattr("keepworth.recipes.workers.cluster_of", lambda settings: LoopCluster())
+
+
 def run_of(
     origin: Origin, checkpoint: Path, path: Path, progress: Noting | None = None, **settings: Any
 ) -> tuple[RunFolder, list[str]]:
@@ -107,28 +113,19 @@ def rows(run: RunFolder) -> list[Mapping[str, Any]]:
     ]
 
 
-def test_own_tasks_from_a_file_run_alike_with_workers_one_of_which_is_killed(checkpoint: Path, tmp_path: Path) -> None:
+def test_own_tasks_from_a_file_run_alike_with_workers(checkpoint: Path, tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(OWN)
     origin = Origin(str(file))
     alone, _ = run_of(origin, checkpoint, tmp_path / "alone")
-    (tmp_path / "kill").write_text(f"worker {os.getpid()}")
-    apart, notes = run_of(origin, checkpoint, tmp_path / "apart", workers=2)
-    assert not (tmp_path / "kill").exists()
+    apart, _ = run_of(origin, checkpoint, tmp_path / "apart", workers=2)
     assert rows(apart) == rows(alone)
     one, other = (load_file(kept_weights(run, "policy") / "adapter_model.safetensors") for run in (alone, apart))
     assert one.keys() == other.keys()
     assert all((one[name] == other[name]).all() for name in one)
-    said = [each for each in notes if "rollout worker" in each]
-    assert len(said) == 1
-    assert "SIGKILL" in said[0]
     kept = [[each.episode for each in run.episodes(arm="train")] for run in (alone, apart)]
     assert [each.segments for each in kept[0]] == [each.segments for each in kept[1]]
     assert [each.rewards for each in kept[0]] == [each.rewards for each in kept[1]]
-    assert sorted(path.name for path in (apart.path / "workers").iterdir()) == [
-        "rollout-worker-1.log",
-        "rollout-worker-2.log",
-    ]
     # A run goes on with another number of workers: where the work is done says nothing about the run.
     RunFolder.create(apart.path, {**apart.config, "workers": 0}).close()
 
@@ -196,7 +193,6 @@ def test_the_lines_of_docs_cluster_md_train_with_workers(
         run_line(words, checkpoint, f"run-{number}", max_tokens=4, evaluate_every=2, **most)
         run = RunFolder.open(tmp_path / "runs" / f"run-{number}")
         assert [row["step"] for row in run.metrics()] == [1, 2]
-        assert len(list((run.path / "workers").iterdir())) == run.config["workers"]
 
 
 def test_what_cannot_run_in_a_worker_says_so_before_anything_is_loaded(checkpoint: Path, tmp_path: Path) -> None:

@@ -11,16 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from safetensors.torch import load_file
 
-from keepworth.episodes.errors import KeepworthError
-from keepworth.learning.learner_group import LeadingLearner
 from keepworth.learning.placement import CannotPlace
 from keepworth.learning.run_folder import RunFolder
 from keepworth.recipes.training import kept_weights
 from keepworth.recipes.workers import Origin
-from tests.cluster.test_local import gone
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 from tests.pages import lines_that_run_in
 from tests.recipes.test_workers import OWN, TINY, rows, run_of
@@ -128,7 +124,7 @@ def test_scorers_and_workers_run_on_the_hosts_with_their_labels(
     _, checkpoint, expected = alone
     (tmp_path / "mine.py").write_text(JUDGED)
     origin = Origin(str(tmp_path / "mine.py"))
-    place = {"cluster": "ray", "ray_address": address, "scorers": 1}
+    place = {"ray_address": address, "scorers": 1}
     with pytest.raises(
         CannotPlace, match=r"scorer 1, which needs .* on a host with the label room=attic: .*room=judge"
     ):
@@ -157,48 +153,12 @@ def test_a_run_on_several_nodes_is_that_of_one_process(
     order = Path(origin.recipe).with_name("kill")
     if killed != "nobody":
         order.write_text(f"{killed} {os.getpid()}")
-    run, notes = run_of(origin, checkpoint, tmp_path / "run", workers=2, cluster="ray", ray_address=address)
+    run, notes = run_of(origin, checkpoint, tmp_path / "run", workers=2, ray_address=address)
     assert not order.exists()
     assert rows(run) == rows(expected)
     one, other = (load_file(kept_weights(each, "policy") / "adapter_model.safetensors") for each in (expected, run))
     assert all((one[name] == other[name]).all() for name in one)
     died = [each for each in notes if "rollout worker" in each and "died" in each]
     assert len(died) == (0 if killed == "nobody" else 1)
-    assert all("(node " in each for each in died)
     ids = [each.episode.id for each in run.episodes(arm="train")]
     assert len(ids) == len(set(ids)) == 8  # none was trained on twice
-
-
-def test_learners_are_placed_there_as_well(alone: tuple[Origin, Path, Any], address: str, tmp_path: Path) -> None:
-    origin, checkpoint, expected = alone
-    settings = {"learners": 2, "cluster": "ray", "ray_address": address}
-    run, _ = run_of(origin, checkpoint, tmp_path / "run", workers=1, **settings)
-    assert [row["step"] for row in run.metrics()] == [row["step"] for row in expected.metrics()]
-    one, other = (load_file(kept_weights(each, "policy") / "adapter_model.safetensors") for each in (expected, run))
-    for name, weights in one.items():  # up to the rounding of sums
-        torch.testing.assert_close(other[name], weights, rtol=1e-4, atol=1e-6)
-
-
-@pytest.mark.parametrize("learned", [1, 0])
-def test_a_run_ends_with_its_learners_and_its_connection_also_by_an_error(
-    alone: tuple[Origin, Path, Any], address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, learned: int
-) -> None:
-    import ray
-
-    origin, checkpoint, _ = alone
-    begun: list[int] = []
-    update = LeadingLearner.update
-
-    def fails(self: LeadingLearner, groups: Any) -> dict[str, float]:
-        if len(begun) == learned:
-            raise KeepworthError("the disk is full")
-        measured = update(self, groups)
-        begun.append(self._others[0].pid)  # type: ignore[attr-defined]
-        return measured
-
-    monkeypatch.setattr(LeadingLearner, "update", fails)
-    with pytest.raises(KeepworthError, match="the disk is full"):
-        run_of(origin, checkpoint, tmp_path / "run", learners=2, cluster="ray", ray_address=address)
-    assert not ray.is_initialized()
-    assert len(begun) == learned
-    assert all(gone(each) for each in begun)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from keepworth import policy
 from keepworth.agents.simulated import LinearAgent, SimulatedAgent, TabularAgent
 from keepworth.environments.streams import opened
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
-from keepworth.recipes.experience_methods import method
 from keepworth.rollouts.stream import run_stream
 from tests.environments.game import Game
 
@@ -18,7 +18,7 @@ ENCODER = HashedWords()
 
 def frozen(family: str, control: str, agent: SimulatedAgent, seed: int, length: int) -> float:
     stream = opened(family, seed=seed, length=length)
-    run = run_stream(stream, method("advantage", seed=seed), agent, ENCODER, seed=seed, control=control)
+    run = run_stream(stream, policy("advantage", seed=seed), agent, ENCODER, seed=seed, control=control)
     return float(run.held_out.mean())
 
 
@@ -46,7 +46,7 @@ def test_a_frozen_memory_weighs_its_evidence_as_it_did_while_it_learned(seed: in
 
 def test_who_acts_directly_does_what_the_valuer_thinks_best() -> None:
     stream = opened("benign", seed=0, length=120)
-    run = run_stream(stream, method("linucb"), lambda *_: "nothing of this", ENCODER, seed=0, control="direct")
+    run = run_stream(stream, policy("linucb"), lambda *_: "nothing of this", ENCODER, seed=0, control="direct")
     assert run.success[60:].mean() > 0.5
 
 
@@ -55,7 +55,7 @@ def test_questions_do_not_make_a_frozen_memory_older(name: str) -> None:
     stream = opened("near-miss", seed=1, length=60)
     experience_of = []
     for asked in (0, 500):
-        experience = Experience(method(name), ENCODER)
+        experience = Experience(policy(name), ENCODER)
         for task in stream.tasks:
             scene = Game(task).reset()
             use = experience.recall(scene.goal, scene.observation, scene.actions)

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from keepworth import policy
 from keepworth.agents.simulated import LinearAgent, ScoringAgent, SimulatedAgent, TabularAgent
 from keepworth.cli.eval_stream import run_job
 from keepworth.environments.streams import opened
@@ -16,7 +17,6 @@ from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.slots import Presented
 from keepworth.memory.policy.valuers import Masked
-from keepworth.recipes.experience_methods import method
 from keepworth.rollouts.stream import run_stream
 
 ENCODER = HashedWords()
@@ -29,7 +29,7 @@ def job(job: tuple[str, str, int]) -> list:
 
 def test_an_arm_is_a_function_of_its_seed() -> None:
     stream = opened("near-miss", seed=1, length=60)
-    first, second = (run_stream(stream, method("advantage", seed=1), LinearAgent(), ENCODER, seed=1) for _ in range(2))
+    first, second = (run_stream(stream, policy("advantage", seed=1), LinearAgent(), ENCODER, seed=1) for _ in range(2))
     assert (first.success == second.success).all()
     assert (first.held_out == second.held_out).all()
 
@@ -37,7 +37,7 @@ def test_an_arm_is_a_function_of_its_seed() -> None:
 def test_without_memory_the_noise_alone_decides_and_is_shared_by_arms() -> None:
     stream = opened("benign", seed=1, length=60)
     runs = [
-        run_stream(stream, method("exprag"), LinearAgent(), ENCODER, seed=2, control=control)
+        run_stream(stream, policy("exprag"), LinearAgent(), ENCODER, seed=2, control=control)
         for control in ("none", "attempts")
     ]
     assert (runs[1].success >= runs[0].success).all()
@@ -46,16 +46,16 @@ def test_without_memory_the_noise_alone_decides_and_is_shared_by_arms() -> None:
 
 def test_regret_is_content_and_routing() -> None:
     stream = opened("benign", seed=1, length=60)
-    run = run_stream(stream, method("exprag"), LinearAgent(), ENCODER, seed=1)
+    run = run_stream(stream, policy("exprag"), LinearAgent(), ENCODER, seed=1)
     full = run.success + run.content + run.routing
     assert set(full) <= {0.0, 1.0}
-    oracle = run_stream(stream, method("exprag"), LinearAgent(), ENCODER, seed=1, control="oracle")
+    oracle = run_stream(stream, policy("exprag"), LinearAgent(), ENCODER, seed=1, control="oracle")
     assert oracle.success.mean() > run.success.mean() - 0.05
 
 
 def test_scores_come_before_learning_and_held_out_memory_is_frozen() -> None:
     stream = opened("benign", seed=3, length=40)
-    composition = method("exprag")
+    composition = policy("exprag")
     run = run_stream(stream, composition, LinearAgent(), ENCODER, seed=3)
     assert np.isfinite(run.success).all()
     assert run.items <= 40
@@ -105,7 +105,7 @@ def test_the_matrix_continues_where_it_was_stopped_and_draws_its_picture(tmp_pat
 def test_every_kind_of_world_runs(family: str) -> None:
     stream = opened(family, seed=0, length=15)
     agent = TabularAgent() if stream.long_term else LinearAgent()
-    run = run_stream(stream, method("advantage"), agent, ENCODER, seed=0)
+    run = run_stream(stream, policy("advantage"), agent, ENCODER, seed=0)
     assert np.isfinite(run.success).all()
 
 
@@ -114,7 +114,7 @@ def test_checkpoints_leave_the_run_as_it_is() -> None:
         stream = opened(family, seed=1, length=90)
         agent = TabularAgent() if stream.long_term else LinearAgent()
         plain, checked = (
-            run_stream(stream, method(name, seed=1), agent, ENCODER, seed=1, checkpoints=marks)
+            run_stream(stream, policy(name, seed=1), agent, ENCODER, seed=1, checkpoints=marks)
             for marks in ((), (1 / 3, 2 / 3))
         )
         assert (plain.success == checked.success).all()
@@ -124,8 +124,8 @@ def test_checkpoints_leave_the_run_as_it_is() -> None:
 
 
 def test_a_masked_memory_sees_similarity_and_not_value() -> None:
-    masked = Masked(method("advantage").valuer)
-    experience = Experience(method("advantage"), ENCODER, seed=0)
+    masked = Masked(policy("advantage").valuer)
+    experience = Experience(policy("advantage"), ENCODER, seed=0)
     experience.policy.valuer = masked
     for reward in (0.0, 0.0, 1.0, 0.0):
         use = experience.recall("", "red round thing", ("push it", "pull it"))
@@ -163,7 +163,7 @@ class Copying:
 def test_the_same_memory_drives_a_table_a_line_and_a_model_that_scores(agent: SimulatedAgent) -> None:
     stream = opened("benign", seed=1, length=120)
     none, advantage = (
-        run_stream(stream, method("advantage", k=2, failures=False), agent, ENCODER, seed=1, control=control)
+        run_stream(stream, policy("advantage", k=2, failures=False), agent, ENCODER, seed=1, control=control)
         for control in ("none", "learn")
     )
     assert advantage.held_out.mean() > none.held_out.mean() + 0.1
@@ -171,7 +171,7 @@ def test_the_same_memory_drives_a_table_a_line_and_a_model_that_scores(agent: Si
 
 def test_hostile_sources_are_found_out_by_ours_and_by_nobody_who_does_not_look() -> None:
     stream = opened("injection", seed=1, length=120)
-    runs = [run_stream(stream, method(name), LinearAgent(), ENCODER, seed=1) for name in ("advantage", "exprag")]
+    runs = [run_stream(stream, policy(name), LinearAgent(), ENCODER, seed=1) for name in ("advantage", "exprag")]
     assert len(runs[0].detection) == len(runs[1].detection) == 3
     assert min(runs[0].detection) >= 0.0
     assert np.isnan(runs[1].detection).all()

@@ -43,7 +43,7 @@ class Gate:
             base_url=self.server.url,
             headers={"Authorization": f"Bearer {self.server.token}"},
             trust_env=False,
-            timeout=30,
+            timeout=300,
         )
         self.memory = Client(self.server.url, self.server.token)
 

@@ -44,7 +44,7 @@ class MemoryProcess:
         """(exit code, what it said on standard error)."""
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
-        _, errors = self.process.communicate(timeout=60)
+        _, errors = self.process.communicate(timeout=300)
         return self.process.returncode, errors
 
     def __enter__(self) -> MemoryProcess:

@@ -53,7 +53,7 @@ class Traffic:
         model = with_ascii_together(tiny_model(folder))
         self.server = MemoryServer(file, encoder="hashing", seed=0, model=model, training=settings).start()
         headers = {"Authorization": f"Bearer {self.server.token}"}
-        self.http = httpx.Client(base_url=self.server.url, headers=headers, trust_env=False, timeout=60)
+        self.http = httpx.Client(base_url=self.server.url, headers=headers, trust_env=False, timeout=300)
         self.memory = Client(self.server.url, self.server.token)
         self.training: Any = self.server.training
         self.asked = 0
@@ -186,7 +186,7 @@ def test_what_was_begun_goes_on_after_a_kill_and_nothing_is_used_twice(
     def stops(self: Any, groups: Any) -> Any:
         begun.set()
         go_on.wait(60)
-        raise module._Ending
+        raise RuntimeError("killed")
 
     with monkeypatch.context() as patch:
         patch.setattr(module.Learner, "update", stops)
@@ -206,7 +206,7 @@ def test_what_was_begun_goes_on_after_a_kill_and_nothing_is_used_twice(
     assert done[0].episodes == rounds[0]["episodes"]
     used = [id for each in done for id in each.episodes]
     assert len(set(used)) == len(used)
-    assert not any(traffic.training._held_out(id) for id in used)
+    assert not any(traffic.training._is_held_out(id) for id in used)
     traffic.close()
     quiet = BackgroundSettings(episodes=10_000)
     traffic = Traffic(tmp_path / "agent.mem", tmp_path / "three", quiet)

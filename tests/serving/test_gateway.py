@@ -22,6 +22,7 @@ pytest.importorskip("aiohttp")
 
 from keepworth import Memory
 from keepworth.episodes.errors import KeepworthError
+from keepworth.memory.errors import StorageFull
 from keepworth.memory.policy.claims import says_something
 from keepworth.memory.scan import scan_of
 from keepworth.memory.store import injections
@@ -334,7 +335,7 @@ from keepworth.serving.memory_server import MemoryServer
 with MemoryServer(sys.argv[1], upstream=sys.argv[2]) as server:
     there = set(sys.modules)
     headers = {"Authorization": f"Bearer {server.token}", "X-Keepworth-User": "ana"}
-    http = httpx.Client(base_url=server.url, headers=headers, trust_env=False, timeout=60)
+    http = httpx.Client(base_url=server.url, headers=headers, trust_env=False, timeout=300)
     there |= {name for name in sys.modules if name.split(".")[0] in ("httpx", "httpcore", "anyio")}
     for said in ("I live in Oslo.", "What is the weather like where I live?"):
         http.post("/v1/chat/completions", json={"model": "m", "messages": [{"role": "user", "content": said}]})
@@ -559,6 +560,24 @@ def test_where_memory_fails_the_agent_gets_its_answer(gate: Gate, monkeypatch: p
     assert answer.json()["choices"][0]["message"]["content"] == "Noted."
     assert answer.headers["x-keepworth-memory"] == "failed"
     assert 'keepworth_memory_failures_total{at="recall"} 1' in gate.http.get("/metrics").text
+
+
+def test_a_full_disk_is_one_line_of_the_log_and_the_next_turn_is_kept(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(*_: Any, **__: Any) -> Any:
+        raise StorageFull("no room left for agent.mem: free some space; nothing was written")
+
+    with monkeypatch.context() as full:
+        full.setattr(Memory, "episode", fails)
+        assert gate.ask(user("I live in Bergen.")).headers["x-keepworth-memory"] == "failed"
+    (record,) = [each for each in caplog.records if each.name.startswith("keepworth.serving")]
+    assert record.getMessage() == (
+        "a call goes on without memory: no room left for agent.mem: free some space; nothing was written"
+    )
+    assert record.exc_info is None
+    gate.ask(user("I am allergic to peanuts."))
+    assert gate.noted() == ["I am allergic to peanuts."]
 
 
 def test_what_a_killed_server_left_is_written_once(

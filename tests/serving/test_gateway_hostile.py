@@ -83,7 +83,7 @@ def test_any_body_is_answered_by_the_upstream_or_refused(
 ) -> None:
     headers = {"Authorization": f"Bearer {alone.token}", "Content-Type": "application/json"}
     sent = {**headers, "X-Keepworth-Memory": mode.encode("latin-1")}
-    answer = httpx.post(f"{alone.url}{path}", content=body, headers=sent, trust_env=False, timeout=30)
+    answer = httpx.post(f"{alone.url}{path}", content=body, headers=sent, trust_env=False, timeout=300)
     assert answer.status_code in (400, 413, 422), answer.text
     assert "error" in answer.json()
     assert answer.headers.get("x-keepworth-memory") != "failed", "nothing a caller sends breaks memory"

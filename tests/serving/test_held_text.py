@@ -27,7 +27,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MemoryServer]:
 def client(server: MemoryServer, tenant: str, *roles: str, **bounds: Any) -> httpx.Client:
     token = server.tokens.add(new_access(tenant=tenant, roles=roles or ("read", "write", "reward"), **bounds))
     headers = {"Authorization": f"Bearer {token}"}
-    return httpx.Client(base_url=f"{server.url}/v1/memory", headers=headers, trust_env=False, timeout=30)
+    return httpx.Client(base_url=f"{server.url}/v1/memory", headers=headers, trust_env=False, timeout=300)
 
 
 def test_what_says_the_same_as_something_held_does_not_show_it(server: MemoryServer) -> None:

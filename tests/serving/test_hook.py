@@ -63,8 +63,8 @@ def hooked(server: MemoryProcess, tmp_path: Path, request: pytest.FixtureRequest
             "KEEPWORTH_URL": server.url, "KEEPWORTH_TOKEN": TOKEN, "KEEPWORTH_HOOKS": str(tmp_path / "hooks"), **variables,
         }  # fmt: skip
         done = subprocess.run(
-            [sys.executable, "-m", "keepworth", "hook", "--user", request.node.name, "--seconds", "30", *words],
-            input=given, capture_output=True, check=False, env=environment, timeout=60,
+            [sys.executable, "-m", "keepworth", "hook", "--user", request.node.name, "--seconds", "300", *words],
+            input=given, capture_output=True, check=False, env=environment, timeout=360,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         assert done.stderr.count(b"Traceback") == 0
@@ -342,11 +342,11 @@ def test_who_does_not_answer_or_does_not_close_standard_input_is_not_waited_for(
     with socket.create_server(("127.0.0.1", 0)) as silent:
         environment["KEEPWORTH_URL"] = f"http://127.0.0.1:{silent.getsockname()[1]}"
         done = subprocess.run(
-            command, input=json.dumps(PROMPT).encode(), capture_output=True, env=environment, timeout=30, check=True
+            command, input=json.dumps(PROMPT).encode(), capture_output=True, env=environment, timeout=360, check=True
         )
         assert (done.stdout, b"no answer in 0.3 seconds" in done.stderr) == (b"", True)
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
-        assert process.wait(timeout=30) == 0
+        assert process.wait(timeout=300) == 0
         process.communicate()
 
 
@@ -446,7 +446,7 @@ def test_the_settings_that_are_printed_run_this_program_at_known_events(
         assert words[-3:] == ["--user", "ana b", name]
         if (host, name) == ("claude-code", "Stop"):
             done = subprocess.run(
-                handler["command"], shell=True, capture_output=True, check=False, input=b"{}", timeout=60
+                handler["command"], shell=True, capture_output=True, check=False, input=b"{}", timeout=300
             )
             assert (done.returncode, done.stdout) == (0, b"")
     assert list(tmp_path.glob(".c*")) == list(tmp_path.glob(".g*")) == [], "nothing is written without --write"

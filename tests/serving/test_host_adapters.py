@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from keepworth import Client, Memory
-from keepworth.memory.adapters.session import MemorySession
 from keepworth.serving.memory_server import MemoryServer
 
 
@@ -30,72 +27,6 @@ def memory(request: pytest.FixtureRequest, server: MemoryServer, tmp_path: Path)
     else:
         with Client(server.url, server.token) as client:
             yield client
-
-
-def test_a_conversation_comes_back_as_it_was_given(memory: Any) -> None:
-    async def story() -> None:
-        one, other = (MemorySession(name, memory, user_id="ana") for name in ("one", "other"))
-        items: list[Any] = [
-            {"role": "user", "content": "hello"},
-            {"role": "assistant", "content": [{"type": "output_text", "text": "hello"}]},
-            {"role": "user", "content": "hello"},
-            {"type": "function_call", "name": "f", "arguments": "{}"},
-        ]
-        await one.add_items(items)
-        await other.add_items(items[:1])
-        assert await one.get_items() == items
-        assert await one.get_items(2) == items[-2:]
-        assert await one.pop_item() == items[-1]
-        await one.clear_session()
-        assert await one.get_items() == []
-        assert await other.get_items() == items[:1]
-
-    asyncio.run(story())
-
-
-def test_a_session_tells_what_others_of_the_same_user_said(memory: Any) -> None:
-    @dataclass
-    class Input:
-        input: list[Any]
-        instructions: str | None = None
-
-    async def story() -> None:
-        earlier, now = (MemorySession(name, memory, user_id="cy") for name in ("earlier", "now"))
-        await earlier.add_items([{"role": "user", "content": "my soup needs tofu"}])
-        await MemorySession("his", memory, user_id="bo").add_items([{"role": "user", "content": "tofu for me"}])
-        await now.add_items([{"role": "user", "content": "tofu soup please"}])
-        told = await now.recalling()(SimpleNamespace(model_data=Input(await now.get_items())))
-        assert told.instructions == "What is remembered of this user from before:\n- my soup needs tofu"
-
-    asyncio.run(story())
-
-
-def test_an_agent_of_openai_s_sdk_goes_on_where_its_session_was(memory: Any) -> None:
-    """The SDK's own runner, with a model that answers how many items it was given."""
-    agents = pytest.importorskip("agents")
-    from agents.items import ModelResponse
-    from agents.models.interface import Model
-    from agents.usage import Usage
-    from openai.types.responses import ResponseOutputMessage, ResponseOutputText
-
-    class Counting(Model):  # type: ignore[misc]
-        async def get_response(self, *_: Any, input: Any, **__: Any) -> Any:
-            part = ResponseOutputText(type="output_text", text=str(len(input)), annotations=[])
-            said = ResponseOutputMessage(id="m", type="message", role="assistant", status="completed", content=[part])
-            return ModelResponse(output=[said], usage=Usage(), response_id=None)
-
-        def stream_response(self, *_: Any, **__: Any) -> Any:
-            raise NotImplementedError
-
-    async def story() -> None:
-        agent = agents.Agent(name="counting", model=Counting())
-        off = agents.RunConfig(tracing_disabled=True)
-        for expected in ("1", "3", "5"):
-            session = MemorySession("conversation", memory, user_id="bob")
-            done = await agents.Runner.run(agent, "hello", session=session, run_config=off)
-            assert done.final_output == expected
-
-    asyncio.run(story())
 
 
 def test_a_store_of_langgraph_keeps_and_finds_values(memory: Any) -> None:

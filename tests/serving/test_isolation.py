@@ -56,7 +56,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, keeper: str) -> Iterator[Me
 def calls(server: MemoryServer, tenant: str, **bounds: Any) -> httpx.Client:
     token = server.tokens.add(new_access(tenant=tenant, **bounds))
     headers = {"Authorization": f"Bearer {token}"}
-    return httpx.Client(base_url=server.url, headers=headers, trust_env=False, timeout=30)
+    return httpx.Client(base_url=server.url, headers=headers, trust_env=False, timeout=300)
 
 
 KEPT = (

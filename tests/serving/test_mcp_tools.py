@@ -40,7 +40,7 @@ CHANGE = {"update_memory", "supersede_memory", "delete_memory", "rollback_episod
 async def connected(server: MemoryServer, token: str, **headers: str) -> AsyncIterator[Any]:
     async with (
         httpx2.AsyncClient(
-            headers={"Authorization": f"Bearer {token}", **headers}, timeout=30, trust_env=False
+            headers={"Authorization": f"Bearer {token}", **headers}, timeout=300, trust_env=False
         ) as http,
         McpClient(streamable_http_client(f"{server.url}/mcp", http_client=http)) as client,
     ):

@@ -47,7 +47,7 @@ def tenant() -> str:
 def as_(server: MemoryServer, tenant: str, *roles: str, **bounds: str) -> httpx.Client:
     token = server.tokens.add(new_access(tenant=tenant, roles=roles or ROLES, **bounds))
     headers = {"Authorization": f"Bearer {token}"}
-    return httpx.Client(base_url=server.url + BASE, headers=headers, trust_env=False, timeout=30)
+    return httpx.Client(base_url=server.url + BASE, headers=headers, trust_env=False, timeout=300)
 
 
 @pytest.mark.parametrize("path", PATHS)

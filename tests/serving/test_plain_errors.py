@@ -21,7 +21,7 @@ from keepworth.serving.memory_server import MemoryServer
 
 def asked(server: MemoryServer, method: str, path: str, **more: Any) -> httpx.Response:
     headers = {"Authorization": f"Bearer {server.token}", **more.pop("headers", {})}
-    return httpx.request(method, f"{server.url}{path}", headers=headers, trust_env=False, timeout=30, **more)
+    return httpx.request(method, f"{server.url}{path}", headers=headers, trust_env=False, timeout=300, **more)
 
 
 def tool(server: MemoryServer, name: str, **arguments: Any) -> httpx.Response:

@@ -78,7 +78,7 @@ def test_who_is_still_being_answered_when_it_stops_is_told_so(
     monkeypatch.setattr(memory_server, "PATIENCE", 1)
     encoder, answers = Waiting(), []
     server = MemoryServer(tmp_path / "a.mem", encoder=encoder).start()
-    with httpx.Client(base_url=server.url, headers={"Authorization": f"Bearer {server.token}"}, timeout=60) as client:
+    with httpx.Client(base_url=server.url, headers={"Authorization": f"Bearer {server.token}"}, timeout=300) as client:
 
         def ask() -> None:
             answers.append(client.post("/v1/memory/items", json={"content": "tea"}))
@@ -108,7 +108,7 @@ def test_who_waits_for_a_silent_upstream_when_it_stops_is_told_so(
         def ask() -> None:
             body = {"model": "x", "messages": [{"role": "user", "content": "I like tea."}]}
             headers = {"Authorization": f"Bearer {server.token}"}
-            answers.append(httpx.post(f"{server.url}/v1/chat/completions", json=body, headers=headers, timeout=60))
+            answers.append(httpx.post(f"{server.url}/v1/chat/completions", json=body, headers=headers, timeout=300))
 
         caller = threading.Thread(target=ask)
         caller.start()

@@ -281,7 +281,7 @@ def test_an_answer_without_end_is_broken_off_and_the_turn_is_kept(
     upstream.behaves = behaves
     body = {"model": "m", "input": "x", "messages": [{"role": "user", "content": "I like green tea."}]}
     headers = {"Authorization": f"Bearer {server.token}", "X-Keepworth-User": f"{path} {behaves}"}
-    response = httpx.post(f"{server.url}{path}", json=body, headers=headers, trust_env=False, timeout=60)
+    response = httpx.post(f"{server.url}{path}", json=body, headers=headers, trust_env=False, timeout=300)
     assert response.status_code == 502
     assert f"The upstream {upstream.url} answered with more than 67108864 bytes" in response.json()["error"]["message"]
     if path != "/v1/embeddings":

@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keepworth.episodes.episode import Session, Task, Turn
+from keepworth.memory.sentences import sentences
 from keepworth.tasks.competing import covered
-from keepworth.tasks.entries import candidates, entries, sentences, windows_of
+from keepworth.tasks.entries import candidates, entries, windows_of
 from keepworth.tasks.longmemeval import longmemeval
 
 TASK = Task(

@@ -110,15 +110,6 @@ def run(
     ] = "",
     tokens: Annotated[int, typer.Option("--tokens", min=1, help="How much is shown at most, for every system.")] = 512,
     words: Annotated[int, typer.Option("--words", min=1, help="Words of one entry of the memory, at most.")] = 60,
-    rivals: Annotated[
-        str,
-        typer.Option(
-            "--rivals",
-            metavar="PYTHON",
-            help="The Python in which mem0, LangGraph and bm25s are installed; this one if not given.",
-            envvar="KEEPWORTH_RIVALS",
-        ),
-    ] = "",
     encoder: Annotated[str, typer.Option("--encoder", help="For every system that needs one.")] = "minilm",
     limit: Annotated[
         int, typer.Option("--limit", "-n", min=0, help="Only so many questions, drawn evenly; 0 for all.")
@@ -141,7 +132,6 @@ def run(
 
     from rich.progress import Progress
 
-    from keepworth import defaults
     from keepworth.episodes.errors import KeepworthError, UnknownName
     from keepworth.episodes.extras import require
     from keepworth.episodes.text import terminal
@@ -150,6 +140,7 @@ def run(
     from keepworth.evaluation.reading import ChatReader, KeptAnswers
     from keepworth.evaluation.summary import summed
     from keepworth.evaluation.system import SETTINGS, NeverAnswered, Poison
+    from keepworth.memory import by_name
     from keepworth.models.kept_vectors import KeptVectors
     from keepworth.recipes.systems import Elsewhere, chosen, maker
 
@@ -172,12 +163,10 @@ def run(
 
     def encoder_once() -> KeptVectors:
         if not held:
-            held.append(KeptVectors(defaults.encoder(encoder), folder.parent / "vectors"))
+            held.append(KeptVectors(by_name.encoder(encoder), folder.parent / "vectors"))
         return held[0]
 
-    makers = {
-        name: maker(name, encoder_once, Elsewhere(rivals, endpoint_model, key_variable)) for name in ["none", *names]
-    }
+    makers = {name: maker(name, encoder_once, Elsewhere(endpoint_model, key_variable)) for name in ["none", *names]}
     own = any(name.startswith("endpoint:") for name in names)
     answering = reader_of(reader, endpoint_model, key_variable, runs, own)
     unpaid = [setting for setting in wanted if setting in LIVE_SETTINGS]

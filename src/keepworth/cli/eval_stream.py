@@ -38,6 +38,7 @@ CHANGES = {
 CHECKPOINTS = (1 / 3, 2 / 3)
 AGENTS = ("usual", "linear", "tabular")
 MODEL = "model:"
+QUARANTINE = "advantage-quarantine-all"
 ATTACK_ARMS = (
     "none,exprag,exprag+rollback,memrl,memrl+rollback,reme,amemguard,advantage,advantage-without-gate,advantage-without-gate+rollback,"
     "advantage-quarantine-all"
@@ -144,7 +145,6 @@ def stream(
     from keepworth.evaluation.stream import Results, load, run_matrix, table
     from keepworth.evaluation.stream_claims import CONTROLS, claims, compared_method, planned
     from keepworth.evaluation.stream_page import curve_panels, left_out, write_stream_page
-    from keepworth.recipes.experience_methods import METHODS
 
     # With --json, standard output has the result and nothing else.
     console = terminal(stderr=as_json)
@@ -161,10 +161,11 @@ def stream(
         lacks = missing(name, data)
         if lacks is not None:
             raise lacks
+    methods = _methods()
     for arm in chosen:
         base, plus, change = arm.partition("+")
-        if base not in (*METHODS, *CONTROLS, "advantage-quarantine-all"):
-            raise UnknownName("arm", arm, (*METHODS, *CONTROLS, "advantage-quarantine-all"))
+        if base not in (*methods, *CONTROLS):
+            raise UnknownName("arm", arm, (*methods, *CONTROLS))
         if plus and (base in CONTROLS or plus + change not in CHANGES):
             raise KeepworthError(
                 f"there is no arm {arm!r}: it is a method with one of {', '.join(CHANGES)}.",
@@ -293,17 +294,8 @@ def _list_streams(as_json: bool) -> None:
 def _list_arms(as_json: bool) -> None:
     """Every method with what it is, those of papers first; a line each."""
     from keepworth.evaluation.stream_claims import CONTROL_ABOUT
-    from keepworth.recipes.experience_methods import ABOUT, METHODS, RIVALS
 
-    def about(name: str) -> str:
-        whole, without, part = name.partition("-without-")
-        return f"{whole} without {part}" if without else ABOUT[name]
-
-    kinds = {
-        "from papers and textbooks": {name: about(name) for name in RIVALS},
-        "this project's": {name: about(name) for name in METHODS if name not in RIVALS},
-        "controls": CONTROL_ABOUT,
-    }
+    kinds = {"methods": _methods(), "controls": CONTROL_ABOUT}
     if as_json:
         for kind, named in kinds.items():
             for name, said in named.items():
@@ -315,6 +307,20 @@ def _list_arms(as_json: bool) -> None:
         say("")
     say("changes")
     say_terms(CHANGES.items())
+
+
+def _methods() -> dict[str, str]:
+    """The policies that keep cases, the default one, and each without its parts; with what they are."""
+    from keepworth.memory.by_name import policies_of_cases
+    from keepworth.memory.policy.default import NAME
+    from keepworth.registry import method
+
+    about: dict[str, str] = {}
+    for name in (*policies_of_cases(), NAME):
+        declared = method("policy", name)
+        about[name] = f"{declared.about} ({declared.paper})" if declared.paper else declared.about
+        about |= {f"{name}-without-{part}": f"{name} without {part}" for part in declared.parts}
+    return {**about, QUARANTINE: "advantage, which shows nothing from outside"}
 
 
 Settings = dict[str, dict[str, dict[str, Any]]]
@@ -432,17 +438,17 @@ def _scoring(name: str) -> ScoringAgent:
 
 def method_for(name: str, settings: dict[str, dict[str, Any]], seed: int) -> Policy:
     """A fresh method under its tuned settings; parts left out keep the tuned settings of the whole."""
-    from keepworth.memory.policy.admission import trusted_only
-    from keepworth.recipes import advantage
-    from keepworth.recipes.experience_methods import method
+    from keepworth.memory.by_name import seeded
+    from keepworth.methods.policies.advantage import grouped, trusted_only
 
-    if name == "advantage-quarantine-all":
-        found = advantage.from_flat("advantage", settings.get("advantage", {}), seed=seed)
-        found.name, found.gate = name, trusted_only
-        return found
-    if name.startswith("advantage"):
-        return advantage.from_flat(name, settings.get("advantage", {}), seed=seed)
-    return method(name, seed=seed, **settings.get(name, {}))
+    whole, _, part = name.removesuffix("-quarantine-all").partition("-without-")
+    given = settings.get(whole, {})
+    if part:
+        given = {**given, "without": part}
+    made = seeded(whole, seed, **(grouped(given) if whole == "advantage" else given))
+    if name == QUARANTINE:
+        made.name, made.gate = name, trusted_only
+    return made
 
 
 _NOTE = (

@@ -10,18 +10,17 @@ import typer
 
 from keepworth import __version__
 from keepworth.cli import output
-from keepworth.cli.bench import app as bench_app
 from keepworth.cli.command import App
-from keepworth.cli.doctor import doctor, models_app
+from keepworth.cli.doctor import doctor
 from keepworth.cli.evaluate import app as evaluate_app
 from keepworth.cli.export import export
 from keepworth.cli.memory import app as memory_app
 from keepworth.cli.methods import app as methods_app
+from keepworth.cli.models import models_app
 from keepworth.cli.output import interruptible, say
 from keepworth.cli.serve import serve
-from keepworth.cli.show import checkpoint_app, report, show
+from keepworth.cli.show import report, show
 from keepworth.cli.train import demo, objectives_app, recipes, train
-from keepworth.cli.watch import watch
 
 app = App(
     name="keepworth",
@@ -89,23 +88,12 @@ app.command(
 app.command(
     rich_help_panel=LOOK,
     examples="""
-    keepworth watch
-    keepworth watch demo --every 5
-    """,
-)(watch)
-app.command(
-    rich_help_panel=LOOK,
-    examples="""
     keepworth report
     keepworth report demo demo-quick --out comparison.html
     """,
 )(report)
-app.add_typer(checkpoint_app, name="checkpoint", rich_help_panel=LOOK)
 app.add_typer(models_app, name="models", rich_help_panel=SET_UP)
 app.command(rich_help_panel=SET_UP, examples="keepworth doctor")(doctor)
-
-
-app.add_typer(bench_app, name="bench", rich_help_panel=LOOK)
 
 
 def _version(wanted: bool) -> None:

@@ -28,13 +28,13 @@ def list_methods(
         return
     kinds = [name for name in KINDS if name == require_known("kind", kind, KINDS)] if kind else KINDS
     for name in kinds:
-        found = sorted(methods(name).values(), key=lambda method: method.name)
+        rows = sorted(methods(name).values(), key=lambda method: method.name)
         if as_json:
-            for method in found:
+            for method in rows:
                 say_json(_row(method))
-        elif found:
+        elif rows:
             say(f"\n{name}")
-            say_terms([(method.name, f"{method.about}{_paper(method)} [{_verdict(method)}]") for method in found])
+            say_terms([(method.name, f"{method.about}{_paper(method)} [{_verdict(method)}]") for method in rows])
     for file in broken():
         say(f"\nnot loaded: {file.path}: {file.reason}", error=True)
 
@@ -46,18 +46,19 @@ def show(
 ) -> None:
     """Print a method's claim, what differs from its paper, and what was measured."""
     from keepworth.episodes.errors import UnknownName
-    from keepworth.registry import KINDS, evidence, methods
+    from keepworth.registry import KINDS, evidence, file_of, methods
 
-    found = [method for kind in KINDS for method in methods(kind).values() if method.name == name]
-    if not found:
+    of_name = [method for kind in KINDS for method in methods(kind).values() if method.name == name]
+    if not of_name:
         raise UnknownName("method", name, methods())
-    for method in found:
+    for method in of_name:
         measured = evidence(name)
         if as_json:
             say_json({**_row(method), "evidence": measured})
             continue
         rows = [("kind", method.kind), ("paper", method.paper), ("what it does", method.about), ("claim", method.claim)]
         rows += [("differs", method.differs), ("label", method.label), ("needs", method.extra)]
+        rows += [("can leave out", ", ".join(method.parts)), ("file", file_of(method.kind, name))]
         rows += [("verdict", _verdict(method)), ("because", (measured or {}).get("sentence", ""))]
         rows += [
             ("unit", (measured or {}).get("unit", "")),
@@ -100,7 +101,7 @@ def run(
 def _row(method: Any) -> dict[str, Any]:
     from keepworth.registry import evidence
 
-    names = ("kind", "name", "title", "paper", "about", "claim", "differs", "label", "extra")
+    names = ("kind", "name", "title", "paper", "about", "claim", "differs", "label", "extra", "parts")
     measured = evidence(method.name)
     file = f"benchmarks/methods/{method.name}.json" if measured else ""
     return {**{name: getattr(method, name) for name in names}, "verdict": _verdict(method), "evidence": file}

@@ -1,4 +1,4 @@
-"""`keepworth serve`: a model behind OpenAI's routes, with token ids and log-probabilities; or a memory, for agents anywhere."""
+"""`keepworth serve`: a memory, for agents anywhere; or a model behind OpenAI's chat completions."""
 
 from __future__ import annotations
 
@@ -37,12 +37,6 @@ def serve(
     port: Annotated[
         int, typer.Option("--port", min=0, max=65535, help="Where to listen; 0 takes any that is free.")
     ] = 8000,
-    style: Annotated[
-        str, typer.Option("--style", help="Whose routes it answers: keepworth, vllm or sglang.")
-    ] = "keepworth",
-    control: Annotated[
-        bool, typer.Option("--control", help="Let callers load adapters, replace weights, pause and abort, too.")
-    ] = False,
     precision: Annotated[str, typer.Option("--precision", help="bf16 or fp32.")] = "bf16",
     runs: Runs = Path("runs"),
     memory: Annotated[
@@ -142,8 +136,8 @@ def serve(
     """Serve a memory to agents, with a page to look at it; or a model to programs.
 
     With --memory FILE: every verb of the memory over HTTP, and the page, for whoever has a token; with --upstream, a gateway that
-    remembers for any program that speaks to OpenAI. Without --memory: a model, at /v1/chat/completions and /v1/completions,
-    with token ids and log-probabilities. Callers must send what KEEPWORTH_API_KEY holds as a bearer token, if it is set.
+    remembers for any program that speaks to OpenAI. Without --memory: a model, at /v1/chat/completions.
+    Callers must send what KEEPWORTH_API_KEY holds as a bearer token, if it is set.
     Ctrl-C stops."""
     from keepworth.episodes.errors import KeepworthError, UnknownName
     from keepworth.episodes.extras import MissingExtra, fix_for, missing, require
@@ -155,11 +149,6 @@ def serve(
         from keepworth.evaluation.run_list import RunList
         from keepworth.memory.scan import scan_of
 
-        if control or style != "keepworth":
-            raise KeepworthError(
-                "--memory serves a memory, and --control and --style are of a model alone.",
-                "Serve the model by a command of its own.",
-            )
         require("server", "keepworth serve --memory")
         if runs != Path("runs") and not runs.is_dir():
             raise KeepworthError(f"{runs} is no folder of runs.", "Name a folder that is there, or leave --runs out.")
@@ -191,9 +180,9 @@ def serve(
         if what and upstream:
             raise KeepworthError(f"{what} is what answers, and so is --upstream.", f"Leave {what} out.")
         if writer != "none":
-            from keepworth import defaults
+            from keepworth.memory import by_name
 
-            defaults.writer(writer)  # raises, and loads what was trained, before anything is served
+            by_name.writer(writer)  # raises, and loads what was trained, before anything is served
         if what:
             require("gateway", "keepworth serve MODEL --memory")
             require("serve", "keepworth serve MODEL --memory")
@@ -255,30 +244,17 @@ def serve(
         )
     require("serve", "keepworth serve")
     from keepworth.serving.model_server import ModelServer
-    from keepworth.serving.routes import ServerStyle
 
-    if style not in ("keepworth", "vllm", "sglang"):
-        raise UnknownName("server style", style, ("keepworth", "vllm", "sglang"))
     if precision not in ("bf16", "fp32"):
         raise UnknownName("precision", precision, ("bf16", "fp32"))
     require_free(port)
-    found = _found(run, role, runs) if run else None
-    model = found.model if found is not None else model or DEFAULT
-    say(f"Loading {model} ...")
-    if found is None or found.is_adapter:
-        loaded = _loaded(model, precision)
-    else:
-        loaded = _answering(run, role, runs, precision)
-    server = ModelServer(
-        loaded, port=port, style=cast("ServerStyle", style), control=control, api_key=os.environ.get(KEY) or None
-    )
-    name = server.model.name
-    if found is not None and found.is_adapter:
-        server.model.load_adapter(name := found.weights.name, str(found.weights))
+    say(f"Loading {run or model or DEFAULT} ...")
+    loaded = _answering(run, role, runs, precision) if run else _loaded(model or DEFAULT, precision)
+    server = ModelServer(loaded, port=port, key=os.environ.get(KEY, ""))
     with interruptible():
         try:
             with server:
-                _say(server.url, name, control)
+                _say(server.url, loaded.name)
                 server.wait()
         except KeyboardInterrupt:
             say("\nStopped.")
@@ -460,7 +436,7 @@ def _loaded(model: str, precision: str) -> InProcessModel:
     return loaded
 
 
-def _say(url: str, name: str, control: bool) -> None:
+def _say(url: str, name: str) -> None:
     from rich.text import Text
 
     from keepworth.episodes.text import terminal
@@ -469,8 +445,6 @@ def _say(url: str, name: str, control: bool) -> None:
     console.print(Text.assemble((url, "bold"), "  serves ", (name, "bold"), " to this machine. Ctrl-C stops."))
     if not os.environ.get(KEY):
         console.print(f"Any program of this machine may call it; {KEY} sets a key.", style="dim")
-    if control:
-        console.print("Callers may change its weights (--control).", style="yellow")
     body = json.dumps({"model": name, "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 16})
     console.print(
         f"\ncurl {url}/v1/chat/completions -H 'Content-Type: application/json' \\\n  -d {shlex.quote(body)}\n"

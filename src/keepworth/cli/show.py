@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from keepworth.cli.command import App
 from keepworth.cli.episode_panel import episode_panel
 from keepworth.cli.output import Runs, say, say_json
 from keepworth.cli.tables import print_table
@@ -96,7 +95,6 @@ def show(
             return
         print_tables(run, console)
         print_curves(run, console)
-        print_anomalies(run, console)
 
 
 def _evaluated(name: str, runs: Path) -> Path | None:
@@ -272,16 +270,6 @@ def print_tables(run: RunFolder, console: Console) -> None:
         print_table(result, console)
 
 
-def print_anomalies(run: RunFolder, console: Console) -> None:
-    """What looks wrong in the run's metrics, or looked so while it went on."""
-    from keepworth.learning.watch.anomalies import anomalies
-    from keepworth.learning.watch.dashboard import anomaly_lines
-
-    for each in anomalies(run.metrics()):
-        console.print()
-        console.print(anomaly_lines(each))
-
-
 def print_comparison(runs: Sequence[RunFolder], console: Console) -> None:
     """What differs, what was measured last, and the curves of several runs."""
     from rich import box
@@ -304,8 +292,6 @@ def print_comparison(runs: Sequence[RunFolder], console: Console) -> None:
         print_table(found.table, console)
     for panel in found.panels:
         print_panel(panel, console, same_scale=True)
-    for name, wrong in found.anomalies.items():
-        console.print(Text.assemble(("\n! ", "bold yellow"), (name, "bold"), f"  {', '.join(wrong)}"))
 
 
 def print_curves(run: RunFolder, console: Console) -> None:
@@ -321,7 +307,7 @@ def print_panel(panel: Panel, console: Console, *, same_scale: bool) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from keepworth.learning.watch.dashboard import short, sparkline
+    from keepworth.learning.watch.progress import short, sparkline
 
     table = Table.grid(padding=(0, 2))
     every = [value for series in panel.series for value in series.values if math.isfinite(value)]
@@ -359,80 +345,3 @@ def _no_pager() -> Any:
     from contextlib import nullcontext
 
     return nullcontext()
-
-
-# `keepworth checkpoint inspect`.
-
-
-checkpoint_app = App(help="Look into what a run continues from.")
-
-
-@checkpoint_app.callback()
-def options() -> None: ...
-
-
-@checkpoint_app.command(
-    examples="""
-    keepworth checkpoint inspect
-    keepworth checkpoint inspect demo --step 40 --json
-    """
-)
-def inspect(
-    name: Annotated[
-        str,
-        typer.Argument(
-            metavar="[RUN|PATH]",
-            help="A run (its latest checkpoint), or a checkpoint's own folder; the latest run if not given.",
-        ),
-    ] = "",
-    step: Annotated[int | None, typer.Option("--step", help="The run's checkpoint of this step.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
-    runs: Runs = Path("runs"),
-) -> None:
-    """Compare a checkpoint's files with their sums and say what is in them. Exits with 2 where one is damaged."""
-    from rich.table import Table
-    from rich.text import Text
-
-    from keepworth.episodes.text import terminal
-    from keepworth.learning.watch.inspection import find_checkpoint
-    from keepworth.learning.watch.inspection import inspect as look
-
-    found = look(find_checkpoint(name or str(named_or_latest("", runs).path), runs, step))
-    if as_json:
-        sections = {heading: {k: _jsonable(v) for k, v in lines.items()} for heading, lines in found.sections.items()}
-        record = {"step": found.step, "path": str(found.path), "files": found.files, "sections": sections}
-        say_json(record, indent=2, default=str)
-        return
-    console = terminal(soft_wrap=True)
-    console.print(Text.assemble((f"step {found.step}", "bold"), f"  {found.path}"))
-    table = Table.grid(padding=(0, 3, 0, 0))
-    table.add_row(Text("\nfiles", style="bold"))
-    for file, size in found.files.items():
-        table.add_row(f"  {file}", Text.assemble(f"{_size(size)}  ", ("✓ sum", "green")))
-    for heading, lines in found.sections.items():
-        table.add_row(Text(f"\n{heading}", style="bold"))
-        for what, value in lines.items():
-            table.add_row(f"  {what}", Text(_value(value)))
-    console.print(table)
-
-
-def _jsonable(value: object) -> object:
-    """JSON has no infinity."""
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _value(value: object) -> str:
-    if isinstance(value, tuple | list):
-        return ", ".join(map(str, value))
-    if isinstance(value, float):
-        return f"{value:g}"
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 10_000:
-        return f"{value:,}" + (f" ({value / 1e6:.1f} million)" if value >= 1_000_000 else "")
-    return str(value)
-
-
-def _size(count: int) -> str:
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= size:
-            return f"{count / size:.1f} {unit}"
-    return f"{count} bytes"

@@ -36,7 +36,9 @@ if TYPE_CHECKING:
 Track = Annotated[
     str,
     typer.Option(
-        "--track", metavar="NAMES", help="Also write to trackers, by commas: tensorboard, trackio, wandb, mlflow."
+        "--track",
+        metavar="NAME",
+        help="Also write to a tracker: trackio, or FILE.py:NAME, called with step and numbers.",
     ),
 ]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Start over: delete what the run folder holds.")]
@@ -286,15 +288,14 @@ def _carry_out(
     from keepworth.cli.show import print_tables
     from keepworth.episodes.text import terminal
     from keepworth.learning.watch.progress import progress_for
-    from keepworth.learning.watch.trackers import require_trackers
+    from keepworth.recipes.front_door import track_of
 
-    trackers = [each.strip() for each in track.split(",") if each.strip()]
-    require_trackers(trackers)
+    tracker = track_of(track)
     console = terminal()
     with opened(path, config, fresh=fresh) as run:
         try:
             with interruptible():
-                carry_out(run, lambda progress: work(run, progress), progress_for(), trackers)
+                carry_out(run, lambda progress: work(run, progress), progress_for(), tracker)
         except KeyboardInterrupt:
             last = run.latest_checkpoint(verify=False)
             where = f"The last checkpoint is step {last.step}." if last else "There is no checkpoint yet."

@@ -1,1 +1,1 @@
-"""Where the parts of a run are placed: processes of this machine, or Ray."""
+"""Rollout workers and scorers as actors of Ray, on this machine or on several hosts."""

@@ -34,6 +34,10 @@ class UnknownName(KeepworthError, ValueError):
         self.nearest = near
 
 
+class UnknownEncoder(KeepworthError):
+    """The encoder that made vectors has no name here."""
+
+
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """The known name closest to `name`, also where only the last part of a dotted name was misspelt; None if none is close."""
     names = list(known)

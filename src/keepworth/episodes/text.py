@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import string
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -128,3 +129,20 @@ def terminal(**settings: Any) -> Console:
                 yield segment if segment.control else Segment(printable(segment.text), segment.style)
 
     return Terminal(**{"markup": False, "emoji": False, "highlight": False, **settings})
+
+
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+
+
+def normalise(text: str) -> str:
+    """Lower case, ASCII punctuation deleted, the words a, an and the removed, white space collapsed.
+
+    Idempotent but for words that deleting punctuation creates. Other scripts' punctuation (curly quotes, dashes)
+    stays, as in SQuAD."""
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+
+
+def tokens(text: str) -> list[str]:
+    """White-space tokens of the normalised text."""
+    return normalise(text).split()

@@ -20,7 +20,6 @@ from keepworth.evaluation.curves import (
 )
 from keepworth.evaluation.tables import ArmRow, Cell, ResultTable, tables_of
 from keepworth.learning.run_folder import Row, RunFolder, StoredEpisode, disk, flatten
-from keepworth.learning.watch.anomalies import anomalies
 from keepworth.page import PARTS, STYLE, asset
 from keepworth.page.charts import Panel, Series, chart, colour_indices, embedded, whisker
 
@@ -51,7 +50,6 @@ def _page(run: RunFolder, charts: str, episode_limit: int) -> str:
         else ""
     )
     body = f"""{f"<section><h2>What it can answer</h2>{tables}</section>" if tables else ""}
-{_anomalies(run)}
 {f"<section><h2>How it learned</h2>{charts}</section>" if charts else ""}
 {_episodes(run, episode_limit)}
 <section><h2>Configuration</h2>{settings_html(run.config)}
@@ -115,23 +113,6 @@ def _once(measured: Sequence[Panel]) -> str:
         f"<h3>Measured once</h3>{settings_html(said)}"
         '<p class="note">A curve begins with the second step that is measured.</p>'
     )
-
-
-def _anomalies(run: RunFolder) -> str:
-    found = anomalies(run.metrics())
-    if not found:
-        return ""
-    cards = []
-    for each in found:
-        steps = f"step {each.last}" if each.first == each.last else f"steps {each.first} to {each.last}"
-        where = ", ".join([each.role] * bool(each.role) + [steps] + ["over"] * (not each.now))
-        tries = "".join(f"<li>{escape(what)}</li>" for what in each.tries)
-        cards.append(
-            f'<div class="card anomaly{" now" if each.now else ""}"><h3>{escape(each.name.capitalize())}'
-            f"<small>{escape(where)}</small></h3><p>{escape(each.message.capitalize())}.</p>"
-            f"<p class='tries'>What to try:</p><ul>{tries}</ul></div>"
-        )
-    return f'<section><h2>What to look at</h2><div class="anomalies">{"".join(cards)}</div></section>'
 
 
 def _facts(run: RunFolder) -> str:
@@ -288,13 +269,12 @@ COMPARED = ("reward", "entropy", "length", "signal", "ess", "gap", "gradient")
 @dataclass(frozen=True, slots=True)
 class RunComparison:
     """names: of the runs, as told apart; settings: each one that differs, with its value in every run (None: not there);
-    table: a column per run; panels: a series per run; anomalies: what held at each run's end."""
+    table: a column per run; panels: a series per run."""
 
     names: tuple[str, ...]
     settings: Mapping[str, tuple[Any, ...]]
     table: ResultTable | None
     panels: tuple[Panel, ...]
-    anomalies: Mapping[str, tuple[str, ...]]
 
 
 def compared(runs: Sequence[RunFolder]) -> RunComparison:
@@ -307,13 +287,11 @@ def compared(runs: Sequence[RunFolder]) -> RunComparison:
     evals = {name: run.evals() for name, run in zip(names, runs, strict=True)}
     metrics = {name: run.metrics() for name, run in zip(names, runs, strict=True)}
     by_run = {name: panels(metrics[name], evals[name]) for name in names}
-    held = {name: tuple(dict.fromkeys(a.name for a in anomalies(metrics[name]) if a.now)) for name in names}
     return RunComparison(
         names,
         differing([run.config for run in runs]),
         _table(evals),
         tuple(drawn(_panels(by_run))),
-        {n: a for n, a in held.items() if a},
     )
 
 
@@ -336,11 +314,9 @@ def write_comparison(runs: Sequence[RunFolder], path: Path) -> Path:
         key: " · ".join(f"{name} {value}" for name, value in zip(found.names, values, strict=True))
         for key, values in found.settings.items()
     }
-    wrong = {name: ", ".join(what) for name, what in found.anomalies.items()}
     parts = [
         f"<section><h2>What was measured last</h2>{table_html(found.table)}</section>" if found.table else "",
         f"<section><h2>How they learned</h2>{charts_html(found.panels)}</section>" if found.panels else "",
-        f"<section><h2>What to look at</h2>{settings_html(wrong)}</section>" if wrong else "",
         f"<section><h2>What differs in their settings</h2>{settings_html(settings)}</section>" if settings else "",
     ]
     listed = " ".join(escape(str(run.path)) for run in runs)

@@ -12,7 +12,6 @@ from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.evaluation.curves import drawn, panels
 from keepworth.evaluation.tables import ResultTable, tables_of
 from keepworth.learning.run_folder import RECORD, Row, RunFolder, flatten, writer
-from keepworth.learning.watch.anomalies import anomalies
 from keepworth.learning.watch.progress import read_status
 from keepworth.page.charts import as_elements, finite
 
@@ -51,16 +50,6 @@ class RunList:
                 "every": every,
                 "curves": [],
                 "tables": [_table(each) for each in tables_of(run)],
-                "anomalies": [
-                    {
-                        "name": each.name,
-                        "message": each.message,
-                        "tries": each.tries,
-                        "role": each.role,
-                        "now": each.now,
-                    }
-                    for each in anomalies(metrics)
-                ],
                 "config": config,
                 "environment": flatten(run.environment),
             }

@@ -733,7 +733,7 @@ class MasterWeights:
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Raises ValueError where the checkpoint holds other weights than those being trained, or no finite numbers."""
-        saved = state["master_weights"] if "master_weights" in state else state["masters"]  # checkpoints of before
+        saved = state["master_weights"]
         if set(saved) != set(self._master_weights):
             other = sorted(set(saved) ^ set(self._master_weights))[:3]
             raise ValueError(f"the checkpoint trains other weights than this run, for example {other}")

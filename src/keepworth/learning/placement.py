@@ -1,24 +1,21 @@
-"""Processes that work for a run, here or on other machines: what the loop asks of whoever places them.
+"""Processes that work for a run: what the loop asks of whoever starts them (`keepworth.cluster.ray`).
 
 The controller stays one loop, and the run folder the only truth. A worker is built where it runs, from the name of its class
-and from plain data; closures and models never travel. `keepworth.cluster` has the implementations.
+and from plain data; closures and models never travel.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from keepworth.episodes.errors import KeepworthError
 
-STARTS = 3
-"""So many times a worker is begun that dies before its object stands."""
-
 
 class WorkerDied(KeepworthError):
-    """A worker's process ended, or its machine is gone. Its state is lost; what it was doing may or may not have been done."""
+    """A worker's process ended, or its host is gone. What it was doing may or may not have been done."""
 
 
 class WorkerFailed(KeepworthError):
@@ -26,17 +23,15 @@ class WorkerFailed(KeepworthError):
 
 
 class CannotPlace(KeepworthError):
-    """There is no place for a worker: the message names what is missing and where."""
+    """There is no room for a worker: the message names what is missing and where."""
 
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a worker needs where it runs. cores: processor cores; gpus: whole ones. apart: on other hosts than the workers that
-    were placed with the same word. label: KEY=VALUE that its host was begun with."""
+    """What a worker needs where it runs: processor cores, whole GPUs, and the label KEY=VALUE that its host was started with."""
 
     cores: int = 1
     gpus: int = 0
-    apart: str = ""
     label: str = ""
 
 
@@ -45,74 +40,38 @@ ONE_CORE = Needs()
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What a worker is made of: `module:Class`, called with `settings`, which is plain data (it is pickled)."""
+    """What a worker is made of: `module:Class`, called with `settings`, which is plain data."""
 
     target: str
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Worker(Protocol):
-    """A process that answers calls, one after the other in the order in which they were made."""
+    """A process that answers calls."""
 
-    @property
-    def name(self) -> str:
-        """For messages, such as "learner 1"."""
-        ...
-
-    @property
-    def host(self) -> str: ...
-
-    @property
-    def alive(self) -> bool: ...
+    name: str
+    host: str
 
     def call(self, method: str, *given: Any) -> Future[Any]:
-        """Call a method of the worker's object. The future raises WorkerDied or WorkerFailed. given: plain data.
+        """Call a method of the worker's object. The future raises WorkerDied or WorkerFailed."""
+        ...
 
-        Those of methods that are `async def` begin in that order, and go on beside each other."""
+    def restarted(self) -> Future[Any]:
+        """Done once a worker that died stands again. The future raises WorkerDied where it is not started again."""
         ...
 
     def close(self) -> None:
-        """End it. Called twice, it does nothing."""
+        """End it."""
         ...
 
 
 class Cluster(Protocol):
-    """Places workers."""
-
-    @property
-    def address(self) -> str:
-        """Under which workers reach this process: a host's name or number."""
-        ...
+    """Starts workers."""
 
     def spawn(self, part: Part, name: str, needs: Needs = ONE_CORE) -> Worker:
-        """Begin a worker; returns when its object stands. Raises CannotPlace within a time limit, WorkerDied, WorkerFailed."""
-        ...
-
-    def hosts(self) -> Sequence[str]:
-        """Where workers can be placed."""
+        """Start a worker and wait until its object is made. Raises CannotPlace, WorkerDied, WorkerFailed."""
         ...
 
     def close(self) -> None:
-        """End every worker that was placed."""
+        """End every worker that was started."""
         ...
-
-
-def spawn_lasting(cluster: Cluster, part: Part, name: str, needs: Needs, note: Callable[[str], None]) -> Worker:
-    """A worker that stands. One that dies as it begins (its memory ran out, its host left) is begun again, `STARTS` times in all.
-
-    note: is told of it. Raises what `Cluster.spawn` raises; WorkerDied, where the last of them died too."""
-    died: WorkerDied | None = None
-    for started in range(STARTS):
-        try:
-            worker = cluster.spawn(part, name, needs)
-        except WorkerDied as error:
-            died = error
-            if started == STARTS - 1:
-                raise WorkerDied(
-                    f"{name} died {STARTS} times as it began; the last: {error.message}", error.fix
-                ) from error
-        else:
-            if died is not None:
-                note(f"{died.message} That was as it began; it was begun again.")
-            return worker
-    raise AssertionError

@@ -9,7 +9,7 @@
       episodes/step-000015.train.jsonl.gz   every episode, by step and by what it was run for
       checkpoints/step-000015/ whatever the trainer saves, with a manifest of sha256 sums
       finished/<role>/         groups that were sampled ahead and not yet trained, as they were finished (`groups`)
-      memory/<role>.db         a memory that grows while the role is trained (`memories`)
+      memory/<role>.mem        a memory that learns while the role is trained (`memories`)
       published/<role>/        the latest weights that were handed to an engine behind HTTP (`sampler`)
       weights/<role>/          the finished weights of a role, with step.json: the step at which they were finished
       result.json              the final tables
@@ -24,7 +24,6 @@ last checkpoint, so that a run that was killed reads the same as one that was no
 
 from __future__ import annotations
 
-import errno
 import gzip
 import json
 import os
@@ -32,12 +31,11 @@ import pickle
 import re
 import shutil
 import time
-import zipfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import TracebackType
 from typing import IO, Any
 
 from keepworth.episodes.episode import Episode, episode_from_json, episode_to_json
@@ -52,14 +50,6 @@ from keepworth.models.files import is_disk_full, sha256_of, sync
 FULL_BELOW = 1 << 20
 """Bytes. A write that failed with less than this left is taken to have failed for want of space."""
 
-_FIXES = {
-    errno.ENAMETOOLONG: "Choose a shorter name.",
-    errno.EEXIST: "A file stands where a folder should be: move it, or choose another place.",
-    errno.ENOTDIR: "A file stands where a folder should be: move it, or choose another place.",
-    errno.ENOENT: "A folder is missing: make it, or choose another place.",
-}
-_OTHER_FIX = "Choose another place, or change its permissions."
-
 
 class DiskTrouble(KeepworthError):
     """The disk is full, read-only, not ours to write to, or has something else in the place."""
@@ -69,68 +59,39 @@ class DiskTrouble(KeepworthError):
 def disk(path: Path) -> Iterator[None]:
     """Turns what the operating system says about a disk into a sentence that names the place and the fix.
 
-    torch and safetensors report a failed write as a RuntimeError or an exception of their own, often without the
-    cause: with next to no space left on the disk, that is the cause.
+    torch and safetensors report a failed write as an exception of their own, often without the cause: with next to no space
+    left on the disk, that is the cause.
     """
     try:
         yield
-    except KeepworthError:
+    except (KeepworthError, ConnectionError):
         raise
-    except ConnectionError:  # whoever read our output is gone: nothing is wrong with the disk
-        raise
-    except OSError as error:
-        if _is_full(error, path):
-            raise _full(path) from error
-        place = error.filename or path
-        raise DiskTrouble(
-            f"{place} cannot be written ({error.strerror or error}).", _FIXES.get(error.errno or 0, _OTHER_FIX)
-        ) from error
     except Exception as error:
-        if not _says_little_about_disks(error):
-            raise
-        if _is_full(error, path):
-            raise _full(path) from error
-        if _is_failed_write(error):
-            raise DiskTrouble(f"A file in {path} cannot be written ({error}).", _OTHER_FIX) from error
+        told = isinstance(error, OSError) and error.errno is not None
+        failed = isinstance(error, OSError | RuntimeError) or type(error).__module__.startswith("safetensors")
+        free = _free(path)
+        if is_disk_full(error) or (failed and not told and free is not None and free < FULL_BELOW):
+            raise DiskTrouble(
+                f"The disk that holds {path} is full.",
+                "Free some space and give the same command again: the run continues from its last checkpoint.",
+            ) from error
+        if isinstance(error, OSError) or "inline_container" in str(error) or "iostream" in str(error):
+            file, reason = (getattr(error, name, None) for name in ("filename", "strerror"))
+            raise DiskTrouble(
+                f"{file or path} cannot be written ({reason or error}).",
+                "Choose another place, or change its permissions.",
+            ) from error
         raise
-
-
-def _is_full(error: Exception, path: Path) -> bool:
-
-    if is_disk_full(error):
-        return True
-    if isinstance(error, OSError) and error.errno is not None:
-        return False  # it said what it was
-    free = _free(path)
-    return free is not None and free < FULL_BELOW
-
-
-def _full(path: Path) -> DiskTrouble:
-    free = _free(path)
-    left = "how much is left cannot be read" if free is None else f"{free / 2**20:.0f} MiB are left"
-    return DiskTrouble(
-        f"The disk that holds {path} is full ({left}).",
-        "Free some space and give the same command again: the run continues from its last checkpoint.",
-    )
 
 
 def _free(path: Path) -> int | None:
     """Bytes left on the disk that holds `path`, which need not exist yet; None where the system does not say."""
-    for place in (path, *path.absolute().parents):
+    for folder in (path, *path.absolute().parents):
         try:
-            return shutil.disk_usage(place).free
+            return shutil.disk_usage(folder).free
         except OSError:
             continue
     return None
-
-
-def _says_little_about_disks(error: Exception) -> bool:
-    return isinstance(error, RuntimeError) or type(error).__module__.startswith("safetensors")
-
-
-def _is_failed_write(error: Exception) -> bool:
-    words = str(error)
-    return "PytorchStreamWriter failed" in words or "inline_container" in words or "I/O error" in words
 
 
 def check_writable(path: Path) -> None:
@@ -205,9 +166,8 @@ def line(row: Mapping[str, Any]) -> bytes:
     return json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
-def read_rows(path: Path, fields: Fields, renamed: Mapping[str, str] = MappingProxyType({})) -> Iterator[Row]:
+def read_rows(path: Path, fields: Fields) -> Iterator[Row]:
     """Rows of a JSON-lines file, each with `fields`. Raises KeepworthError naming file and line of any other.
-    renamed: what fields were called before, with their names of today.
 
     A last line without its newline was being written when the process died: dropped."""
     if not path.exists():
@@ -220,8 +180,6 @@ def read_rows(path: Path, fields: Fields, renamed: Mapping[str, str] = MappingPr
                 row = json.loads(text)
             except ValueError as error:
                 raise KeepworthError(f"{path} line {number} is not JSON ({error}).", "Delete the line.") from error
-            if renamed and isinstance(row, dict):
-                row = {renamed.get(name, name): value for name, value in row.items()}
             wrong = mismatch(row, fields)
             if wrong:
                 raise KeepworthError(f"{path} line {number} {wrong}.", "Delete the line.")
@@ -330,34 +288,15 @@ def reading(path: Path, checkpoint: Checkpoint) -> Iterator[None]:
         yield
     except KeepworthError:
         raise
-    except pickle.UnpicklingError as error:
-        # torch's own words here tell the reader to switch the protection off.
-        raise _unreadable(path, "it holds something else than tensors and plain values", checkpoint) from error
-    except KeyError as error:
-        raise _unreadable(path, f"it has no {error}: another version wrote it", checkpoint) from error
-    except RuntimeError as error:
-        if "memory" in str(error):  # want of memory, not a fault of the file
+    except Exception as error:
+        if isinstance(error, MemoryError) or "not enough memory" in str(error):  # no fault of the file
             raise
-        raise _unreadable(path, error, checkpoint) from error
-    except (
-        OSError,
-        ValueError,
-        TypeError,
-        LookupError,
-        AttributeError,
-        EOFError,
-        OverflowError,
-        zipfile.BadZipFile,
-    ) as error:
-        raise _unreadable(path, error, checkpoint) from error
-
-
-def _unreadable(path: Path, why: object, checkpoint: Checkpoint) -> CheckpointCorrupt:
-    reason = str(why).splitlines()[0] if str(why) else repr(why)
-    return CheckpointCorrupt(
-        f"{path} has the sum that was saved, but cannot be read ({reason}).",
-        f"Delete {checkpoint.path} and start again: the run continues from the checkpoint before it.",
-    )
+        # torch's own words about a pickle tell the reader to switch the protection off.
+        reason = "it holds something else" if isinstance(error, pickle.UnpicklingError) else str(error).split("\n")[0]
+        raise CheckpointCorrupt(
+            f"{path} has the sum that was saved, but cannot be read ({type(error).__name__}: {reason}).",
+            f"Delete {checkpoint.path} and start again: the run continues from the checkpoint before it.",
+        ) from error
 
 
 def checkpoints_in(folder: Path) -> list[Checkpoint]:
@@ -393,39 +332,13 @@ _PATIENCE = 0.2
 """Seconds. Whoever asks `writer` holds the lock for an instant, which is no reason not to begin a run."""
 ROWS = ("metrics.jsonl", "evals.jsonl", "curriculum.jsonl", "shared.jsonl")
 FILES = (*ROWS, "result.json", "status.json", "report.html", "curves.png")
-FOLDERS = ("episodes", "checkpoints", "weights", "finished", "memory", "published", "tensorboard", "workers")
+FOLDERS = ("episodes", "checkpoints", "weights", "finished", "memory", "published")
 
-CHANGEABLE = ("engine", "token_budget", "checkpointing", "learners", "share")
-"""Settings that a run may be continued with another value of: where something is reached, how much is computed at once, and by
-how many."""
 PLACED = (
-    *("workers", "worker_label", "cluster", "ray_address"),
-    *("scorers", "scorer_cores", "scorer_gpus", "scorer_label"),
+    *("engine", "token_budget", "checkpointing", "learners", "share", "ray_address"),
+    *("workers", "worker_label", "scorers", "scorer_cores", "scorer_gpus", "scorer_label"),
 )
-"""Settings that say where the work is done, which changes nothing of what comes of it: any value may follow any other."""
-
-LATER: Mapping[str, Any] = {
-    "objective": "",
-    "minibatches": 1,
-    "learners": 1,
-    "teacher": "",
-    "critic_learning_rate": 1e-3,
-    "critic_rank": 8,
-    "critic_warmup": 0,
-    "checkpointing": "auto",
-    "schedule": "constant",
-    "patience": None,
-    "keep": "last",
-    "lora_targets": "all-linear",
-    "train_embeddings": False,
-    "share": "",
-    "foreign": 0,
-}
-"""Settings that runs of earlier versions do not name, with the value at which a run is what it was without them."""
-
-
-UNRECORDED = "code."
-"""How keys begin of which runs of earlier versions have nothing on file: there is nothing to compare."""
+"""Settings that say where the work is done and how much of it at once: a run may be continued with another value."""
 
 
 class RunConflict(KeepworthError):
@@ -433,7 +346,7 @@ class RunConflict(KeepworthError):
 
 
 class NotOurs(KeepworthError):
-    """A folder that holds files of the names a run writes, but not the record of a run."""
+    """A folder that holds files, but not the record of a run."""
 
 
 def is_run(path: Path) -> bool:
@@ -455,68 +368,25 @@ def read_record(path: Path) -> Row:
 
 
 def refuse_foreign(path: Path) -> None:
-    """Raises NotOurs where a run in `path` would write over or delete what no run of ours put there."""
-    if is_run(path):
-        return
-    found = [name for name in (RECORD, *FILES, *FOLDERS) if (path / name).exists() or (path / name).is_symlink()]
-    lock = path / LOCK
-    if lock.is_file() and lock.read_bytes()[:20].strip(b"0123456789"):
-        found.append(LOCK)
-    if found:
+    """Raises NotOurs where `path` holds files and no record of a run: a run would write over them."""
+    if path.is_dir() and not is_run(path) and any(not entry.name.startswith(".") for entry in path.iterdir()):
         raise NotOurs(
-            f"{path} holds {', '.join(found)}, but no record of a run ({RECORD} with its configuration): "
-            "these files are not a run's to replace.",
+            f"{path} holds files, but no record of a run ({RECORD} with its configuration).",
             "Give the run another name with --name, or another place with --runs; or move these files away.",
         )
 
 
-def refuse_links(path: Path) -> None:
-    """Raises NotOurs where a folder of the run is a link: continuing a run deletes files, and those behind a link may be
-    another's."""
-    for name in FOLDERS:
-        folder = path / name
-        inside = sorted(folder.iterdir()) if folder.is_dir() and not folder.is_symlink() else ()
-        for each in (folder, *inside):
-            if each.is_symlink() and (each is folder or each.is_dir()):
-                raise NotOurs(
-                    f"{each} is a link to {each.readlink()}: a run deletes files of its own folders alone, "
-                    "never what is behind a link.",
-                    "Remove the link, or move what it points to here. A whole run has another place with --runs.",
-                )
-
-
 def refuse_other(path: Path, before: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
-    """Raises RunConflict, naming the keys, where the run in `path` was configured otherwise. An address or a budget of
-    memory may change: they say nothing about the run, and whether there is one does."""
-    now = flatten(asked)
-    then = {key: value for key, value in LATER.items() if key in now} | flatten(before)
-    absent = object()
-    moved = {key for key in CHANGEABLE if then.get(key) and now.get(key)}
-    moved |= {*PLACED, *(key for key in now.keys() - then.keys() if key.startswith(UNRECORDED))}
-    changed = sorted(key for key in (then | now).keys() - moved if then.get(key, absent) != now.get(key, absent))
-    if not changed:
-        return
-    listed = "; ".join(f"{key}: {then.get(key, '(absent)')!r} -> {now.get(key, '(absent)')!r}" for key in changed)
-    raise RunConflict(
-        f"{path} holds a run that was configured otherwise ({listed}).",
-        _rewritten(path, {key: then.get(key) for key in changed}, {key: now[key] for key in changed if key in now})
-        + "Give the new run its own folder with --name, or start over in this one with --fresh (deletes its files).",
-    )
-
-
-def _rewritten(path: Path, then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """How a run goes on that was configured when options of an objective were written otherwise; empty for other changes."""
-    from keepworth.learning.objective.options import is_old
-
-    section = "objective."
-    old = [key for key, value in then.items() if key.startswith(section) and is_old(key.removeprefix(section), value)]
-    written = {key.removeprefix(section): value for key, value in now.items() if key.startswith(section)}
-    if not old or not written:
-        return ""
-    return (
-        f"If {', '.join(old)} said the same in an earlier version: write {json.dumps(written)[1:-1]} in their place in "
-        f'"objective" of {path / RECORD}, exactly so, and the run goes on. Otherwise: '
-    )
+    """Raises RunConflict, naming the keys, where the run in `path` was configured otherwise."""
+    then, now, absent = flatten(before), flatten(asked), "(absent)"
+    keys = sorted((then | now).keys() - set(PLACED))
+    changed = [key for key in keys if then.get(key, absent) != now.get(key, absent)]
+    if changed:
+        listed = "; ".join(f"{key}: {then.get(key, absent)!r} -> {now.get(key, absent)!r}" for key in changed)
+        raise RunConflict(
+            f"{path} holds a run that was configured otherwise ({listed}).",
+            "Give the new run its own folder with --name, or start over in this one with --fresh (deletes its files).",
+        )
 
 
 def versions() -> dict[str, str]:
@@ -699,17 +569,15 @@ class RunFolder:
 
         config: the resolved configuration, of values that JSON can hold. environment: added to the recorded versions.
         resume: where the folder holds a run, True continues it if it was configured alike or has not begun, and False
-        starts over, deleting its files. Raises RunConflict naming the keys that differ, NotOurs where files of a run's
-        names were put there by something else or a folder is a link, RunLocked, or DiskTrouble.
+        starts over, deleting its files. Raises RunConflict naming the keys that differ, NotOurs where something else put files
+        there, RunLocked, or DiskTrouble.
         """
         run = cls(Path(path), clock=clock)
         with disk(run.path):
-            refuse_foreign(run.path)  # first of all: not even a lock is left in a folder that is not ours
-            refuse_links(run.path)
+            refuse_foreign(run.path)  # first of all: not even a lock is left in a folder that is not a run's
             run.path.mkdir(parents=True, exist_ok=True)
             run._lock = take_lock(run.path)
             try:
-                refuse_foreign(run.path)
                 asked = json.loads(json.dumps(config))
                 if resume and is_run(run.path) and not (run.config != asked and run._is_unbegun()):
                     refuse_other(run.path, run.config, asked)

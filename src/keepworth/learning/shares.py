@@ -7,26 +7,17 @@ nothing to add.
 
 from __future__ import annotations
 
-import base64
 import functools
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, Protocol, TypeVar
 
 from keepworth.episodes.needs import needs_train
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from keepworth.episodes.errors import KeepworthError
-
 T = TypeVar("T")
-
-
-class GroupBroken(KeepworthError):
-    """A sum over the learners came to nothing: one of them is gone, or took too long. No step was taken."""
 
 
 class Collective(Protocol):
@@ -34,14 +25,16 @@ class Collective(Protocol):
 
     def add(self, tensor: Tensor) -> None:
         """Called by every learner with a tensor of one shape and type, on the CPU: afterwards each holds the same sum, to the
-        last bit. Raises GroupBroken."""
+        last bit."""
+        ...
+
+    def gather(self, value: Any) -> list[Any]:
+        """The values of all learners, by rank."""
         ...
 
 
 class Shares:
-    """The share of learner `rank` (from 0) of `count`. Those of a learner alone, which is the default, cost nothing.
-
-    collective: set before the first sum of several."""
+    """The share of learner `rank` (from 0) of `count`. Those of a learner alone, which is the default, cost nothing."""
 
     def __init__(self, rank: int = 0, count: int = 1, collective: Collective | None = None) -> None:
         self.rank = rank
@@ -74,54 +67,22 @@ class Shares:
         return [each if any_ > 0 else None for each, any_ in zip(sums, somewhere.tolist(), strict=True)]
 
     def gathered(self, items: Mapping[int, T]) -> list[T]:
-        """What all learners found, by the numbers of their parts and in the order of these: numbers, texts, tensors, and lists
-        and dictionaries of them. Of several learners tuples come as lists."""
-        found = [[*items.items()]] if self.count == 1 else self._of_each([*items.items()])
-        return [item for _, item in sorted((pair for own in found for pair in own), key=itemgetter(0))]
+        """What all learners computed, by the numbers of their parts and in the order of these."""
+        pairs = [pair for pairs in self._of_each([*items.items()]) for pair in pairs]
+        return [item for _, item in sorted(pairs, key=itemgetter(0))]
 
     def first(self, function: Callable[[], T]) -> T:
         """What the function gives at the first learner, who alone calls it."""
-        if self.count == 1:
-            return function()
         given: T = self._of_each(function() if self.rank == 0 else None)[0]
         return given
 
-    def _of_each(self, own: Any) -> list[Any]:
+    def _of_each(self, value: Any) -> list[Any]:
         """What every learner has, by rank."""
-        given = bytearray(json.dumps(own, default=_written).encode())
-        lengths = torch.zeros(self.count, dtype=torch.int64)
-        lengths[self.rank] = len(given)
-        self._add(lengths)
-        ends = lengths.cumsum(0).tolist()
-        places = [slice(end - length, end) for end, length in zip(ends, lengths.tolist(), strict=True)]
-        whole = torch.zeros(ends[-1], dtype=torch.uint8)
-        whole[places[self.rank]] = torch.frombuffer(given, dtype=torch.uint8)
-        self._add(whole)
-        try:
-            return [json.loads(whole[place].numpy().tobytes(), object_hook=_read) for place in places]
-        except ValueError as error:
-            raise GroupBroken(f"A learner sent what no learner sends: {error}.") from error
+        return [value] if self.collective is None else self.collective.gather(value)
 
     def _add(self, tensor: Tensor) -> None:
-        assert self.collective is not None, "a group adds up once it has been begun"
+        assert self.collective is not None
         self.collective.add(tensor)
-
-
-def _written(value: Any) -> dict[str, Any]:
-    """A tensor in JSON."""
-    if not isinstance(value, Tensor):
-        raise TypeError(f"a {type(value).__name__} is not sent between learners: send numbers, texts and tensors")
-    flat = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-    kind = str(value.dtype).removeprefix("torch.")
-    return {"tensor": base64.b64encode(flat.numpy().tobytes()).decode(), "kind": kind, "shape": [*value.shape]}
-
-
-def _read(value: dict[str, Any]) -> Any:
-    if "tensor" not in value:
-        return value
-    tensor = torch.empty(value["shape"], dtype=getattr(torch, value["kind"]))
-    tensor.reshape(-1).view(torch.uint8).numpy()[:] = np.frombuffer(base64.b64decode(value["tensor"]), np.uint8)
-    return tensor
 
 
 def divided(loads: Sequence[float], count: int) -> list[list[int]]:

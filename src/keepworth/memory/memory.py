@@ -26,10 +26,9 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, overload
 from weakref import WeakValueDictionary
 
-from keepworth import defaults
 from keepworth.episodes.episode import Episode, Operation, OperationKind
 from keepworth.episodes.model import Encoder, EncoderIdentity
-from keepworth.memory import writing
+from keepworth.memory import by_name, writing
 from keepworth.memory.errors import (
     InvalidFilter,
     InvalidPolicy,
@@ -72,7 +71,7 @@ from keepworth.memory.item import (
 from keepworth.memory.operations import Assignment, Credit, Draft, OperationOutcome, checked_reward
 from keepworth.memory.overlay import Bank, Overlay
 from keepworth.memory.place import on_server
-from keepworth.memory.policy.rewrites import Arm, Consolidation, Rewrite, Rewriter, Rewrites, consolidate, logged
+from keepworth.memory.policy import consolidating
 from keepworth.memory.policy.signals import from_use
 from keepworth.memory.scan import HELD_FOR, Scan
 from keepworth.memory.search.index import Embedder
@@ -229,7 +228,7 @@ class Memory:
             )
         self.scope = Scope(tenant, user_id, agent_id, session_id)
         self.fusion = fusion or Fusion()
-        self._writer = defaults.writer(writer) if isinstance(writer, str) else writer
+        self._writer = by_name.writer(writer) if isinstance(writer, str) else writer
         # What only repeats what was shown is for writers that read what was shown: the rules see the memory itself.
         self._notes_recalled = self._writer is not None and not isinstance(writer, str)
         self._clock = clock
@@ -243,7 +242,7 @@ class Memory:
         # A file that is there says which encoder made its vectors. Another's mistake is found before there is a file.
         fresh = isinstance(path, (str, os.PathLike)) and not os.path.exists(path) and not on_server(path)
         if isinstance(encoder, str) and (fresh or encoder != "default"):
-            encoder = defaults.encoder(encoder)
+            encoder = by_name.encoder(encoder)
         self.store = Store(path, durability=durability, read_only=read_only, index=index, clock=clock)
         self.store.max_items = max_items
         self.store.scan = scan
@@ -263,7 +262,6 @@ class Memory:
         self._near = self._merging(bound) if bound else None
         self._scopes: dict[tuple[str, str, str], Scope] = {}
         self._draws = _uniform(self.store.store_id())
-        self._rewrites = Rewrites(self.store, self.scope, seed)
         self._whole = weakref.ref(self)
         self._unread = UnreadTurns()
         self.learning: Learning | None = None
@@ -391,6 +389,7 @@ class Memory:
         actions: Sequence[str] = (),
         episode: str = "",
         step: int = 0,
+        explore: bool = True,
         **options: Any,
     ) -> Hits:
         """At most `top_k` items, best first; `.decision` is what `reward` takes, `.text` what a prompt takes.
@@ -399,12 +398,17 @@ class Memory:
         are left out; of a hybrid search that is the fused score (`Fusion`), of a dense one the cosine, of a lexical one BM25.
         selector: chooses in the policy's place, and says with what probability. fits: (hits, best first) -> those of them that
         there is room for, all together; only they are chosen from. actions: what can be done here, where that is known.
+        explore: False shows what rewards say is best, and tries nothing else.
         options: explain, kinds, statuses, where, since, until, as_of, half_life, diversity, reranker and nobody, as
         `search.Request` says.
         The past (`as_of`) is shown as it was, without a policy.
         """
         ask = Ask(
-            checked_query(query), "", worded_actions(actions) if actions != () else (), checked_number(step, "step", 0)
+            checked_query(query),
+            "",
+            worded_actions(actions) if actions != () else (),
+            checked_number(step, "step", 0),
+            explore=explore,
         )
         if episode:
             ask = self._asked_in(episode, ask)
@@ -509,7 +513,6 @@ class Memory:
             ]
         asks = [self._in_trial(ask) for ask in asks]
         off = next((ask.off for ask in asks), None)  # all are of one episode
-        arms = self._arms(asks, scope, off, options)
         unaided = selector is not None or options.get("as_of") or any(ask.plain for ask in asks)
         learning = None if unaided else self.learning
         label = f"static:{mode or ('lexical' if self.store.embedder is None else 'hybrid')}"
@@ -517,10 +520,10 @@ class Memory:
             chosen = [Chosen(Hits(policy="off"), (), asked(ask, top_k)) for ask in asks]
         elif learning is None:
             wide = top_k if selector is None else max(POOL, 5 * top_k)
-            found = self._candidates(asks, scope, wide, 0, mode, threshold, options, arms, top_k, fits)
+            found = self._candidates(asks, scope, wide, 0, mode, threshold, options, fits)
             chosen = [chosen_without_policy(*each, top_k, selector, label) for each in found]
         else:
-            chosen = self._chosen(learning, asks, scope, top_k, mode, threshold, options, arms, fits)
+            chosen = self._chosen(learning, asks, scope, top_k, mode, threshold, options, fits)
         if self._notes_recalled:
             self._note_recalled(hit.item for each in chosen for hit in each.hits)
         return asks, chosen, scope
@@ -534,7 +537,6 @@ class Memory:
         mode: str | None,
         threshold: float | None,
         options: Mapping[str, Any],
-        arms: Sequence[Arm],
         fits: HitFilter | None,
     ) -> list[Chosen]:
         """What the policy chooses, of what the search of this memory finds or of what it finds itself."""
@@ -543,7 +545,7 @@ class Memory:
         while True:
             try:
                 if learning.searches:
-                    found = self._candidates(asks, scope, top_k, NEARBY, mode, threshold, options, arms, top_k, fits)
+                    found = self._candidates(asks, scope, top_k, NEARBY, mode, threshold, options, fits)
                     return [learning.among(ask, hits, top_k, by_words=mode == "lexical") for ask, hits in found]
                 self._refuse_ranking(scope, mode, threshold, options, fits)
                 time, nobody = timestamp(self._clock()), bool(options.get("nobody"))
@@ -576,12 +578,9 @@ class Memory:
         mode: str | None,
         threshold: float | None,
         options: Mapping[str, Any],
-        arms: Sequence[Arm],
-        top_k: int,
         fits: HitFilter | None,
     ) -> list[tuple[Ask, list[Hit]]]:
-        """What the search of this memory finds, best first, each with what is logged of the rewrites on trial that make a
-        difference to the first `top_k`."""
+        """What the search of this memory finds, best first."""
         off = next((ask.off for ask in asks), None)
         if off:
             options = {**options, "where": without(options.get("where"), off)}
@@ -595,15 +594,11 @@ class Memory:
                     f"threshold={threshold:g} leaves nothing, whatever is asked: the highest score of a {mode} search is "
                     f"{highest:.4g}; with mode='dense' the score is the cosine"
                 )
-        # What is hidden leaves room for others.
-        more = sum(len(arm.hides) for arm in arms)
-        request, time = requested(k, mode, options, beyond=beyond + more), self._clock()
+        request, time = requested(k, mode, options, beyond=beyond), self._clock()
         with self.store.database.reading():
             searched = None
-            view: ScopeView | Overlay = ScopeView(self.store, scope, request.nobody)
-            if arms:
-                view = searched = self._rewrites.both(scope, arms)
-            elif request.as_of or request.statuses != CURRENT:
+            view = ScopeView(self.store, scope, request.nobody)
+            if request.as_of or request.statuses != CURRENT:
                 searched = Overlay(self.store.base(scope), embedder).with_others(request, time)
             texts = [ask.text for ask in asks]
             found = retrieve(view, embedder, self.fusion, texts, request, time, searched=searched)
@@ -611,23 +606,7 @@ class Memory:
             found = [[hit for hit in hits if hit.score >= threshold] for hits in found]
         if fits is not None:
             found = [_fitting(fits, hits) for hits in found]
-        if not arms:
-            return list(zip(asks, found, strict=True))
-        return [self._split(ask, hits, arms, top_k, k + beyond) for ask, hits in zip(asks, found, strict=True)]
-
-    def _arms(self, asks: Sequence[Ask], scope: Scope, off: str | None, options: Mapping[str, Any]) -> list[Arm]:
-        """What this episode is searched with, of each rewrite on trial. All asks are of one episode."""
-        first = asks[0] if asks else Ask("")
-        plain = first.number < 0 or not first.explore or first.plain or off == "" or self.read_only
-        if plain or options.get("as_of") or options.get("statuses") or (self.learning and not self.learning.searches):
-            return []
-        return self._rewrites.arms(scope, first.number, off)
-
-    def _split(
-        self, ask: Ask, hits: Sequence[Hit], arms: Sequence[Arm], top_k: int, most: int
-    ) -> tuple[Ask, list[Hit]]:
-        shown, different = self._rewrites.shown(hits, arms, top_k, most)
-        return replace(ask, rewrites=logged(different)), shown
+        return list(zip(asks, found, strict=True))
 
     def _refuse_ranking(
         self,
@@ -759,7 +738,6 @@ class Memory:
             return transaction.perform(act, Draft(scope=about.scope), now=self._clock(), episode=about.episode)
 
         outcome: OperationOutcome = self.store.change(about.scope, work)
-        self._rewrites.settle()
         return outcome
 
     def propose(self, advice: Advice) -> str | None:
@@ -783,7 +761,7 @@ class Memory:
 
     def _known_policies(self) -> tuple[str, ...]:
         """Names that `promote` and `evaluate` take."""
-        return defaults.policies()
+        return by_name.policies()
 
     @property
     def set_aside(self) -> dict[str, str]:
@@ -866,23 +844,34 @@ class Memory:
     # Consolidation.
 
     def consolidate(
-        self, rewrite: Rewriter, *, user_id: str = "", agent_id: str = "", session_id: str = "", **options: Any
-    ) -> Consolidation:
-        """Let `rewrite` say in one text what items that belong together say, and put each rewrite on trial against them: see
-        `keepworth.memory.policy.rewrites`. One that harms is taken back by itself; nothing is erased.
+        self,
+        rewrite: consolidating.Rewriter,
+        *,
+        groups: Sequence[Sequence[str]] | None = None,
+        near: float = 0.75,
+        most: int = 5,
+        limit: int = 100,
+        user_id: str = "",
+        agent_id: str = "",
+        session_id: str = "",
+    ) -> consolidating.Consolidation:
+        """Let a function say in one text what items that belong together say.
 
-        rewrite: texts -> one text. options: groups, near, most, at_once, limit, seconds, originals and margin, as
-        `rewrites.consolidate` says. Raises NoEncoder, InvalidFilter, InvalidPolicy, ReadOnly."""
+        Nothing is erased: `rollback(source=rewrite.source)` brings the originals of a rewrite back.
+
+        Args:
+            rewrite: Texts -> one text in their place, such as `consolidating.merged_by(model)`.
+            groups: Lists of ids; by default items of one scope, kind and metadata that are near in meaning.
+            near: The cosine from which items belong together.
+            most: Items in a group.
+            limit: Groups that `rewrite` is asked about.
+
+        Raises:
+            NoEncoder: Without an encoder and without groups.
+            InvalidFilter, ReadOnly
+        """
         scope = self._narrowed(user_id, agent_id, session_id)
-        if not self.read_only:
-            self._decisions.flush()
-        return consolidate(self._rewrites, self.learning, scope, rewrite, **options)
-
-    def rewrites(self) -> list[Rewrite]:
-        """What `consolidate` wrote, in order, each with its originals, its state and what it added.
-        `rollback(source=rewrite.source)` takes one back by hand."""
-        self._decisions.flush()
-        return self._rewrites.listed(self.scope)
+        return consolidating.consolidate(self.store, scope, rewrite, groups, near, most, limit)
 
     # Undo.
 
@@ -1495,7 +1484,7 @@ class Memory:
     def _on_file(self) -> Encoder:
         """The encoder that made the vectors on file, else the usual one."""
         try:
-            return defaults.encoder("default", self.store.encoder_identity())
+            return by_name.encoder("default", self.store.encoder_identity())
         except BaseException:
             self.store.close()
             raise
@@ -1512,7 +1501,7 @@ def _joined(all: object, own: object, number: int) -> Any:
 def _named(policy: Any) -> tuple[Callable[[str], Policy], str]:
     from keepworth.memory.policy.slots import policies_by_name
 
-    return policies_by_name(policy, defaults.policy)
+    return policies_by_name(policy, by_name.policy)
 
 
 def _trust(trust: float) -> float:

@@ -13,10 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from keepworth.episodes.text import as_line
+from keepworth.episodes.text import as_line, tokens
 from keepworth.models.errors import BadAnswer, ChatError, NoJsonObject, NoWholeAnswer
 from keepworth.models.http_client import JsonClient, Retries, Timeouts
-from keepworth.tasks.metrics import tokens
 
 Message = Mapping[str, Any]
 _EXCERPT = 200

@@ -14,8 +14,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from keepworth.episodes.errors import UnknownEncoder
 from keepworth.episodes.model import Encoder, EncoderIdentity
-from keepworth.models.errors import CorruptModel, IncompleteModel, InvalidEncoder
+from keepworth.models.errors import CorruptModel, IncompleteModel, InvalidEncoder, UnknownModel
 from keepworth.models.files import DEFAULT_ENCODER, KNOWN, ModelKind, Progress, path_of
 from keepworth.models.onnx_graph import GRAPH, TOKENIZER, published_graph
 from keepworth.models.recent_vectors import RecentVectors, content_hash, without_lone_surrogates
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     import onnxruntime
     from tokenizers import Tokenizer
 
-_ALIASES = {"minilm": DEFAULT_ENCODER}
+_ALIASES = {"minilm": DEFAULT_ENCODER, "default": DEFAULT_ENCODER}
 
 
 def encoder(name: str = "minilm", *, threads: int = 1, progress: Progress | None = None) -> Encoder:
@@ -55,6 +56,35 @@ def encoder(name: str = "minilm", *, threads: int = 1, progress: Progress | None
     if model in KNOWN or not folder.is_dir():
         folder = path_of(model, progress, kind=ModelKind.ENCODER)
     return open_sentence_encoder(folder, model if model in KNOWN else _own_name(folder), threads=threads)
+
+
+def encoder_of(identity: EncoderIdentity) -> Encoder:
+    """The encoder that made vectors. One behind a URL is opened only where the environment names its server, too: a file alone
+    does not make this program send what is asked to a server.
+
+    Raises:
+        UnknownEncoder: It has no name here, or its server is not named by the environment.
+    """
+    from keepworth.models.chat import BASE_URL
+    from keepworth.models.hosted_encoder import from_name, trusted
+
+    if identity.model.startswith("hashing"):
+        return HashingEncoder(identity.dimension)
+    try:
+        if not identity.model.startswith(("http://", "https://")):
+            return encoder(identity.model)
+    except UnknownModel as error:
+        raise UnknownEncoder(
+            f"the vectors of this memory are of the encoder {identity.model!r}, which has no name here.",
+            "Open it with that encoder, or with encoder=None to search by words; `keepworth memory reembed` makes new ones.",
+        ) from error
+    if not trusted(identity.model):
+        raise UnknownEncoder(
+            f"the vectors of this memory are of the encoder {identity.model}, and no server is called because a file says so.",
+            f"Name it, Memory(path, encoder={identity.model!r}), or set {BASE_URL} to its server; encoder=None searches by "
+            "words.",
+        )
+    return from_name(identity.model, identity.dimension)
 
 
 def _own_name(folder: Path) -> str:

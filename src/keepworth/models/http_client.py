@@ -60,7 +60,7 @@ class Tried:
 class JsonClient:
     """Calls of one server. Keys travel in a header and appear in no message and no repr.
 
-    control_key: for calls that change the model, where the server wants another one for those (SGLang's admin key). connections:
+    control_key: for calls that change the model, where the server wants another one for those. connections:
     calls that may take long, at once."""
 
     url: str

@@ -43,7 +43,6 @@ from keepworth.models.http_client import JsonClient, Retries, Timeouts, Tried, p
 from keepworth.models.http_wire import (
     Completions,
     Drawn,
-    Native,
     RouteCall,
     Together,
     TokensInOut,
@@ -56,13 +55,12 @@ from keepworth.models.text_side import TextSide
 # What a server is and can do, found out with calls that change nothing there.
 #
 # That a route exists says little: vLLM registers its token route, its adapter routes and its weight transfer by switches of their
-# own and refuses when they are called; SGLang's are always there. So a capability is what a harmless call proved.
+# own and refuses when they are called. So a capability is what a harmless call proved.
 
 
 CAPABILITIES = ("adapters", "weights", "pause", "abort", "version_spans")
 FIXES = {
-    "adapters": "vLLM: start it with --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True. SGLang: with --enable-lora "
-    "--max-lora-rank 16 --lora-target-modules all, and without data parallelism.",
+    "adapters": "vLLM: start it with --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True.",
     "weights": "vLLM: start it with VLLM_SERVER_DEV_MODE=1, on a port that nobody else reaches.",
     "pause": "vLLM: start it with VLLM_SERVER_DEV_MODE=1, on a port that nobody else reaches.",
     "abort": "vLLM: start it with VLLM_SERVER_DEV_MODE=1, on a port that nobody else reaches.",
@@ -75,7 +73,7 @@ _INVALID = (400, 422)  # it read the body and found fault with it: the route is 
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """What `/v1/models` says of the served base model. owner: "vllm", "sglang", "keepworth" or another."""
+    """What `/v1/models` says of the served base model. owner: "vllm", "keepworth" or another."""
 
     name: str
     owner: str
@@ -117,9 +115,8 @@ def card_of(client: JsonClient, model: str) -> Card:
     return Card(str(named[0]["id"]), str(named[0].get("owned_by", "")), limit)
 
 
-def capabilities_of(client: JsonClient, owner: str) -> Proven:
-    """Of SGLang all but "version_spans", which a sample tells."""
-    answers = _sglang(client) if owner == "sglang" else _vllm(client)
+def capabilities_of(client: JsonClient) -> Proven:
+    answers = _vllm(client)
     there = frozenset(name for name, (proven, _) in answers.items() if proven)
     return Proven(there, {name: said for name, (proven, said) in answers.items() if not proven})
 
@@ -144,24 +141,6 @@ def _vllm(client: JsonClient) -> dict[str, tuple[bool, str]]:
     }
 
 
-def _sglang(client: JsonClient) -> dict[str, tuple[bool, str]]:
-    info = client.tried("GET", "/server_info")
-    load = client.tried("POST", "/load_lora_adapter", {}, control=True)
-    pause = client.tried("POST", "/pause_generation", {"mode": "no-mode-of-a-probe"}, control=True)
-    weights = client.tried("POST", "/update_weights_from_disk", {}, control=True)
-    abort = client.tried("POST", "/abort_request", {"rid": "no-request-of-a-probe"}, control=True)
-    return {
-        "adapters": (
-            bool(_field(info, "enable_lora")) and _field(info, "dp_size") in (1, None) and load.status in _INVALID,
-            load.detail if load.status not in _INVALID else "LoRA is not enabled, or data parallelism is on.",
-        ),
-        "weights": (weights.status in _INVALID, weights.detail),
-        "pause": (pause.status in _INVALID, pause.detail),
-        "abort": (abort.well, abort.detail),
-        "version_spans": (False, "its samples do not say under which weights they were drawn."),
-    }
-
-
 def _field(tried: Tried, key: str) -> object:
     return tried.answer.get(key) if tried.well and isinstance(tried.answer, dict) else None
 
@@ -174,15 +153,13 @@ def _route(client: JsonClient, path: str) -> bool:
 def wire_for(client: JsonClient, card: Card, proven: Proven) -> Wire:
     if card.owner == "keepworth":
         return Together()
-    if card.owner == "sglang":
-        return Native(base=card.name)
     if "version_spans" in proven:
         return TokensInOut()
     if client.tried("POST", "/v1/completions", {}).status in _INVALID:
         return Completions()
     raise MissingCapability(
         f"{client.url} (owned by {card.owner!r}) has neither /inference/v1/generate nor /v1/completions.",
-        "Connect to vLLM, SGLang or a server of this package.",
+        "Connect to vLLM, or to a server with its interface.",
     )
 
 
@@ -229,9 +206,7 @@ class _Proven:
 class Publisher:
     """Keeps the names of one run: `run@version`, the newest `max_staleness + 1` of them loaded, none ever used twice."""
 
-    def __init__(
-        self, client: JsonClient, base: str, run: str, max_staleness: int, tolerance: float, owner: str
-    ) -> None:
+    def __init__(self, client: JsonClient, base: str, run: str, max_staleness: int, tolerance: float) -> None:
         if max_staleness < 0:
             raise ValueError(f"max_staleness must be at least 0, not {max_staleness}")
         if not tolerance > 0:
@@ -243,8 +218,6 @@ class Publisher:
         self._run = run
         self.versions_kept = max_staleness + 1
         self.tolerance = tolerance
-        self._native = owner == "sglang"
-        self._prefix = "" if self._native else "/v1"
         self._loaded: list[str] = []
         self._lists_adapters = False
         self._labels: dict[str, int] = {}
@@ -308,7 +281,7 @@ class Publisher:
                 gap = self._publish_adapter(folder, version, before, local, score_of)
             else:
                 gap = self._publish_weights(folder, version, before, local, score_of, paused)
-            # SGLang unloads only after an adapter's last request: nobody waits here for that.
+            # An adapter is unloaded after its last request: nobody waits here for that.
             old, self._loaded = self._loaded[: -self.versions_kept], self._loaded[-self.versions_kept :]
             if old:
                 self._unloading = self._unloader.submit(self._forget, *old)
@@ -385,11 +358,9 @@ class Publisher:
                 "Choose another run name: a reused one may answer from the caches of the old weights.",
             )
         body = {"lora_name": name, "lora_path": str(folder)}
-        answer = self._client.post(f"{self._prefix}/load_lora_adapter", body, control=True)
+        self._client.post("/v1/load_lora_adapter", body, control=True)
         listed = self._listed()
         self._lists_adapters = name in listed
-        if self._native and isinstance(answer, dict):  # not every version of SGLang lists adapters in /v1/models
-            listed |= set(answer.get("loaded_adapters") or ())
         if name not in listed:
             raise NothingDelivered(
                 f"{self._client.url} said that it loaded {name!r} and does not list it.", _LOOK_AT_THE_SERVER
@@ -412,7 +383,7 @@ class Publisher:
         for name in names:
             with suppress(EngineError):
                 body = {"lora_name": name}
-                self._client.post(f"{self._prefix}/unload_lora_adapter", body, idempotent=True, control=True)
+                self._client.post("/v1/unload_lora_adapter", body, idempotent=True, control=True)
 
     # -- full weights -----------------------------------------------------------------------------------------------
 
@@ -446,16 +417,10 @@ class Publisher:
         """What the engine says of the probe under the weights in `folder`, which it now labels `label`."""
         self._check_weights(folder)
         with paused():
-            if self._native:
-                body = {"model_path": str(folder), "weight_version": label, "flush_cache": True}
-                answer = self._client.post("/update_weights_from_disk", body, control=True) or {}
-                if answer.get("success") is False:
-                    raise DeliveryFailed(f"{self._client.url} did not take the weights: {answer.get('message')}.")
-            else:
-                # No released weight transfer backend of vLLM reads a folder; its worker's own method does.
-                call = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
-                self._client.post("/collective_rpc", call, control=True)
-                self._client.post("/update_weight_version", {"new_version": label}, idempotent=True, control=True)
+            # No released weight transfer backend of vLLM reads a folder; its worker's own method does.
+            call = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
+            self._client.post("/collective_rpc", call, control=True)
+            self._client.post("/update_weight_version", {"new_version": label}, idempotent=True, control=True)
             self.updates += 1
         found = self._label()
         if found != label:
@@ -475,13 +440,7 @@ class Publisher:
             )
 
     def _label(self) -> Any:
-        if not self._native:
-            return (self._client.get("/weight_info") or {}).get("weight_version")
-        for path in ("/model_info", "/get_model_info"):  # the second is the older name
-            tried = self._client.tried("GET", path)
-            if tried.well and isinstance(tried.answer, dict):
-                return tried.answer.get("weight_version")
-        return None
+        return (self._client.get("/weight_info") or {}).get("weight_version")
 
     # -- the proof --------------------------------------------------------------------------------------------------
 
@@ -545,7 +504,7 @@ def _check_adapter(folder: Path) -> None:
         raise FileNotFoundError(f"{folder} holds adapter_config.json and no adapter_model.safetensors")
 
 
-# A model behind HTTP as an engine of ours: vLLM's documented routes, SGLang's where they differ, our own server's.
+# A model behind HTTP as an engine of ours: vLLM's documented routes, our own server's.
 #
 # What the server can do is found out once, at `connect`, by calls that change nothing there. What is required and absent is an
 # error there. The server keeps its own tokenizer out of the way: only token ids travel.
@@ -608,7 +567,7 @@ class HttpModel:
         (`run@version`); by default one that no earlier run can have used. max_staleness: how many versions behind the newest
         may still be sampled from; that many and one stay loaded. probe_tolerance: nats by which both sides may differ,
         in the mean over the probe's tokens. control_key: for calls that change the model, where they take another key than
-        `api_key` (SGLang's admin key). concurrency: requests at once; scoring: of these, how many may score. By default
+        `api_key`. concurrency: requests at once; scoring: of these, how many may score. By default
         as many, but one at a time on vLLM's processor build, which several end (in development mode it says what it is).
 
         Raises EngineUnreachable, MissingCapability, BadAnswer and what the calls of `JsonClient` raise.
@@ -617,7 +576,7 @@ class HttpModel:
         retries = Retries() if retries is None else retries
         client = JsonClient(url, api_key, settings, retries, concurrency, control_key=control_key)
         card = card_of(client, model)
-        found = capabilities_of(client, card.owner)
+        found = capabilities_of(client)
         wire = wire_for(client, card, found)
         if scoring is None:
             scoring = 1 if card.owner == "vllm" and _on_a_processor(client) else concurrency
@@ -626,9 +585,7 @@ class HttpModel:
             from transformers import AutoTokenizer
 
             tokenizer = AutoTokenizer.from_pretrained(tokenizer)
-        publisher = Publisher(
-            client, card.name, run or f"run-{secrets.token_hex(4)}", max_staleness, probe_tolerance, card.owner
-        )
+        publisher = Publisher(client, card.name, run or f"run-{secrets.token_hex(4)}", max_staleness, probe_tolerance)
         engine = cls(client, card, wire, found, tokenizer, publisher, scoring)
         try:
             engine._check_tokenizer()
@@ -724,26 +681,20 @@ class HttpModel:
             self._check_length(index, len(prompt), params.max_tokens)
         if params.temperature not in (0.0, 1.0):
             self._check_temperature()
-        return self._sample(prompts, params)
+        return self._sample(prompts, params) if prompts else []
 
     def _sample(self, prompts: Sequence[Tokens], params: SamplingParams) -> list[list[Sample]]:
-        return self._labelled(prompts, params)[0] if prompts else []
-
-    def _labelled(self, prompts: Sequence[Tokens], params: SamplingParams) -> tuple[list[list[Sample]], bool]:
-        """The samples, and whether each of them says under which weights it was drawn."""
         serving = self._publisher.in_service
         calls = self._wire.sample_calls(serving.name, prompts, params)
         samples: list[list[Sample]] = [[] for _ in prompts]
-        labelled = True
         for call, answer in zip(calls, self._answers(calls, idempotent=False), strict=True):
             groups = self._wire.drawn(call, answer, prompts, params)
             for index, group in zip(call.prompts, groups, strict=True):
-                labelled = labelled and all(each.labels for each in group)
                 samples[index] += [
                     as_sample(checked_sample(each, params), serving.version, self._spans(each, serving.by_name))
                     for each in group
                 ]
-        return samples, labelled
+        return samples
 
     def score(
         self, prompts: Sequence[Tokens], branches: Sequence[Sequence[Tokens]], temperature: float = 1.0
@@ -788,7 +739,7 @@ class HttpModel:
 
     def _answer(self, call: RouteCall, idempotent: bool) -> Any:
         request = uuid.uuid4().hex
-        marks = {"rid" if self._card.owner == "sglang" else "request_id": request}
+        marks = {"request_id": request}
         if self._card.owner == "vllm" and self._publisher.updates:
             marks["cache_salt"] = (
                 f"update-{self._publisher.updates}"  # blocks that older weights filled must not be read
@@ -899,10 +850,9 @@ class HttpModel:
     def _paused_for_update(self) -> Iterator[None]:
         """Without spans from the engine nothing may be drawn across an update: what is running ends first.
 
-        SGLang cannot wait, so there it is aborted. Whatever goes wrong in between, the engine goes on afterwards, and the
-        error that says why is the one that is raised."""
+        Whatever goes wrong in between, the engine goes on afterwards, and the error that says why is the one that is raised."""
         spans = "version_spans" in self._proven
-        self.pause("keep" if spans else "abort" if self._card.owner == "sglang" else "wait")
+        self.pause("keep" if spans else "wait")
         try:
             yield
         except BaseException as error:
@@ -917,26 +867,15 @@ class HttpModel:
     # -- control ----------------------------------------------------------------------------------------------------
 
     def pause(self, mode: PauseMode = "abort") -> None:
-        """abort: running samples end at once with what they have; wait: they end first; keep: they freeze until `resume`.
-
-        SGLang knows no wait; there, keep puts running samples back into the queue ("retract")."""
+        """abort: running samples end at once with what they have; wait: they end first; keep: they freeze until `resume`."""
         self.require("pause")
         if mode not in ("abort", "wait", "keep"):
             raise UnknownName("pause mode", mode, ("abort", "wait", "keep"))
-        if self._card.owner != "sglang":
-            self._client.post("/pause", {}, query={"mode": mode}, idempotent=True, control=True)
-        elif mode == "wait":
-            raise MissingCapability(f"SGLang at {self.url} cannot pause by waiting.", "Use abort or keep.")
-        else:
-            body = {"mode": "retract" if mode == "keep" else mode}
-            self._client.post("/pause_generation", body, idempotent=True, control=True)
+        self._client.post("/pause", {}, query={"mode": mode}, idempotent=True, control=True)
 
     def resume(self) -> None:
         """Raises EngineError where the engine says that it is paused all the same."""
         self.require("pause")
-        if self._card.owner == "sglang":
-            self._client.post("/continue_generation", {}, idempotent=True, control=True)
-            return
         self._client.post("/resume", {}, idempotent=True, control=True)
         if (self._client.get("/is_paused") or {}).get("is_paused"):
             raise EngineError(f"{self.url} is still paused after POST /resume.", "Does another client pause it?")
@@ -945,10 +884,7 @@ class HttpModel:
         """End running requests of this client: those named (see `in_flight`), or all. Their samples come back as ABORTED."""
         self.require("abort")
         named = [self._wire.id_form.format(each) for each in (self.in_flight if ids is None else ids)]
-        if self._card.owner == "sglang":
-            for each in named:
-                self._client.post("/abort_request", {"rid": each}, idempotent=True, control=True)
-        elif named:
+        if named:
             self._client.post("/abort_requests", {"request_ids": named}, idempotent=True, control=True)
 
     @property
@@ -994,9 +930,7 @@ class HttpModel:
         """Ids and log-probabilities come back, and both ways to a log-probability agree on a few drawn tokens."""
         prompt, _ = self.probe
         params = SamplingParams(max_tokens=min(8, self.context_limit - len(prompt) - 1))
-        ((drawn,),), labelled = self._labelled([prompt], params)
-        if labelled and self._card.owner == "sglang":
-            self._proven = Proven(self._proven.there | {"version_spans"}, self._proven.refusals)
+        ((drawn,),) = self._sample([prompt], params)
         if drawn.finish is FinishReason.ABORTED:
             raise BadAnswer(f"{self.url} ended the first request itself.", "Is the engine paused or shutting down?")
         ((scored,),) = self._score(self.name, [prompt], [[drawn.ids]])

@@ -152,7 +152,6 @@ def other_prompt(sent: int, used: int) -> BadAnswer:
 # * `Completions`: `POST /v1/completions` with token ids in and out, as vLLM documents it. One request per prompt.
 # * `Together`: the same route of our own server, which draws by (seed, prompt index, sample) and takes all prompts at once.
 # * `TokensInOut`: vLLM's `POST /inference/v1/generate`, which also says under which weights each token was drawn.
-# * `Native`: SGLang's `POST /generate`.
 #
 # Servers fill in their own defaults (top-p and the like from the checkpoint's generation config, the end-of-text token as a
 # stop): every request states all that shapes the distribution, and that only our stop ids end a sample.
@@ -328,95 +327,6 @@ class TokensInOut:
         choices_of(answer, 1)
         index = call.prompts[0]
         return [prompt_logprobs(answer.get("prompt_logprobs"), prompts[index], branches[index])]
-
-
-@dataclass(frozen=True, slots=True)
-class Native:
-    """One request per sample: SGLang advises against n above 1. Seeds hold where it runs deterministically."""
-
-    path: str = "/generate"
-    id_form: str = "{}"
-    base: str = ""  # the served name of the base weights: other names are adapters
-    scores_at_any_temperature: bool = False
-
-    def sample_calls(self, name: str, prompts: Sequence[Tokens], params: SamplingParams) -> list[RouteCall]:
-        settings = _shaped(params) | {
-            "max_new_tokens": params.max_tokens,
-            "stop_token_ids": sorted(params.stop_ids),
-            "ignore_eos": True,
-            "skip_special_tokens": False,
-        }
-        return [
-            RouteCall(
-                self.path,
-                {
-                    "input_ids": list(prompt),
-                    "return_logprob": True,
-                    "sampling_params": {**settings, "sampling_seed": derived_seed(params.seed, index, sample)},
-                    **self._adapter(name),
-                },
-                (index,),
-            )
-            for index, prompt in enumerate(prompts)
-            for sample in range(params.n)
-        ]
-
-    def drawn(
-        self, call: RouteCall, answer: Any, prompts: Sequence[Tokens], params: SamplingParams
-    ) -> list[list[Drawn]]:
-        found = as_mapping(answer).get("meta_info", {})
-        entries = found.get("output_token_logprobs")
-        if entries is None:
-            raise BadAnswer("The engine's answer has no meta_info.output_token_logprobs.", NO_LOGPROBS)
-        counted = found.get("prompt_tokens")
-        if counted is not None and counted != len(prompts[call.prompts[0]]):
-            raise other_prompt(len(prompts[call.prompts[0]]), counted)
-        reason = found.get("finish_reason") or {}
-        ids = tuple(int(entry[1]) for entry in entries)
-        label = found.get("weight_versions") or ()
-        return [
-            [
-                Drawn(
-                    ids,
-                    tuple(log_probability(entry[0]) for entry in entries),
-                    finish_reason(reason.get("type")),
-                    tuple((str(each["version"]), int(each["start"]), int(each["end"])) for each in label),
-                )
-            ]
-        ]
-
-    def score_calls(
-        self, name: str, prompts: Sequence[Tokens], branches: Sequence[Tokens], temperature: float
-    ) -> list[RouteCall]:
-        settings = {**_PLAIN, "max_new_tokens": 0, "temperature": 1.0}
-        return [
-            RouteCall(
-                self.path,
-                {
-                    "input_ids": [*prompt, *branch],
-                    "return_logprob": True,
-                    "logprob_start_len": 0,
-                    "sampling_params": settings,
-                    **self._adapter(name),
-                },
-                (index,),
-            )
-            for index, (prompt, branch) in enumerate(zip(prompts, branches, strict=True))
-        ]
-
-    def scored(
-        self, call: RouteCall, answer: Any, prompts: Sequence[Tokens], branches: Sequence[Tokens]
-    ) -> list[tuple[float, ...]]:
-        prompt, branch = prompts[call.prompts[0]], branches[call.prompts[0]]
-        entries = as_mapping(answer).get("meta_info", {}).get("input_token_logprobs")
-        if entries is None:
-            raise BadAnswer("The engine's answer has no meta_info.input_token_logprobs.", NO_LOGPROBS)
-        if [int(entry[1]) for entry in entries] != [*prompt, *branch]:
-            raise other_prompt(len(prompt) + len(branch), len(entries))
-        return [tuple(log_probability(entry[0]) for entry in entries[len(prompt) :])]
-
-    def _adapter(self, name: str) -> dict[str, str]:
-        return {} if name == self.base else {"lora_path": name}
 
 
 def derived_seed(*parts: int) -> int:

@@ -1,6 +1,5 @@
-"""With how many threads, and in which type, to compute: measured with the model's own passes.
+"""With how many threads, and in which type, to compute.
 
-Two threads can be many times slower than one on a busy machine, and half of the cores is half of the speed on an idle one.
 bfloat16 is twice as fast as float32 on a processor that multiplies it, and several times slower on one that does not.
 """
 
@@ -10,7 +9,7 @@ import gc
 import os
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -20,16 +19,8 @@ if TYPE_CHECKING:
 
 PROMPTS, PROMPT_TOKENS, SAMPLES, NEW_TOKENS = 2, 200, 8, 3
 """The pass that is timed: as the demo samples (groups of 8 behind prompts of some 200 tokens), cut off after three tokens."""
-MARGIN = 1.1
-"""Another count must be faster by this factor to be chosen instead of the usual one."""
-ROUNDS = 5
-"""Passes of each count after which the usual one may be chosen."""
 FEWEST = 3
-"""Passes of each count even where they take longer than all the time that there is."""
-PATIENCE = 15.0
-"""Seconds over which another count must be faster: a short busy interval shall not decide."""
-HOPELESS = 2.0
-"""A count that took this many times longer than another, its best pass against the other's worst, is not timed again."""
+"""Passes that are timed."""
 CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 """Microseconds of processor time per period of a container, as Linux has it."""
 SLOWER = 1.5
@@ -38,11 +29,10 @@ SLOWER = 1.5
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """What was chosen. seconds: the median of its passes; of each: that of every count that was tried."""
+    """Threads that are used, and the median of the seconds that a pass takes with them."""
 
     threads: int
     seconds: float
-    of_each: Mapping[int, float]
 
 
 def available_cores() -> int:
@@ -55,44 +45,10 @@ def available_cores() -> int:
     return cores
 
 
-def candidate_threads() -> tuple[int, ...]:
-    """Counts worth trying, the usual one last. OMP_NUM_THREADS, where it is set, is what the user wants."""
+def usual_threads() -> int:
+    """OMP_NUM_THREADS, where it is set; else all cores."""
     asked = os.environ.get("OMP_NUM_THREADS", "")
-    if asked.isdecimal() and int(asked):
-        return (int(asked),)
-    cores = available_cores()
-    # Half of them: where two threads share a core, or where only half of the cores are fast ones.
-    return tuple(sorted({1, max(1, cores // 2), cores}))
-
-
-def fastest(
-    counts: Sequence[int],
-    timed: Callable[[int], float],
-    clock: Callable[[], float] = lambda: time.monotonic(),
-    patience: float = PATIENCE,
-) -> Speed:
-    """The thread count with the fastest passes. timed: makes one pass with that many threads and returns its seconds.
-
-    All counts take turns, in changing order. The largest is the usual one: it is chosen after `ROUNDS` passes, another only
-    if it was faster by `MARGIN` over `patience` seconds. So a machine that is busy for a moment gets all its cores, and
-    one that stays busy does not.
-    """
-    usual = max(counts)
-    tried = sorted(set(counts))
-    spent: dict[int, list[float]] = {count: [] for count in tried}
-    begun, rounds, enough = clock(), 0, ROUNDS if len(tried) > 1 else FEWEST
-    while True:
-        for count in tried if rounds % 2 == 0 else tried[::-1]:
-            spent[count].append(timed(count))
-        rounds += 1
-        medians = {count: statistics.median(spent[count]) for count in tried}
-        best = min(medians, key=lambda count: medians[count])
-        chosen = best if medians[best] * MARGIN <= medians[usual] else usual
-        if (rounds >= enough and chosen == usual) or (rounds >= FEWEST and clock() - begun >= patience):
-            break
-        bar = HOPELESS * min(max(spent[count]) for count in tried)
-        tried = [count for count in tried if count == usual or min(spent[count]) < bar]
-    return Speed(chosen, medians[chosen], {count: statistics.median(values) for count, values in spent.items()})
+    return int(asked) if asked.isdecimal() and int(asked) else available_cores()
 
 
 def one_pass(model: InProcessModel) -> Callable[[], object]:
@@ -107,24 +63,19 @@ def one_pass(model: InProcessModel) -> Callable[[], object]:
 
 
 def settle_threads(model: InProcessModel, threads: int = 0) -> Speed:
-    """Set torch's threads: to `threads`, or to what is fastest here. Either way the model's speed is measured."""
+    """Set torch's threads: to `threads`, or to the usual number. Either way the model's speed is measured."""
     import torch
 
     compute = one_pass(model)
-
-    def timed(count: int) -> float:
-        torch.set_num_threads(count)
+    if model.device.type == "cpu":  # else the processor only hands out the work
+        torch.set_num_threads(threads or usual_threads())
+    compute()  # kernels are built at the first pass
+    spent = []
+    for _ in range(FEWEST):
         begun = time.perf_counter()
         compute()
-        return time.perf_counter() - begun
-
-    if model.device.type != "cpu":  # the processor only hands out the work
-        count = threads or torch.get_num_threads()
-        return Speed(count, timed(count), {})
-    compute()  # kernels are built at the first pass
-    speed = fastest((threads,) if threads else candidate_threads(), timed)
-    torch.set_num_threads(speed.threads)
-    return speed
+        spent.append(time.perf_counter() - begun)
+    return Speed(torch.get_num_threads(), statistics.median(spent))
 
 
 def in_faster_type(load: Callable[[Literal["bf16", "fp32"]], InProcessModel]) -> InProcessModel:

@@ -29,10 +29,10 @@ from keepworth.episodes.errors import KeepworthError, UnknownName, require_known
 from keepworth.episodes.model import FinishReason, SamplingParams, Tokens
 from keepworth.learning.run_folder import (
     TRAIN,
-    DiskTrouble,
     RunFolder,
     disk,
     episode_files,
+    read_json,
     read_learner,
     reading,
     replacing_folder,
@@ -136,7 +136,6 @@ def export(
                 f"The adapter was trained on {Path(named).name}, a folder of this machine, which others do not have.",
                 "Export merged weights, give its files along with --with-base, or say with --base what others call it.",
             )
-        _require_space(folder, source.folder, merged or with_base, dtype)
         with replacing_folder(folder) as place:
             rounded = None
             if merged:
@@ -192,8 +191,7 @@ def _of_checkpoint(run: RunFolder, role: str, last: Checkpoint, folder: Path) ->
     state = read_learner(last, mapped=True)
     with reading(last.path, last):
         own, step = str(state["role"]), int(state["first"]) + int(state["step"])
-        held = state["learner"]
-        saved = held["master_weights"] if "master_weights" in held else held["masters"]
+        saved = state["learner"]["master_weights"]
     if role and role != own:
         raise UnknownName("role", role, [own], where=str(last.path))
     found = Trained(own, folder, model, step, precision_of(run))
@@ -225,10 +223,7 @@ def _base_of(run: RunFolder, trained: Trained) -> _Base:
     """Raises KeepworthError where the files have changed since training began."""
     folder = trained.base
     now = record_of(trained.model, folder)
-    try:
-        then = json.loads((trained.weights / BASE_RECORD).read_text(encoding="utf-8"))["files"]
-    except (OSError, ValueError, KeyError):
-        then = now["files"]  # weights of a version that did not write them down
+    then = read_json(trained.weights / BASE_RECORD, "Continue the run: it is written with the weights.")["files"]
     if then != now["files"]:
         other = sorted(name for name in {**then, **now["files"]} if then.get(name) != now["files"].get(name))
         raise KeepworthError(
@@ -296,33 +291,16 @@ def _require_place(folder: Path, run: RunFolder, own: Mapping[str, str]) -> None
             f"{folder} is inside the run's own folder, where a run that starts over deletes files.",
             "Choose a folder outside it.",
         )
-    if not folder.exists() and not folder.is_symlink():
-        return
-    if folder.is_dir() and not folder.is_symlink():
-        if not any(folder.iterdir()):
-            return
-        try:
-            there = json.loads((folder / EXPORT_RECORD).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            there = {}
-        if isinstance(there, dict) and there and all(there.get(key) == value for key, value in own.items()):
-            return
-    raise KeepworthError(
-        f"{folder} exists and holds something else than an export of this run.",
-        "Choose another folder, or move it away.",
-    )
-
-
-def _require_space(folder: Path, base: Path, whole: bool, dtype: str) -> None:
-    """Raises DiskTrouble where what will be written clearly does not fit."""
-    size = sum(path.stat().st_size for path in base.glob("*.safetensors")) if whole else 0
-    if whole and dtype == "float32" and stored_dtype(base) != "float32":
-        size *= 2
-    there = next(each for each in (folder, *folder.absolute().parents) if each.exists())
-    if (free := shutil.disk_usage(there).free) < size:
-        raise DiskTrouble(
-            f"The disk that holds {folder} has {free / 2**20:.0f} MiB left, and the folder takes {size / 2**20:.0f} MiB.",
-            "Free some space, or choose a folder on another disk.",
+    record = folder / EXPORT_RECORD
+    there = read_json(record, "Delete the folder, and export again.") if record.is_file() else {}
+    if (folder.exists() or folder.is_symlink()) and (
+        not folder.is_dir()
+        or folder.is_symlink()
+        or (any(folder.iterdir()) and any(there.get(key) != value for key, value in own.items()))
+    ):
+        raise KeepworthError(
+            f"{folder} exists and holds something else than an export of this run.",
+            "Choose another folder, or move it away.",
         )
 
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from keepworth.learning.run_folder import RunFolder
     from keepworth.learning.watch.progress import Progress
+    from keepworth.learning.watch.tracking import Track
     from keepworth.models.inprocess import InProcessModel
     from keepworth.recipes.export import Exported
     from keepworth.recipes.own import Given
@@ -99,7 +100,7 @@ def train(
     name: str = "",
     runs: str | Path = "runs",
     fresh: bool = False,
-    track: Sequence[str] | str = (),
+    track: str | Track = "",
     progress: Progress | None = None,
     **settings: Any,
 ) -> TrainedRun:
@@ -113,7 +114,7 @@ def train(
     agent: makes, for a task, who plays. memory: a memory's file, or an open memory, whose items are shown with a question; the
     report says whether that helped.
     name: of the run's folder in `runs`; the same call continues a run that was stopped, `fresh` starts over.
-    track: where the run is written besides: tensorboard, trackio, wandb, mlflow (see `keepworth.learning.watch.trackers`).
+    track: what receives the numbers of each step besides: "trackio", FILE.py:NAME or a function of (step, numbers).
     settings: as `keepworth train --tasks FILE --print-config` shows them (model, objective, steps, learning_rate, system ...).
 
     Raises KeepworthError for what cannot work, before the first step where that can be known.
@@ -122,11 +123,9 @@ def train(
 
     require("train", "keepworth.train")
     from keepworth.learning.watch.progress import progress_for
-    from keepworth.learning.watch.trackers import require_trackers
     from keepworth.recipes.configuration import resolve
 
-    names = [each.strip() for each in track.split(",")] if isinstance(track, str) else list(track)
-    require_trackers(names)
+    track = track_of(track)
 
     def carried_out() -> Path:
         arguments = {"source": source, "kinds": kinds, "reward": reward, "environment": environment, "agent": agent}
@@ -140,7 +139,7 @@ def train(
         path = Path(runs) / run_name(name or own.tasks.name)
         try:
             with opened(path, record_of(recipe, config, OWN), fresh=fresh) as run:
-                carry_out(run, lambda each: recipe.train(config, run, each), shown, names)
+                carry_out(run, lambda each: recipe.train(config, run, each), shown, track)
         except KeyboardInterrupt:
             shown.note(f"Stopped. What is done is in {path}; the same call continues.")
             raise
@@ -278,12 +277,23 @@ def opened(path: Path, record: Mapping[str, object], *, fresh: bool) -> RunFolde
     return RunFolder.create(path, record, resume=not fresh)
 
 
-def carry_out(run: RunFolder, work: Callable[[Progress], None], progress: Progress, track: Sequence[str] = ()) -> None:
-    """Train, unless the run is finished, and write its report. track: names of trackers. Raises KeepworthError where training
+def track_of(track: str | Track) -> str | Track:
+    """What receives a run's numbers; FILE.py:NAME is a function of yours. Raises what `tracker_of` raises."""
+    from keepworth.learning.watch.tracking import tracker_of
+
+    if isinstance(track, str) and ":" in track:
+        function: Track = named_object(track, "--track")
+        return function
+    tracker_of(track)  # raises before anything begins
+    return track
+
+
+def carry_out(run: RunFolder, work: Callable[[Progress], None], progress: Progress, track: str | Track = "") -> None:
+    """Train, unless the run is finished, and write its report. track: as for `train`. Raises KeepworthError where training
     diverged."""
     from keepworth.evaluation.report import write_report
     from keepworth.learning.watch.progress import StatedProgress
-    from keepworth.learning.watch.trackers import tracked
+    from keepworth.learning.watch.tracking import tracked
 
     if run.result() is None:
         shown = StatedProgress(progress, run.path)

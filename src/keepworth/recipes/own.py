@@ -76,11 +76,11 @@ class Config(Settings):
         description="processes that run the rewards, each of which loads them once; 0: none (see docs/cluster.md)",
     )
     scorer_cores: Count = Field(default=1, description="processor cores of a scorer")
-    scorer_gpus: int = Field(default=0, ge=0, description="cluster = ray: GPUs of a scorer, whole ones")
+    scorer_gpus: int = Field(default=0, ge=0, description="GPUs of a scorer, whole ones")
     scorer_label: str = Field(
         default="",
         pattern=LABEL,
-        description="cluster = ray: KEY=VALUE; scorers run on hosts whose `ray start` had --labels=KEY=VALUE",
+        description="KEY=VALUE; scorers run on hosts whose `ray start` had --labels=KEY=VALUE",
     )
     questions: int | None = Field(
         default=100, ge=2, description="measure on so many, drawn by a fixed rule; None is all"
@@ -97,9 +97,8 @@ class Config(Settings):
         yield from idle_in_imitation(self)
         if not self.scorers:
             yield ("scorer_cores", "scorer_gpus", "scorer_label"), "with scorers = 0", "set scorers"
-        elif self.cluster != "ray":
-            reason = "with cluster = local, where every process is on this host and sees its GPUs"
-            yield ("scorer_gpus", "scorer_label"), reason, "set cluster = ray"
+        elif not self.ray_address:
+            yield ("scorer_label",), "without ray_address, on one host", "set ray_address"
         if self.format == "plain":
             yield ("thinking",), "with format = plain", "set format = chat"
 

@@ -54,7 +54,7 @@ class TrainingSettings(BaseModel):
 
     model: str = "smollm2-135m-instruct"
     precision: Literal["auto", "bf16", "fp32"] = Field(default="auto", description="auto measures which is faster")
-    threads: int = Field(default=0, ge=0, description="0 measures which count is fastest")
+    threads: int = Field(default=0, ge=0, description="0: OMP_NUM_THREADS, or all cores")
     seed: int = Field(default=0, ge=0, lt=2**31)
     steps: Count | None = None
 
@@ -136,13 +136,11 @@ class TrainingSettings(BaseModel):
     worker_label: str = Field(
         default="",
         pattern=LABEL,
-        description="cluster = ray: KEY=VALUE; workers run on hosts whose `ray start` had --labels=KEY=VALUE",
-    )
-    cluster: Literal["local", "ray"] = Field(
-        default="local", description="where workers and learners are placed: processes of this machine, or Ray"
+        description="KEY=VALUE; workers run on hosts whose `ray start` had --labels=KEY=VALUE",
     )
     ray_address: str = Field(
-        default="", description="cluster = ray: HOST:PORT of a Ray that runs; empty starts one on this machine"
+        default="",
+        description="HOST:PORT of a Ray that runs, for workers and scorers; empty starts one on this machine",
     )
 
     @property
@@ -257,11 +255,10 @@ def idle_in_training(settings: TrainingSettings) -> Iterator[Idle]:
         yield ("engine_model",), "without engine", "set engine"
     if not settings.workers:
         yield ("worker_label",), "with workers = 0", "set workers"
-    if not settings.workers and settings.learners == 1 and not getattr(settings, "scorers", 0):
-        reason = "with workers = 0 and learners = 1, where this process does everything"
-        yield ("cluster", "ray_address"), reason, "set workers"
-    elif settings.cluster != "ray":
-        yield ("ray_address", "worker_label"), "with cluster = local", "set cluster = ray"
+    if not settings.workers and not getattr(settings, "scorers", 0):
+        yield ("ray_address",), "with workers = 0, where this process does everything", "set workers"
+    elif not settings.ray_address:
+        yield ("worker_label",), "without ray_address, on one host", "set ray_address"
 
 
 def require_effect(settings: BaseModel, idle: Iterable[Idle], default_of: Callable[[str], Any] | None = None) -> None:

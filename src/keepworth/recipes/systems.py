@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import shlex
 import shutil
-import subprocess
-import sys
 import tempfile
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +20,7 @@ import numpy as np
 from keepworth.episodes.episode import Shown
 from keepworth.episodes.errors import KeepworthError, UnknownName, require_known
 from keepworth.episodes.text import as_line
-from keepworth.evaluation import rivals
+from keepworth.evaluation.counting import Dense, LessonDropout, SuccessCounter, UtilityAverage
 from keepworth.evaluation.foreign import ForeignSystem
 from keepworth.evaluation.reading import CHOICE, chosen_option
 from keepworth.evaluation.system import (
@@ -38,11 +35,10 @@ from keepworth.evaluation.system import (
     as_remembered,
 )
 from keepworth.memory.item import Item, Provenance
-from keepworth.recipes.counting import Dense, LessonDropout, SuccessCounter, UtilityAverage
+from keepworth.memory.time_window import window_of
 from keepworth.recipes.slates import EvidencePolicy, Widening
 from keepworth.tasks.benchmark import place
 from keepworth.tasks.entries import MemoryEntry
-from keepworth.tasks.time_window import window_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -202,10 +198,6 @@ NAMES: Mapping[str, str] = {
     "success-counter": "the nearest, without what failed in half of its uses: ReMe's rule",
     "utility-average": "the nearest, ranked by a moving average of reward too: MemRL's and Cognee's rule",
     "lesson-dropout": "the nearest, without what did harm where it was left out at random",
-    "mem0": "mem0 as it ships, infer=False: entries as they are",
-    "langgraph": "LangGraph's SQLite store",
-    "bm25s": "search by words by a package of its own",
-    "reme": "ReMe's counters of uses and successes, by its own operations, without a model",
 }
 PATTERNS: Mapping[str, str] = {
     "search:NAME=VALUE,...": "our search with another `Fusion`: method=, lexical=, dense=, constant=",
@@ -218,10 +210,8 @@ PATTERNS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """What systems need that do not run in this process. python: in which rivals are installed, "" for this one.
-    model: of an endpoint; key_variable: the environment variable that holds its key."""
+    """What an endpoint needs. model: its name there; key_variable: the environment variable that holds its key."""
 
-    python: str = ""
     model: str = ""
     key_variable: str = ""
 
@@ -246,17 +236,14 @@ def maker(name: str, encoder: Callable[[], Encoder], elsewhere: Elsewhere | None
     if name in plain:
         return plain[name]
     places = elsewhere or Elsewhere()
-    if name in rivals.RIVALS:
-        command = _rival(name, places.python or sys.executable)
-        return lambda: ForeignSystem(command, lambda texts: encoder().encode(texts))
     kind, colon, rest = name.partition(":")
     if kind == "search" and colon:
         fusion = _fusion(rest)
         return lambda: OwnMemory(None, encoder(), fusion=fusion)
     if kind == "policy" and colon:
-        from keepworth.recipes.experience_methods import METHODS
+        from keepworth.memory.by_name import policies
 
-        require_known("policy", rest, METHODS)
+        require_known("policy", rest, policies())
         return lambda: OwnMemory(rest, encoder())
     if kind == "memory-t1" and colon:
         policy = EvidencePolicy.load(Path(rest))
@@ -316,26 +303,6 @@ def _command(line: str) -> list[str]:
             f"there is no program {words[0]!r} here.", "Give its path, or install it: command:PROGRAM ARGUMENTS."
         )
     return words
-
-
-def _rival(name: str, python: str) -> list[str]:
-    """The command that runs a rival. Raises KeepworthError where that Python does not run, or a package is not in it."""
-    # Isolated: the folder of the file holds modules with the names of others.
-    command = [python, "-I", rivals.__file__, name]
-    try:
-        done = subprocess.run([*command, "--versions"], capture_output=True, text=True, timeout=60)
-        found: dict[str, str | None] = json.loads(done.stdout)
-    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
-        raise KeepworthError(
-            f"{python} does not run: {error}.", "Give the Python in which rivals are installed as --rivals."
-        ) from error
-    absent = [package for package, version in found.items() if version is None]
-    if absent:
-        raise KeepworthError(
-            f"{name} needs {', '.join(absent)}, not installed for {python}.",
-            "Install what docs/systems.md says into an environment of its own, and give its Python as --rivals.",
-        )
-    return command
 
 
 def chosen(names: Sequence[str]) -> list[str]:

@@ -26,7 +26,7 @@ from keepworth.learning.objective.inputs import idle_clip
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import EntropyBonus
 from keepworth.learning.objective.presets import varied
-from keepworth.learning.placement import Needs, Part
+from keepworth.learning.placement import Part
 from keepworth.learning.reference import reference_values
 from keepworth.learning.run_folder import Checkpoint, RunFolder, is_run
 from keepworth.learning.shares import Shares
@@ -35,14 +35,12 @@ from keepworth.learning.watch.progress import Progress, SilentProgress
 from keepworth.models.adapter import Named, attach_lora, is_tied, load_trained, save_trained, unfreeze
 from keepworth.models.attention import round_up
 from keepworth.models.inprocess import InProcessModel, Precision
-from keepworth.models.threads import SLOWER, Speed, available_cores, in_faster_type, settle_threads
+from keepworth.models.threads import SLOWER, in_faster_type, settle_threads
 from keepworth.recipes.settings import CONTROL_KEY, KEY, TrainingSettings, own_entropy
-from keepworth.recipes.workers import cluster_of
 from keepworth.rollouts.driver import RolloutContext, together
 
 if TYPE_CHECKING:
     from keepworth.learning.collect.workers import RolloutWorkers
-    from keepworth.learning.learner_group import Company, Follower
     from keepworth.models.http_engine import HttpModel
 
 
@@ -60,7 +58,7 @@ def loaded_model(config: TrainingSettings, progress: Progress, precision: str = 
 
 
 def settled_model(config: TrainingSettings, run: RunFolder, progress: Progress) -> InProcessModel:
-    """The configured model, and torch's threads: as configured, as the run began, or what is faster here.
+    """The configured model, and torch's threads: as configured, as the run began, or all cores.
 
     Both are written down with the time of a pass: a run that is continued computes as it began, and says so where the
     machine is clearly faster or slower than it was."""
@@ -68,8 +66,6 @@ def settled_model(config: TrainingSettings, run: RunFolder, progress: Progress) 
     model = loaded_model(config, progress, str(then.get("precision", "")))
     progress.phase("measuring how fast the model is here")
     speed = settle_threads(model, config.threads or int(then.get("threads", 0)))
-    if speed.threads < max(speed.of_each, default=speed.threads):
-        progress.note(fewer_threads(speed))
     before = float(then.get("pass_seconds", 0.0))
     if before and not before / SLOWER < speed.seconds < before * SLOWER:
         progress.note(
@@ -80,15 +76,6 @@ def settled_model(config: TrainingSettings, run: RunFolder, progress: Progress) 
     facts = {"threads": speed.threads, "precision": model.precision, "model": config.model}
     run.record_environment(**facts, pass_seconds=before or speed.seconds)
     return model
-
-
-def fewer_threads(speed: Speed) -> str:
-    """Why not all cores are used."""
-    each = ", ".join(f"{count} threads {seconds:.2f} s" for count, seconds in sorted(speed.of_each.items()))
-    return (
-        f"Computing with threads = {speed.threads}, which is fastest as things are ({each} a pass). If other programs keep "
-        "the machine busy now and will not later, --fresh measures again, and starts over."
-    )
 
 
 @contextmanager
@@ -112,20 +99,19 @@ def prepared(
         "soft_values": {} if objective.needs_soft_values else None,
         "critic": critic_of(config, objective),
     }
-    with ExitStack() as company, warnings.catch_warnings():
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the learner says the same
         if config.learners == 1:
             learner = Learner(model, named, objective, **made)
         else:
             from keepworth.learning.learner_group import LeadingLearner
 
-            others = company_of(config, objective, role, model, run, progress)
-            company.callback(others.cluster.close)
-            learner = LeadingLearner(model, named, objective, company=others, **made)
-            company.callback(learner.close)
-        ends = company.pop_all()
-    with ends:
+            part = follower_of(config, objective, role, model)
+            learner = LeadingLearner(model, named, objective, count=config.learners, part=part, **made)
+    try:
         yield model, learner
+    finally:
+        learner.close()
 
 
 def optimisation_of(config: TrainingSettings) -> Optimisation:
@@ -151,55 +137,30 @@ def critic_of(config: TrainingSettings, objective: Objective) -> CriticSettings 
     return CriticSettings(config.critic_learning_rate, config.critic_rank, config.critic_warmup, seed=config.seed)
 
 
-# Several learners: the first is the recipe's, the others are workers made of the same settings.
+# Several learners: the first is the recipe's, the others are processes made of the same settings.
 
 
-def company_of(
-    config: TrainingSettings,
-    objective: Objective,
-    role: str,
-    model: InProcessModel,
-    run: RunFolder,
-    progress: Progress,
-) -> Company:
-    from keepworth.learning.learner_group import Company
-
-    settings = {
-        "settings": {name: getattr(config, name) for name in TrainingSettings.model_fields},
-        "objective": objective,
-        "role": role,
-        "precision": model.precision,
-    }
-    gpus = int(model.device.type != "cpu")
-    return Company(
-        cluster_of(config, run),
-        Part("keepworth.recipes.training:follower", settings),
-        config.learners,
-        progress.note,
-        Needs(cores=max(1, (config.threads or available_cores()) // config.learners), gpus=gpus),
-    )
+def follower_of(config: TrainingSettings, objective: Objective, role: str, model: InProcessModel) -> Part:
+    settings = {name: getattr(config, name) for name in TrainingSettings.model_fields}
+    made = {"settings": settings, "objective": objective, "role": role, "precision": model.precision}
+    return Part("keepworth.recipes.training:follower", made)
 
 
-def follower(
-    settings: Mapping[str, Any], objective: Objective, role: str, precision: str, rank: int, count: int
-) -> Follower:
-    """The learner of a worker. settings: those of `TrainingSettings`, whatever the recipe has besides."""
-    from keepworth.learning.learner_group import Follower
-
+def follower(settings: Mapping[str, Any], objective: Objective, role: str, precision: str, shares: Shares) -> Learner:
+    """A learner beside the first. settings: those of `TrainingSettings`, whatever the recipe has besides."""
     config = TrainingSettings.model_construct(**settings)
     model = loaded_model(config, SilentProgress(), precision)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # the first learner has said it
-        learner = Learner(
+        warnings.simplefilter("ignore", UserWarning)  # the first learner has raised them
+        return Learner(
             model,
             trainable(model, config),
             objective,
             optimisation_of(config),
             role,
             critic=critic_of(config, objective),
-            shares=Shares(rank, count),
+            shares=shares,
         )
-    return Follower(learner)
 
 
 def trainable(model: InProcessModel, config: TrainingSettings) -> Named:

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from keepworth.learning.watch.progress import Progress
     from keepworth.recipes.settings import TrainingSettings
 
-OUTPUT = "workers"
-"""Folder of a run with what its workers wrote."""
-
 
 @dataclass(frozen=True, slots=True)
 class Origin:
@@ -73,7 +70,7 @@ def workers_of(
 
     progress.phase(f"starting {settings.workers} rollout workers")
     given = {**made_there(settings, origin, run, "workers"), "run": str(run.path.resolve())}
-    cluster = cluster_of(settings, run)
+    cluster = cluster_of(settings)
     try:
         part = Part("keepworth.recipes.rollout_worker:RolloutWorker", given)
         needs = Needs(label=settings.worker_label)
@@ -97,14 +94,10 @@ def made_there(
     return {"origin": asdict(origin.anywhere()), "config": config, "record": record}
 
 
-def cluster_of(settings: TrainingSettings, run: RunFolder) -> Cluster:
-    if settings.cluster == "ray":
-        from keepworth.cluster.ray import RayCluster
+def cluster_of(settings: TrainingSettings) -> Cluster:
+    from keepworth.cluster.ray import RayCluster
 
-        return RayCluster(settings.ray_address)
-    from keepworth.cluster.local import LocalCluster
-
-    return LocalCluster(run.path / OUTPUT)
+    return RayCluster(settings.ray_address)
 
 
 def refuse_workers(settings: TrainingSettings, why: str) -> None:

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -30,11 +31,10 @@ from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.trainer import train as train_steps
 from keepworth.learning.watch.progress import Progress
 from keepworth.memory.policy.importance import specificity
-from keepworth.models.chat import from_environment
+from keepworth.models.chat import ChatModel, from_environment
 from keepworth.models.errors import ChatError
 from keepworth.models.files import ModelKind, path_of
 from keepworth.models.inprocess import InProcessModel
-from keepworth.models.kept_replies import KeptReplies, side_by_side
 from keepworth.recipes.interactive import Pair
 from keepworth.recipes.reader import found_reader, restored
 from keepworth.recipes.settings import curriculum_of, objective_of, require_objective, with_budget
@@ -158,7 +158,7 @@ def train_writer(
         raise KeepworthError(
             "warm_start_from has no effect: a model rates facts, and this writer writes by calls.", "Leave it out."
         )
-    teacher = teacher_of(config, run)
+    teacher = teacher_of(config)
     streams = WriterStreams(config)
     with (
         engines_of(config, config.train, run, progress) as engines,
@@ -303,25 +303,27 @@ def rule_digits(statements: Sequence[str]) -> list[int]:
     return digits
 
 
-def teacher_of(config: Config, run: RunFolder) -> KeptReplies | None:
-    """The chat model that is imitated first, with its answers in the run's folder; None where the rule is. Raises ChatError
-    where there is no endpoint."""
+def teacher_of(config: Config) -> ChatModel | None:
+    """The chat model that is imitated first; None where the rule is. Raises ChatError where there is no endpoint."""
     if not config.warm_start_from or not config.warm_start:
         return None
-    chat = from_environment(
-        config.warm_start_from, f"warm_start_from = {config.warm_start_from!r:.60}", max_tokens=TEACHER_TOKENS
-    )
-    return KeptReplies(chat, run.path / "teacher.jsonl")
+    setting = f"warm_start_from = {config.warm_start_from!r:.60}"
+    return from_environment(config.warm_start_from, setting, max_tokens=TEACHER_TOKENS)
 
 
-def teacher_digits(statements: Sequence[str], teacher: KeptReplies, at_once: int) -> list[int | None]:
+def teacher_digits(statements: Sequence[str], teacher: ChatModel, at_once: int) -> list[int | None]:
     """[n]: the digit that the teacher gives each statement, None where it gave none. Raises ChatError where it gave none at
     all."""
-    digits = side_by_side(lambda statement: rated(statement, teacher), list(statements), at_once)
+
+    def reply(prompt: str) -> str:
+        return teacher.reply([{"role": "user", "content": prompt}]).text
+
+    with ThreadPoolExecutor(at_once) as pool:
+        digits = list(pool.map(lambda statement: rated(statement, reply), statements))
     if all(digit is None for digit in digits):
         raise ChatError(
-            f"{teacher.chat.model} gave no digit for any of {len(statements)} facts.",
-            f"What it said is in {teacher.path}. Name another model, or leave warm_start_from out to imitate the rule.",
+            f"{teacher.model} gave no digit for any of {len(statements)} facts.",
+            "Name another model, or leave warm_start_from out to imitate the rule.",
         )
     return digits
 
@@ -443,7 +445,7 @@ class WriterTraining:
         assert self.calls is not None
         return self.calls.course(stream, self.bank(len(stream.facts)), self.streams)
 
-    def pairs(self, teacher: KeptReplies | None = None) -> list[Pair]:
+    def pairs(self, teacher: ChatModel | None = None) -> list[Pair]:
         """What is imitated first: a prompt and what a rule says there, of every fact or turn to train on; or what a teacher
         says, without the facts of which it gave no digit."""
         if self.calls is None:
@@ -465,14 +467,14 @@ class WriterTraining:
                 course.act(said)
         return pairs
 
-    def _taught(self, statements: Sequence[str], teacher: KeptReplies) -> list[int | None]:
-        """The teacher's digits; of how many facts there is one, and what they cost, is among the run's measurements."""
-        self.progress.phase(f"asking {teacher.chat.model} about {len(statements):,} facts")
+    def _taught(self, statements: Sequence[str], teacher: ChatModel) -> list[int | None]:
+        """The teacher's digits; of how many facts there is one is among the run's measurements."""
+        self.progress.phase(f"asking {teacher.model} about {len(statements):,} facts")
         digits = teacher_digits(statements, teacher, self.config.warm_start_at_once)
         share = sum(digit is not None for digit in digits) / len(digits)
         self.run.append_eval(
             0, arm="teacher", metric="facts_rated", mean=share, low=None, high=None, n=len(digits), role="teacher",
-            split="train", model=teacher.chat.model, spent=asdict(teacher.spent),
+            split="train", model=teacher.model,
         )  # fmt: skip
         return digits
 

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hmac
 import json
 import logging
 import re
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
@@ -47,6 +46,8 @@ from keepworth.serving.calls import (
 )
 
 _LOG = logging.getLogger("keepworth.serving")
+BODY_SECONDS = 60.0
+"""In which the body of a request must have come."""
 LOCAL_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 
 Guard = Callable[[str, str], Any]
@@ -64,22 +65,6 @@ class ServerLimits:
 
     body: int = 16 * 2**20
     bodies: int = 64 * 2**20
-
-
-@dataclass(frozen=True, slots=True)
-class Keys:
-    """What callers must send as a bearer token. control: for the routes in `controlled`, where it differs."""
-
-    key: str | None = field(default=None, repr=False)
-    control: str | None = field(default=None, repr=False)
-    controlled: frozenset[str] = frozenset()
-
-    def check(self, path: str, authorization: str) -> None:
-        """Raises NotServed."""
-        wanted = self.control if self.control is not None and path in self.controlled else self.key
-        if wanted is None or hmac.compare_digest(authorization.encode("latin-1"), f"Bearer {wanted}".encode()):
-            return
-        raise NotServed("The key is missing or wrong.", "Send it as: Authorization: Bearer KEY.", status=401)
 
 
 def application(
@@ -334,19 +319,20 @@ class _Bodies:
         own = bytearray()
         token = getattr(request.scope.get("access"), "id", None)
         try:
-            async for part in request.stream():
-                if len(own) + len(part) > self.limits.body:
-                    raise _too_long(self.limits.body)
-                if self.bytes + len(part) > self.limits.bodies:
-                    raise NotServed("Too many bytes are being answered at once.", "Try again.", status=503)
-                if token is not None and self.taken[token] + len(part) > self._share(token):
-                    raise NotServed(
-                        "Too many bytes of this token are being answered at once.", "Try again.", status=503
-                    )
-                own += part
-                self.bytes += len(part)
-                if token is not None:
-                    self.taken[token] += len(part)
+            async with _deadline():
+                async for part in request.stream():
+                    if len(own) + len(part) > self.limits.body:
+                        raise _too_long(self.limits.body)
+                    if self.bytes + len(part) > self.limits.bodies:
+                        raise NotServed("Too many bytes are being answered at once.", "Try again.", status=503)
+                    if token is not None and self.taken[token] + len(part) > self._share(token):
+                        raise NotServed(
+                            "Too many bytes of this token are being answered at once.", "Try again.", status=503
+                        )
+                    own += part
+                    self.bytes += len(part)
+                    if token is not None:
+                        self.taken[token] += len(part)
             yield bytes(own)
         finally:
             self.bytes -= len(own)
@@ -358,6 +344,17 @@ class _Bodies:
         """What a token may hold: half of what the others leave, so that nobody can take everything; and one body always."""
         others = self.bytes - self.taken[token]
         return max(self.limits.body, (self.limits.bodies - others) // 2)
+
+
+@contextlib.asynccontextmanager
+async def _deadline() -> AsyncIterator[None]:
+    """Raises NotServed where a body has not come in time."""
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            yield
+    except TimeoutError:
+        message = f"The request's body did not arrive within {BODY_SECONDS:g} s."
+        raise NotServed(message, "Send it again.", status=408, hang_up=True) from None
 
 
 async def _answered(

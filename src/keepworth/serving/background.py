@@ -2,8 +2,8 @@
 
 A round trains on episodes that no round trained on before, and saves an adapter. It is probed on episodes that are held out:
 what was rewarded there must have become likelier, and what was not less likely (importance sampling). Only then it is swapped in,
-and only where the serving model, with the adapter as it was read from its file, scores a text as the learner does. From then on
-chance leaves a share of the episodes to what it took the place of. The adapter is taken back where its episodes have less reward.
+and only where what the serving model read from the file is what was trained. From then on chance leaves a share of the episodes
+to what it took the place of. The adapter is taken back where its episodes have less reward.
 
 What was begun is on file before it is begun: after a kill, a round is trained again on the same episodes, and none is used twice.
 """
@@ -20,7 +20,7 @@ import shutil
 import statistics
 import threading
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -31,7 +31,6 @@ import torch
 
 from keepworth.episodes.episode import Episode, Group
 from keepworth.episodes.errors import KeepworthError
-from keepworth.episodes.model import Tokens
 from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Clip, Outcome, Token
@@ -39,19 +38,14 @@ from keepworth.memory.durable_file import replacing
 from keepworth.memory.item import timestamp
 from keepworth.memory.memory import Memory
 from keepworth.memory.store import injections
-from keepworth.models.adapter import Named, attach_lora, probe, save_trained
-from keepworth.models.http_engine import mean_gap
+from keepworth.models.adapter import attach_lora, save_trained
 from keepworth.models.inprocess import InProcessModel
-from keepworth.serving.calls import NotServed
+from keepworth.serving.local_model import ADAPTER_WEIGHTS, LocalModel
 from keepworth.serving.metrics import Metrics
-from keepworth.serving.served_model import ADAPTER_WEIGHTS, ServedModel
 
 _LOG = logging.getLogger("keepworth.serving")
 ROLE = "gateway"
 _LARGEST_WEIGHT = 5.0
-_GAPS = {torch.float64: 1e-6, torch.float32: 1e-3}
-_GAP = 0.1
-"""Nats a token by which the two sides may differ on the probe: bfloat16 rounds where steps are taken one by one."""
 OBJECTIVE = Objective(
     name="background",
     advantage=Outcome("batch"),
@@ -64,10 +58,16 @@ TRAINING, REFUSED, SERVING, TAKEN_BACK, REPLACED = "training", "refused", "servi
 
 @dataclass(frozen=True, slots=True)
 class BackgroundSettings:
-    """episodes: that one round trains on. held_out, control: one episode in so many is held out of training, or answered by what
-    an adapter took the place of. fewest: episodes on each side of a comparison. steps: of the optimiser, over all episodes of a
-    round. deviations: by how many standard errors a probe must be above zero for a swap, or below to take an adapter back.
-    seconds: between two looks at what is new."""
+    """How often and how carefully an adapter is trained.
+
+    Args:
+        episodes: That one round trains on.
+        held_out, control: One episode in so many is held out of training, or answered by what an adapter took the place of.
+        fewest: Episodes on each side of a comparison.
+        steps: Of the optimiser, over all episodes of a round.
+        deviations: By how many standard errors a probe must be above zero for a swap, or below to take an adapter back.
+        seconds: Between two looks at what is new.
+    """
 
     episodes: int = 64
     held_out: int = 4
@@ -81,25 +81,16 @@ class BackgroundSettings:
     seed: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class AdapterProbe:
-    """How much reward a change adds, per episode: the estimate, its standard error, and from how many episodes."""
-
-    gain: float
-    error: float
-    episodes: int
-
-    def above(self, deviations: float) -> bool:
-        return self.gain - deviations * self.error > 0.0
-
-    def below(self, deviations: float) -> bool:
-        return self.gain + deviations * self.error < 0.0
-
-
 @dataclass(slots=True)
 class TrainingRound:
-    """before: the adapter it went on from, "" for the model itself. scores: of the probe text, by the learner. since: when it was
-    swapped in. reason: why it ended as it did. probe, watch: what it was swapped in by, and is watched by."""
+    """One adapter, from its training to its end.
+
+    Args:
+        before: The adapter it went on from, "" for the model itself.
+        since: When it was swapped in.
+        reason: Why it ended as it did.
+        probe, watch: The reward that it adds by the probe, and among the traffic: gain, standard error, episodes.
+    """
 
     number: int
     before: str
@@ -107,17 +98,12 @@ class TrainingRound:
     state: str = TRAINING
     reason: str = ""
     since: str = ""
-    scores: list[float] = field(default_factory=list)
     probe: dict[str, float] = field(default_factory=dict)
     watch: dict[str, float] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
         return f"round@{self.number}"
-
-
-class _Ending(Exception):
-    """The server ends: what was begun is begun again when it is started."""
 
 
 class BackgroundTraining:
@@ -127,7 +113,7 @@ class BackgroundTraining:
 
     def __init__(
         self,
-        model: ServedModel,
+        model: LocalModel,
         memory: Memory,
         folder: Path,
         metrics: Metrics,
@@ -138,22 +124,18 @@ class BackgroundTraining:
         metrics.describe(
             "keepworth_adapter_rounds_total", "Rounds of background training, by what became of the adapter."
         )
-        shared = {id(each): each for each in model.network.parameters()}
-        self._learner = InProcessModel(
-            copy.deepcopy(model.network, shared), model.tokenizer, model.name, model.token_budget
-        )
+        shared = {id(parameter): parameter for parameter in model.network.parameters()}
+        network = copy.deepcopy(model.network, shared)
+        self._learner = InProcessModel(network, model.tokenizer, model.name, model.token_budget)
         self._learner.folder, self._learner.base = model.folder, model.base
         self._named = attach_lora(self._learner, self.settings.rank, 2.0 * self.settings.rank, self.settings.seed)
         self._fresh = {name: value.detach().clone() for name, value in self._named.items()}
-        self._probe = probe(self._learner)
         self.rounds = _read(folder)
         self._rewarded: dict[str, Episode] = {}
         self._drawn_at: dict[str, str] = {}
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="background-training", daemon=True)
         self._serve_again()
-
-    # -- who answers --------------------------------------------------------------------------------------------------
 
     @property
     def current(self) -> TrainingRound | None:
@@ -165,14 +147,13 @@ class BackgroundTraining:
         current = self.current
         if current is None or tenant:
             return ""
-        if self._of_control(episode) and (not current.before or current.before in self.model.adapters()):
-            return current.before
-        return current.name
+        return current.before if self._is_control(episode) else current.name
 
-    def _of_control(self, episode: str) -> bool:
+    def _is_control(self, episode: str) -> bool:
         return bool(episode) and _draw(f"control {episode}") % self.settings.control == 0
 
-    # -- the thread ---------------------------------------------------------------------------------------------------
+    def _is_held_out(self, episode: str) -> bool:
+        return _draw(f"held out {episode}") % self.settings.held_out == 0
 
     def start(self) -> None:
         self._thread.start()
@@ -184,15 +165,11 @@ class BackgroundTraining:
             self._thread.join()
 
     def _run(self) -> None:
-        with suppress(
-            OSError, AttributeError
-        ):  # behind those who wait for an answer, where the system has a way to say so
+        with suppress(OSError, AttributeError):  # behind those who wait for an answer, where the system can
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
         while not self._stopping.is_set():
             try:
                 self.look()
-            except _Ending:
-                return
             except Exception as error:
                 self.metrics.count("keepworth_memory_failures_total", at="training")
                 _LOG.warning("background training failed: %s", type(error).__name__, exc_info=error)
@@ -200,51 +177,47 @@ class BackgroundTraining:
 
     def look(self) -> None:
         """Take back what got worse, end what was begun, begin what there is enough for."""
-        self._tidy()
         self._read_rewards()
         self._watch()
-        open_round = next((each for each in self.rounds if each.state == TRAINING), None)
-        if open_round is None:
-            current = self.current
+        current = self.current
+        kept = set() if current is None else {current.name, current.before}
+        for name in set(self.model.adapters) - kept:
+            self.model.unload_adapter(name)
+        training = next((each for each in self.rounds if each.state == TRAINING), None)
+        if training is None:
             if current is not None and not current.watch:
                 return  # it is not known yet whether it is to be gone on from
-            used = {id for each in self.rounds for id in each.episodes}
-            new = self._of_one_temperature([id for id in self._rewarded if id not in used and not self._held_out(id)])
-            if len(new) < self.settings.episodes or len(self._probed()) < self.settings.fewest:
+            new = self._unused()
+            if len(new) < self.settings.episodes or len(self._held_out()) < self.settings.fewest:
                 return
             before = "" if current is None else current.name
-            open_round = TrainingRound(len(self.rounds) + 1, before, new[: self.settings.episodes])
-            self.rounds.append(open_round)
+            training = TrainingRound(len(self.rounds) + 1, before, new[: self.settings.episodes])
+            self.rounds.append(training)
             self._write()  # before anything is trained: a kill finds it, and none of its episodes is used again
-        self._train(open_round)
-
-    # -- what was recorded --------------------------------------------------------------------------------------------
+        self._train(training)
 
     def _read_rewards(self) -> None:
         self._drawn_at = injections.rewarded_calls(self.memory.store)
-        self._rewarded = {
-            id: record for id, record in self._rewarded.items() if id in self._drawn_at
-        }  # others are erased
-        for id in self._drawn_at:
-            if id not in self._rewarded:
-                record = self.memory.episode_record(id)
-                # What was drawn greedily tells nothing of what else might have been said.
-                if record.segments and record.segments[0].ids and record.segments[0].temperature:
-                    self._rewarded[id] = record
+        self._rewarded = {id: record for id, record in self._rewarded.items() if id in self._drawn_at}
+        for id in set(self._drawn_at) - set(self._rewarded):
+            record = self.memory.episode_record(id)
+            # What was drawn greedily says nothing of what else might have been said.
+            if record.segments and record.segments[0].ids and record.segments[0].temperature:
+                self._rewarded[id] = record
+        self._rewarded = {id: self._rewarded[id] for id in self._drawn_at if id in self._rewarded}  # oldest first
 
-    def _of_one_temperature(self, ids: Sequence[str]) -> list[str]:
-        """The most of them that were drawn alike: a step compares probabilities at one temperature."""
+    def _unused(self) -> list[str]:
+        """Episodes that no round has trained on, of the temperature that most were drawn at: a step takes one."""
+        used = {id for each in self.rounds for id in each.episodes}
         by: dict[float, list[str]] = {}
-        for id in ids:
-            by.setdefault(self._rewarded[id].segments[0].temperature, []).append(id)
+        for id, record in self._rewarded.items():
+            if id not in used and not self._is_held_out(id):
+                by.setdefault(record.segments[0].temperature, []).append(id)
         return max(by.values(), key=len, default=[])
 
-    def _held_out(self, episode: str) -> bool:
-        return _draw(f"held out {episode}") % self.settings.held_out == 0
-
-    def _probed(self) -> list[Episode]:
+    def _held_out(self) -> list[Episode]:
         """The newest of the held-out episodes, at most as many as a round trains on."""
-        held = [record for id, record in self._rewarded.items() if self._held_out(id)]
+        held = [record for id, record in self._rewarded.items() if self._is_held_out(id)]
         return held[-self.settings.episodes :]
 
     # -- a round ------------------------------------------------------------------------------------------------------
@@ -254,45 +227,37 @@ class BackgroundTraining:
         if len(episodes) < 2:
             self._end(round, REFUSED, "its episodes are gone")
             return
-        self._put(round.before)
+        values = self._fresh
+        if round.before:
+            there = _tensors(self._folder(round.before))
+            values = {name: there[name.replace(".default.", ".")] for name in self._named}
+        with torch.no_grad():
+            for name, value in self._named.items():
+                value.copy_(values[name])
         longest = max(len(each.segments[0].context) + len(each.segments[0].ids) for each in episodes)
         optimisation = Optimisation(self.settings.learning_rate, token_budget=max(2048, 2 * longest))
         groups = [Group(each.task, each.memory_snapshot, (each,)) for each in episodes]
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore", UserWarning
-            )  # the clip is of what said it, and has an effect from the second step on
+            warnings.simplefilter("ignore", UserWarning)  # the clip has an effect from the second step on
             learner = Learner(self._learner, self._named, OBJECTIVE, optimisation, ROLE)
         try:
             for _ in range(self.settings.steps):
                 learner.update(groups)
                 if self._stopping.is_set():
-                    raise _Ending
+                    return
         except FloatingPointError as error:
             self._end(round, REFUSED, str(error))
             return
         self._learner.network.eval()
-        round.scores = list(self._scored(self._learner, "", [self._probe])[0])
-        save_trained(self._learner, self._named, self._folder(round))
-        self._swap(round)
-
-    def _put(self, adapter: str) -> None:
-        """The weights that a round goes on from, into the learner."""
-        values = self._fresh if not adapter else _loaded(self.folder / adapter.replace("@", "-"), self._named)
-        with torch.no_grad():
-            for name, value in self._named.items():
-                value.copy_(values[name])
-
-    def _swap(self, round: TrainingRound) -> None:
+        save_trained(self._learner, self._named, self._folder(round.name))
         try:
-            self._deliver(round, self._named)
-        except (NotServed, KeepworthError) as error:
+            self.model.load_adapter(round.name, self._folder(round.name))
+            self._require_delivered(round.name)
+        except (KeepworthError, OSError, ValueError) as error:
             self._end(round, REFUSED, f"not delivered: {error}")
             return
-        found = self._off_policy(round)
-        round.probe = asdict(found)
-        if not found.above(self.settings.deviations):
-            self._unload(round.name)
+        round.probe = self._estimate(round)
+        if round.probe["gain"] <= self.settings.deviations * round.probe["error"]:
             self._end(round, REFUSED, "the held-out probe did not rise")
             return
         for each in self.rounds:
@@ -300,62 +265,30 @@ class BackgroundTraining:
                 each.state = REPLACED
         self._end(round, SERVING, "the held-out probe rose")
 
-    def _deliver(self, round: TrainingRound, trained: Named | None = None) -> None:
-        """Raises NotServed where the folder cannot be read, KeepworthError where what was read is not what was trained. trained:
-        what the learner has, where it has it still."""
-        self.model.load_adapter(round.name, str(self._folder(round)))
-        there = self._scored(self.model, round.name, [self._probe])[0]
-        own = self.model.adapter_weights(round.name)
-        for name, value in (trained or {}).items():
-            arrived = own.get(name.replace(".default.", "."))
+    def _require_delivered(self, name: str) -> None:
+        """Raises KeepworthError unless what the serving model has is, to the bit, what was trained."""
+        there = self.model.adapter_weights(name)
+        for key, value in self._named.items():
+            arrived = there.get(key.replace(".default.", "."))
             if arrived is None or not torch.equal(arrived, value.to(arrived.device, arrived.dtype)):
-                self._unload(round.name)
                 raise KeepworthError(
-                    f"{name} did not arrive as the learner has it.", "The adapter's file is not what was trained."
+                    f"{key} did not arrive as the learner has it.", "The adapter's file is not what was trained."
                 )
-        gap = mean_gap(there, round.scores)
-        if not gap <= _GAPS.get(self.model.dtype, _GAP):
-            self._unload(round.name)
-            raise KeepworthError(
-                f"The serving model and the learner differ by {gap:.3g} nats on the probe.",
-                "The adapter's file is not what was trained.",
-            )
 
-    def _off_policy(self, round: TrainingRound) -> AdapterProbe:
+    def _estimate(self, round: TrainingRound) -> dict[str, float]:
         """The mean over held-out episodes of (weight - 1) * (reward - mean reward); weight: how much likelier the adapter makes
         what was said than what said it, at most 5. In expectation, and but for that bound, that is the reward it adds."""
-        episodes = self._probed()
-        pairs = [(each.segments[0].context, each.segments[0].ids) for each in episodes]
-        lines = self._scored(self.model, round.name, pairs, [each.segments[0].temperature for each in episodes])
+        episodes = self._held_out()
         mean = statistics.fmean(each.reward for each in episodes)
         gains = []
-        for each, line in zip(episodes, lines, strict=True):
-            ratio = math.fsum(line) - math.fsum(each.segments[0].logprobs)
+        for each in episodes:
+            segment = each.segments[0]
+            with self.model.turn(), self.model.answering_as(round.name):
+                ((line,),) = self.model.score([segment.context], [[segment.ids]], segment.temperature)
+            ratio = math.fsum(line) - math.fsum(segment.logprobs)
             weight = min(math.exp(min(ratio, 10.0)), _LARGEST_WEIGHT)
             gains.append((weight - 1.0) * (each.reward - mean))
-        return AdapterProbe(statistics.fmean(gains), _standard_error(gains), len(gains))
-
-    def _scored(
-        self,
-        model: InProcessModel,
-        name: str,
-        pairs: Sequence[tuple[Tokens, Tokens]],
-        temperatures: Sequence[float] = (),
-    ) -> list[tuple[float, ...]]:
-        lines: list[tuple[float, ...]] = []
-        for place, (context, ids) in enumerate(pairs):
-            temperature = temperatures[place] if temperatures else 1.0
-            if isinstance(model, ServedModel):
-                scored = model.score_as(name, f"probe-{name}-{place}", [context], [[ids]], temperature)
-                if scored is None:
-                    raise _Ending
-            else:
-                with torch.no_grad():
-                    scored = model.score([context], [[ids]], temperature)
-            lines.append(scored[0][0])
-        return lines
-
-    # -- afterwards ---------------------------------------------------------------------------------------------------
+        return {"gain": statistics.fmean(gains), "error": _standard_error(gains), "episodes": len(gains)}
 
     def _watch(self) -> None:
         """Rewards of the adapter's episodes against those that chance left to what it took the place of."""
@@ -365,23 +298,19 @@ class BackgroundTraining:
         names = {current.name: True, current.before or self.model.name: False}
         rewards: dict[bool, list[float]] = {True: [], False: []}
         for id, record in self._rewarded.items():
-            own = names.get(record.segments[0].prompt_id)
-            if own is not None and self._of_control(id) != own and self._drawn_at[id] >= current.since:
-                rewards[own].append(record.reward)
+            adapted = names.get(record.segments[0].prompt_id)
+            if adapted is not None and self._is_control(id) != adapted and self._drawn_at[id] >= current.since:
+                rewards[adapted].append(record.reward)
         if min(map(len, rewards.values())) < self.settings.fewest:
             return
         gain = statistics.fmean(rewards[True]) - statistics.fmean(rewards[False])
         error = math.hypot(_standard_error(rewards[True]), _standard_error(rewards[False]))
-        found = AdapterProbe(gain, error, sum(map(len, rewards.values())))
-        current.watch = asdict(found)
-        if found.below(self.settings.deviations):
-            self._take_back(current)
-
-    def _take_back(self, round: TrainingRound) -> None:
-        before = next((each for each in self.rounds if each.name == round.before), None)
-        if before is not None:
-            before.state = SERVING
-        self._end(round, TAKEN_BACK, "its episodes had less reward than those of what it took the place of")
+        current.watch = {"gain": gain, "error": error, "episodes": sum(map(len, rewards.values()))}
+        if gain < -self.settings.deviations * error:
+            for each in self.rounds:
+                if each.name == current.before:
+                    each.state = SERVING
+            self._end(current, TAKEN_BACK, "its episodes had less reward than those of what it took the place of")
 
     def _end(self, round: TrainingRound, state: str, reason: str) -> None:
         if state == SERVING:
@@ -391,35 +320,23 @@ class BackgroundTraining:
         self._write()
         _LOG.info("background training: %s is %s (%s)", round.name, state, reason)
 
-    def _tidy(self) -> None:
-        """Unload what answers nobody any more: not at once, as somebody may just have been given its name."""
-        kept = {each.name for each in self.rounds if each.state == SERVING}
-        kept |= {each.before for each in self.rounds if each.state == SERVING}
-        for name in set(self.model.adapters()) - kept:
-            self._unload(name)
-
-    def _unload(self, name: str) -> None:
-        if name in self.model.adapters():
-            self.model.unload_adapter(name)
-
     # -- on disk ------------------------------------------------------------------------------------------------------
 
     def _serve_again(self) -> None:
-        """What served when the server ended, proven again; otherwise what was before it."""
+        """What served when the server ended; otherwise what was before it."""
         while (current := self.current) is not None:
             try:
-                if current.before:
-                    before = next(each for each in self.rounds if each.name == current.before)
-                    self._deliver(before)
-                self._deliver(current)
-            except (NotServed, KeepworthError) as error:
+                for name in filter(None, (current.before, current.name)):
+                    if name not in self.model.adapters:
+                        self.model.load_adapter(name, self._folder(name))
+            except KeepworthError as error:
                 current.state, current.reason = TAKEN_BACK, f"not delivered: {error}"
                 self._write()
                 continue
             return
 
-    def _folder(self, round: TrainingRound) -> Path:
-        return self.folder / round.name.replace("@", "-")
+    def _folder(self, name: str) -> Path:
+        return self.folder / name.replace("@", "-")
 
     def _write(self) -> None:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -443,12 +360,10 @@ def _read(folder: Path) -> list[TrainingRound]:
     return rounds
 
 
-def _loaded(folder: Path, named: Named) -> Mapping[str, torch.Tensor]:
-    """An adapter's tensors, by the names that they have in the learner."""
+def _tensors(folder: Path) -> dict[str, torch.Tensor]:
     from safetensors.torch import load_file
 
-    found = load_file(folder / ADAPTER_WEIGHTS)
-    return {name: found[name.replace(".default.", ".")] for name in named}
+    return load_file(folder / ADAPTER_WEIGHTS)
 
 
 def _draw(text: str) -> int:

@@ -49,10 +49,10 @@ from keepworth.serving import tracing
 from keepworth.serving.access import Access, new_access
 from keepworth.serving.application import Streamed
 from keepworth.serving.call_formats import EVENTS, FORMATS, MARK, CallFormat, ResponsesFormat, SpokenReply, text_of
-from keepworth.serving.calls import NotServed, ServedCall, brief
+from keepworth.serving.calls import AnyUpstream, NotServed, ServedCall, UpstreamAnswer, brief
 from keepworth.serving.metrics import Metrics
 from keepworth.serving.open_memories import OpenMemories, OpenMemory
-from keepworth.serving.upstream import AnyUpstream, Unreachable, UpstreamAnswer
+from keepworth.serving.upstream import Unreachable
 
 _LOG = logging.getLogger("keepworth.serving")
 MODES = ("on", "read", "off")
@@ -260,8 +260,7 @@ class Gateway:
         except InvalidScope as error:
             raise NotServed(error.message, error.fix, status=403) from error
         except Exception as error:
-            self.metrics.count("keepworth_memory_failures_total", at="recall")
-            _LOG.warning("a call goes on without memory: %s", type(error).__name__, exc_info=error)
+            self._report_failure("recall", "a call goes on without memory", error)
             return GatewayTurn(call.raw, "off", failed=True)
 
     def _with_memory(
@@ -586,8 +585,7 @@ class Gateway:
         except UnknownEpisode:  # it was erased meanwhile, with all that happened in it
             return
         except Exception as error:
-            self.metrics.count("keepworth_memory_failures_total", at="record")
-            _LOG.warning("a turn was not recorded whole: %s", type(error).__name__, exc_info=error)
+            self._report_failure("record", "a turn was not recorded whole", error)
         finally:
             turn.span.end()
 
@@ -660,9 +658,16 @@ class Gateway:
             for each in names if name else ():
                 injections.keep_block(turn.open.memory.store, _held_digest(held.scope, each), record, since=turn.head)
         except Exception as error:
-            self.metrics.count("keepworth_memory_failures_total", at="record")
-            _LOG.warning("what the upstream keeps was not noted: %s", type(error).__name__, exc_info=error)
+            self._report_failure("record", "what the upstream keeps was not noted", error)
         return bool(name)
+
+    def _report_failure(self, at: str, what: str, error: Exception) -> None:
+        """Count a failure of memory and log it: in a line where the error names its fix, else with its traceback."""
+        self.metrics.count("keepworth_memory_failures_total", at=at)
+        if isinstance(error, KeepworthError):
+            _LOG.warning("%s: %s", what, error)
+        else:
+            _LOG.warning("%s: %s", what, type(error).__name__, exc_info=error)
 
     def _in_thread(self, work: Callable[..., Any], *given: Any) -> Awaitable[Any]:
         """In the trace that this is part of."""

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     from keepworth.models.inprocess import InProcessModel
     from keepworth.serving.background import BackgroundSettings, BackgroundTraining
+    from keepworth.serving.calls import AnyUpstream
     from keepworth.serving.gateway import Gateway, GatewaySettings
-    from keepworth.serving.upstream import AnyUpstream
 
 OPENAI_PATHS = tuple(
     f"/v1/{each}" for each in ("chat", "models", "embeddings", "completions", "responses", "conversations")
@@ -51,7 +51,7 @@ class MemoryServer(HttpServer):
     token: opens everything until the server ends; a new one if not given. port 0: any free one; `url` says which. host: an
     address of this machine that others reach, too; without TLS, which belongs in front. upstream: where OpenAI's routes lead,
     with memory in between (`Gateway`); "" for nowhere. upstream_key: what it wants as a bearer token. model: of this
-    process, in place of an upstream (taken over, see `ServedModel`). training: of that model beside the traffic, None for
+    process, in place of an upstream (taken over, see `LocalModel`). training: of that model beside the traffic, None for
     none. mcp: whether its tools are at /mcp, for hosts of the Model Context Protocol. audit: what is noted of who did what,
     see `AUDITS`. runs: what the page shows of training runs. options: of `Memory`; items with secrets go into quarantine where
     no scan= is given."""

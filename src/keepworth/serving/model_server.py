@@ -1,56 +1,47 @@
-"""A small server for an in-process model, bound to this machine: Starlette on uvicorn, in a thread of its own.
-
-It answers vLLM's documented routes (or SGLang's), so that what talks to an engine can be run and tested on a laptop against the
-very weights that the in-process model has. It is no engine: it computes one request at a time and has no business on a network.
-"""
+"""A model of this process behind OpenAI's chat completions, without a memory, for programs of this machine."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import partial
+import hmac
 
 from keepworth.episodes.needs import needs_serve
 
 from keepworth.models.inprocess import InProcessModel
-from keepworth.serving.application import Keys, ServerLimits, application
-from keepworth.serving.http_server import Connection as Connection
+from keepworth.serving.application import ServerLimits, application
+from keepworth.serving.calls import NotServed, RouteAnswers, WaitingCaller
 from keepworth.serving.http_server import HttpServer
-from keepworth.serving.routes import FEATURES, ServerStyle, routes
-from keepworth.serving.served_model import ServedModel
+from keepworth.serving.model_upstream import CHAT, ModelUpstream
 
 
 class ModelServer(HttpServer):
-    """Serves `model` from `start` to `close`, or inside a `with` block; other threads of this process go on meanwhile.
+    """Serves `model` from `start` to `close`, or inside a `with` block.
 
-    The model is taken over: see `ServedModel`. port 0: any free one; `url` says which. style: whose routes it answers; control:
-    whether it also loads adapters, replaces weights, pauses and aborts; without: of FEATURES[style], what to leave out.
-    api_key: what callers must send as a bearer token; control_key: what they must send instead where they change the model.
-    limits: of bodies.
+    Args:
+        model: Taken over, see `LocalModel`.
+        port: 0 for any that is free; `url` says which.
+        key: What callers must send as a bearer token; "" for nothing.
     """
 
-    def __init__(
-        self,
-        model: InProcessModel,
-        *,
-        port: int = 0,
-        style: ServerStyle = "keepworth",
-        control: bool = True,
-        max_adapters: int = 8,
-        api_key: str | None = None,
-        control_key: str | None = None,
-        without: Iterable[str] = (),
-        limits: ServerLimits | None = None,
-    ) -> None:
-        left_out = frozenset(without)
-        routes(style, left_out)  # raises for names that do not exist
-        offered = routes(style, FEATURES[style] - left_out if control else frozenset())
-        self.model = model if isinstance(model, ServedModel) else ServedModel(model, max_adapters, style == "vllm")
-        keys = Keys(api_key, control_key, offered.controlled)
-        table = {route: partial(answers, self.model) for route, answers in offered.table.items()}
+    def __init__(self, model: InProcessModel, *, port: int = 0, key: str = "") -> None:
+        upstream = ModelUpstream(model)
+        self.model = upstream.model
+
+        def check(path: str, authorization: str) -> None:
+            if key and not hmac.compare_digest(authorization.encode("latin-1"), f"Bearer {key}".encode()):
+                raise NotServed("The key is missing or wrong.", "Send Authorization: Bearer KEY.", status=401)
+
+        def answer(method: str, path: str) -> RouteAnswers:
+            return lambda call: upstream.answer(method, path, call.raw, call.caller)[0]
+
+        def leave(caller: WaitingCaller) -> None:
+            caller.left = True
+
+        table = {route: answer(*route) for route in (("POST", CHAT), ("GET", "/v1/models"))}
         super().__init__(
-            lambda workers: application(table, keys.check, workers, limits or ServerLimits(), left=self.model.leave),
+            lambda workers: application(table, check, workers, ServerLimits(), left=leave),
             port=port,
             name="model-server",
+            patience=10,
         )
 
     def let_go(self) -> None:

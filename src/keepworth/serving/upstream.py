@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import AsyncIterator, Mapping
 from urllib.parse import quote, urlsplit
 
 from keepworth.episodes.needs import needs_gateway
@@ -14,7 +12,7 @@ import aiohttp
 from yarl import URL
 
 from keepworth.episodes.errors import KeepworthError
-from keepworth.serving.calls import NotServed
+from keepworth.serving.calls import NotServed, UpstreamAnswer
 
 _ASKED = (
     *("content-type", "accept", "user-agent", "openai-organization", "openai-project", "openai-beta"),
@@ -50,47 +48,6 @@ class Unreachable(KeepworthError):
             f"The upstream {url} gave no answer ({type(error).__name__}).",
             "The gateway and its memory are well: see whether the upstream is.",
         )
-
-
-@dataclass(frozen=True, slots=True)
-class UpstreamAnswer:
-    """status and headers have come; the bytes come. close: hangs up where not all has come, so that nothing is computed for
-    nobody. parts raises Unreachable where the answer breaks off. drawn: what the in-process model drew (`DrawnReply`)."""
-
-    status: int
-    headers: Mapping[str, str]
-    parts: Callable[[], AsyncIterator[bytes]]
-    close: Callable[[], None]
-    drawn: Any = None
-
-    @property
-    def kind(self) -> str:
-        return self.headers.get("content-type", "").lower()
-
-
-class AnyUpstream(Protocol):
-    """Where a gateway sends calls. url: what it is called in messages; tenants_apart: whether what it keeps for one tenant is
-    nothing that another can name."""
-
-    url: str
-    tenants_apart: bool
-
-    async def send(
-        self,
-        method: str,
-        path: str,
-        query: str,
-        headers: Mapping[str, str],
-        content: bytes,
-        *,
-        episode: str,
-        tenant: str = "",
-    ) -> UpstreamAnswer:
-        """path: as the caller asked for it, with `/v1`. episode: which the call is part of, "" where it is to pass as it is;
-        otherwise the answer is to be read, and must not be compressed. tenant: whose call it is. Raises Unreachable."""
-        ...
-
-    async def close(self) -> None: ...
 
 
 class Upstream:

@@ -15,7 +15,7 @@ from importlib import resources
 
 from keepworth.episodes.episode import Session, Task, Turn
 from keepworth.episodes.errors import KeepworthError, require_known
-from keepworth.tasks.entries import sentences
+from keepworth.memory.sentences import sentences
 from keepworth.tasks.longmemeval import DataFileError
 from keepworth.tasks.metrics import tokens
 from keepworth.tasks.splits import SPLITS, side, sides

@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from keepworth.episodes.episode import Session, Task
+from keepworth.memory.sentences import sentences
 from keepworth.tasks.competing import competes
-from keepworth.tasks.entries import sentences
 from keepworth.tasks.longmemeval import training_sessions
 from keepworth.tasks.metrics import tokens
 from keepworth.tasks.splits import draw_order

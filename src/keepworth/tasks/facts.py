@@ -6,48 +6,17 @@ request or a courtesy. What it misses is never fixed by looking at the answers.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from keepworth.episodes.episode import Session, Task, Turn
-from keepworth.tasks.entries import sentences
+from keepworth.memory.sentences import COURTESY, FIRST_PERSON, OPENING, QUESTION_TAIL, sentences
 from keepworth.tasks.metrics import tokens
 from keepworth.tasks.splits import draw_order
 
 USER = "user"
 FACT_WORDS = 40
 """A longer sentence is cut here, with an ellipsis."""
-
-FIRST_PERSON = re.compile(r"\b(?:I|I'm|I've|I'd|I'll|my|mine|me|myself|we|we're|we've|our|us)\b", re.IGNORECASE)
-_ASKING = (
-    r"(?:do|does|did|can|could|would|will|is|are|have|has|should) (?:you|there|it|that|i|we|they|any)\b",
-    r"(?:what|how|which|where)\b",
-    r"any (?:tips|ideas|suggestions|recommendations|advice|thoughts)\b",
-    r"(?:i was|i'm) wondering\b",
-)
-# Where a statement turns into a question: what stands before it may still be a fact.
-QUESTION_TAIL = re.compile(
-    r"(?:\s+[-–—]\s*|[,;]\s*(?:so|and|but|because)?\s*)(?:speaking of which,\s*)?(?:" + "|".join(_ASKING) + ")",
-    re.IGNORECASE,
-)
-_OPENINGS = (
-    "oh|ok|okay|great|thanks|thank you|sure|yes|no|wow|well|also|so|and|but|wait|anyway|actually|by the way|btw|cool|awesome|"
-    "perfect|alright|speaking of [^,.;]{1,40}"
-)
-OPENING = re.compile(rf"^(?:(?:{_OPENINGS})[,!]?\s+)+", re.IGNORECASE)
-_COURTESIES = (
-    r"(?:that|this|those|these|it) (?:sounds?|looks?|is|are|was|would|helps?)\b",
-    r"(?:that's|it's|thanks|thank you|i appreciate|let me know|please|i see|i understand|i agree|i hope|i wonder)\b",
-    r"i(?:'ll| will) (?:definitely|be sure|try|check|keep|look|make sure|start|consider|go with)\b",
-    r"i think i(?:'ll| will)\b",
-    r"i(?:'d| would) (?:like|love|appreciate)\b",
-    r"i(?: was|'m| am) wondering\b",
-    r"i(?:'ve| have) been meaning to ask\b",
-    r"i need (?:some )?help\b",
-    r"(?:can you|could you|do you|what|how|which)\b",
-)
-COURTESY = re.compile(rf"^(?:(?:{_OPENINGS})\b[,!. ]*)*(?:" + "|".join(_COURTESIES) + ")", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)

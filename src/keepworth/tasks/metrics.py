@@ -8,26 +8,13 @@ from __future__ import annotations
 
 import math
 import re
-import string
 from collections import Counter
 from collections.abc import Sequence
 
-_PUNCTUATION = str.maketrans("", "", string.punctuation)
-_ARTICLES = re.compile(r"\b(a|an|the)\b")
+from keepworth.episodes.text import normalise as normalise
+from keepworth.episodes.text import tokens as tokens
+
 _CLOSED = frozenset({"yes", "no", "noanswer"})
-
-
-def normalise(text: str) -> str:
-    """Lower case, ASCII punctuation deleted, the words a, an and the removed, white space collapsed.
-
-    Idempotent but for words that deleting punctuation creates. Other scripts' punctuation (curly quotes, dashes)
-    stays, as in SQuAD."""
-    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
-
-
-def tokens(text: str) -> list[str]:
-    """White-space tokens of the normalised text."""
-    return normalise(text).split()
 
 
 def exact_match(prediction: str, golds: Sequence[str]) -> float:

@@ -16,9 +16,10 @@ from functools import lru_cache
 from itertools import accumulate, chain, combinations, groupby, islice, pairwise
 
 from keepworth.episodes.episode import Session, Task
+from keepworth.memory.sentences import sentences
 from keepworth.tasks.cloze import marked
 from keepworth.tasks.competing import topic_words
-from keepworth.tasks.entries import sentences, windows_of
+from keepworth.tasks.entries import windows_of
 from keepworth.tasks.metrics import tokens
 from keepworth.tasks.splits import draw_order
 

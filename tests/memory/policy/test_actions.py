@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from keepworth import policy
 from keepworth.agents.simulated import LinearAgent
 from keepworth.environments.streams import opened
 from keepworth.memory.policy.actions import SURE, Actions
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
-from keepworth.recipes.experience_methods import method
 from keepworth.rollouts.stream import run_stream
 
 ENCODER = HashedWords()
@@ -42,7 +42,7 @@ def test_answers_are_alike_by_what_they_share_beyond_the_usual() -> None:
 
 def after(later: str) -> Experience:
     """One success with "refund it", then six with `later` in the same situation."""
-    experience = Experience(method("advantage"), ENCODER)
+    experience = Experience(policy("advantage"), ENCODER)
     for action in ("refund it", "replace them", *(later.format(number) for number in range(6))):
         use = experience.recall("torn shirt", "")
         experience.finish([(use, action)], float(action != "replace them"))
@@ -86,7 +86,7 @@ def test_answers_in_words_of_their_own_do_not_turn_learning_into_harm(style: str
     for seed in range(seeds):
         stream = opened(f"near-miss-{style}", seed=seed, length=200)
         advantage, rival = (
-            run_stream(stream, method(name, seed=seed, **settings), LinearAgent(), ENCODER, seed=seed).success.mean()
+            run_stream(stream, policy(name, seed=seed, **settings), LinearAgent(), ENCODER, seed=seed).success.mean()
             for name, settings in (("advantage", {}), ("exprag", {"failures": True}))
         )
         gained.append(advantage - rival)

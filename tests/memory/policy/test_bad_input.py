@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import keepworth
+from keepworth import policy
 from keepworth.episodes.errors import KeepworthError
 from keepworth.memory.errors import (
     ClosedEpisode,
@@ -30,8 +31,6 @@ from keepworth.memory.policy.pool import Advice
 from keepworth.memory.policy.slots import Finished, Policy
 from keepworth.memory.policy.writers import RawCases
 from keepworth.memory.search.search import Selected
-from keepworth.recipes.advantage import advantage
-from keepworth.recipes.experience_methods import memrl
 from tests.memory.policy.test_learning import ACTIONS, opened, play, state
 
 
@@ -101,7 +100,7 @@ def test_a_writer_that_fails_leaves_memory_as_it_was(tmp_path: Path) -> None:
             yield "not a draft"  # type: ignore[misc]
 
     def made() -> Policy:
-        return replace(advantage(), writer=writer)
+        return replace(policy("advantage"), writer=writer)
 
     memory = Memory(tmp_path / "j.mem", policy={"made": made}, encoder=HashedWords(64), seed=1)
     episode = memory.episode("a torn shirt arrived")
@@ -142,7 +141,7 @@ def test_a_record_from_outside_needs_a_trust_and_to_be_a_draft(tmp_path: Path, t
 @pytest.mark.parametrize("bad", [0, 2.5, math.nan, "3", None])
 def test_a_capacity_that_is_no_count_is_refused(bad: object) -> None:
     with pytest.raises(InvalidPolicy, match="whole number"):
-        advantage(capacity=bad)  # type: ignore[arg-type]
+        policy("advantage", capacity=bad)  # type: ignore[arg-type]
 
 
 OPENED: list[dict[str, Any]] = [
@@ -150,7 +149,7 @@ OPENED: list[dict[str, Any]] = [
     *({"reward_range": bad} for bad in (5, (0,), ("a", "b"), (0, 10**400), {0, 1})),
     {"trusted": 5, "policy": "memrl"},
     *({"policy": bad} for bad in (lambda: 5, lambda: None, {"a": 5}, {"a": lambda: 5}, "efect")),
-    {"policy": replace(memrl(), writer=threading.Lock())},
+    {"policy": replace(keepworth.policy("memrl"), writer=threading.Lock())},
     *({name: 5} for name in ("fusion", "clock", "new_id", "encoder", "writer", "dedupe")),
     {"encoder": None, "dedupe": True},
     {"encoder": "hashing:0"},

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from keepworth.memory.by_name import policies_of_cases, policy
 from keepworth.memory.errors import CannotEvaluate
 from keepworth.memory.memory import Memory
 from keepworth.memory.operations import Assignment, Draft
@@ -24,9 +25,7 @@ from keepworth.memory.policy.learned_state import _reads_items, pack
 from keepworth.memory.store import learned_file
 from keepworth.memory.store.connection import scalar
 from keepworth.memory.store.maintenance import backup, check, compact
-from keepworth.recipes.advantage import SETTINGS, advantage
-from keepworth.recipes.experience_methods import RIVALS
-from keepworth.recipes.experience_methods import method as recipe
+from keepworth.methods.policies.advantage import SETTINGS
 
 KINDS = ("torn", "0badcafe", "lost", "broken", "wet")
 OFFERED = ("refund", "replace", "escalate")
@@ -118,7 +117,7 @@ def used(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
 
 @pytest.mark.parametrize("free", [False, True])
-@pytest.mark.parametrize("name", [*RIVALS, "advantage", "mixture"])
+@pytest.mark.parametrize("name", policies_of_cases())
 def test_what_is_kept_is_what_a_replay_gives(name: str, free: bool, tmp_path: Path, used: list[int]) -> None:
     generator = np.random.default_rng(len(name) + free)
     path = tmp_path / "m.mem"
@@ -187,11 +186,11 @@ def test_a_file_of_another_memory_policy_or_setting_is_not_used(tmp_path: Path, 
     (beside,) = learned(path)
     (foreign,) = learned(other, episodes=9)
     foreign.write_bytes(beside.read_bytes())
-    for where, policy, options, fits in [
+    for where, chosen, options, fits in [
         (path, "advantage", {}, True),
         (other, "advantage", {}, False),
-        (path, {"advantage": lambda: advantage(k=2)}, {}, True),  # a selector learns nothing
-        (path, {"advantage": lambda: advantage(settings=replace(SETTINGS, noise=0.3))}, {}, False),
+        (path, {"advantage": lambda: policy("advantage", k=2)}, {}, True),  # a selector learns nothing
+        (path, {"advantage": lambda: policy("advantage", settings=replace(SETTINGS, noise=0.3))}, {}, False),
         (path, "advantage", {"reward_range": (0.0, 4.0)}, False),
         (path, "advantage", {"trusted": ("ana",)}, False),
         (path, "advantage", {"user_id": "eve"}, False),
@@ -199,9 +198,9 @@ def test_a_file_of_another_memory_policy_or_setting_is_not_used(tmp_path: Path, 
     ]:
         before = beside.read_bytes(), foreign.read_bytes()
         used.clear()
-        with opened(where, policy, **options) as memory:
-            assert everything(memory) == replayed(where, policy, tmp_path, **options)
-        assert (used[0] > 0) is fits, (policy, options)
+        with opened(where, chosen, **options) as memory:
+            assert everything(memory) == replayed(where, chosen, tmp_path, **options)
+        assert (used[0] > 0) is fits, (chosen, options)
         beside.write_bytes(before[0])
         foreign.write_bytes(before[1])
 
@@ -270,8 +269,8 @@ def test_a_policy_that_is_given_twice_is_not_taught_twice(
     taught = []
     for kept_from in (1, 1_000):
         monkeypatch.setattr(learning, "KEPT_FROM", kept_from)
-        policy = RIVALS["memrl"]()
-        with opened(tmp_path / f"{kept_from}.mem", lambda policy=policy: policy) as memory:
+        made = policy("memrl")
+        with opened(tmp_path / f"{kept_from}.mem", lambda made=made: made) as memory:
             memory.add("a torn thing")
             for _ in range(6):
                 memory.reward(memory.search("a torn thing").decision, 1.0)
@@ -312,9 +311,9 @@ def test_choices_that_lost_their_candidates_are_read_as_they_are(how: str, tmp_p
 
 def test_slots_of_somebody_else_are_read_from_the_log(tmp_path: Path) -> None:
     def mine() -> Any:
-        policy = recipe("memrl")
-        policy.keyer = lambda goal, observation: f"{goal} / {observation}"
-        return policy
+        made = policy("memrl")
+        made.keyer = lambda goal, observation: f"{goal} / {observation}"
+        return made
 
     assert learned(tmp_path / "m.mem", {"mine": mine}) == []
 

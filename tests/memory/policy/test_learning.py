@@ -5,11 +5,13 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from keepworth import policy
 from keepworth.episodes.errors import UnknownName
 from keepworth.episodes.model import EncoderIdentity
 from keepworth.memory.episode import answered
@@ -31,11 +33,9 @@ from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.pool import Advice
 from keepworth.memory.policy.selectors import Thompson
 from keepworth.memory.policy.slots import Finished, Policy
-from keepworth.recipes.advantage import advantage
-from keepworth.recipes.experience_methods import exprag, memrl
 
 ROOT = Path(__file__).parents[3]
-POLICIES = {"advantage": advantage, "exprag": exprag, "memrl": memrl}
+POLICIES = {name: partial(policy, name) for name in ("advantage", "exprag", "memrl")}
 ACTIONS = ("refund", "replace", "escalate")
 
 
@@ -313,7 +313,7 @@ def test_any_function_of_a_prompt_is_an_agent(tmp_path: Path) -> None:
 
 def test_a_full_memory_archives_the_oldest_and_a_rollback_has_them_back(tmp_path: Path) -> None:
     def small() -> Policy:
-        return advantage(capacity=3)
+        return policy("advantage", capacity=3)
 
     memory = Memory(tmp_path / "j.mem", policy={"small": small}, encoder=HashedWords(64), seed=1)
     for number, word in enumerate(("torn", "late", "lost")):
@@ -335,13 +335,13 @@ def test_a_range_without_rewards_is_refused(tmp_path: Path, bad: tuple[float, fl
     with pytest.raises(InvalidPolicy, match="without a policy"):
         Memory(tmp_path / "j.mem", policy={}, encoder=HashedWords(64))
     with pytest.raises(InvalidPolicy, match="at least 1"):
-        Memory(tmp_path / "j.mem", policy={"small": lambda: advantage(k=0)}, encoder=HashedWords(64))
+        Memory(tmp_path / "j.mem", policy={"small": lambda: policy("advantage", k=0)}, encoder=HashedWords(64))
     assert not (tmp_path / "j.mem").exists()
 
 
 def test_a_policy_is_judged_by_the_standing_that_items_had_when_it_chose(tmp_path: Path) -> None:
     def exploring() -> Policy:
-        return advantage(selection=Thompson(widen=1.0, off=0.1, explore=0.2))
+        return policy("advantage", selection=Thompson(widen=1.0, off=0.1, explore=0.2))
 
     memory = Memory(tmp_path / "j.mem", policy={"exploring": exploring}, encoder=HashedWords(64), seed=1)
     memory.propose(Advice("a torn shirt arrived 3", "t", do=("refund",), source="web", trust=0.3))
@@ -391,10 +391,10 @@ def test_a_chat_agent_that_words_every_answer_anew_learns(tmp_path: Path) -> Non
 
 def test_every_estimator_judges_the_policy_that_ran_and_dr_has_a_model_of_its_own(tmp_path: Path) -> None:
     def exploring() -> Policy:
-        return advantage(selection=Thompson(widen=1.0, off=0.1, explore=0.2))
+        return policy("advantage", selection=Thompson(widen=1.0, off=0.1, explore=0.2))
 
     def greedier() -> Policy:
-        return advantage(selection=Thompson(widen=1.0, off=0.05, explore=0.1))
+        return policy("advantage", selection=Thompson(widen=1.0, off=0.05, explore=0.1))
 
     policies = {"exploring": exploring, "greedier": greedier}
     memory = Memory(tmp_path / "j.mem", policy=policies, encoder=HashedWords(64), seed=1)

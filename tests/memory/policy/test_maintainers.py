@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import pytest
 
+from keepworth import policy
 from keepworth.memory.errors import InvalidPolicy
 from keepworth.memory.item import Status
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
-from keepworth.memory.policy.maintainers import Crowd, Room
 from keepworth.memory.policy.pool import Advice
-from keepworth.recipes.advantage import advantage
+from keepworth.methods.policies._advantage_maintainers import Crowd, Room
 
 THINGS = ("shirt", "coat", "lamp", "chair", "kettle", "bicycle", "novel", "carpet", "violin", "mirror")
 ACTIONS = ("refund", "replace")
 
 
 def opened() -> Experience:
-    return Experience(advantage(capacity=20), HashedWords(256))
+    return Experience(policy("advantage", capacity=20), HashedWords(256))
 
 
 def told(experience: Experience, question: str, action: str, by: str) -> None:

@@ -7,19 +7,18 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from keepworth.defaults import policy
+from keepworth import policy
 from keepworth.memory.errors import InvalidPolicy
 from keepworth.memory.policy import mixture
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.mixture import Estimator, MixtureValuer, Ridge
-from keepworth.recipes.experience_methods import method
 
 ACTIONS = ("left", "right", "wait")
 
 
 def of(**settings: float) -> tuple[Experience, MixtureValuer]:
-    experience = Experience(method("mixture", **settings), HashedWords(128))
+    experience = Experience(policy("mixture", **settings), HashedWords(128))
     valuer = experience.policy.valuer
     assert isinstance(valuer, MixtureValuer)
     return experience, valuer
@@ -135,8 +134,8 @@ def test_settings_that_cannot_take_effect_are_refused() -> None:
     with pytest.raises(InvalidPolicy):
         MixtureValuer(())
     with pytest.raises(InvalidPolicy):
-        method("mixture", prior=1.5)
+        policy("mixture", prior=1.5)
     with pytest.raises(InvalidPolicy, match="fading"):
-        method("mixture", without="drift")
+        policy("mixture", without="drift")
     assert policy("mixture", k=2, here="newest").name == "mixture"
     assert MixtureValuer((Estimator(),)).weights.tolist() == [1.0]

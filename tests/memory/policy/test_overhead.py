@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import time
 
+from keepworth import policy
 from keepworth.memory.item import Status
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.pool import Advice
-from keepworth.recipes.advantage import advantage
 
 
 def test_recall_and_reward_take_about_a_millisecond_among_a_thousand_items() -> None:
     encoder = HashedWords()
-    experience = Experience(advantage(), encoder)
+    experience = Experience(policy("advantage"), encoder)
     for number in range(1000):
         key = f"alpha{number % 50} beta{number % 7} gamma{number}"
         experience.pool.add(

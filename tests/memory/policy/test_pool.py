@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from keepworth import policy
 from keepworth.memory.item import OWN, Status
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.pool import ACTIVE, Advice, Pool
 from keepworth.memory.policy.retrievers import top
-from keepworth.recipes.advantage import advantage
 
 ENCODER = HashedWords(256)
 
@@ -25,7 +25,7 @@ def test_the_most_similar_among_many_are_those_of_a_plain_sort() -> None:
 
 
 def test_a_scan_that_serves_twice_follows_items_and_order() -> None:
-    experience = Experience(advantage(), ENCODER)
+    experience = Experience(policy("advantage"), ENCODER)
     for number in range(6):
         experience.observe(Advice(f"alpha w{number}", "t", do=("left",), source=OWN))
     pool = experience.pool

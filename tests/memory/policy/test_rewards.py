@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from keepworth import policy
 from keepworth.agents.simulated import LinearAgent
 from keepworth.environments.streams import opened
 from keepworth.memory.item import Status, on_word_of
@@ -14,8 +15,6 @@ from keepworth.memory.policy.pool import Advice
 from keepworth.memory.policy.rewards import EpisodeClock, RewardScale, capped, voices
 from keepworth.memory.policy.selectors import Thompson
 from keepworth.memory.policy.slots import Candidates, Values
-from keepworth.recipes.advantage import advantage
-from keepworth.recipes.experience_methods import method
 from tests.environments.game import Game
 
 ENCODER = HashedWords()
@@ -24,7 +23,7 @@ ENCODER = HashedWords()
 def success(name: str, right: float, wrong: float, seed: int) -> float:
     stream = opened("near-miss", seed=seed, length=150)
     noise = np.random.default_rng([41, seed]).gumbel(size=(len(stream.tasks), stream.widest))
-    experience, agent, won = Experience(method(name, seed=seed), ENCODER, seed=seed), LinearAgent(), []
+    experience, agent, won = Experience(policy(name, seed=seed), ENCODER, seed=seed), LinearAgent(), []
     for number, task in enumerate(stream.tasks):
         scene = Game(task).reset()
         use = experience.recall(scene.goal, scene.observation, scene.actions)
@@ -44,7 +43,7 @@ def test_rewards_of_any_size_teach_the_same(name: str) -> None:
 
 
 def test_a_case_filed_before_the_scale_was_known_is_filed_anew() -> None:
-    experience = Experience(method("advantage"), ENCODER)
+    experience = Experience(policy("advantage"), ENCODER)
     for text, action, reward in (("torn shirt", "refund", 0.6), ("torn coat", "replace", 1.0)):
         use = experience.recall(text, "", ("refund", "replace"))
         experience.finish([(use, action)], reward)
@@ -56,7 +55,7 @@ def test_a_case_filed_before_the_scale_was_known_is_filed_anew() -> None:
 
 
 def test_graded_rewards_are_judged_by_what_is_usual_and_not_by_half_of_what_is_possible() -> None:
-    experience, generator = Experience(method("advantage"), ENCODER), np.random.default_rng(0)
+    experience, generator = Experience(policy("advantage"), ENCODER), np.random.default_rng(0)
     for number in range(60):
         action = ("refund", "replace")[number % 2]
         use = experience.recall("torn shirt", "", ("refund", "replace"))
@@ -126,7 +125,7 @@ def test_the_credit_that_one_rewarder_gives_is_capped() -> None:
     """A hundred rewards of one person moved an item's value as far as a hundred people's."""
     values = {}
     for names in (1, 60):
-        experience = Experience(advantage(), HashedWords(64))
+        experience = Experience(policy("advantage"), HashedWords(64))
         for number in range(60):
             use = experience.recall("a torn shirt", "", ("refund", "replace"), by=f"user-{number % names}")
             experience.finish([(use, "refund")], 1.0, by=f"user-{number % names}")
@@ -147,7 +146,7 @@ def test_the_credit_that_one_rewarder_gives_is_capped() -> None:
 def test_what_one_person_alone_says_gives_way_to_a_warning(
     warning: float, advice: tuple[float, float], asker: str, shown: bool
 ) -> None:
-    experience = Experience(advantage(), HashedWords(64))
+    experience = Experience(policy("advantage"), HashedWords(64))
     pool = experience.pool
     for by, do, avoid in (("mallory", ("refund",), ()), ("ana", (), ("refund",))):
         draft = Advice("a torn shirt", "t", do=do, avoid=avoid, good=bool(do), source=on_word_of(by))

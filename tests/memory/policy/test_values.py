@@ -5,28 +5,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from keepworth import policy
 from keepworth.memory.errors import InvalidPolicy
 from keepworth.memory.item import Status
-from keepworth.memory.policy import advantage as valuation
-from keepworth.memory.policy.advantage import AdvantageSettings, AdvantageValuer
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.pool import Advice, Pool
 from keepworth.memory.policy.propensity import Mixture
 from keepworth.memory.policy.slots import Policy, Use
-from keepworth.memory.policy.valuers import CaseNetwork, KernelQ
-from keepworth.recipes.advantage import SETTINGS, advantage, from_flat
-from keepworth.recipes.experience_methods import (
-    METHODS,
-    amem,
-    amemguard,
-    memrl,
-    method,
-    multi_step,
-    parametric,
-    reme,
-    rememberer,
-)
+from keepworth.methods.policies import _advantage_values as valuation
+from keepworth.methods.policies._advantage_values import AdvantageSettings, AdvantageValuer
+from keepworth.methods.policies.advantage import SETTINGS, grouped
+from keepworth.methods.policies.memento_kernel import KernelQ
+from keepworth.methods.policies.memento_p import CaseNetwork
 
 ENCODER = HashedWords(256)
 ACTIONS = ("left", "right", "stay")
@@ -42,30 +33,8 @@ def of(composition: Policy, seed: int = 0) -> Experience:
     return Experience(composition, ENCODER, seed=seed)
 
 
-@pytest.mark.parametrize("name", sorted(set(METHODS) - {"default"}))
-def test_every_method_runs_and_its_propensities_are_probabilities(name: str) -> None:
-    experience = of(method(name))
-    for number in range(25):
-        use = met(experience, f"word{number % 5} other{number % 3}", ACTIONS[number % 3], float(number % 2))
-        assert 0.0 < use.propensity <= 1.0
-        assert len(use.slate) <= 10
-    assert experience.time == 25
-
-
-@pytest.mark.parametrize("name", sorted(set(METHODS) - {"default"}))
-def test_a_frozen_memory_explores_nothing_and_repeats_itself(name: str) -> None:
-    experience = of(method(name))
-    for number in range(25):
-        met(experience, f"word{number % 5} other{number % 3}", ACTIONS[number % 3], float(number % 2))
-    if name in ("amemguard",):
-        return  # Its selection adds lessons; what it shows may differ by design.
-    first, second = (experience.recall("word1 other2", frozen=True) for _ in range(2))
-    assert first.slate == second.slate
-    assert first.propensity == pytest.approx(1.0)
-
-
 def test_memrl_moves_q_as_worked_by_hand() -> None:
-    experience = of(memrl(threshold=0.0, k=1, pool=1))
+    experience = of(policy("memrl", threshold=0.0, k=1, pool=1))
     met(experience, "alpha beta", "left", 1.0)
     q = lambda: float(experience.policy.valuer.q.upto(1)[0])  # noqa: E731
     assert q() == 0.0  # Written by the episode, shown by none yet.
@@ -79,7 +48,7 @@ def test_memrl_moves_q_as_worked_by_hand() -> None:
 
 
 def test_reme_deletion_fires_and_can_be_undone() -> None:
-    experience = of(reme(k=1))
+    experience = of(policy("reme", k=1))
     met(experience, "alpha beta", "left", 1.0)
     version = experience.pool.version
     for _ in range(5):
@@ -91,7 +60,7 @@ def test_reme_deletion_fires_and_can_be_undone() -> None:
 
 
 def test_reme_keeps_what_pays() -> None:
-    experience = of(reme(k=1))
+    experience = of(policy("reme", k=1))
     met(experience, "alpha beta", "left", 1.0)
     for number in range(8):
         met(experience, "alpha beta", "left", float(number % 4 != 0))
@@ -99,7 +68,7 @@ def test_reme_keeps_what_pays() -> None:
 
 
 def test_rememberer_averages_returns_and_names_good_and_bad_actions() -> None:
-    experience = of(rememberer())
+    experience = of(policy("rememberer"))
     for action, outcome in (("left", 1.0), ("left", 0.0), ("left", 1.0), ("right", 0.0)):
         met(experience, "fork ahead", action, outcome, goal="get home")
     data = experience.pool.items[0].metadata
@@ -112,7 +81,7 @@ def test_rememberer_averages_returns_and_names_good_and_bad_actions() -> None:
 
 
 def test_rememberer_bootstraps_after_n_steps() -> None:
-    experience = of(rememberer(n=1))
+    experience = of(policy("rememberer", n=1))
     for _ in range(2):
         uses = [(experience.recall("go", where, ACTIONS), "left") for where in ("first room", "second room")]
         experience.finish(uses, 1.0)
@@ -126,7 +95,7 @@ def test_memento_network_learns_which_case_helps() -> None:
     pool = Pool(lambda text: ENCODER.encode([text])[0], 256)
     good = pool.add(Advice("red apple", "x", do=("left",)), status=Status.ACTIVE, time=0)
     bad = pool.add(Advice("green pear", "y", do=("right",)), status=Status.ACTIVE, time=0)
-    experience = of(parametric(k=1))
+    experience = of(policy("memento-p", k=1))
     experience.pool = pool
     network = CaseNetwork(steps=4)
     for number in range(60):
@@ -164,7 +133,7 @@ def test_memento_network_gradient_agrees_with_finite_differences() -> None:
 
 
 def test_kernel_q_target_follows_the_soft_bellman_equation() -> None:
-    experience = of(multi_step())
+    experience = of(policy("memento-kernel"))
     experience.pool.add(Advice("room", "x", do=("left",)), status=Status.ACTIVE, time=0)
     kernel = KernelQ(alpha=0.2, gamma=0.9, rate=1.0, metric_rate=0.0, start=0.3)
     first, second = experience.recall("room one"), experience.recall("room two")
@@ -178,7 +147,7 @@ def test_kernel_q_target_follows_the_soft_bellman_equation() -> None:
 
 
 def test_amem_links_to_neighbours_that_exist_and_shares_tags() -> None:
-    experience = of(amem(link_above=0.3, evolve_above=0.3))
+    experience = of(policy("amem", link_above=0.3, evolve_above=0.3))
     met(experience, "alpha beta gamma", "left", 1.0)
     met(experience, "alpha beta gamma delta", "right", 1.0)
     first, second = experience.pool.items
@@ -189,7 +158,7 @@ def test_amem_links_to_neighbours_that_exist_and_shares_tags() -> None:
 
 
 def test_amemguard_keeps_the_majority_and_warns_of_the_rest() -> None:
-    experience = of(amemguard())
+    experience = of(policy("amemguard"))
     for number, action in enumerate(("left", "left", "right")):
         experience.observe(Advice(f"alpha beta x{number}", "t", do=(action,)))
     use = experience.recall("alpha beta", actions=ACTIONS)
@@ -201,7 +170,7 @@ def test_amemguard_keeps_the_majority_and_warns_of_the_rest() -> None:
 
 def test_success_without_memory_is_measured_from_choices_that_showed_nothing() -> None:
     valuer = AdvantageValuer(AdvantageSettings(prior_weight=1.0, keep=1.0, prior_success=0.5))
-    experience = of(advantage())
+    experience = of(policy("advantage"))
     experience.policy.valuer = valuer
     experience.policy.writer = lambda finished: []
     for text, outcome in (("easy task", 1.0), ("hard thing", 0.0)) * 10:
@@ -214,7 +183,7 @@ def test_success_without_memory_is_measured_from_choices_that_showed_nothing() -
 def test_value_is_an_advantage_not_a_success_rate() -> None:
     """An item of hard tasks that lifts 0 to 0.5 is worth more than one of easy tasks that does nothing at 0.9."""
     settings = AdvantageSettings(keep=1.0)
-    experience = of(advantage(settings=settings))
+    experience = of(policy("advantage", settings=settings))
     experience.policy.writer = lambda finished: []
     generator = np.random.default_rng(0)
     hard = experience.observe(Advice("hard thing", "h", do=("left",)))
@@ -244,7 +213,7 @@ def test_value_is_an_advantage_not_a_success_rate() -> None:
 def test_evidence_that_has_faded_is_not_looked_at_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     def values(faded: float, *, frozen: bool) -> tuple[list[float], int]:
         monkeypatch.setattr(valuation, "FADED", faded)
-        experience = of(advantage(settings=replace(SETTINGS, keep=0.5)))
+        experience = of(policy("advantage", settings=replace(SETTINGS, keep=0.5)))
         for number in range(90):
             met(experience, f"word{number % 5} other{number % 3}", ACTIONS[number % 3], float(number % 2))
         valuer = experience.policy.valuer
@@ -263,7 +232,7 @@ def test_evidence_that_has_faded_is_not_looked_at_and_changes_nothing(monkeypatc
 
 
 def test_candidates_from_outside_are_not_shown_until_probes_speak_for_them() -> None:
-    experience = of(advantage())
+    experience = of(policy("advantage"))
     row = experience.observe(Advice("alpha beta", "t", do=("left",), source="web", trust=0.3))
     assert experience.pool.items[row].status is Status.CANDIDATE
     shown = {experience.recall("alpha beta", actions=ACTIONS).part for _ in range(200)}
@@ -280,7 +249,7 @@ def test_candidates_from_outside_are_not_shown_until_probes_speak_for_them() -> 
 
 
 def test_advice_that_adds_nothing_is_not_promoted() -> None:
-    experience = of(advantage())
+    experience = of(policy("advantage"))
     row = experience.observe(Advice("alpha beta", "t", do=("left",), source="web", trust=0.3))
     for _ in range(12):
         met(experience, "alpha beta", "stay", 1.0)
@@ -290,7 +259,7 @@ def test_advice_that_adds_nothing_is_not_promoted() -> None:
 
 
 def test_later_records_of_a_source_that_proved_itself_do_not_wait() -> None:
-    experience = of(advantage())
+    experience = of(policy("advantage"))
     experience.observe(Advice("alpha beta", "t", do=("left",), source="web", trust=0.3))
     for _ in range(12):
         met(experience, "alpha beta", "stay", 0.0)
@@ -301,7 +270,7 @@ def test_later_records_of_a_source_that_proved_itself_do_not_wait() -> None:
 
 
 def test_a_condition_in_a_record_from_outside_was_never_tried_and_is_not_followed() -> None:
-    experience = of(advantage())
+    experience = of(policy("advantage"))
     sleeper = Advice("alpha beta", "t", do=("left",), source="web", trust=0.3, trigger="now", payload="right")
     row = experience.observe(sleeper)
     for _ in range(12):
@@ -313,7 +282,7 @@ def test_a_condition_in_a_record_from_outside_was_never_tried_and_is_not_followe
 
 
 def test_undo_restores_exactly() -> None:
-    experience = of(amem())
+    experience = of(policy("amem"))
     for number in range(12):
         met(experience, f"alpha beta w{number % 4}", ACTIONS[number % 3], 1.0)
     pool = experience.pool
@@ -342,4 +311,4 @@ def test_undo_restores_exactly() -> None:
 def test_settings_that_cannot_take_effect_are_refused(bad: dict[str, object]) -> None:
     flat = {key: value for each in bad.values() if isinstance(each, dict) for key, value in each.items()} or bad
     with pytest.raises(InvalidPolicy):
-        from_flat("advantage", flat)
+        policy("advantage", **grouped(flat))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,6 +11,7 @@ import typer
 from keepworth.cli.memory.group import READ, app
 from keepworth.cli.memory.opening import (
     DEFAULT,
+    POLICY,
     Agent,
     Encoder,
     File,
@@ -54,15 +56,19 @@ def search(
     encoder: Encoder = "default",
     as_json: Json = False,
 ) -> None:
-    """Find what was remembered, best first. Nothing is learned from it, and nothing is withheld.
+    """Find what was remembered, best first, in the order that rewards taught. Nothing is logged, and nothing is tried out.
 
-    `keepworth memory episode search` finds as an agent does: the policy chooses, and rewards reach what was shown."""
+    `keepworth memory episode search` finds as an agent does: rewards reach what was shown."""
     from keepworth.memory.search.where import from_texts
 
     wanted = from_texts(where or (), place="--where")
-    with opened(file, encoder) as memory:
+    with ExitStack() as stack:
+        memory = stack.enter_context(opened(file, encoder, policy=POLICY, log="off"))
+        if memory.policy != POLICY:  # one that was promoted may find items by itself
+            memory = stack.enter_context(opened(file, encoder))
         hits = memory.search(
             query,
+            explore=False,
             top_k=top_k,
             user_id=user,
             agent_id=agent,
@@ -73,7 +79,7 @@ def search(
             where=wanted,
         )
         for hit in hits:
-            print_hit(hit, as_json)
+            print_hit(hit, as_json, explain)
         if not hits:
             tell_nothing(memory, file, narrowed=bool(user or agent or session or where or as_of))
 
@@ -81,13 +87,15 @@ def search(
 _NUMBER = re.compile(r"\d+\.\d+(?:e[+-]?\d+)?")
 
 
-def print_hit(hit: Hit, as_json: bool) -> None:
+def print_hit(hit: Hit, as_json: bool, explain: bool = False) -> None:
     if as_json:
         print_item(hit.item, True, score=hit.score, span=hit.span, conflicts=hit.conflicts)
         return
     other = f"  (otherwise: {', '.join(hit.conflicts)})" if hit.conflicts else ""
     say(f"{hit.score:8.4f}  {hit.id:>6}  {one_line(hit.passage)}{other}")
-    if hit.why is not None:
+    if hit.why is not None and hit.why.learned:
+        say(f"          {hit.why.learned}")
+    if explain and hit.why is not None:
         terms = ", ".join(f"{term} {part:.3f}" for term, part in hit.why.terms.items())
         cosine = "not found" if hit.dense is None else f"cosine {hit.dense:.4f}"
         formula = _NUMBER.sub(lambda number: f"{float(number[0]):.3g}", hit.why.formula)

@@ -70,7 +70,7 @@ def compact(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Give back space and lay vectors out for fast opening. Never changes what the memory says."""
+    """Give back space. Never changes what the memory says."""
     from keepworth.memory.store.maintenance import compact as compact_store
 
     if yes and keep_decisions is None:

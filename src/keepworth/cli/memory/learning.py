@@ -1,4 +1,4 @@
-"""`keepworth memory reward` and `episode`, and what rewards say: `pending`, `worth`, `ledger`, `trials`, `rewrites`, `evaluate`,
+"""`keepworth memory reward` and `episode`, and what rewards say: `pending`, `worth`, `ledger`, `trials`, `evaluate`,
 `promote` and `demote`.
 """
 
@@ -17,7 +17,7 @@ import typer
 from keepworth.cli.command import App
 from keepworth.cli.memory.finding import print_hit
 from keepworth.cli.memory.group import LEARN, app
-from keepworth.cli.memory.opening import DEFAULT, Agent, Encoder, File, Json, Session, User, named, opened
+from keepworth.cli.memory.opening import DEFAULT, POLICY, Agent, Encoder, File, Json, Session, User, named, opened
 from keepworth.cli.output import say, say_json, say_text, width
 from keepworth.episodes.text import entry, one_line
 from keepworth.memory.place import MemoryPlace
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from keepworth.memory.policy.ledger import Account, Balance
     from keepworth.memory.policy.trial import Contrast
     from keepworth.memory.search.search import Worth
-
-POLICY = "default"
-"""What chooses and learns where the file does not say otherwise, as of `Memory`."""
 
 episode_app = App(help="Record an attempt at a task, for rewards to reach what was shown and written in it.")
 app.add_typer(episode_app, name="episode", rich_help_panel=LEARN)
@@ -410,56 +407,10 @@ def _worth_notes(statement: Balance) -> list[str]:
     ]
     if statement.unknown:
         notes.append(
-            f"Of {statement.unknown:,} searches the propensities are unknown: their log, of an earlier version or of a policy "
-            "that draws whole lists, does not say how likely each item was to be shown. They are left out."
+            f"{statement.unknown:,} {'search is' if statement.unknown == 1 else 'searches are'} left out: another order was tried "
+            "there, and the log does not say how likely each item was to be shown."
         )
     return notes
-
-
-@app.command(
-    rich_help_panel=LEARN,
-    examples="""
-    keepworth memory rewrites
-    keepworth memory rewrites --state "on trial" --json
-    """,
-)
-def rewrites(
-    file: File = DEFAULT,
-    state: Annotated[
-        str, typer.Option("--state", help="Only these: on trial, stays, taken back, or changed since.")
-    ] = "",
-    user: User = "",
-    agent: Agent = "",
-    session: Session = "",
-    as_json: Json = False,
-) -> None:
-    """List what `Memory.consolidate` rewrote: the state of each rewrite, and what it adds over its originals.
-
-    `keepworth memory rollback --source rewrite:m17` takes one back by hand."""
-    from keepworth.memory.policy.rewrites import STATES
-
-    if state and state not in STATES:
-        raise typer.BadParameter(f"there are {', '.join(STATES)}", param_hint="--state")
-    with opened(file, "none", user_id=user, agent_id=agent, session_id=session) as memory:
-        listed = [each for each in memory.rewrites() if state in ("", each.state)]
-        for each in listed:
-            if as_json:
-                known = {} if each.account is None else _plain(each.account)
-                named = ("item", "text", "originals", "source", "saves", "state", "why")
-                say_json({**{name: getattr(each, name) for name in named}, "account": known or None})
-                continue
-            interval = "" if each.interval is None else f", 95 % {each.interval[0]:+.2f} to {each.interval[1]:+.2f}"
-            known_so_far = "no episode yet"
-            if each.account is not None:
-                shown, withheld = each.account.shown, each.account.withheld
-                known_so_far = (
-                    f"effect {each.account.effect:+.2f}{interval}, {shown} episodes with it and {withheld} without"
-                )
-            say(f"{each.source}  {each.state}: {one_line(each.why) or known_so_far}")
-            say(f"        {one_line(each.text):.100}")
-            say(f"        in the place of {', '.join(each.originals)}, {each.saves:,} characters shorter")
-        if not listed:
-            say("Nothing was rewritten: Memory.consolidate(rewrite) does that.", error=True)
 
 
 @app.command(rich_help_panel=LEARN, examples="keepworth memory evaluate memrl --method dr")

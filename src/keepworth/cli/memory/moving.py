@@ -181,9 +181,6 @@ def import_(
     agent: Annotated[str, typer.Option("--agent", help="Which agent's, where the file does not say.")] = "",
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out what cannot be taken, and say it.")] = False,
     encoder: Encoder = "default",
-    unsound: Annotated[
-        bool, typer.Option("--unsound", help="Also where the items are not what the journal leads to.")
-    ] = False,
     secrets: Annotated[
         str,
         typer.Option(
@@ -205,8 +202,6 @@ def import_(
 
     foreign = _file_format(format)
     if foreign is not None:
-        if unsound:
-            raise MemoryProblem(f"--unsound is for --from {OWN}.", "Leave it out.")
         scan = scan_of(secrets, personal)
         _take_foreign(source, file, foreign, encoder, skip_bad, scan, as_json, user_id=user, agent_id=agent)
         return
@@ -229,7 +224,7 @@ def import_(
     ):
         memory.store.scan = scan_of(secrets, personal)
         with working("reading"):
-            before = imported(memory.store, lines, unsound=unsound)
+            before = imported(memory.store, lines)
         held = [
             item for item in memory.store.with_status(memory.scope, Status.QUARANTINED) if HELD_FOR in item.metadata
         ]

@@ -52,6 +52,8 @@ Where = Annotated[
 ]
 Id = Annotated[str, typer.Argument(metavar="ID", help="An item's id, such as m17.")]
 DEFAULT = MemoryPlace("keepworth.mem")
+POLICY = "default"
+"""What chooses and learns where the file does not say otherwise, as of `Memory`."""
 
 
 @contextmanager

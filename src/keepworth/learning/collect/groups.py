@@ -527,15 +527,6 @@ def reason_of(episodes: Sequence[Episode]) -> str:
     return next((each.errors[-1] for each in episodes if each.errors), "its episodes start from different memories")
 
 
-BEFORE = {"ticket": "group", "tapes": "call_logs"}
-"""What the fields of a group were called in run folders of before."""
-
-
-def renamed(record: Mapping[str, Any]) -> dict[str, Any]:
-    """A group as it stands on disk, under the names of today."""
-    return {BEFORE.get(name, name): value for name, value in record.items()}
-
-
 def open_to_json(group: OpenGroup, version: int) -> dict[str, Any]:
     """version: of the weights that the latest tokens were drawn under."""
     record = {
@@ -557,7 +548,6 @@ def open_to_json(group: OpenGroup, version: int) -> dict[str, Any]:
 
 def open_from_json(record: Mapping[str, Any], task: Task) -> OpenGroup:
     """task: of this group, as it is now. Raises KeepworthError where it is another than it was."""
-    record = renamed(record)
     if task.key != record["task"]:
         raise KeepworthError(
             f"Group {record['group']} was of task {record['task']!r} when the checkpoint was written and is of "
@@ -622,7 +612,6 @@ def finished_to_json(finished: FinishedGroup) -> dict[str, Any]:
 
 
 def finished_from_json(record: Mapping[str, Any]) -> FinishedGroup:
-    record = renamed(record)
     group = _group_from_json(record["episodes"])
     rerolls = tuple(_group_from_json(each) for each in record.get("rerolls", ()))
     return FinishedGroup(int(record["group"]), int(record["born"]), group, rerolls, bool(record.get("awaited")))
@@ -666,7 +655,7 @@ class Journal:
         """Every group written since the checkpoint of `step`, oldest file first; a torn last line is dropped."""
         for at, path in sorted(self._files()):
             if at >= step:
-                for row in read_rows(path, _FIELDS, BEFORE):
+                for row in read_rows(path, _FIELDS):
                     yield finished_from_json(row)
 
     def _files(self) -> list[tuple[int, Path]]:

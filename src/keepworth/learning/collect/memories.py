@@ -1,6 +1,4 @@
-"""Memories that live as long as a training run: a bank that grows by what episodes wrote, and a `Memory` that learns beside
-the model. Both are in every checkpoint.
-"""
+"""A `Memory` that learns beside the model that is trained; it is in every checkpoint."""
 
 from __future__ import annotations
 
@@ -9,191 +7,24 @@ import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol, get_args
-
-import numpy as np
+from typing import Any, Protocol
 
 from keepworth.episodes.episode import UNSOUND, Episode, Group
-from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.episodes.model import Encoder
-from keepworth.learning.collect.curriculum import position_of
 from keepworth.learning.collect.episode_credit import EpisodicReward, with_episodic_reward
 from keepworth.learning.collect.images import MemoryImage
-from keepworth.learning.run_folder import Checkpoint, CheckpointCorrupt, disk, read_json, replacing, write_json
+from keepworth.learning.run_folder import Checkpoint, disk, read_json, replacing, write_json
 from keepworth.learning.trainer import Collected, Collector
 from keepworth.memory.episode import HeldEpisode
-from keepworth.memory.item import EVERYWHERE, Clock, Provenance, Scope, now
+from keepworth.memory.item import now
 from keepworth.memory.memory import Memory
-from keepworth.memory.overlay import Bank
 from keepworth.memory.policy.slots import Policy
-from keepworth.memory.search.index import Embedder
 from keepworth.memory.store.maintenance import backup
-from keepworth.memory.store.store import Store
 from keepworth.rollouts.driver import Feedback
-
-# A memory that grows while a model is trained on it: what one member of each trained group wrote is kept.
-#
-#     runs/<name>/memory/<role>.db                  the memory as it is
-#     runs/<name>/checkpoints/step-000012/memory.db, memory.json
-#                                                   as it was then: a copy, its journal position and its content hash
-#
-# A group starts from the memory as it stands when its first member asks for it, and every member writes to an overlay of its
-# own. Once the group is trained, the writes of one member are done on the memory, in one transaction of its journal; the
-# others' are discarded. A run that is killed goes on with the memory of its checkpoint, to the last byte, and a group that was
-# unfinished then goes on from the snapshot it had.
-
-
-Commit = Literal["first", "best", "sampled"]
-BANK_COPY, BANK_STATE = "memory.db", "memory.json"
-KEPT = 4096
-"""Groups whose snapshot is remembered: more than any pipeline has under way."""
-
-
-class GrowingMemory:
-    """The memory of one training, in its run's folder. May be asked from the sampler's thread while it is written.
-
-    commit: whose writes a trained group leaves behind: its first member's, those of the one with the largest reward (the
-    first of several), or those of one drawn at random by (seed, step, number of the group in it).
-    clock: of what is written; hand in one that repeats where a run is to repeat exactly.
-    """
-
-    def __init__(
-        self,
-        run: Path,
-        role: str,
-        commit: Commit,
-        *,
-        scope: Scope = EVERYWHERE,
-        embedder: Embedder | None = None,
-        clock: Clock = now,
-        seed: int = 0,
-    ) -> None:
-        if commit not in get_args(Commit):
-            raise UnknownName("commit", commit, get_args(Commit))
-        self.path = run / "memory" / f"{role}.db"
-        self.rule = commit
-        self.scope = scope
-        self.seed = seed
-        self._embedder, self._clock = embedder, clock
-        self._store: Store | None = None
-        self._roots: dict[int, tuple[str, str]] = {}
-        self._continued = False
-        self._lock = threading.Lock()
-
-    @property
-    def store(self) -> Store:
-        if self._store is None:
-            raise KeepworthError("This memory is not open yet.", "Wrap the collector in `Remembering`: it opens it.")
-        return self._store
-
-    def open(self, checkpoint: Checkpoint | None) -> None:
-        """As it was at the checkpoint; empty where there is none, or one without a memory. Raises CheckpointCorrupt."""
-        self.close()
-        with disk(self.path):
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            before = list(
-                self.path.parent.glob(f"{self.path.name}*")
-            )  # beside the file: its log, its layout of vectors
-            for each in before:
-                each.unlink()
-        self._continued = checkpoint is not None or bool(before)
-        state: dict[str, Any] = {}
-        if checkpoint is not None and (checkpoint.path / BANK_STATE).exists():
-            state = read_json(
-                checkpoint.path / BANK_STATE, "Delete the checkpoint's folder: the one before it is taken."
-            )
-            with disk(self.path), replacing(self.path) as temporary:
-                shutil.copyfile(checkpoint.path / BANK_COPY, temporary)
-        self._store = Store(self.path, embedder=self._embedder, clock=self._clock)
-        self._roots = {int(group): (root[0], root[1]) for group, root in state.get("roots", {}).items()}
-        if state and (self._store.head(), self.content_hash()) != (state["position"], state["content_hash"]):
-            raise CheckpointCorrupt(
-                f"The memory of {checkpoint.path if checkpoint else ''} is not what was saved there.",
-                "Delete the checkpoint's folder: the run continues from the one before it.",
-            )
-
-    def close(self) -> None:
-        if self._store is not None:
-            self._store.database.close()
-            self._store = None
-
-    def root(self, group: int) -> Bank:
-        """What the group with this index starts from, the same whenever it is asked for. Members take forks of it."""
-        with self._lock:
-            known = self._roots.get(group)
-        snapshot = known[0] if known else f"s{self.store.head()}"
-        bank = self._at(snapshot)
-        if known is None:
-            with self._lock:
-                self._roots.setdefault(group, (snapshot, bank.content_hash()))
-                while len(self._roots) > KEPT:
-                    self._roots.pop(min(self._roots, key=position_of))
-        return bank
-
-    def content_hash(self) -> str:
-        return self._at(None).content_hash()
-
-    def keep(self, groups: Sequence[Group], step: int) -> dict[str, float]:
-        """Do on the memory what the chosen member of each group did on its overlay. step: the update, from 0.
-
-        Operations that no longer apply, because the memory has moved on since, change nothing and are counted."""
-        kept = lost = gone = 0
-        for number, group in enumerate(groups):
-            episode = self._chosen(group.episodes, step, number)
-            written = [event.operation for event in episode.operations if event.outcome == "applied"]
-            if not written:
-                continue
-            root = self._snapshot_named(group.memory_snapshot)
-            gone += root is None
-            bank = self._at(root)
-            for operation in written:
-                bank.apply(operation, provenance=Provenance(source=f"training:{group.task}", session=episode.id))
-            outcomes = bank.commit_to(self.store, episode.id)
-            kept += sum(each.applied for each in outcomes)
-            lost += sum(not each.applied for each in outcomes) + len(written) - len(outcomes)
-        return {
-            "memory/kept": float(kept),
-            "memory/no_longer_apply": float(lost),
-            "memory/roots_gone": float(gone),
-            "memory/items": float(len(self._at(None))),
-        }
-
-    def save(self, folder: Path) -> None:
-        """A copy, and what it must be when it is opened again."""
-        with disk(folder):
-            backup(self.store, folder / BANK_COPY)
-        with self._lock:
-            roots = {str(group): list(root) for group, root in sorted(self._roots.items())}
-        state = {"position": self.store.head(), "content_hash": self.content_hash(), "roots": roots}
-        write_json(folder / BANK_STATE, state)
-
-    def _at(self, snapshot: str | None) -> Bank:
-        return Bank.on(self.store.base(self.scope, snapshot), self._embedder, scope=self.scope, clock=self._clock)
-
-    def _snapshot_named(self, content_hash: str) -> str | None:
-        """None is the memory as it is: a group that was finished after the last checkpoint and before a kill began from a memory
-        that is gone with the kill, and its operations apply, or no longer do, where the memory is now."""
-        with self._lock:
-            found = [snapshot for snapshot, known in self._roots.values() if known == content_hash]
-        if not found and self._continued:
-            return None
-        if not found:
-            raise KeepworthError(
-                f"A trained group says that it started from memory {content_hash[:12]}, which no group was given.",
-                "Let rollouts start from `GrowingMemory.root(context.group)`, and name its content_hash() in the episode.",
-            )
-        return found[-1]
-
-    def _chosen(self, episodes: Sequence[Episode], step: int, number: int) -> Episode:
-        if self.rule == "first":
-            return episodes[0]
-        if self.rule == "best":
-            return max(episodes, key=lambda each: each.reward)
-        return episodes[int(np.random.default_rng((self.seed, step, number)).integers(len(episodes)))]
 
 
 class TrainingMemory(Protocol):
-    """A memory of a training's own: `GrowingMemory`, or `keepworth.learning.collect.memories.LivingMemory`."""
+    """A memory of a training's own, such as `LivingMemory`."""
 
     def open(self, checkpoint: Checkpoint | None) -> None: ...
 

@@ -39,7 +39,6 @@ from keepworth.learning.collect.groups import (
     open_to_json,
     read_state,
     reason_of,
-    renamed,
     run_rollout,
     write_state,
 )
@@ -593,14 +592,14 @@ class Pipeline:
         self._updates, self._first = int(state["updates"]), int(state.get("first", self._first))
         self._group_order.load(state)
         self._counts |= {name: int(state["counts"][name]) for name in self._counts}
-        self._curriculum.load(state.get("curriculum", state.get("steering", {})))
+        self._curriculum.load(state["curriculum"])
         self._lengths.load(state["lengths"])
         for record in state["finished"]:
             self._waiting.restore(finished_from_json(record), self.sampler.version)
 
     def _continue(self, record: Mapping[str, Any]) -> None:
         """Go on with a group that was under way, unless its members were done, or it was replaced, before the run ended."""
-        index = int(renamed(record)["group"])
+        index = int(record["group"])
         if not self._waiting.fills(index):
             self._begin_group(open_from_json(record, self._episodes.task(index)))
 

@@ -34,8 +34,8 @@ from keepworth.learning.collect.groups import (
     failed_episode,
     run_rollout,
 )
-from keepworth.learning.collect.images import ImageChange, Imaged, ImageReader, MemoryImage
-from keepworth.learning.placement import ONE_CORE, Cluster, Needs, Part, Worker, WorkerDied, WorkerFailed, spawn_lasting
+from keepworth.learning.collect.images import Imaged, ImageReader, MemoryImage
+from keepworth.learning.placement import ONE_CORE, Cluster, Needs, Part, Worker, WorkerDied, WorkerFailed
 from keepworth.models.partial_sample import PartialSample
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ DEATHS = 5
 #     DROP     n                                         FAILED   n, why: not the rollout, what is around it
 #     TOGETHER number of a joint call, attempts, name    READY    number of a joint call
 #     FORGET   group
-#     IMAGE    0, ImageChange: of the memory, before the first episode that reads it
+#     IMAGE    0, MemoryImage: of the memory, before the first episode that reads it
 
 BEGIN, ANSWER, DROP, TOGETHER, FORGET, IMAGE = "begin", "answer", "drop", "together", "forget", "image"
 ASK, ENDED, FAILED, READY = "ask", "ended", "failed", "ready"
@@ -145,7 +145,6 @@ class Rollouts:
         self, rollout: RecordedRollout, text: TextSide | None = None, memory: ImageReader | None = None
     ) -> None:
         self._rollout, self._text, self._memory = rollout, text, memory
-        self._image: MemoryImage | None = None
         self._saying: list[Said] = []
         self._something = asyncio.Event()
         self._running: dict[int, asyncio.Task[None]] = {}
@@ -176,14 +175,10 @@ class Rollouts:
             elif word == FORGET:
                 self._companions.pop(number, None)
             elif word == IMAGE:
-                self._read(*rest)
+                assert self._memory is not None
+                self._memory.read(*rest)
             elif number in self._running:
                 self._running[number].cancel()
-
-    def _read(self, change: ImageChange) -> None:
-        assert self._memory is not None
-        self._image = change.on(self._image)
-        self._memory.read(self._image)
 
     def _say(self, *message: Any) -> None:
         self._saying.append(message)
@@ -273,16 +268,17 @@ class _Drafts:
 
 
 class _Place:
-    """One of the workers, and after its death the one that took its place."""
+    """One of the workers, from its start to its death."""
 
-    def __init__(self, name: str, worker: Worker, score: Callable[[str, str], Awaitable[Any]] | None = None) -> None:
-        self.name, self.worker, self._score = name, worker, score
+    def __init__(self, worker: Worker, score: Callable[[str, str], Awaitable[Any]] | None = None) -> None:
+        self.worker, self._score = worker, score
         self.begun: dict[int, _Begun] = {}
         self.numbers = itertools.count()
         self.joint: dict[int, asyncio.Future[None]] = {}
         self.died: WorkerDied | None = None
         self.image: MemoryImage | None = None
         self._telling: list[Said] = []
+        self._sending: asyncio.Task[None] | None = None
 
     @cached_property
     def fault(self) -> asyncio.Future[None]:
@@ -304,32 +300,29 @@ class _Place:
             for task in begun.answering:
                 task.cancel()
 
-    def show(self, image: MemoryImage) -> int:
-        """Let the memory be this image for what is begun from here on; how many bytes that takes."""
-        if self.image is not None and self.image.hash == image.hash:
-            return 0
-        change, self.image = image.since(self.image), image
-        self.tell(IMAGE, 0, change)
-        return change.bytes
+    def show(self, image: MemoryImage) -> None:
+        """Let the memory be this image for what is begun from here on."""
+        if self.image is None or self.image.hash != image.hash:
+            self.image = image
+            self.tell(IMAGE, 0, image)
 
     def tell(self, *message: Any) -> None:
-        """Said with whatever else is said in the same moment."""
+        """Send it with whatever else is told meanwhile: one call at a time, so that messages arrive in order."""
         self._telling.append(message)
-        if len(self._telling) == 1:
-            asyncio.get_running_loop().call_soon(self._send)
+        if self._sending is None:
+            self._sending = asyncio.get_running_loop().create_task(self._send())
 
-    def _send(self) -> None:
-        telling, self._telling = self._telling, []
-        if self.died is None:
-            try:
-                asyncio.wrap_future(self.worker.call("tell", telling)).add_done_callback(self._heard)
-            except KeepworthError as error:
-                self._fault(error)
-
-    def _heard(self, told: asyncio.Future[None]) -> None:
-        """A worker that dies is noticed by `listen`; one that cannot read what it is told is a fault of ours."""
-        if not told.cancelled() and isinstance(error := told.exception(), WorkerFailed):
+    async def _send(self) -> None:
+        try:
+            while self._telling and self.died is None:
+                telling, self._telling = self._telling, []
+                await asyncio.wrap_future(self.worker.call("tell", telling))
+        except WorkerDied:  # `listen` notices it
+            pass
+        except KeepworthError as error:
             self._fault(error)
+        finally:
+            self._sending = None
 
     def _fault(self, error: KeepworthError) -> None:
         if not self.fault.done():
@@ -362,7 +355,7 @@ class _Place:
                     if word == ENDED:
                         begun.ended.set_result(episode_from_json(json.loads(rest[0])))
                     elif word == FAILED:
-                        begun.ended.set_exception(WorkerFailed(f"{self.name} on {self.worker.host}: {rest[0]}."))
+                        begun.ended.set_exception(WorkerFailed(f"{self.worker.name} on {self.worker.host}: {rest[0]}."))
                     else:
                         task = asyncio.get_running_loop().create_task(self._answer(number, begun, *rest))
                         begun.answering.add(task)
@@ -405,10 +398,9 @@ class RolloutWorkers:
 
     part: what a worker is made of. note: is told of every worker that dies. score: says what an answer to the task with a
     key is worth, where workers do not. memory: what episodes read, and only the controller writes, while none runs.
-    image_bytes: how much of it was sent. Raises what `Cluster.spawn` raises."""
+    Raises what `Cluster.spawn` raises."""
 
     memory: Imaged | None = None
-    image_bytes = 0
 
     def __init__(
         self,
@@ -421,18 +413,17 @@ class RolloutWorkers:
     ) -> None:
         from concurrent.futures import ThreadPoolExecutor
 
-        self._cluster, self._part, self._needs, self._note = cluster, part, needs, note
-        self._score = score
+        self._note, self._score = note, score
         names = [f"rollout worker {number}" for number in range(1, count + 1)]
         with ThreadPoolExecutor(count) as pool:
-            workers = list(pool.map(self._spawned, names))
-        self._places = [_Place(name, worker, score) for name, worker in zip(names, workers, strict=True)]
+            workers = list(pool.map(lambda name: cluster.spawn(part, name, needs), names))
+        self._places = [_Place(worker, score) for worker in workers]
         self._place_of: dict[int, _Place] = {}
         self._deaths: dict[int, int] = {}
         self._back = asyncio.Condition()
 
     async def listen(self) -> None:
-        """Until cancelled, hear what the workers say, and put others in the place of those that die."""
+        """Until cancelled, hear what the workers say, and go on with those that were started again after their death."""
         await asyncio.gather(*(self._keep(number) for number in range(len(self._places))))
 
     async def episode(self, attempt: EpisodeTry, log: CallLog, companions: InGroup, sampler: DraftSampler) -> Episode:
@@ -444,7 +435,7 @@ class RolloutWorkers:
                 image = None if self.memory is None else await in_thread(self.memory.image)
                 place = await self._for(attempt.group)
                 if image is not None:
-                    self.image_bytes += place.show(image)
+                    place.show(image)
                 try:
                     return await place.run(attempt, context, companions)
                 except WorkerDied as died:
@@ -481,20 +472,17 @@ class RolloutWorkers:
             died = await place.listen()
             for group in {each.context.group for each in place.begun.values()}:
                 self._deaths[group] = self._deaths.get(group, 0) + 1
-            self._note(f"{died.message} Its episodes begin again in another worker; nothing that was drawn is lost.")
+            self._note(f"{died.message} Its episodes begin again; nothing that was drawn is lost.")
             try:
-                worker = await in_thread(self._spawned, place.name)
+                await asyncio.wrap_future(place.worker.restarted())
             except KeepworthError as error:
                 if all(each.died is not None for each in self._places):
                     raise
-                self._note(f"{place.name} has no successor, and the run goes on with fewer workers: {error}")
+                self._note(f"{place.worker.name} is gone, and the run goes on with fewer workers: {error}")
                 return
-            self._places[number] = _Place(place.name, worker, self._score)
+            self._places[number] = _Place(place.worker, self._score)
             async with self._back:
                 self._back.notify_all()
-
-    def _spawned(self, name: str) -> Worker:
-        return spawn_lasting(self._cluster, self._part, name, self._needs, self._note)
 
 
 def _sendable(error: Exception) -> Exception:

@@ -26,40 +26,6 @@ from keepworth.learning.objective.parts import ObjectiveError as ObjectiveError
 
 AggregationName = Literal["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "constant"]
 
-_MOVED = {
-    "credit center scale scale_epsilon discount": "advantage = Outcome(baseline, scale), or another part of that axis",
-    "trace_decay value_coefficient value_clip bootstrap": "advantage = Gae(trace_decay, discount, scale, value_coefficient, ...)",
-    "episode_weight step_weight": "advantage = StepState(episode_weight, step_weight, discount, scale) or StepIndex(...)",
-    "soft_value_temperature": "advantage = SoftValue(temperature)",
-    "overlong_buffer": "overlong = OverlongPenalty(buffer)",
-    "anchor ratio_unit": "ratio = Token(anchor) or Sequence(anchor, unit)",
-    "clip_low clip_high dual_clip": "surrogate = Clip(low, high), DualClip(low, high, bound) or Cispo(low, high)",
-    "gate_temperature_positive gate_temperature_negative": "surrogate = SoftGate(positive, negative)",
-    "regression_coefficient": "surrogate = Regression(coefficient)",
-    "correction_low correction_high correction_unit veto": "correction = Mask(low, high), or (Truncate(high), Veto(below))",
-    "kl_placement kl_estimator kl_coefficient reference": "kl = KlLoss(estimator, coefficient), KlReward(coefficient) or none",
-    "reset_kl reset_patience": "kl = KlLoss(estimator, coefficient, Reset(kl, patience))",
-    "entropy_coefficient entropy_target entropy_step": "entropy = EntropyBonus(coefficient) or AdaptiveEntropy(coefficient, ...)",
-    "teacher_coefficient teacher_final teacher_steps teacher_mask": "teacher = Teacher(coefficient, on, Anneal(final, updates))",
-    "gate_low gate_high": "negatives = EntropyGate(low, high)",
-    "selection_first selection_limit selection_weight": "selection = FirstAndRandom(first, probability, limit, weighted)",
-    "selection_probability": "selection = FirstAndRandom(first, probability) or TopEntropy(share)",
-    "filter_spread": "group_filter = Spread(above)",
-    "ess_base ess_power": "step_control = EssControl(base, power)",
-}
-"""Options of before, by how they are written now."""
-
-_OLD_WORDS = {
-    "advantage": {"episode": "Outcome(baseline, scale)"},
-    "overlong": {"keep": "none", "mask": "OverlongMask()"},
-    "correction": {"token_mask": "Mask(low, high)"},
-    "entropy": {"bonus": "EntropyBonus(coefficient)"},
-    "negatives": {"keep": "none"},
-    "selection": {"all": "none", "tree_nodes": "advantage = PrefixTree()"},
-    "step_control": {"constant": "none", "ess": "EssControl(base, power)"},
-}
-"""Values of before whose part has a name unlike them, by how they are written now."""
-
 
 def require_range(name: str, value: float, interval: str) -> None:
     """Raises ObjectiveError for a number that is not finite or not inside: "(0, 1]" is above 0 and at most 1."""
@@ -68,21 +34,6 @@ def require_range(name: str, value: float, interval: str) -> None:
     below = value < high if interval[-1] == ")" else value <= high
     if not (above and below):  # true for what is not a number
         raise ObjectiveError(f"{name} = {value} is not in {interval}.", "Set it to a number inside.")
-
-
-def is_old(name: str, value: object) -> bool:
-    """Whether an option, as a configuration holds it, is written as before there were parts: `kl_coefficient`, or a `surrogate`
-    "clip"."""
-    if any(name in options.split() for options in _MOVED):
-        return True
-    field = Objective.model_fields.get(name)
-    if field is None or not isinstance(value, str) or not parts.kinds_in(field.annotation):
-        return False
-    try:
-        parts.read(value)
-    except (UnknownName, ObjectiveError):
-        return True
-    return False
 
 
 class Objective(BaseModel):
@@ -134,9 +85,6 @@ class Objective(BaseModel):
     def _known_fields(cls, data: Any) -> Any:
         if isinstance(data, dict):
             for key in data:
-                for options, written in _MOVED.items():
-                    if key in options.split():
-                        raise ValueError(f"an objective has no option {key!r}: write {written}")
                 if key not in cls.model_fields:
                     near = nearest(str(key), cls.model_fields)
                     fix = f"did you mean {near!r}?" if near else f"known: {', '.join(cls.model_fields)}"
@@ -159,7 +107,7 @@ class Objective(BaseModel):
                 given = parts.read(value) if isinstance(value, str) else value
         except UnknownName as error:
             within = () if isinstance(value, str) and value.strip().startswith(error.name) else parts.inside(kinds)
-            meant = _meant(str(info.field_name), error.name, (*kinds, *within))
+            meant = _meant(error.name, (*kinds, *within))
             raise ValueError(f"{meant} it takes {taken}") from None
         if several and not isinstance(given, tuple):
             given = () if given is None else (given,)
@@ -269,11 +217,8 @@ class Objective(BaseModel):
         return self.aggregation == "constant" or isinstance(self.overlong, parts.OverlongPenalty)
 
 
-def _meant(field: str, name: str, kinds: tuple[type, ...]) -> str:
+def _meant(name: str, kinds: tuple[type, ...]) -> str:
     """What is said of a name that is no part where `kinds` may stand: a part of another field is never proposed."""
-    written = _OLD_WORDS.get(field, {}).get(name)
-    if written:
-        return f"{name!r} is now written {written};"
     near = nearest(name, [kind.__name__ for kind in kinds])
     return f"there is no part {name!r}" + (f", did you mean {near!r}?" if near else ";")
 

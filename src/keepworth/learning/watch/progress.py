@@ -1,10 +1,10 @@
-"""What a long command says while it runs: its plan and the time left, progress on the terminal, and `status.json` for other
-processes.
-"""
+"""What a long command shows while it runs: its plan and the time left, one live table, and `status.json` for other processes."""
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import shutil
 import sys
 import time
@@ -16,12 +16,54 @@ from typing import TYPE_CHECKING, Protocol, TextIO
 
 from keepworth.episodes.text import printable, terminal
 from keepworth.learning.run_folder import disk
-from keepworth.learning.watch.anomalies import present
-from keepworth.learning.watch.dashboard import RunView, dashboard, duration, short
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.live import Live
+
+
+# Numbers for a line of text: a curve as blocks, three significant digits, a stretch of time.
+
+
+_BLOCKS = "▁▂▃▄▅▆▇█"
+
+
+def sparkline(values: Sequence[float], scale: tuple[float, float] | None = None, width: int | None = None) -> str:
+    """A curve in one line of text, on `scale` (low, high) or from its own lowest value to its highest.
+
+    width: at most so many characters; a longer curve is averaged in as many stretches."""
+    finite = [value for value in values if math.isfinite(value)]
+    if not finite:
+        return ""
+    shown = finite if width is None else averaged(finite, width)
+    low, high = scale or (min(shown), max(shown))
+    if high <= low:
+        return _BLOCKS[3] * len(shown)
+    return "".join(_BLOCKS[round((value - low) / (high - low) * 7)] for value in shown)
+
+
+def averaged(values: Sequence[float], width: int) -> list[float]:
+    """At most `width` means of consecutive stretches that are as equal in length as can be. All values enter one of them."""
+    count = min(width, len(values))
+    edges = [round(index * len(values) / count) for index in range(count + 1)]
+    return [sum(values[a:b]) / (b - a) for a, b in itertools.pairwise(edges)]
+
+
+def short(value: float) -> str:
+    """Three significant digits, without an exponent where a person would not write one."""
+    if float(value).is_integer() and abs(value) < 1e6:
+        return str(int(value))
+    return f"{value:.3f}" if 1e-3 <= abs(value) < 100 else f"{value:.3g}"
+
+
+def duration(seconds: float) -> str:
+    """`42 s`, `3 min 20 s`, `1 h 05 min`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
 # The plan of a long command: what will be done, how long it takes here, and how much of that is left.
@@ -134,22 +176,20 @@ class SilentProgress:
 
 
 class PlainProgress:
-    """One line per step, flushed, and one where something begins to look wrong: for files, pipes, continuous integration."""
+    """One line per step, flushed: for files, pipes, continuous integration."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream
         self._total = 0
         self._plan: Plan | None = None
         self._clock = _Clock()
-        self._rows: list[Mapping[str, float]] = []
-        self._named: set[str] = set()
 
     def planned(self, plan: Plan) -> None:
         self._plan = plan
 
     def start(self, total_steps: int, title: str) -> None:
         self._total = total_steps
-        self._clock, self._rows, self._named = _Clock(), [], set()
+        self._clock = _Clock()
         self._say(f"== {title}: {total_steps} steps" if total_steps else f"== {title}")
 
     def phase(self, name: str) -> None:
@@ -164,12 +204,6 @@ class PlainProgress:
             longer = f"{line}  {name} {short(value)}"
             line = longer if len("  ".join([longer, *time_left])) <= width else line
         self._say("  ".join([line, *time_left]))
-        self._rows.append({"step": step, **metrics})
-        here = present(self._rows)
-        for each in here:
-            if each.name not in self._named:
-                self._say(f"!! {each.name}: {each.message}. Try: {'; or '.join(each.tries)}.")
-        self._named = {each.name for each in here}
 
     def note(self, text: str) -> None:
         self._say(text)
@@ -185,7 +219,7 @@ class PlainProgress:
 
 
 class RichProgress:
-    """A bar with the time left, what is being done, the curves so far, and what looks wrong."""
+    """A live table: what is being done, the time left, and the curves so far."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or terminal()
@@ -218,7 +252,7 @@ class RichProgress:
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
         self._clock.left(step, self._total)
         self._done = step
-        self._rows.append({"step": step, **metrics})
+        self._rows.append(metrics)
 
     def note(self, text: str) -> None:
         self._console.print(text)
@@ -230,18 +264,18 @@ class RichProgress:
             self._live = None
 
     def _render(self) -> RenderableType:
+        from rich.console import Group
+        from rich.table import Table
+        from rich.text import Text
+
         rows = list(self._rows)  # the display refreshes in a thread of its own
-        view = RunView(
-            name="",
-            title=self._title,
-            done=self._done,
-            total=self._total,
-            rows=rows,
-            anomalies=present(rows),
-            left=self._clock.left(self._done, self._total) if self._plan is None else self._plan.left(),
-            phase=self._phase,
-        )
-        return dashboard(view, self._console.width, self._console.height - 1)
+        left = self._clock.left(self._done, self._total) if self._plan is None else self._plan.left()
+        parts = (f"step {self._done} of {self._total}", self._phase, "" if left is None else f"{duration(left)} left")
+        table = Table.grid(padding=(0, 2))
+        for name, value in headline(rows[-1]).items() if rows else ():
+            values = [row[name] for row in rows if name in row]
+            table.add_row(f"  {name}", sparkline(values, width=max(10, self._console.width - 50)), short(value))
+        return Group(Text(self._title, style="bold"), Text("  ".join(filter(None, parts))), table)
 
 
 def progress_for(stream: TextIO | None = None) -> Progress:
@@ -297,24 +331,19 @@ STATUS = "status.json"
 
 @dataclass(frozen=True, slots=True)
 class RunStatus:
-    """title: of the part of the run under way; done of total: its steps; phase: what is being done; since: when that began,
-    ends: when all of it is expected to end, where that was planned; both in seconds since 1970, 0 where nobody knows."""
+    """title: of the part of the run under way; done of total: its steps; phase: what is being done."""
 
     title: str = ""
     total: int = 0
     done: int = 0
     phase: str = ""
-    since: float = 0.0
-    ends: float = 0.0
 
 
 def read_status(folder: Path) -> RunStatus | None:
     """None where there is none, or none that can be read: it is replaced many times a minute."""
     try:
         found = json.loads((folder / STATUS).read_text(encoding="utf-8"))
-        title, phase = str(found["title"]), str(found["phase"])
-        times = float(found["since"]), float(found.get("ends", 0.0))
-        return RunStatus(title, int(found["total"]), int(found["done"]), phase, *times)
+        return RunStatus(str(found["title"]), int(found["total"]), int(found["done"]), str(found["phase"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -326,18 +355,16 @@ class StatedProgress:
         self._inner = inner
         self._folder = folder
         self._status = RunStatus()
-        self._plan: Plan | None = None
 
     def planned(self, plan: Plan) -> None:
-        self._plan = plan
         self._inner.planned(plan)
 
     def start(self, total_steps: int, title: str) -> None:
-        self._state(RunStatus(title, total_steps, 0, "starting", time.time()))
+        self._state(RunStatus(title, total_steps, 0, "starting"))
         self._inner.start(total_steps, title)
 
     def phase(self, name: str) -> None:
-        self._state(replace(self._status, phase=name, since=time.time()))
+        self._state(replace(self._status, phase=name))
         self._inner.phase(name)
 
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -353,8 +380,6 @@ class StatedProgress:
 
     def _state(self, status: RunStatus) -> None:
         # Not synced: nothing depends on it after the process has ended. Renamed, so that nobody reads half of it.
-        if self._plan is not None:
-            status = replace(status, ends=time.time() + self._plan.left())
         self._status = status
         path = self._folder / STATUS
         temporary = path.with_name(f".{STATUS}.part")

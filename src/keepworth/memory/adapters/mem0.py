@@ -21,17 +21,18 @@ from datetime import date, datetime, time, timedelta
 from types import TracebackType
 from typing import Any, Final, TypeVar
 
-import keepworth
 from keepworth.episodes.episode import OperationKind
 from keepworth.memory import memory as engine
 from keepworth.memory.adapters.mem0_config import Setup, setup
 from keepworth.memory.errors import InvalidFilter, InvalidScope, InvalidText, InvalidTime, NoWriter, UnknownItem
 from keepworth.memory.item import Item, ItemKind, Timestamp
+from keepworth.memory.policy.writers import Facts
 from keepworth.memory.search.search import Ask, Hit, checked_query
 from keepworth.memory.search.where import Filter, parsed
 from keepworth.memory.store import purge
 from keepworth.memory.store.store import Revision
 from keepworth.memory.writing import write
+from keepworth.registry import method
 
 _LOG = logging.getLogger("keepworth.memory")
 _EVENTS = {
@@ -70,7 +71,7 @@ class Memory:
         self.config = config
         self._setup: Setup | None = None
         if isinstance(config, str) or (config is None and options):
-            self.memory: engine.Memory = keepworth.Memory(*([] if config is None else [config]), **options)
+            self.memory: engine.Memory = engine.Memory(*([] if config is None else [config]), **options)
             return
         if options:
             raise InvalidFilter(f"{next(iter(options))}= has no effect beside what is given already: leave it out")
@@ -79,7 +80,7 @@ class Memory:
             return
         self._setup = setup(config)
         facts = self._facts(self._setup, "")
-        self.memory = keepworth.Memory(self._setup.path, encoder=self._setup.encoder, writer=facts)
+        self.memory = engine.Memory(self._setup.path, encoder=self._setup.encoder, writer=facts)
 
     @classmethod
     def from_config(cls, config_dict: Mapping[str, Any]) -> Memory:
@@ -165,11 +166,11 @@ class Memory:
     def _facts(setup: Setup | None, prompt: str) -> Any:
         """What says what to keep, told `prompt`; None where nothing is configured that could. Raises InvalidFilter."""
         if setup is not None and setup.chat is not None:
-            return keepworth.defaults.facts_of(setup.chat, prompt or setup.instructions)
+            return method("writer", "model").make(chat=setup.chat, instructions=prompt or setup.instructions)
         if prompt or (setup is not None and setup.instructions):
             what = "prompt" if prompt else "custom_instructions"
             raise InvalidFilter(f"{what} is for a language model, and none is configured: {_CONFIGURE}")
-        return keepworth.Facts() if setup is not None and setup.rules else None
+        return Facts() if setup is not None and setup.rules else None
 
     def _writer(self, prompt: str) -> Any:
         """The same, None where the memory has one of its own. Raises NoWriter."""

@@ -7,9 +7,10 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import keepworth
 from keepworth.episodes.errors import nearest
+from keepworth.memory.by_name import encoder as named_encoder
 from keepworth.memory.errors import InvalidFilter
+from keepworth.registry import part
 
 FILE = "keepworth.mem"
 """Where memories are kept if nothing else is said: the file that `keepworth memory` uses, too."""
@@ -144,7 +145,7 @@ def _llm(section: Any) -> dict[str, Any]:
     model = config.get("model") or server.chat
     if not model:
         raise InvalidConfig(f"llm.config names no model for {provider}: add 'model'")
-    chat = keepworth.defaults.chat_model(
+    chat = part("chat model")(
         url,
         model,
         api_key=key,
@@ -163,7 +164,7 @@ def _embedder(section: Any) -> dict[str, Any]:
     local = provider == "huggingface" and not config.get("huggingface_base_url")
     if provider == OWN or local:
         _only("embedder", config, ("model", "embedding_dims") if local else ("model",))
-        encoder = keepworth.encoder(config.get("model") or "default")
+        encoder = named_encoder(config.get("model") or "default")
         if dimensions not in (None, encoder.identity.dimension):
             raise InvalidConfig(
                 f"embedder.config.embedding_dims={dimensions} does not fit: {encoder.identity.model} has "
@@ -181,7 +182,7 @@ def _embedder(section: Any) -> dict[str, Any]:
         raise InvalidConfig(f"embedder.config names no model for {provider}: add 'model'")
     # As in mem0, OpenAI's models are asked for that many; of others this says how many they have.
     cut = dimensions if server is _OPENAI else None
-    return {"encoder": keepworth.defaults.hosted_encoder(url, model, api_key=key, dimensions=cut, dimension=dimensions)}
+    return {"encoder": part("hosted encoder")(url, model, api_key=key, dimensions=cut, dimension=dimensions)}
 
 
 def _version(version: Any) -> dict[str, Any]:

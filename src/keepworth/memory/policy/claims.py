@@ -16,9 +16,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
 
-from keepworth.tasks.entries import sentences
-from keepworth.tasks.facts import COURTESY, FIRST_PERSON, OPENING, QUESTION_TAIL
-from keepworth.tasks.time_window import DAY, TimeWindow, window_of
+from keepworth.memory.sentences import COURTESY, FIRST_PERSON, OPENING, QUESTION_TAIL, sentences
+from keepworth.memory.time_window import DAY, TimeWindow, window_of
 
 USER = "user"
 LONGEST_TEXT, LONGEST_CLAIM, MOST_CLAIMS = 20_000, 600, 64

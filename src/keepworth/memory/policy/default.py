@@ -23,7 +23,7 @@ import math
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import product, starmap
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -92,12 +92,18 @@ CLEAR = 1.25
 """A gain is clear of chance where it is more than this over the root of how often the item stood first: 2.5 deviations."""
 TRUST, MOST_TRUST = 2.0, 4.0
 """The log-odds with which a rewarder is believed at first, and at most."""
-ADVISED, SPOKEN = 0.01, 0.3
+ADVISED, SPOKEN = 0.01, 0.1
 """An action is advised from this gain on, where the estimates that know actions have at least this weight together."""
 HELPS = 0.05
 """An item with a larger gain is not withheld; with a larger budget for tests, with one as much larger."""
 MANY = 1_000_000_000
 """Places of a selection that shows as many as are asked for."""
+NOISE = 0.3
+"""Variance of a reward beside what a ridge explains, where a question's own variance is 1."""
+RIDGES = np.array([1.0, 0.99])
+"""Two ridge regressions of the rewards of an action on the question: what each further reward leaves of earlier ones."""
+LATEST = 200
+"""Rewards of an action that a ridge is made of."""
 VOTES = 4
 """Earlier successes that are cited for an action."""
 
@@ -109,6 +115,8 @@ _OVERALL, _LOCAL = (np.array([model[part] for model in MODELS])[:, None] for par
 _COUNTS = np.array([model[2] for model in MODELS])
 LEAD, SHOWN, DONE = range(3)
 """Who gets the credit: what stood first, all that was shown, the action that was taken."""
+_RIDGE = np.where(_OVERALL[:, 0] == _NEVER, -1, (_COUNTS == FORGETTING).astype(np.int64))
+"""Of the models of actions: the ridge that takes the place of the record over all uses, -1 for none."""
 _PRIOR = np.array(SHARES)[_COUNTS] / (len(MODELS) / len(SHARES)) * (1.0 - OWN - HERE)
 _NONE: Rows = np.zeros(0, dtype=np.int64)
 UNKNOWN = Worth(0.0, 0.0, 0.0, 0.0, 0.0)
@@ -151,6 +159,7 @@ class _Near:
     mean: float
     expected: float
     returns: float
+    cosine: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +201,8 @@ class RewardRecord:
         self._slates = False
         self._likelihood = np.zeros(2 + 3 * len(MODELS))
         self._weights: Floats | None = None
+        self._pull = np.zeros((len(RIDGES), 0))
+        self._unfitted: set[str] = set()
         self._doubts: dict[str, float] = {}
         self._ordinals: dict[str, int] = {}
         self._pairs: dict[tuple[int, int], tuple[float, float]] = {}
@@ -283,6 +294,8 @@ class RewardRecord:
         self._count_in(row, 1.0)
         if decision:
             self._places[decision] = row
+        if action:
+            self._unfitted.add(action)
         for credit, keys in enumerate((shown[:1], shown, [action] if action else [])):
             for key in keys:
                 self._arms[credit].add(key, row)
@@ -365,6 +378,7 @@ class RewardRecord:
         self._question, self._lead = grown(self._question[kept], size), grown(self._lead[kept], size)
         self._rewards, self._weight = grown(self._rewards[kept], size), grown(self._weight[kept], size)
         self._lost = grown(self._lost[kept], size)
+        self._pull = np.pad(self._pull[:, kept], ((0, 0), (0, size - (self._count - gone))))
         self._first, self._count = 0, self._count - gone
 
     # Judging.
@@ -384,23 +398,27 @@ class RewardRecord:
         self._weights = found
         return found
 
+    @property
+    def _usual(self) -> float:
+        """The mean reward of an item first at a question, each pair counting once."""
+        return (self._hoped + 0.5 * HOPE) / (self._tried + HOPE)
+
     def _near(self, vector: Vectors) -> _Near:
         n, live = len(self._numbers), slice(self._first, self._count)
         # One thread: what a second one saves here is less than its start costs.
         distance = np.vecdot(self._questions[:n], vector.astype(np.float32)) - np.float32(1.0)
-        nearest = float(distance[self._question[live]].max())
+        by_row = distance[self._question[live]]
+        nearest = float(by_row.max())
         # Rows that count for nothing are not looked at.
-        edge = self.bandwidth * math.log(FAR) + min(0.0, nearest)
-        rows = np.flatnonzero((distance >= edge)[self._question[live]])
+        rows = np.flatnonzero(by_row >= self.bandwidth * math.log(FAR) + min(0.0, nearest))
         there = rows + self._first
-        far, own, rewards = distance[self._question[there]], self._weight[there], self._rewards[there]
+        far, own, rewards = by_row[rows], self._weight[there], self._rewards[there]
         counts = np.exp(far / self.bandwidth)
         relative = np.exp((far - nearest) / self.bandwidth)
         counts[counts < FAR] = 0.0
         counts = counts * own
         fading = np.cumsum(counts[::-1])[::-1] - counts
         weight = np.stack([counts, counts * np.exp(fading * math.log(KEEP)), relative * own])
-        usual = (self._hoped + 0.5 * HOPE) / (self._tried + HOPE)
         mean = (self._sum + 1.0) / (self._number + 2.0)
         first = self._lead[there]
         even = np.stack([each / np.maximum(np.bincount(first, each), 1.0)[first] for each in weight])
@@ -409,7 +427,7 @@ class RewardRecord:
         returns = float((np.exp(far / RETURNS) * own).sum())
         everywhere = np.zeros((2 * len(SHARES), self._count - self._first))
         everywhere[:, rows] = np.concatenate([weight, even])
-        return _Near(everywhere, *sums, usual, mean, expected, returns)
+        return _Near(everywhere, *sums, self._usual, mean, expected, returns, by_row + 1.0)
 
     def _judge(self, near: _Near, credit: int, keys: Sequence[str]) -> _Judged:
         """What the models of one way of giving credit say of arms."""
@@ -430,9 +448,31 @@ class RewardRecord:
         others = (near.earned - own_earned + 2.0 * near.usual) / (near.total - own + 2.0)
         base, local_times, local = others[_COUNTS], times[_COUNTS], earned[_COUNTS]
         overall = (all_earned - all_times * base) / (all_times + _OVERALL)
+        if credit == DONE:
+            overall = self._regress(near, keys, arm, rows)
         gain = overall + (local - local_times * (base + overall)) / (local_times + _LOCAL)
         seen = np.bincount(arm, (weight > 0.0).astype(np.float64), size).astype(np.float64)
         return _Judged(gain, base, local_times, times[0], earned[0], seen)
+
+    def _regress(self, near: _Near, keys: Sequence[str], arm: Rows, rows: Rows) -> Floats:
+        """What the ridges say of actions beyond what is usual, by model; shape (models, actions)."""
+        for key in self._unfitted.intersection(keys):
+            self._fit(key)
+        pull = near.cosine[rows - self._first] * self._pull[:, rows] * RIDGES[:, None] ** (self._count - rows)
+        ridges = [np.bincount(arm, by_row, len(keys)) for by_row in pull]
+        return np.stack([*ridges, np.zeros(len(keys))])[_RIDGE]
+
+    def _fit(self, key: str) -> None:
+        """Fit the ridges of an action to its latest rewards."""
+        self._unfitted.discard(key)
+        rows = self._arms[DONE].of(key)
+        self._pull[:, rows] = 0.0
+        rows = rows[(rows >= self._first) & (self._weight[rows] > 0.0)][-LATEST:]
+        vectors = self._questions[self._question[rows]].astype(np.float64)
+        for ridge, keep in enumerate(RIDGES):
+            alike = (vectors @ vectors.T) * keep ** np.abs(rows[:, None] - rows)
+            alike[np.diag_indices(len(rows))] += NOISE / self._weight[rows]
+            self._pull[ridge, rows] = np.linalg.solve(alike, self._rewards[rows] - self._usual)
 
     def estimate(self, query: Query, candidates: Candidates, pool: Pool) -> Values:
         items = [pool.items[row] for row in candidates.rows.tolist()]
@@ -483,21 +523,17 @@ class RewardRecord:
                 more = judged.times > times
                 times, earned = np.where(more, judged.times, times), np.where(more, judged.earned, earned)
         sure = max(0.0, 1.0 - float(weights[:2].sum()))
-        with_it, without = np.clip(predicted, 0.0, 1.0), np.clip(predicted - means, 0.0, 1.0)
+        low, span = self.range[0], self.span
+        with_it = low + span * np.minimum(np.maximum(predicted, 0.0), 1.0)
+        without = low + span * np.minimum(np.maximum(predicted - means, 0.0), 1.0)
         clears = (times >= 3.0) & (np.abs(means) * np.sqrt(times) > CLEAR)
         tested = self.ledger.items
         accounts = [self.account(item.id) if item.id in tested else None for item in items]
-        worth = tuple(
-            Worth(self.in_rewards(a), self.in_rewards(b), t, e, sure, s, clear, overall)
-            for (a, b, t, e, s), clear, overall in zip(
-                np.stack([with_it, without, times, earned, seen], axis=1).tolist(),
-                clears.tolist(),
-                accounts,
-                strict=True,
-            )
-        )
+        columns = (with_it, without, times, earned, np.full(n, sure), seen, clears)
+        worth = tuple(starmap(Worth, zip(*(column.tolist() for column in columns), accounts, strict=True)))
         better: Floats = np.zeros(n)
-        if scores is not None and n > 1:
+        returns = min(1.0, near.returns / 3.0)
+        if scores is not None and n > 1 and 0.5 * returns > UNLIKELY:
             searched = in_rewards_of(scores)
             lead = int(np.argmax(searched + means))
             # Nothing can be better than the first by more than is left to the highest reward.
@@ -510,7 +546,7 @@ class RewardRecord:
                 better += model @ (1.0 / (1.0 + np.exp(np.minimum(-1.702 * z, 50.0))))  # the normal one's, within 0.01
             better[lead] = 0.0
             np.minimum(better, 0.5, out=better)
-            better *= min(1.0, near.returns / 3.0) * min(1.0, 0.75 / max(float(better.sum()), 1e-9))
+            better *= returns * min(1.0, 0.75 / max(float(better.sum()), 1e-9))
         return Values(means, np.zeros(n), None, worth, better, expected)
 
     def advise(self, vector: Vectors, actions: Sequence[str]) -> tuple[tuple[tuple[str, float, float], ...], str]:
@@ -518,8 +554,8 @@ class RewardRecord:
 
         Returns:
             (action, 1, similarity of the question where it succeeded) for the nearest `VOTES` successes of the action that they
-            speak for; (action, -1, similarity) for failures of the one that they speak against, where they speak for none;
-            nothing where they say nothing. And the same as a line of a prompt.
+            speak for, and (action, -1, similarity) for the nearest failure of those that they speak against, the worst first,
+            at most `VOTES` together; nothing where they say nothing. And the same as lines of a prompt.
         """
         nothing = ((), "")
         if not self._arms[DONE].rows or not actions or not len(self):
@@ -528,22 +564,24 @@ class RewardRecord:
         if weights.sum() < SPOKEN:
             return nothing
         judged = self._judge(self._near(vector), DONE, actions)
-        gains = weights @ judged.gain
-        best = int(gains.argmax())
-        action, against = actions[best], gains[best] < ADVISED
-        if against:
-            best = int(gains.argmin())
-            action = actions[best]
-            if gains[best] > -ADVISED:
-                return nothing
-        rows = self._arms[DONE].of(action)
-        rows = rows[(rows >= self._first) & (self._weight[rows] > 0.0)]
-        rows = rows[(self._rewards[rows] < 0.5) if against else (self._rewards[rows] >= 0.5)]
-        cosines = self._questions[self._question[rows]] @ vector.astype(np.float32)
-        nearest = np.sort(cosines)[::-1][:VOTES]
-        record = Worth(0.0, 0.0, float(judged.times[best]), float(judged.earned[best]), 1.0).sentence
-        line = f"- {as_line(action)}: {record}" if record else ""
-        return tuple((action, -1.0 if against else 1.0, float(cosine)) for cosine in nearest), line
+        gains = weights @ judged.gain / weights.sum()
+        best_first = np.argsort(-gains, kind="stable").tolist()
+        votes: list[tuple[str, float, float]] = []
+        lines: list[str] = []
+        for place in (best_first[0], *reversed(best_first[1:])):
+            against = place != best_first[0]
+            if len(votes) == VOTES or (-gains[place] if against else gains[place]) < ADVISED:
+                continue
+            rows = self._arms[DONE].of(actions[place])
+            rows = rows[(rows >= self._first) & (self._weight[rows] > 0.0)]
+            rows = rows[(self._rewards[rows] < 0.5) == against]
+            cosines = self._questions[self._question[rows]] @ vector.astype(np.float32)
+            nearest = np.sort(cosines)[::-1][: 1 if against else VOTES]
+            votes += [(actions[place], -1.0 if against else 1.0, float(cosine)) for cosine in nearest]
+            record = Worth(0.0, 0.0, float(judged.times[place]), float(judged.earned[place]), 1.0).sentence
+            if record:
+                lines.append(f"- {as_line(actions[place])}: {record}")
+        return tuple(votes), "\n".join(lines)
 
     @property
     def may_move(self) -> bool:
@@ -649,7 +687,7 @@ class Ranked:
 
     def rank(self, scores: Floats, values: Values) -> Independent:
         """scores: what the search says of each candidate; values: as `RewardRecord.judge` has them."""
-        n, gains = len(values.worth), values.means
+        gains = values.means
         searched = in_rewards_of(scores)
         moving = self.record.may_move
         order = tuple(np.argsort(-(searched + gains if moving else searched), kind="stable").tolist())
@@ -658,15 +696,13 @@ class Ranked:
             better = values.better.tolist()
             challengers = tuple((place, p) for place, p in enumerate(better) if p > UNLIKELY and place != order[0])
         # The least known first. What helps here is withheld only where the budget is larger than the usual one.
-        most = HELPS * self.budget / BUDGET
-        tests = [
-            (place, self.rate(values.worth[place]))
-            for place in sorted(range(n), key=lambda place: values.worth[place].tested)
-            if gains[place] < most
-        ]
+        most, worth = HELPS * self.budget / BUDGET, values.worth
+        tested = [place for place, gain in enumerate(gains.tolist()) if gain < most and worth[place].seen >= self.least]
+        tested.sort(key=lambda place: worth[place].tested)
+        tests = [(place, self.rate(worth[place])) for place in tested]
         main = order[: self.k]
-        known = tuple(each for each in tests if values.worth[each[0]].seen >= self.least and each[0] in main)
-        down = tuple(each for each in tests if values.worth[each[0]].seen >= self.least and each[0] not in main)
+        known = tuple(test for test in tests if test[0] in main)
+        down = tuple(test for test in tests if test[0] not in main)
         return Independent(order, self.k, known, down[: self.together], self.together, challengers=challengers)
 
     def rate(self, worth: Worth) -> float:

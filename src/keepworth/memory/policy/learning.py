@@ -307,7 +307,7 @@ class Learning:
                 if withheld := [hits[place].id for place in odds if place in main and place not in use.slate]:
                     details["withheld"] = withheld
             if isinstance(policy.valuer, RewardRecord):
-                if "odds" in details or ask.rewrites:
+                if "odds" in details:
                     details["expected"] = round(policy.valuer.in_rewards(use.values.expected), 6)
                 if use.slate and use.slate[0] != 0 and use.part != "withheld":
                     details["instead"] = round(_expected_of(use, 0), 6)

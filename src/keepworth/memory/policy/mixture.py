@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from keepworth.memory.policy.advantage import contents_in
 from keepworth.memory.policy.pool import Pool
+from keepworth.memory.policy.selectors import contents_in
 from keepworth.memory.policy.slots import Candidates, Query, Use, Values, need
 from keepworth.memory.policy.valuers import Experiences, on_advice
 

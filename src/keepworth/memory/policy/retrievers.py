@@ -4,14 +4,12 @@ All choose among `eligible` items, so that every method has the same ones before
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from keepworth.memory.errors import InvalidPolicy
-from keepworth.memory.policy.pool import CANDIDATE, Pool
+from keepworth.memory.policy.pool import Pool
 from keepworth.memory.policy.slots import Candidates, Query, Retriever, need
 
 if TYPE_CHECKING:
@@ -83,97 +81,6 @@ class MostRecent:
     def __call__(self, query: Query, pool: Pool) -> Candidates:
         rows = eligible(query, pool)[-self.k :][::-1]
         return Candidates(rows, pool.similarities(query.vector, rows))
-
-
-@dataclass(frozen=True, slots=True)
-class Everything:
-    """All active items: for valuers that rank the whole store (Memento's parametric read)."""
-
-    def __call__(self, query: Query, pool: Pool) -> Candidates:
-        rows = eligible(query, pool)
-        return Candidates(rows, pool.similarities(query.vector, rows))
-
-
-@dataclass(frozen=True, slots=True)
-class GoalAndObservation:
-    """share * cos(goal, goal) + (1 - share) * cos(observation, observation), top-k (arXiv 2306.07929, section 3.2).
-
-    Stored keys are "goal | observation"; vectors of the parts are made once per text. Ties go to more visits. Items that are no
-    records of its table (observations of this episode, records from outside) have one key, which is compared with both at once.
-    """
-
-    k: int = 2
-    share: float = 0.5
-
-    def __call__(self, query: Query, pool: Pool) -> Candidates:
-        rows = eligible(query, pool)
-        if not len(rows):
-            return NOTHING
-        goal, observation = pool.encode(query.goal), pool.encode(query.observation)
-        parts = [pool.items[row].metadata for row in rows]
-        whole = pool.similarities(query.vector, rows)
-        scores = np.array(
-            [
-                self.share * float(pool.encode(part["goal"]) @ goal)
-                + (1.0 - self.share) * float(pool.encode(part["observation"]) @ observation)
-                if "goal" in part
-                else float(alike)
-                for part, alike in zip(parts, whole, strict=True)
-            ]
-        )
-        visits = np.array([part.get("visits", 0) for part in parts])
-        order = np.lexsort((-visits, -np.round(scores, 9)))[: self.k]
-        return Candidates(rows[order], scores[order])
-
-
-@dataclass(frozen=True, slots=True)
-class WithLinked:
-    """Top-k notes, then the notes they link to, at most `k` more (A-MEM, arXiv 2502.12110)."""
-
-    k: int = 5
-
-    def __call__(self, query: Query, pool: Pool) -> Candidates:
-        rows = eligible(query, pool)
-        hits = top(pool.similarities(query.vector, rows), rows, self.k)
-        found = [int(row) for row in hits.rows]
-        known = set(found)
-        for row in list(found):
-            for linked in pool.items[row].metadata.get("links", ()):
-                if linked not in known and pool.items[linked].current and len(found) < 2 * self.k:
-                    known.add(linked)
-                    found.append(linked)
-        if not found:
-            return NOTHING
-        both = np.array(found, dtype=np.intp)
-        return Candidates(both, pool.similarities(query.vector, both))
-
-
-@dataclass(frozen=True, slots=True)
-class WithProbation:
-    """Top-k of the active items, then the most similar of those on probation."""
-
-    k: int = 12
-    probation: int = 4
-    threshold: float = 0.0
-
-    def __post_init__(self) -> None:
-        need("the retrieval", count={"k": self.k})
-        if math.isnan(self.threshold):
-            raise InvalidPolicy("the threshold of the retrieval is not a number.", "Give a cosine, or -1 for none.")
-
-    def __call__(self, query: Query, pool: Pool) -> Candidates:
-        rows = eligible(query, pool)
-        found = top(pool.scan(query.vector, rows), rows, self.k, self.threshold)
-        waiting = pool.having(CANDIDATE) if self.probation else np.zeros(0, dtype=np.intp)
-        waiting = pool.speaking_of(waiting, query.actions) if query.actions else waiting
-        if not len(waiting):
-            return found
-        more = top(pool.similarities(query.vector, waiting), waiting, self.probation, self.threshold)
-        return Candidates(
-            np.concatenate([found.rows, more.rows]),
-            np.concatenate([found.similarities, more.similarities]),
-            waiting=len(more.rows),
-        )
 
 
 @dataclass(frozen=True, slots=True)

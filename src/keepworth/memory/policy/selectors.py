@@ -9,7 +9,6 @@ import numpy as np
 
 from keepworth.memory.errors import InvalidPolicy
 from keepworth.memory.policy.actions import SURE, Actions
-from keepworth.memory.policy.advantage import contents_in
 from keepworth.memory.policy.pool import NOBODY, PROGRAM, Pool, advice
 from keepworth.memory.policy.propensity import Mixture
 from keepworth.memory.policy.retrievers import WithSameEpisode
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     Bools = npt.NDArray[np.bool_]
-    Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,70 +49,6 @@ class BestValue:
         if self.temperature > 0.0:
             return Mixture("gumbel", values.means / self.temperature, values.deviations, self.k, explore=self.explore)
         return Mixture("greedy", values.means, values.deviations, self.k, explore=self.explore)
-
-
-@dataclass(frozen=True, slots=True)
-class Blend:
-    """(1 - share) * z(similarity) + share * z(Q), z over the candidates' own mean and deviation (MemRL, phase B)."""
-
-    k: int = 3
-    share: float = 0.5
-
-    def __post_init__(self) -> None:
-        need("the selection", count={"k": self.k}, rate={"share": self.share})
-
-    def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Mixture:
-        scores = (1.0 - self.share) * _standard(candidates.similarities) + self.share * _standard(values.means)
-        return Mixture("greedy", scores, np.zeros(len(scores)), self.k)
-
-
-@dataclass(frozen=True, slots=True)
-class Pruned:
-    """Drops retrieved items whose similarity is below `share` of the best: ReMem's Refine step without a model."""
-
-    k: int = 4
-    share: float = 0.8
-
-    def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Mixture:
-        floor = self.share * float(candidates.similarities[0]) - 1e-12 if len(candidates.rows) else -np.inf
-        return Mixture("greedy", candidates.similarities, np.zeros(len(candidates.rows)), self.k, floor)
-
-
-@dataclass(frozen=True, slots=True)
-class Consensus:
-    """Keeps the largest group of candidates that support the same action; nothing if no group has `least` members.
-
-    The reasoning path that an item alone supports is its advice in this situation (A-MemGuard, arXiv 2510.02373, with
-    equality of paths in place of clustered embeddings).
-    """
-
-    k: int = 5
-    least: int = 2
-
-    def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Mixture:
-        kept = agreeing([path(pool, int(row), query) for row in candidates.rows], self.least)
-        scores = np.where(kept, candidates.similarities, -np.inf) if len(kept) else np.zeros(0)
-        return Mixture("greedy", scores, np.zeros(len(scores)), self.k)
-
-
-def path(pool: Pool, row: int, query: Query) -> str:
-    """The conclusion that this item alone supports."""
-    return " ".join(
-        f"{'do' if weight > 0 else 'avoid'} {action}" for action, weight in advice(pool.items[row], query.text)
-    )
-
-
-def agreeing(paths: list[str], least: int) -> Bools:
-    """Membership in the largest group of equal paths; the group met first wins a tie; all False below `least`."""
-    counts: dict[str, int] = {}
-    for each in paths:
-        counts[each] = counts.get(each, 0) + 1
-    if not counts:
-        return np.zeros(0, dtype=bool)
-    best = max(counts, key=lambda each: counts[each])
-    if counts[best] < least:
-        return np.zeros(len(paths), dtype=bool)
-    return np.array([each == best for each in paths])
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,20 +148,20 @@ class Thompson:
         return alone, outvoted | warned
 
 
+def contents_in(pool: Pool, rows: npt.NDArray[np.intp], query: Query) -> npt.NDArray[np.int64]:
+    """What each item advises in this situation, as a content number: conditions in its text are read as written."""
+    contents: npt.NDArray[np.int64] = pool.content[rows].copy()
+    for place in np.flatnonzero(pool.conditional[rows]):
+        contents[place] = pool.content_of(advice(pool.items[rows[place]], query.text)[0][0])
+    return contents
+
+
 def contradictions(contents: npt.NDArray[np.int64], warns: Bools, actions: Actions) -> Bools:
     """(n, n): two items known to advise different actions, or one that warns of what the other advises."""
     same = actions.sameness(contents, contents) > SURE
     either = warns[:, None] | warns[None, :]
     found: Bools = np.where(either, same & (warns[:, None] != warns[None, :]), actions.apart(contents, contents))
     return found
-
-
-def _standard(values: Floats) -> Floats:
-    if not len(values):
-        return values
-    spread = float(values.std())
-    centred: Floats = values - values.mean()
-    return centred / spread if spread > 1e-9 else np.zeros(len(values))
 
 
 PLACES = ("ignored", "among", "newest", "oldest")

@@ -1,7 +1,7 @@
 """Writers: what is kept of an episode, or of messages.
 
-Most work by rules and templates. `DistilledByModel` and `NotesByModel` ask a model: any function from a prompt to a reply. Every
-reply can be parsed, and where it makes no sense nothing is made of it. The prompts are ours; the papers' steps are named.
+`Facts` reads messages, `RawCases` keeps choices as they happened; other writers are files of `keepworth.methods.writers`, which
+use the functions here.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from keepworth.episodes.episode import Operation, OperationKind, StatedFact
-from keepworth.episodes.text import as_line
 from keepworth.memory.errors import InvalidAdvice
-from keepworth.memory.item import Item, ItemKind, timestamp
+from keepworth.memory.item import Item, timestamp
 from keepworth.memory.policy.claims import (
     Claim,
     asked_for,
@@ -28,7 +27,7 @@ from keepworth.memory.policy.claims import (
     taken_over,
 )
 from keepworth.memory.policy.hashed_words import WORD
-from keepworth.memory.policy.pool import Advice, Pool
+from keepworth.memory.policy.pool import Advice
 from keepworth.memory.policy.replacing import BOUND, replaces, told_as_change
 from keepworth.memory.policy.slots import Finished, Use
 
@@ -238,157 +237,11 @@ class RawCases:
         ]
 
 
-@dataclass(frozen=True, slots=True)
-class Distilled:
-    """ReMe's acquisition, template form (arXiv 2512.10696): "when to use" is the key, the insight is the content.
-
-    Selective addition: only episodes that succeeded give experiences. `alike`: a draft whose key is closer than this to
-    a stored key with the same advice is dropped (the paper does not state its threshold).
-    """
-
-    alike: float = 0.98
-    steps: bool = False
-
-    def __call__(self, finished: Finished) -> list[Advice]:
-        drafts = []
-        for use, good in judged(finished, self.steps):
-            if not good or self._known(use, finished.pool):
-                continue
-            scenario = use.query.text
-            drafts.append(
-                Advice(
-                    scenario,
-                    f"When you meet '{scenario}', choose {use.taken}.",
-                    do=(use.taken,),
-                    extra={"keywords": tuple(keywords(scenario)), "confidence": 0.5, "tools": (use.taken,)},
-                )
-            )
-        return drafts
-
-    def _known(self, use: Use, pool: Pool | None) -> bool:
-        if pool is None:
-            return False
-        rows = pool.active()
-        rows = rows[pool.content[rows] == pool.content_of(use.taken)]
-        return bool(len(rows)) and float(pool.similarities(use.query.vector, rows).max()) > self.alike
-
-
-@dataclass(frozen=True, slots=True)
-class Notes:
-    """A-MEM's notes, rule form: content, keywords, tags and a context sentence, all of them embedded (2502.12110)."""
-
-    failures: bool = True
-    steps: bool = False
-
-    def __call__(self, finished: Finished) -> list[Advice]:
-        drafts = []
-        for use, good in judged(finished, self.steps):
-            if not good and not self.failures:
-                continue
-            words = keywords(use.query.text)
-            context = f"{use.taken} {'worked' if good else 'failed'}"
-            drafts.append(
-                Advice(
-                    note_key(use.query.text, tuple(words), (use.taken,), context),
-                    f"{use.query.text} -> {use.taken}: {ended(use, good)}",
-                    do=(use.taken,) if good else (),
-                    avoid=() if good else (use.taken,),
-                    good=good,
-                    kind=ItemKind.EPISODE,
-                    extra={
-                        "content": use.query.text,
-                        "keywords": tuple(words),
-                        "tags": (use.taken,),
-                        "context": context,
-                        "links": (),
-                        **earned(use),
-                    },
-                )
-            )
-        return drafts
-
-
-def note_key(content: str, keywords: tuple[str, ...], tags: tuple[str, ...], context: str) -> str:
-    return " ".join([content, *keywords, *tags, context])
-
-
 def keywords(text: str) -> list[str]:
     """The five longest different words, in order of appearance: the rule form of a keyword extractor."""
     found = list(dict.fromkeys(WORD.findall(text.lower())))
     kept = set(sorted(found, key=lambda word: (-len(word), found.index(word)))[:5])
     return [word for word in found if word in kept]
-
-
-@dataclass(slots=True)
-class ExperienceTable:
-    """REMEMBERER's writer (arXiv 2306.07929): a record per (goal, observation) with a value for each action tried.
-
-    G_t = sum of the next n rewards + gamma^n * max_a Q(k_{t+n}, a); Q <- Q + (G - Q) / N. n = 0 sums to the episode's end,
-    as the released scripts do. The step rewards are 0 but for the last, which is the outcome scaled to +1 or -1
-    where `signed`; with `steps` every choice has its own reward, scaled alike.
-    """
-
-    n: int = 0
-    gamma: float = 1.0
-    signed: bool = True
-    steps: bool = False
-    most_actions: int = 20
-
-    def __call__(self, finished: Finished) -> list[Advice]:
-        uses, pool = finished.choices, finished.pool
-        assert pool is not None
-        given = [use.reward for use in uses] if self.steps else [finished.outcome]
-        if self.signed:
-            given = [2.0 * reward - 1.0 for reward in given]
-        rewards = [0.0] * (len(uses) - len(given)) + given
-        drafts: dict[tuple[str, str], dict[str, Any]] = {}
-        index = {
-            (pool.items[row].metadata["goal"], pool.items[row].metadata["observation"]): int(row)
-            for row in pool.active()
-            if "goal" in pool.items[row].metadata
-        }
-        for place, use in enumerate(uses):
-            reach = len(uses) if not self.n else min(len(uses), place + self.n)
-            total = sum(self.gamma ** (step - place) * rewards[step] for step in range(place, reach))
-            if reach < len(uses):
-                ahead = uses[reach].query
-                row = index.get((ahead.goal, ahead.observation))
-                if row is not None:
-                    total += self.gamma ** (reach - place) * max(pool.items[row].metadata["q"].values())
-            key = (use.query.goal, use.query.observation)
-            row = index.get(key)
-            known = drafts.get(key) or (None if row is None else dict(pool.items[row].metadata))
-            record = known or {"goal": key[0], "observation": key[1], "q": {}, "n": {}, "visits": 0}
-            q, n = dict(record["q"]), dict(record["n"])
-            n[use.taken] = n.get(use.taken, 0) + 1
-            q[use.taken] = q.get(use.taken, 0.0) + (total - q.get(use.taken, 0.0)) / n[use.taken]
-            if len(q) > self.most_actions:
-                worst = min(q, key=lambda action: q[action])
-                del q[worst], n[worst]
-            fresh = {**record, "q": q, "n": n, "visits": record["visits"] + 1}
-            if row is not None:
-                best = max(q, key=lambda action: q[action])
-                fresh["do"] = (best,) if q[best] > 0 else ()
-                fresh["avoid"] = tuple(action for action in q if q[action] <= 0)
-                pool.revise(row, time=finished.time, why="value of an action", **fresh)
-            else:
-                drafts[key] = fresh
-        return [_case_of(fresh) for fresh in drafts.values()]
-
-
-def _case_of(data: dict[str, Any]) -> Advice:
-    q = data["q"]
-    best = max(q, key=lambda action: q[action])
-    text = f"{data['goal']} {data['observation']}".strip()
-    return Advice(
-        text,
-        text,
-        do=(best,) if q[best] > 0 else (),
-        avoid=tuple(action for action in q if q[action] <= 0),
-        good=q[best] > 0,
-        kind=ItemKind.CASE,
-        extra={key: data[key] for key in ("goal", "observation", "q", "n", "visits")},
-    )
 
 
 AskModel = Callable[[str], str]
@@ -405,139 +258,3 @@ def parsed(reply: str) -> Any:
         return json.JSONDecoder().raw_decode(found.group())[0]
     except (ValueError, RecursionError):  # a model may nest without end
         return None
-
-
-def _steps(finished: Finished) -> str:
-    seen = [(as_line(use.query.text, "|"), as_line(use.taken, "|")) for use in finished.uses]
-    steps = "\n".join(f"{n}. saw: {text} | did: {taken}" for n, (text, taken) in enumerate(seen, start=1))
-    return f"{steps}\nThe episode {'succeeded' if finished.success else 'failed'}."
-
-
-def distil_prompt(finished: Finished) -> str:
-    """ReMe, step 1 (arXiv 2512.10696): the decision that made it work, or the earliest one that made it fail."""
-    wanted = "the step that made it work" if finished.success else "the earliest step that made it fail"
-    return (
-        f"Here is what an agent did.\n\n{_steps(finished)}\n\nName {wanted}, as advice for later. Answer with a JSON list of at "
-        'most 3 objects: {"when": the situation in which the advice applies, "advice": one or two sentences, "action": the '
-        'action to take, "keywords": [words], "confidence": 0 to 1}.'
-    )
-
-
-def parse_experiences(reply: str) -> list[dict[str, Any]]:
-    """Well-formed experiences alone; others are dropped."""
-    value = parsed(reply)
-    experiences = []
-    for each in value if isinstance(value, list) else [value]:
-        if not isinstance(each, dict):
-            continue
-        texts = [each.get(name) for name in ("when", "advice", "action")]
-        if all(isinstance(text, str) and text.strip() for text in texts):
-            confidence = each.get("confidence")
-            words = each.get("keywords")
-            experiences.append(
-                {
-                    "when": texts[0],
-                    "advice": texts[1],
-                    "action": texts[2],
-                    "keywords": tuple(str(word) for word in words) if isinstance(words, list) else (),
-                    "confidence": min(1.0, max(0.0, float(confidence)))
-                    if isinstance(confidence, (int, float))
-                    else 0.5,
-                }
-            )
-    return experiences[:3]
-
-
-def judge_prompt(advice: str) -> str:
-    """ReMe's validation of a candidate."""
-    return (
-        f"Advice from experience:\n{as_line(advice)}\n\nIs it actionable, accurate and useful in later tasks? Answer with JSON: "
-        '{"accept": true or false}.'
-    )
-
-
-def parse_accept(reply: str) -> bool:
-    """Only a clear yes is one."""
-    value = parsed(reply)
-    return isinstance(value, dict) and value.get("accept") is True
-
-
-def note_prompt(text: str) -> str:
-    """A-MEM's note construction (arXiv 2502.12110)."""
-    return (
-        f"Text:\n{as_line(text)}\n\nDescribe it for later retrieval. Answer with JSON: "
-        '{"keywords": [at least three], "context": one sentence, "tags": [at least three]}.'
-    )
-
-
-def parse_note(reply: str) -> dict[str, Any]:
-    """Empty where the reply is not a note: the plain text is stored then."""
-    value = parsed(reply)
-    if not isinstance(value, dict):
-        return {}
-    lists = {name: value.get(name) for name in ("keywords", "tags")}
-    if not all(isinstance(each, list) for each in lists.values()) or not isinstance(value.get("context"), str):
-        return {}
-    return {
-        "context": value["context"],
-        **{name: tuple(str(word) for word in each) for name, each in lists.items() if isinstance(each, list)},
-    }
-
-
-@dataclass(frozen=True, slots=True)
-class DistilledByModel:
-    """ReMe's writer with a model: distil, judge, drop what is known. `ask` is called once, and once per candidate."""
-
-    ask: AskModel
-    failures: bool = False
-
-    def __call__(self, finished: Finished) -> list[Advice]:
-        if not finished.choices or (not finished.success and not self.failures):
-            return []
-        drafts = []
-        for each in parse_experiences(self.ask(distil_prompt(finished))):
-            if not parse_accept(self.ask(judge_prompt(each["advice"]))):
-                continue
-            good = finished.success
-            drafts.append(
-                Advice(
-                    each["when"],
-                    each["advice"],
-                    do=(each["action"],) if good else (),
-                    avoid=() if good else (each["action"],),
-                    good=good,
-                    extra={"keywords": each["keywords"], "confidence": each["confidence"]},
-                )
-            )
-        return drafts
-
-
-@dataclass(frozen=True, slots=True)
-class NotesByModel:
-    """A-MEM's writer with a model; a reply that is no note leaves the plain text."""
-
-    ask: AskModel
-
-    def __call__(self, finished: Finished) -> list[Advice]:
-        drafts = []
-        for use, good in judged(finished, steps=False):
-            text = f"{use.query.text} -> {use.taken}: {ended(use, good)}"
-            note = parse_note(self.ask(note_prompt(text)))
-            key = " ".join([use.query.text, *note.get("keywords", ()), *note.get("tags", ()), note.get("context", "")])
-            drafts.append(
-                Advice(
-                    key.strip(),
-                    text,
-                    do=(use.taken,) if good else (),
-                    avoid=() if good else (use.taken,),
-                    good=good,
-                    extra={
-                        "content": use.query.text,
-                        "keywords": note.get("keywords", ()),
-                        "tags": note.get("tags", ()),
-                        "context": note.get("context", ""),
-                        "links": (),
-                    },
-                )
-            )
-        return drafts

@@ -126,9 +126,12 @@ class Worth:
         """What was learned, to be read."""
         if self.times >= 0.5:
             times = max(1, round(self.times))
-            right = f"right {min(times, round(self.earned * times / self.times))} of {times} times where this is asked"
-            return right.replace("1 times", "1 time") if times == 1 else right
-        return "" if not self.seen else f"never first where this is asked; shown {round(self.seen)} times in all"
+            right = min(times, round(self.earned * times / self.times))
+            return f"right {right} of {times} {'time' if times == 1 else 'times'} where this is asked"
+        if not self.seen:
+            return ""
+        shown = round(self.seen)
+        return f"never first where this is asked; shown {'once' if shown == 1 else f'{shown} times'} in all"
 
     @property
     def tested(self) -> int:
@@ -148,8 +151,7 @@ class Explanation:
     (of a reranker, what it said). Where `diversity` chose, the score is the one before it, and the order is its own.
 
     moved: "up" or "down" where rewards put the item elsewhere than the search did and that is clear of chance, "" else; worth:
-    what rewards say, None where they say nothing; learned: the same in one sentence. rewrite: what it is to a rewrite that is on
-    trial, "" where to none."""
+    what rewards say, None where they say nothing; learned: the same in one sentence."""
 
     lexical_rank: int | None
     dense_rank: int | None
@@ -157,7 +159,6 @@ class Explanation:
     formula: str
     moved: str = ""
     worth: Worth | None = None
-    rewrite: str = ""
 
     @property
     def learned(self) -> str:
@@ -257,8 +258,7 @@ class Ask:
     """What is asked for. goal: the task; observation: what is seen or searched for, "" where that is the goal; actions: what can
     be done here, where that is known; step: within the episode; by: for whom; number: of the episode, -1 outside of one; explore:
     whether something may be tried out; plain: whether the policy takes no part, as where no reward can ever come of it; trial:
-    what is logged of a trial (see `Trial.logged`), () outside of one; rewrites: what is logged of those on trial, by source (see
-    `rewrites.logged`); own: draws of an episode that is not on file."""
+    what is logged of a trial (see `Trial.logged`), () outside of one; own: draws of an episode that is not on file."""
 
     goal: str
     observation: str = ""
@@ -269,7 +269,6 @@ class Ask:
     explore: bool = True
     plain: bool = False
     trial: tuple[Any, ...] = ()
-    rewrites: Mapping[str, Sequence[float]] = field(default_factory=dict, hash=False)
     own: OwnDraws | None = field(default=None, hash=False)
 
     @property
@@ -292,8 +291,6 @@ def asked(ask: Ask, top_k: int, more: Mapping[str, Any] | None = None) -> str:
         details["actions"] = ask.actions
     if ask.trial:
         details["trial"] = ask.trial
-    if ask.rewrites:
-        details["rewrites"] = ask.rewrites
     return compact(details)
 
 

@@ -147,8 +147,12 @@ def _terms(
         except KeyError:
             if len(known) > MOST_KNOWN:
                 known.clear()
-            listed = [known.get(word) or _stemmed(language, word)[0] for word in words]
-            known.update(zip(words, listed, strict=True))
+            listed = []
+            for word in words:
+                stem = known.get(word)  # one read: another thread may empty it meanwhile
+                if stem is None:
+                    stem = known[word] = _stemmed(language, word)[0]
+                listed.append(stem)
             return listed, (language,)
     runs, scripts = list(_runs(text)), _languages().scripts
     language = latin or _language_by_words(_latin(text)) or _languages_by_letters([text])[0]
@@ -338,6 +342,8 @@ def _closer(stem: str) -> str:
 @lru_cache(maxsize=MOST_KNOWN)
 def _stemmed(language: str, word: str) -> tuple[str, ...]:
     """The stem of the word as it is written and, where it is another, that of the word without accents."""
+    if language == _PLAIN and word[-1].isdigit():
+        return (word,)  # no ending of English is a digit
     stemmer = _stemmer(language)
     if language == _PLAIN:
         word = _languages().first.get(word, word)

@@ -77,8 +77,8 @@ class AnyConnection(Executes, Protocol):
     @property
     def full_text(self) -> FullText: ...
     @property
-    def has_blocks(self) -> bool:
-        """Whether it keeps vectors in blocks (`blocks`), which a file does."""
+    def in_file(self) -> bool:
+        """Whether SQLite reads it from a file."""
 
     def executemany(self, statements: str, bindings: Iterable[Sequence[Any]], /) -> object: ...
 

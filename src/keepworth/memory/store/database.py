@@ -168,7 +168,7 @@ class FileConnection(apsw.Connection):
     """A connection to a memory file: `connection.AnyConnection`."""
 
     full_text: FullText = Fts5()
-    has_blocks: bool = True
+    in_file: bool = True
 
 
 class Database(QueuedDatabase):
@@ -302,7 +302,7 @@ class Database(QueuedDatabase):
             name = f"file:{quote(self._where)}?immutable=1"
             flags |= apsw.SQLITE_OPEN_URI
         connection = FileConnection(name, flags=flags, statementcachesize=200)
-        connection.has_blocks = not self.in_memory
+        connection.in_file = not self.in_memory
         connection.set_busy_timeout(int(self._timeout * 1000))
         if not read_only:
             connection.set_busy_handler(_Patience(self._timeout))

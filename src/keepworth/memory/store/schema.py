@@ -12,8 +12,6 @@
 | indexed | up to which row number the full-text index goes; the few rows beyond are read as they are | with the index |
 | vector_sets | which encoder made which vectors; `made` changes when they do without a journal entry | by `reembed` |
 | vectors_<set> | one vector per item and encoder | with the item's row |
-| blocks | copies of the vectors of ranges of items, for opening: see `blocks` | with what they copy |
-| outdated | items that blocks are wrong about | with the item's row |
 | former_vectors | vectors of former wordings, so that undo needs no encoder | appended; compacted |
 | scopes | scope names, integer ids, and each scope's count, words and content hash | with the item's row |
 | decisions | what searches considered, showed, with what probability, and what they knew | appended; retention is configurable |
@@ -31,19 +29,19 @@ from pathlib import Path
 from keepworth.memory.errors import OlderFile
 from keepworth.memory.search.chunks import LONG
 from keepworth.memory.store.connection import AnyConnection
-from keepworth.memory.store.full_text import FULL_TEXT, SEGMENTS
+from keepworth.memory.store.full_text import CURRENT, FULL_TEXT, SEGMENTS
 from keepworth.memory.store.migration import learning_in_columns, number_by_scope, stemmed
 from keepworth.memory.store.rows import DIGEST, VECTORS
 
 _LOG = logging.getLogger("keepworth.memory")
 PARTS_SINCE = 6
 """The format from which on long texts have vectors of their parts."""
-BLOCKS_SINCE = 8
-"""The format from which on vectors lie in blocks, and not in files beside the memory."""
+ONE_FILE_SINCE = 8
+"""The format from which on no copies of the vectors lie in files beside the memory."""
 APPLICATION_ID = 0x7265636C  # "recl"
-VERSION = 8
+VERSION = 9
 SERVER_VERSION = 7
-"""Of a memory on a server, which has no blocks."""
+"""Of a memory on a server, which does without what came since."""
 
 PAGE = 8192
 """Bytes of a page: five vectors of 384 numbers fit in one, where two fit in the usual 4096 with a quarter left over."""
@@ -114,12 +112,12 @@ INSERT INTO words(words, rank) VALUES('automerge', {SEGMENTS});
 INSERT INTO past_words(past_words, rank) VALUES('automerge', {SEGMENTS});
 """
 
-BLOCKS = """
-CREATE TABLE blocks(last INTEGER PRIMARY KEY, first INTEGER NOT NULL, set_id INTEGER NOT NULL, made TEXT NOT NULL,
-  size INTEGER NOT NULL, sum INTEGER NOT NULL, body BLOB NOT NULL);
-CREATE TABLE outdated(n INTEGER PRIMARY KEY);
-"""
-"""Of a file alone."""
+WHEN = "CASE WHEN event_time = '' THEN written_at ELSE event_time END"
+"""SQL for when an item was, as filters ask for it."""
+FILTERED = f"CREATE INDEX items_current ON items(scope, metadata, kind, {WHEN}) WHERE {CURRENT};"
+"""Of a file alone: what a process reads of all current items when it first searches by meaning or with a filter."""
+BY_CURRENT = f"INDEXED BY items_current WHERE {CURRENT}"
+"""SQL that reads current items from it, which SQLite would not choose by itself."""
 
 MIGRATIONS: dict[int, str | Callable[[AnyConnection], None]] = {
     1: number_by_scope,
@@ -130,14 +128,15 @@ MIGRATIONS: dict[int, str | Callable[[AnyConnection], None]] = {
     4: learning_in_columns,
     5: stemmed,
     6: "",  # decisions are written packed from here on; those of before are read as they are
-    7: BLOCKS,  # what goes into them the first search by meaning writes
+    7: "",
+    8: f"DROP TABLE IF EXISTS blocks; DROP TABLE IF EXISTS outdated; {FILTERED}",
 }
 """Statements, or functions, that turn version v into v + 1, by v. A published version is never edited, only followed."""
 
 
 def create(connection: AnyConnection, store_id: str) -> None:
     """Lay out an empty file. The caller holds a write transaction."""
-    connection.execute(TABLES + BLOCKS)
+    connection.execute(TABLES + FILTERED)
     connection.execute("INSERT INTO facts_of_file VALUES('store', ?)", (store_id,))
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {VERSION}")
@@ -166,7 +165,7 @@ def migrate(connection: AnyConnection, old: int, path: str) -> None:
                 "changed; open it with the version of keepworth that wrote it and export it from there"
             ) from error
         connection.execute(f"PRAGMA user_version = {version + 1}")
-    if old < BLOCKS_SINCE:
+    if old < ONE_FILE_SINCE:
         remove_earlier(path)
     if old < PARTS_SINCE:
         ((long,),) = connection.execute(

@@ -26,7 +26,7 @@ from keepworth.memory.item import (
 from keepworth.memory.operations import Act, Assignment, Credit, Draft, OperationOutcome, execute, malformed
 from keepworth.memory.scan import HELD_FOR, Scan
 from keepworth.memory.search.terms import term_count
-from keepworth.memory.store import blocks, rows
+from keepworth.memory.store import rows
 from keepworth.memory.store.connection import AnyConnection, first, scalar, select
 from keepworth.memory.store.full_text import index_through, write_terms
 from keepworth.memory.store.rows import VECTORS, encoded, linked, targets_of
@@ -173,8 +173,6 @@ class Transaction:
         self.seq: int = newest[0] + 1
         self._link: bytes | None = newest[1]
         self._indexed: int = newest[2]
-        self._first = self.seq
-        self._covered = blocks.covered(connection)
 
     # What the executor sees.
 
@@ -324,11 +322,6 @@ class Transaction:
             self._write_words(changed)
             if self.set_id is not None:
                 self._write_vectors(changed)
-            if self._covered:
-                self._mark_outdated(changed)
-        if self.set_id is not None and self._first // blocks.LOOKED_FOR != self.seq // blocks.LOOKED_FOR:
-            blocks.extend(self.connection, self.set_id, self.seq // blocks.ITEMS - self._first // blocks.ITEMS + 1)
-            self._covered, self._first = blocks.covered(self.connection), self.seq
         self.book.close()
 
     def load(self, id: str) -> Item | None:
@@ -493,22 +486,6 @@ class Transaction:
                 "SELECT n, hash, vector FROM former_vectors WHERE set_id = ? AND n = ? AND hash = ?",
                 (self.set_id, n, number),
             )
-
-    def _mark_outdated(self, changed: list[tuple[Item | None, Item | None]]) -> None:
-        wrong = []
-        for before, after in changed:
-            there = after or before
-            assert there is not None
-            n = int(there.id[1:])
-            if n <= self._covered and not (
-                before is not None
-                and after is not None
-                and before.current == after.current
-                and before.searched_text == after.searched_text
-            ):
-                wrong.append(n)
-        if wrong:
-            blocks.mark_outdated(self.connection, wrong)
 
 
 def indexed_text(item: Item) -> str:

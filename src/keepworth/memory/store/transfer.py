@@ -74,10 +74,9 @@ def encoder_of(first_line: str) -> EncoderIdentity | None:
         return None
 
 
-def imported(store: Store, lines: Iterable[str], *, unsound: bool = False) -> int:
+def imported(store: Store, lines: Iterable[str]) -> int:
     """Fill an empty memory from exported lines, in one transaction; returns the number of items. All or nothing.
 
-    unsound: also where the items are not what the journal leads to, as in the export of a memory in which `check` finds a fault.
     Open items in which the store's scan finds a secret go into quarantine, but for those that somebody has let out of it; the
     journal itself is taken as it is. Raises NotAMemoryFile, RefusedText.
     """
@@ -138,12 +137,11 @@ def imported(store: Store, lines: Iterable[str], *, unsound: bool = False) -> in
         if header.get("version", 0) < 2:
             transaction.finish()
             number_by_scope(connection)
-        elif not unsound:
+        else:
             transaction.finish()
         if header.get("version", 0) < 3:
             fill_from_notes(connection)
-        if not unsound:
-            _refuse_unsound(store, connection)
+        _check_journal(store, connection)
         if store.scan is not None:
             # The journal is there now, and goes on after its newest entry.
             _hold(Transaction(connection, Scope(), set_id=store.set_id), store.scan, store.clock())
@@ -225,7 +223,7 @@ def _hold(transaction: Transaction, scan: Scan, now: str) -> None:
     transaction.finish()
 
 
-def _refuse_unsound(store: Store, connection: AnyConnection) -> None:
+def _check_journal(store: Store, connection: AnyConnection) -> None:
     from keepworth.memory.store.checks import journal_problems
 
     try:
@@ -234,8 +232,8 @@ def _refuse_unsound(store: Store, connection: AnyConnection) -> None:
         problems = [str(error)]
     if problems:
         raise NotAMemoryFile(
-            f"the import does not agree with itself ({problems[0]}): run `keepworth memory check` on the memory it came from, or "
-            "take it as it is with --unsound (unsound=True); nothing was imported"
+            f"the import does not agree with itself ({problems[0]}): run `keepworth memory check` on the memory it came "
+            "from, and restore a backup of it or `export --to jsonl`, which has no history; nothing was imported"
         )
 
 

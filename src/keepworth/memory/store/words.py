@@ -41,6 +41,8 @@ LEAST = 100
 
 RANKED_WHOLE = 1000
 """Up to how many rows a filter may keep that none are proposed: all are ranked, which costs no more."""
+WHOLE = 10
+"""What reading and ranking one of them costs, in postings."""
 COUNTED_TOGETHER = 16
 """Words whose counts are looked up in one call."""
 
@@ -116,7 +118,12 @@ def proposed(
 
         few: list[int] = np.flatnonzero(mask).tolist()
         if len(few) <= RANKED_WHOLE:
-            return few
+            # Those without any of the words need not be read, where the index tells them for less.
+            named, affordable = proposal(statistics.frequency, share, WHOLE * len(few))
+            if not affordable or len(named) < len(statistics.frequency):
+                return few
+            admitted = admit(connection, mask, "rowid")
+            return candidates(connection, named, scope_tokens, len(few), None, admitted=admitted)
         admitted = admit(connection, mask, "rowid")
     chosen, affordable = proposal(statistics.frequency, share, POSTINGS)
     found: list[int] = []

@@ -2,12 +2,65 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from keepworth.memory.policy.pool import Pool
+from keepworth.memory.policy.propensity import Mixture
 from keepworth.memory.policy.retrievers import MostSimilar
-from keepworth.memory.policy.selectors import Blend
-from keepworth.memory.policy.slots import Policy
-from keepworth.memory.policy.valuers import MovingAverage
+from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values, need
+from keepworth.memory.policy.valuers import Column
 from keepworth.methods.policies._cases import cases
 from keepworth.registry import Method
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Floats = npt.NDArray[np.float64]
+
+
+class MovingAverage:
+    """Q <- Q + rate * (r - Q) with r = +1 or -1, for every shown item (MemRL, arXiv 2601.03192, equation 9)."""
+
+    def __init__(self, rate: float = 0.3) -> None:
+        self.rate = rate
+        self.reset()
+
+    def estimate(self, query: Query, candidates: Candidates, pool: Pool) -> Values:
+        return Values(self.q.upto(len(pool))[candidates.rows].copy(), np.zeros(len(candidates.rows)))
+
+    def learn(self, use: Use, pool: Pool) -> None:
+        q = self.q.upto(len(pool))
+        for row in use.rows:
+            q[row] += self.rate * ((2.0 * use.reward - 1.0) - q[row])
+
+    def reset(self) -> None:
+        self.q = Column()
+
+
+@dataclass(frozen=True, slots=True)
+class Blend:
+    """(1 - share) * z(similarity) + share * z(Q), z over the candidates' own mean and deviation (MemRL, phase B)."""
+
+    k: int = 3
+    share: float = 0.5
+
+    def __post_init__(self) -> None:
+        need("the selection", count={"k": self.k}, rate={"share": self.share})
+
+    def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Mixture:
+        scores = (1.0 - self.share) * _standard(candidates.similarities) + self.share * _standard(values.means)
+        return Mixture("greedy", scores, np.zeros(len(scores)), self.k)
+
+
+def _standard(values: Floats) -> Floats:
+    if not len(values):
+        return values
+    spread = float(values.std())
+    centred: Floats = values - values.mean()
+    return centred / spread if spread > 1e-9 else np.zeros(len(values))
 
 
 def memrl(
@@ -40,5 +93,14 @@ METHOD = Method(
     title="MemRL",
     paper="arXiv 2601.03192",
     about="a similarity gate, then similarity and a moving average of reward",
+    claim=(
+        "Success in the last of ten passes .772 over five benchmarks, .679 by plain retrieval, .631 without "
+        "memory; the same tasks in every pass."
+    ),
+    differs=(
+        "Similarity is standardised over the candidates, where the code uses constants measured for each "
+        "benchmark. The gate is .4; the paper sets .25 to .62 for each benchmark. alpha = 0.3, lambda = 0.5, k1 = 5 and "
+        "k2 = 3 as published."
+    ),
     make=memrl,
 )

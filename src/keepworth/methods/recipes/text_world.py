@@ -119,14 +119,16 @@ class Config(Settings):
     @model_validator(mode="after")
     def _known(self) -> Config:
         from keepworth.episodes.errors import UnknownName
-        from keepworth.recipes.experience_methods import METHODS, settings_of
+        from keepworth.memory.by_name import policies, policies_of_cases, settings_of
 
         if self.world not in WORLDS:
             raise ValueError(str(UnknownName("world", self.world, WORLDS)))
-        if self.policy not in (NONE, *METHODS):
-            raise ValueError(str(UnknownName("policy", self.policy, (NONE, *METHODS))))
-        if self.policy != NONE and "k" not in settings_of(self.policy):
-            raise ValueError(f"policy {self.policy!r} cannot be told how many attempts to show: name another")
+        if self.policy not in (NONE, *policies()):
+            raise ValueError(str(UnknownName("policy", self.policy, (NONE, *policies()))))
+        if self.policy != NONE and not (self.policy in policies_of_cases() and "k" in settings_of(self.policy)):
+            raise ValueError(
+                f"policy {self.policy!r} keeps none, or cannot be told how many attempts to show: name another"
+            )
         if self.sampling != "synchronous":
             raise ValueError(
                 f"sampling = {self.sampling!r} would show what memory did not know yet, and play two games at one engine: set "
@@ -254,10 +256,10 @@ def system(config: Config, run: RunFolder) -> System:
 def settled(policy: str, shown: int, seed: int) -> Policy:
     """The policy by name, showing at most `shown`. Whoever can be told to keeps failures and credits steps: that is what the
     tuner chose for plain search in worlds of several steps, and what `advantage` does anyway."""
-    from keepworth.recipes.experience_methods import method, settings_of
+    from keepworth.memory.by_name import seeded, settings_of
 
     both = {name: True for name in ("failures", "steps") if name in settings_of(policy)}
-    return method(policy, seed=seed, k=shown, **both)
+    return seeded(policy, seed, k=shown, **both)
 
 
 def demonstrated(houses: Houses, number: int, config: Config) -> list[tuple[Scene, str]]:

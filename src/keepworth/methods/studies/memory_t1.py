@@ -25,6 +25,7 @@ from keepworth.evaluation.diagnostics import recall_at
 from keepworth.evaluation.study import Rows, Study, rows_of
 from keepworth.memory.search.index import InvertedIndex
 from keepworth.memory.search.index import tokens as terms_of
+from keepworth.memory.time_window import TimeWindow, window_of
 from keepworth.recipes.slates import MOST, POOL, CandidateEvidence, EvidenceQuestion, Widening, features, train_evidence
 from keepworth.registry import Method
 from keepworth.tasks.benchmark import haystack, place, turn_of
@@ -32,7 +33,6 @@ from keepworth.tasks.entries import MemoryEntry
 from keepworth.tasks.longmemeval import longmemeval, questions
 from keepworth.tasks.metrics import tokens
 from keepworth.tasks.splits import draw_order
-from keepworth.tasks.time_window import TimeWindow, window_of
 
 DISTRACTORS = 50
 

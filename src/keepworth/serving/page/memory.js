@@ -208,7 +208,6 @@ function why(hit) {
       ["words (BM25)", finite(hit.lexical) ? `${decimal(hit.lexical)}${told.lexical_rank ? `, place ${told.lexical_rank}` : ""}` : "did not find it"],
       ["meaning (cosine)", finite(hit.dense) ? `${decimal(hit.dense)}${told.dense_rank ? `, place ${told.dense_rank}` : ""}` : "did not find it"],
       ["moved by reward", told.moved],
-      ["in a rewrite on trial", told.rewrite],
       ["in the place of", hit.instead_of && link(hit.instead_of)],
     ]),
     terms.length ? make("ul", { class: "terms-list", "aria-label": "What each word of the question adds" }, terms.map(([term, value]) => {

@@ -66,8 +66,6 @@ function whole(run) {
     run.headline ? make("div", { class: "text" }, said(run.headline)) : null,
     facts([["recipe", run.recipe && said(run.recipe)], ["model", run.model && said(run.model)], ["step", run.total ? `${number(run.step)} of ${number(run.total)}` : number(run.step)],
       ["doing", run.phase], ["begun", run.created ? when(new Date(1000 * run.created).toISOString()) : ""]]),
-    run.anomalies.filter(each => each.now).map(each => card(each.name, make("p", {}, said(each.message)),
-      make("ul", {}, each.tries.map(what => make("li", {}, said(what)))))),
     run.tables.map(results),
     roles.map(role => make("section", {}, make("h2", {}, role || "Curves"), make("div", { class: "charts" }, run.curves.filter(each => each.role === role).map(chart)))),
     run.curves.length ? null : card("Curves", make("p", { class: "note" }, "There are none before the second step.")),

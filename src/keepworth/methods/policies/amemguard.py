@@ -1,0 +1,151 @@
+"""A-MemGuard: what most records lead to, and lessons of what they reject."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from keepworth.episodes.text import as_line
+from keepworth.memory.item import Item
+from keepworth.memory.policy.admission import admit_all
+from keepworth.memory.policy.maintainers import Capacity
+from keepworth.memory.policy.pool import Pool, advice
+from keepworth.memory.policy.presenters import Exemplars
+from keepworth.memory.policy.propensity import Mixture
+from keepworth.memory.policy.retrievers import MostSimilar
+from keepworth.memory.policy.slots import Candidates, Policy, Presented, Query, Values, whole
+from keepworth.memory.policy.valuers import Unvalued
+from keepworth.memory.policy.writers import RawCases
+from keepworth.registry import Method
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Bools = npt.NDArray[np.bool_]
+    Vectors = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Consensus:
+    """Keeps the largest group of candidates that support the same action; nothing if no group has `least` members.
+
+    The reasoning path that an item alone supports is its advice in this situation (A-MemGuard, arXiv 2510.02373, with
+    equality of paths in place of clustered embeddings).
+    """
+
+    k: int = 5
+    least: int = 2
+
+    def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Mixture:
+        kept = agreeing([path(pool, int(row), query) for row in candidates.rows], self.least)
+        scores = np.where(kept, candidates.similarities, -np.inf) if len(kept) else np.zeros(0)
+        return Mixture("greedy", scores, np.zeros(len(scores)), self.k)
+
+
+def path(pool: Pool, row: int, query: Query) -> str:
+    """The conclusion that this item alone supports."""
+    return " ".join(
+        f"{'do' if weight > 0 else 'avoid'} {action}" for action, weight in advice(pool.items[row], query.text)
+    )
+
+
+def agreeing(paths: list[str], least: int) -> Bools:
+    """Membership in the largest group of equal paths; the group met first wins a tie; all False below `least`."""
+    counts: dict[str, int] = {}
+    for each in paths:
+        counts[each] = counts.get(each, 0) + 1
+    if not counts:
+        return np.zeros(0, dtype=bool)
+    best = max(counts, key=lambda each: counts[each])
+    if counts[best] < least:
+        return np.zeros(len(paths), dtype=bool)
+    return np.array([each == best for each in paths])
+
+
+@dataclass(slots=True)
+class Guard:
+    """Selector and presenter in one, because they share the store of lessons."""
+
+    READS_ITEMS: ClassVar[bool] = True
+    k: int = 5
+    least: int = 2
+    lessons: int = 4
+    close: float = 0.7
+    most: int = 500
+    _vectors: list[Vectors] = field(default_factory=list)
+    _actions: list[str] = field(default_factory=list)
+
+    def select(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Mixture:
+        self.note(query, candidates, pool)
+        return Consensus(self.k, self.least)(query, candidates, values, pool)
+
+    def note(self, query: Query, candidates: Candidates, pool: Pool) -> None:
+        """Keep what consensus rejects as lessons."""
+        paths = [path(pool, int(row), query) for row in candidates.rows]
+        kept = agreeing(paths, self.least)
+        if kept.any():
+            for each, good in zip(paths, kept, strict=True):
+                if not good and each.startswith("do "):
+                    self._vectors.append(query.vector)
+                    self._actions.append(each.removeprefix("do "))
+            del self._vectors[: -self.most], self._actions[: -self.most]
+
+    def present(self, items: list[Item], query: Query, similarities: Sequence[float]) -> Presented:
+        shown = Exemplars()(items, query, similarities)
+        advised = {action for action, weight, _ in shown.advice if weight > 0}
+        warned = [action for action in self.near(query) if action not in advised]
+        if not warned:
+            return shown
+        text = "\n".join(
+            [shown.text, "Warning, rejected before in similar situations:", *(f"- {as_line(a)}" for a in warned)]
+        )
+        return Presented(text.strip(), shown.advice + tuple((action, -1.0, self.close) for action in warned))
+
+    def near(self, query: Query) -> list[str]:
+        """Actions of the lessons closest to the query, each once, at most `lessons`."""
+        if not self._vectors:
+            return []
+        similarities = np.stack(self._vectors) @ query.vector
+        order = [place for place in np.argsort(-similarities, kind="stable") if similarities[place] >= self.close]
+        return list(dict.fromkeys(self._actions[place] for place in order))[: self.lessons]
+
+
+def amemguard(*, seed: int = 0, k: int = 4, least: int = 2, failures: bool = False, steps: bool = False) -> Policy:
+    """A-MemGuard over an ExpRAG memory, as the paper guards an agent that is there.
+
+    Args:
+        least: Records that have to agree; where fewer do, nothing is shown.
+    """
+    guard = Guard(k, least)
+    return Policy(
+        "amemguard",
+        whole,
+        MostSimilar(k),
+        Unvalued(),
+        guard.select,
+        guard.present,
+        RawCases(failures, steps),
+        admit_all,
+        (Capacity(),),
+        rehearse=guard.note,
+    )
+
+
+METHOD = Method(
+    kind="policy",
+    name="amemguard",
+    title="A-MemGuard",
+    paper="arXiv 2510.02373",
+    about="what most records lead to, and lessons",
+    claim="Success of the attack MINJA on an agent for MMLU .256 with GPT-4o-mini, undefended .667.",
+    differs=(
+        "K is 4, where the paper has 5: all memories that are compared show as many. The path of a record "
+        "is what it alone advises, and consensus is the largest group of equal paths, where the cheap "
+        "form of the paper clusters embeddings of paths. At most 4 lessons are shown, as in the released "
+        "code."
+    ),
+    make=amemguard,
+)

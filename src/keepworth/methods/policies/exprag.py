@@ -1,0 +1,34 @@
+"""ExpRAG (Evo-Memory): the most similar cases, as they happened."""
+
+from __future__ import annotations
+
+from keepworth.memory.policy.retrievers import MostSimilar
+from keepworth.memory.policy.selectors import AllRetrieved
+from keepworth.memory.policy.slots import Policy
+from keepworth.memory.policy.valuers import Unvalued
+from keepworth.methods.policies._cases import cases
+from keepworth.registry import Method
+
+
+def exprag(*, seed: int = 0, k: int = 4, failures: bool = False, steps: bool = False) -> Policy:
+    """The `k` most similar cases.
+
+    Args:
+        failures: Whether failed cases are kept and shown, too, as in the paper's separate table.
+    """
+    return cases("exprag", MostSimilar(k), Unvalued(), AllRetrieved(k), failures, steps)
+
+
+METHOD = Method(
+    kind="policy",
+    name="exprag",
+    title="ExpRAG",
+    paper="arXiv 2511.20857",
+    about="the most similar cases, as they happened",
+    claim=(
+        "Mean success over ALFWorld, BabyAI, PDDL and ScienceWorld .63 with Claude 3.7 Sonnet (.24 "
+        "without history), .46 with Gemini 2.5 Flash (.27)."
+    ),
+    differs="The encoder is the memory's; the paper's is bge-base-en-v1.5.",
+    make=exprag,
+)

@@ -1,0 +1,29 @@
+"""ExpRecent (Evo-Memory): the latest cases, as they happened."""
+
+from __future__ import annotations
+
+from keepworth.memory.policy.retrievers import MostRecent
+from keepworth.memory.policy.selectors import AllRetrieved
+from keepworth.memory.policy.slots import Policy
+from keepworth.memory.policy.valuers import Unvalued
+from keepworth.methods.policies._cases import cases
+from keepworth.registry import Method
+
+
+def exprecent(*, seed: int = 0, k: int = 4, failures: bool = False, steps: bool = False) -> Policy:
+    """The `k` latest cases."""
+    return cases("exprecent", MostRecent(k), Unvalued(), AllRetrieved(k), failures, steps)
+
+
+METHOD = Method(
+    kind="policy",
+    name="exprecent",
+    title="ExpRecent",
+    paper="arXiv 2511.20857",
+    about="the latest cases, as they happened",
+    claim=(
+        "Mean success over ALFWorld, BabyAI, PDDL and ScienceWorld .58 with Claude 3.7 Sonnet (.24 "
+        "without history), .39 with Gemini 2.5 Flash (.27)."
+    ),
+    make=exprecent,
+)

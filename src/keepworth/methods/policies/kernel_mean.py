@@ -1,0 +1,103 @@
+"""The kernel mean of reward, of an action or of an item: what a statistician would try first."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from keepworth.memory.policy.pool import Pool
+from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values, need
+from keepworth.memory.policy.valuers import Experiences, on_advice
+from keepworth.methods.policies._cases import BELOW, best, statistical
+from keepworth.registry import Method
+
+
+class KernelMean:
+    """Mean reward of the advised action at situations like this one (Nadaraya-Watson, 1964), less `prior`, its value where
+    nothing is known. With `of_items`: mean reward after items like this one were shown, wherever that was.
+
+    Weights are exp((cosine - 1) / bandwidth), times `keep` for each task since; the prior counts as an experience of weight
+    `weight`.
+    """
+
+    READS_ITEMS = True
+
+    def __init__(
+        self,
+        bandwidth: float = 0.1,
+        prior: float = 0.2,
+        weight: float = 0.005,
+        keep: float = 1.0,
+        of_items: bool = False,
+    ) -> None:
+        need("a kernel mean", positive={"bandwidth": bandwidth, "weight": weight}, rate={"prior": prior, "keep": keep})
+        self.bandwidth, self.prior, self.weight = bandwidth, prior, weight
+        self.keep, self.of_items = keep, of_items
+        self.reset()
+
+    def reset(self) -> None:
+        self.known = Experiences()
+
+    def estimate(self, query: Query, candidates: Candidates, pool: Pool) -> Values:
+        known, n, rows = self.known, self.known.count, candidates.rows
+        places = pool.vectors[rows] if self.of_items else query.vector[None, :]
+        cosines = (known.where[:n] @ places.T).astype(np.float64) if n else np.zeros((0, len(places)))
+        now = query.time if query.learning else known.latest + 1
+        near = np.exp((cosines - 1.0) / self.bandwidth) * (self.keep ** (now - known.time[:n]))[:, None]
+        if not self.of_items:
+            near = near * pool.actions.sameness(known.what[:n], pool.content[rows])
+        mean = (known.reward[:n] @ near + self.weight * self.prior) / (near.sum(axis=0) + self.weight)
+        if self.of_items:
+            return Values(mean - self.prior, np.zeros(len(rows)))
+        return Values(on_advice(mean - self.prior, candidates, pool), np.zeros(len(rows)))
+
+    def learn(self, use: Use, pool: Pool) -> None:
+        if self.of_items:
+            for row in use.rows:
+                self.known.add(pool.vectors[row], 0, use.reward, use.query.time)
+        elif use.taken:
+            self.known.add(use.query.vector, pool.content_of(use.taken), use.reward, use.query.time)
+
+
+def kernel_mean(
+    *,
+    seed: int = 0,
+    k: int = 4,
+    pool: int = 12,
+    bandwidth: float = 0.1,
+    prior: float = 0.2,
+    weight: float = 0.005,
+    keep: float = 1.0,
+    failures: bool = True,
+) -> Policy:
+    """Items whose action earned most near here; the settings are those of `KernelMean`."""
+    return statistical("kernel-mean", KernelMean(bandwidth, prior, weight, keep), pool, best(k, 0.0), failures)
+
+
+def kernel_mean_of_items(
+    *, seed: int = 0, k: int = 1, pool: int = 12, bandwidth: float = 0.15, prior: float = 0.3, keep: float = 1.0
+) -> Policy:
+    """Items after which most was earned near here; the settings are those of `KernelMean`."""
+    valuer = KernelMean(bandwidth, prior, 0.3, keep, of_items=True)
+    return statistical("kernel-mean-items", valuer, pool, best(k, BELOW, 0.05), True)
+
+
+METHODS = (
+    Method(
+        kind="policy",
+        name="kernel-mean",
+        title="Kernel mean of actions",
+        paper="Nadaraya 1964, Watson 1964",
+        about="mean reward of an action near here, by a kernel: what a statistician would try first",
+        differs="Not published as a memory for agents; the settings are round numbers.",
+        make=kernel_mean,
+    ),
+    Method(
+        kind="policy",
+        name="kernel-mean-items",
+        title="Kernel mean of items",
+        paper="Nadaraya 1964, Watson 1964",
+        about="mean reward of the item itself near here, by a kernel",
+        differs="Not published as a memory for agents; the settings are round numbers.",
+        make=kernel_mean_of_items,
+    ),
+)

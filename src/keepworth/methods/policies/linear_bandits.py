@@ -1,0 +1,106 @@
+"""Linear bandits: ridge regression of reward for each action, by its upper bound or by a draw."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from keepworth.memory.policy.pool import Pool
+from keepworth.memory.policy.selectors import Thompson
+from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values, need
+from keepworth.memory.policy.valuers import on_advice
+from keepworth.methods.policies._cases import best, floor, statistical
+from keepworth.registry import Method
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Vectors = npt.NDArray[np.float32]
+
+
+LINEAR_PRIOR = 0.2
+
+
+class LinearReward:
+    """One ridge regression of reward on (1/2, situation) per action: disjoint linear bandits (LinUCB, arXiv 1003.0146,
+    algorithm 1).
+
+    Means, less `LINEAR_PRIOR`, get `alpha` deviations added while memory learns (the upper confidence bound); with alpha = 0 they
+    are left to a selector that draws. deviation: what a draw's deviations are multiplied with.
+    """
+
+    def __init__(self, alpha: float = 0.3, ridge: float = 0.3, deviation: float = 0.0) -> None:
+        need("a linear bandit", positive={"ridge": ridge})
+        self.alpha, self.ridge, self.deviation = alpha, ridge, deviation
+        self.reset()
+
+    def reset(self) -> None:
+        self._inverse: dict[int, Vectors] = {}
+        self._sum: dict[int, Vectors] = {}
+
+    def estimate(self, query: Query, candidates: Candidates, pool: Pool) -> Values:
+        x = self._features(query)
+        means, deviations = np.zeros(len(candidates.rows)), np.zeros(len(candidates.rows))
+        contents = pool.content[candidates.rows]
+        for content in set(contents.tolist()):
+            inverse = self._inverse.get(content)
+            moved = x / self.ridge if inverse is None else inverse @ x
+            deviation = float(np.sqrt(max(float(x @ moved), 0.0)))
+            mean = 0.0 if inverse is None else float(moved @ self._sum[content])
+            here = contents == content
+            means[here] = mean + (self.alpha * deviation if query.learning else 0.0)
+            deviations[here] = self.deviation * deviation
+        return Values(on_advice(means - LINEAR_PRIOR, candidates, pool), deviations)
+
+    def learn(self, use: Use, pool: Pool) -> None:
+        if not use.taken:
+            return
+        x, content = self._features(use.query), pool.content_of(use.taken)
+        if content not in self._inverse:
+            self._inverse[content] = np.eye(len(x), dtype=np.float32) / np.float32(self.ridge)
+            self._sum[content] = np.zeros(len(x), dtype=np.float32)
+        moved = self._inverse[content] @ x
+        self._inverse[content] -= np.outer(moved, moved) / (1.0 + x @ moved)
+        self._sum[content] += np.float32(use.reward) * x
+
+    def _features(self, query: Query) -> Vectors:
+        found: Vectors = np.concatenate([[np.float32(0.5)], query.vector])
+        return found
+
+
+def linucb(
+    *, seed: int = 0, k: int = 4, pool: int = 12, alpha: float = 0.3, ridge: float = 0.3, failures: bool = False
+) -> Policy:
+    """Items whose action has the highest upper bound, `alpha` deviations above its mean."""
+    return statistical("linucb", LinearReward(alpha, ridge), pool, best(k, floor(failures), 0.0), failures)
+
+
+def linear_thompson(
+    *, seed: int = 0, k: int = 4, pool: int = 12, deviation: float = 0.2, ridge: float = 0.3, failures: bool = False
+) -> Policy:
+    """Items whose action has the highest draw, `deviation` times its standard deviation around its mean."""
+    selection = Thompson(k, floor(failures), off=0.0, probe=0.0, explore=0.0, veto=False)
+    return statistical("linear-thompson", LinearReward(0.0, ridge, deviation), pool, selection, failures)
+
+
+METHODS = (
+    Method(
+        kind="policy",
+        name="linucb",
+        title="LinUCB",
+        paper="arXiv 1003.0146",
+        about="ridge regression of reward, an action each; the upper bound",
+        differs="Not published as a memory for agents: actions are what items advise.",
+        make=linucb,
+    ),
+    Method(
+        kind="policy",
+        name="linear-thompson",
+        title="Linear Thompson sampling",
+        paper="arXiv 1209.3352",
+        about="ridge regression of reward, an action each; a draw",
+        differs="Not published as a memory for agents: actions are what items advise. Each action has a regression of its own.",
+        make=linear_thompson,
+    ),
+)

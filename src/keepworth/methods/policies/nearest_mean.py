@@ -1,0 +1,59 @@
+"""The mean reward of an action in the nearest situations."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from keepworth.memory.policy.pool import Pool
+from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values, need
+from keepworth.memory.policy.valuers import Experiences, on_advice
+from keepworth.methods.policies._cases import best, floor, statistical
+from keepworth.registry import Method
+
+
+class NearestMean:
+    """Mean reward of the advised action over the `n` nearest situations in which it was taken, weighted by cosine^4 and drawn to
+    `prior` by an experience of weight 0.05; less `prior`."""
+
+    def __init__(self, n: int = 5, prior: float = 0.2) -> None:
+        need("nearest neighbours", count={"n": n}, rate={"prior": prior})
+        self.n, self.prior = n, prior
+        self.reset()
+
+    def reset(self) -> None:
+        self.known = Experiences()
+
+    def estimate(self, query: Query, candidates: Candidates, pool: Pool) -> Values:
+        known, rows = self.known, candidates.rows
+        near = known.similarity(query.vector) if known.count else np.zeros(0)
+        contents = np.unique(pool.content[rows])
+        same = pool.actions.sameness(known.what[: known.count], contents)
+        means = dict.fromkeys(contents.tolist(), self.prior)
+        for column, content in enumerate(contents.tolist()):
+            taken = np.flatnonzero(same[:, column] > 0.0)
+            taken = taken[np.argsort(-near[taken], kind="stable")[: self.n]]
+            weights = np.maximum(near[taken], 0.0) ** 4 * same[taken, column]
+            means[content] = float(weights @ known.reward[taken] + 0.05 * self.prior) / float(weights.sum() + 0.05)
+        found = np.array([means[content] for content in pool.content[rows].tolist()])
+        return Values(on_advice(found - self.prior, candidates, pool), np.zeros(len(rows)))
+
+    def learn(self, use: Use, pool: Pool) -> None:
+        if use.taken:
+            self.known.add(use.query.vector, pool.content_of(use.taken), use.reward, use.query.time)
+
+
+def nearest_mean(
+    *, seed: int = 0, k: int = 4, pool: int = 12, n: int = 5, prior: float = 0.2, failures: bool = False
+) -> Policy:
+    """Items whose action earned most in the `n` nearest situations in which it was taken."""
+    return statistical("nearest-mean", NearestMean(n, prior), pool, best(k, floor(failures)), failures)
+
+
+METHOD = Method(
+    kind="policy",
+    name="nearest-mean",
+    title="Mean of nearest neighbours",
+    about="mean reward of an action in the nearest situations",
+    differs="Not published as a memory for agents; the settings are round numbers.",
+    make=nearest_mean,
+)

@@ -1,0 +1,49 @@
+"""ReMem (Evo-Memory): similar cases, pruned before they are shown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from keepworth.memory.policy.pool import Pool
+from keepworth.memory.policy.propensity import Mixture
+from keepworth.memory.policy.retrievers import MostSimilar
+from keepworth.memory.policy.slots import Candidates, Policy, Query, Values
+from keepworth.memory.policy.valuers import Unvalued
+from keepworth.methods.policies._cases import cases
+from keepworth.registry import Method
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """Drops retrieved items whose similarity is below `share` of the best: ReMem's Refine step without a model."""
+
+    k: int = 4
+    share: float = 0.8
+
+    def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Mixture:
+        floor = self.share * float(candidates.similarities[0]) - 1e-12 if len(candidates.rows) else -np.inf
+        return Mixture("greedy", candidates.similarities, np.zeros(len(candidates.rows)), self.k, floor)
+
+
+def remem(*, seed: int = 0, k: int = 4, share: float = 0.8, failures: bool = False, steps: bool = False) -> Policy:
+    """Similar cases, without those that are less similar than `share` of the best."""
+    return cases("remem", MostSimilar(k), Unvalued(), Pruned(k, share), failures, steps)
+
+
+METHOD = Method(
+    kind="policy",
+    name="remem",
+    title="ReMem",
+    paper="arXiv 2511.20857",
+    about="similar cases, pruned before they are shown",
+    claim=(
+        "Mean success over ALFWorld, BabyAI, PDDL and ScienceWorld .78 with Claude 3.7 Sonnet (ExpRAG "
+        ".63, .24 without history), .50 with Gemini 2.5 Flash (ExpRAG .46)."
+    ),
+    differs=(
+        "A rule prunes by similarity, where the paper's model decides; no model is called. The encoder is the memory's."
+    ),
+    make=remem,
+)

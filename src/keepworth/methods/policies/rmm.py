@@ -1,0 +1,363 @@
+"""RMM: topics as memories, and a reranker that learns from what the answer cites ("In Prospect and Retrospect: Reflective Memory
+Management for Long-term Personalized Dialogue Agents", arXiv 2503.08026). No language model is trained.
+
+    memory = Memory("chat.mem", policy="rmm")
+    reflect(memory, session)                    # after a session: topics with their turns
+    with memory.episode(question) as episode:
+        shown = episode.search()                # each line begins with the id of its item
+        episode.act(reply)                      # "... [m3, m7]": what the reply used, in its last brackets
+        episode.reward(1.0)                     # lets it be learned from
+
+As in the paper: K = 20, M = 5, tau = 0.5, rate 1e-3, b = 0.5, batches of 4, rewards of +1 and -1 for what is cited and what is
+not, and nothing else: the size of the reward of the episode is not read. Different here:
+
+* Noise is added to s / tau, where the paper adds it to s and divides by tau afterwards, which changes no order. So the choice has
+  exactly the Plackett-Luce probability of s / tau, which is on file, and of which the gradient is taken. The paper does not say
+  which probability its gradient is of.
+* The slot of an item gets the item's own reward.
+* Items are cited by their ids, where the paper numbers those that it shows: a reply after two searches stays unambiguous.
+* Both matrices start at zero, so that the first scores are the retriever's; a step is the rate times the mean over the batch. The
+  paper says neither.
+* The encoder is the memory's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from keepworth.episodes.episode import Session, Turn
+from keepworth.episodes.text import as_line
+from keepworth.memory.errors import InvalidAdvice, InvalidPolicy
+from keepworth.memory.item import Item
+from keepworth.memory.policy.presenters import combined_advice
+from keepworth.memory.policy.retrievers import MostSimilar
+from keepworth.memory.policy.selectors import BestValue
+from keepworth.memory.policy.slots import Candidates, Policy, Presented, Query, Use, Values, need, whole
+from keepworth.registry import Method
+from keepworth.tasks.facts import facts_of_turn
+from keepworth.tasks.metrics import tokens
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from keepworth.memory.memory import Memory
+    from keepworth.memory.policy.pool import Pool
+
+    Floats = npt.NDArray[np.float64]
+
+Message = Mapping[str, Any]
+Extract = Callable[[Sequence[Message]], Iterable[tuple[str, Sequence[int]]]]
+"""Messages of a session -> topics: (summary, numbers of the messages that it is about)."""
+Decide = Callable[[str, Sequence[tuple[Item, float]]], "tuple[str, str] | None"]
+"""(summary, the most alike topics with their cosines) -> (id of the topic to merge into, merged summary); None adds a topic."""
+
+
+# Retrospective reflection: the reranker.
+
+
+class Reranker:
+    """q' = q + W_q q, m' = m + W_m m, score q' . m'. d: size of the vectors; the weights are empty until it is known.
+
+    baseline: b; None for the mean of all rewards so far. decay: what each update takes of the weights, as a rate per unit of
+    step. shared: one matrix for both. basis: (d, r) with orthonormal columns, W = basis V: only within it vectors are moved."""
+
+    def __init__(
+        self,
+        *,
+        temperature: float = 0.5,
+        rate: float = 1e-3,
+        baseline: float | None = 0.5,
+        batch: int = 4,
+        decay: float = 0.0,
+        shared: bool = False,
+        basis: Floats | None = None,
+    ) -> None:
+        self.temperature, self.rate, self.baseline = temperature, rate, baseline
+        self.batch, self.decay, self.shared, self.basis = batch, decay, shared, basis
+        self.for_query = self.for_items = np.zeros((0, 0))
+        self._query_slope = self._items_slope = np.zeros((0, 0))
+        self._waiting = 0
+        self.rewards, self.rewarded = 0.0, 0
+
+    def moved(self, query: Floats, items: Floats) -> tuple[Floats, Floats]:
+        """q', shape (d,), and m', shape (n, d)."""
+        if not self.for_query.size:
+            return query, items
+        of_query, of_items = self.for_query @ query, items @ (self.for_query if self.shared else self.for_items).T
+        if self.basis is not None:
+            of_query, of_items = self.basis @ of_query, of_items @ self.basis.T
+        return query + of_query, items + of_items
+
+    def logits(self, query: Floats, items: Floats) -> Floats:
+        """s / tau, shape (n,): log-weights of the Plackett-Luce choice."""
+        new_query, new_items = self.moved(query, items)
+        logits: Floats = new_items @ new_query / self.temperature
+        return logits
+
+    def slopes(
+        self, query: Floats, items: Floats, slate: Sequence[int], advantages: Sequence[float]
+    ) -> tuple[Floats, Floats]:
+        """Gradients of `weighted_log_probability` by W_q and W_m (by V where there is a basis), each of shape (r, d)."""
+        new_query, new_items = self.moved(query, items)
+        by_score = by_logits(new_items @ new_query / self.temperature, slate, advantages) / self.temperature
+        pulled = new_items.T @ by_score  # of s by q', summed
+        pushed = new_query
+        if self.basis is not None:
+            pulled, pushed = self.basis.T @ pulled, self.basis.T @ pushed
+        return np.outer(pulled, query), np.outer(pushed, items.T @ by_score)
+
+    def learn(self, query: Floats, items: Floats, slate: Sequence[int], rewards: Sequence[float]) -> None:
+        """One step of REINFORCE after every `batch` choices. query: (d,); items: (n, d), candidates; rewards: of each place."""
+        if not slate:
+            return
+        if not self.for_query.size:
+            shape = len(query) if self.basis is None else self.basis.shape[1], len(query)
+            self.for_query, self.for_items = np.zeros(shape), np.zeros(shape)
+        if not self._query_slope.size:
+            self._query_slope, self._items_slope = np.zeros_like(self.for_query), np.zeros_like(self.for_items)
+        usual = self.baseline if self.baseline is not None else self.rewards / max(1, self.rewarded)
+        self.rewards, self.rewarded = self.rewards + sum(rewards), self.rewarded + len(rewards)
+        by_query, by_items = self.slopes(query, items, slate, [reward - usual for reward in rewards])
+        if self.shared:
+            by_query, by_items = by_query + by_items, by_items
+        self._query_slope += by_query
+        self._items_slope += by_items
+        self._waiting += 1
+        if self._waiting < self.batch:
+            return
+        step, left = self.rate / self._waiting, 1.0 - self.rate * self.decay
+        for weights, slope in ((self.for_query, self._query_slope), (self.for_items, self._items_slope)):
+            weights *= left
+            weights += step * slope
+            slope[:] = 0.0
+        self._waiting = 0
+
+
+def weighted_log_probability(logits: Floats, slate: Sequence[int], advantages: Sequence[float]) -> float:
+    """Sum over the places of the slate of advantage * log P(this item | the places before), P of Plackett and Luce."""
+    left, total = np.array(logits, dtype=np.float64), 0.0
+    for index, advantage in zip(slate, advantages, strict=True):
+        total += advantage * float(left[index] - left.max() - np.log(np.exp(left - left.max()).sum()))
+        left[index] = -np.inf
+    return total
+
+
+def by_logits(logits: Floats, slate: Sequence[int], advantages: Sequence[float]) -> Floats:
+    """The gradient of `weighted_log_probability` by the logits, shape (n,)."""
+    left, slope = np.array(logits, dtype=np.float64), np.zeros(len(logits))
+    for index, advantage in zip(slate, advantages, strict=True):
+        chances = np.exp(left - left.max())
+        slope -= advantage * chances / chances.sum()
+        slope[index] += advantage
+        left[index] = -np.inf
+    return slope
+
+
+# Citations.
+
+_BRACKETS = re.compile(r"\[([^\[\]]*)\]")
+NO_CITATION = "[NO_CITE]"
+
+
+def citing(ids: Iterable[str]) -> str:
+    """What a reply ends with that used items of these ids."""
+    listed = ", ".join(ids)
+    return f"[{listed}]" if listed else NO_CITATION
+
+
+def cited(reply: str, ids: Sequence[str]) -> frozenset[str] | None:
+    """Those of `ids` that the last brackets of a reply name; None where it says nothing of what it used: no brackets, or last
+    ones that name no item and do not say NO_CITE."""
+    brackets = _BRACKETS.findall(reply)
+    if not brackets:
+        return None
+    names = {each.strip() for each in brackets[-1].split(",")}
+    if names & set(ids):
+        return frozenset(names & set(ids))
+    # The ids of another search of the same reply are a citation too: of nothing of this one.
+    elsewhere = all(re.fullmatch(r"m\d+", name) for name in names)
+    return frozenset() if elsewhere or names == {NO_CITATION.strip("[]")} else None
+
+
+def cites_by_words(answer: str, question: str, texts: Sequence[str]) -> list[int]:
+    """Where the reader cannot cite: the places of those `texts` that hold most of the words of the answer, words of the question
+    apart, and half of them at least. Texts that hold as many are all cited; of an answer without words of its own none is."""
+    words = set(tokens(answer)) - set(tokens(question))
+    shares = [len(words & set(tokens(text))) / len(words) for text in texts] if words else []
+    most = max(shares, default=0.0)
+    return [place for place, share in enumerate(shares) if share == most] if most >= 0.5 else []
+
+
+# The policy.
+
+
+class CitedReward:
+    """A valuer: the score of the reranker, which learns from what replies cite. A choice without an action, or whose action cites
+    nothing and does not say so, teaches nothing. start: one that learned elsewhere, to go on from."""
+
+    def __init__(self, start: Reranker | None = None, **settings: Any) -> None:
+        self._start, self._settings = start, settings
+        self.reset()
+
+    def reset(self) -> None:
+        self.reranker = Reranker(**self._settings)
+        self._learned: set[str] = set()
+        if self._start is not None:
+            self.reranker.for_query = self._start.for_query.copy()
+            self.reranker.for_items = (self._start.for_query if self._start.shared else self._start.for_items).copy()
+
+    def estimate(self, query: Query, candidates: Candidates, pool: Pool) -> Values:
+        shape = self.reranker.for_query.shape
+        if shape not in ((0, 0), (pool.vectors.shape[1],) * 2):
+            raise InvalidPolicy(
+                f"the reranker has weights of shape {shape}, and vectors here have {pool.vectors.shape[1]} numbers.",
+                "Start from one that was learned with this encoder, without a basis.",
+            )
+        logits = self.reranker.logits(*_vectors(query, candidates, pool))
+        # The selector divides by tau.
+        return Values(logits * self.reranker.temperature, np.zeros(len(candidates.rows)))
+
+    def learn(self, use: Use, pool: Pool) -> None:
+        ids = [pool.items[row].id for row in use.rows]
+        used = cited(use.taken, ids) if use.taken else None
+        if used is None or use.decision in self._learned:
+            return  # a reward that is given again changes nothing in what was cited
+        if use.decision:
+            self._learned.add(use.decision)
+        rewards = [1.0 if id in used else -1.0 for id in ids]
+        self.reranker.learn(*_vectors(use.query, use.candidates, pool), use.slate, rewards)
+
+
+def _vectors(query: Query, candidates: Candidates, pool: Pool) -> tuple[Floats, Floats]:
+    return query.vector.astype(np.float64), pool.vectors[candidates.rows].astype(np.float64)
+
+
+def with_ids(items: list[Item], query: Query, similarities: Sequence[float]) -> Presented:
+    """One line for each item, which begins with its id, for a reply to cite."""
+    lines = "\n".join(f"[{item.id}] {as_line(item.text)}" for item in items)
+    return Presented(lines, combined_advice(items, query, similarities))
+
+
+def rmm(
+    *,
+    seed: int = 0,
+    k: int = 5,
+    pool: int = 20,
+    temperature: float = 0.5,
+    rate: float = 1e-3,
+    baseline: float | None = 0.5,
+    batch: int = 4,
+    decay: float = 0.0,
+    shared: bool = False,
+    start: Reranker | None = None,
+) -> Policy:
+    """pool: K, how many the reranker is given; k: M, how many it shows. baseline: b, None for the mean reward so far. decay and
+    shared: of `Reranker`, not in the paper. start: a reranker that learned elsewhere. Raises InvalidPolicy."""
+    sizes = {"temperature": temperature, "rate": rate}
+    need("rmm", count={"pool": pool, "batch": batch}, positive=sizes, rate={"decay": decay})
+    valuer = CitedReward(
+        start, temperature=temperature, rate=rate, baseline=baseline, batch=batch, decay=decay, shared=shared
+    )
+    return Policy("rmm", whole, MostSimilar(pool), valuer, BestValue(k, temperature=temperature), with_ids)
+
+
+# Prospective reflection: topics.
+
+
+ALIKE = 0.5
+"""Cosine from which the rule merges a topic into the nearest one."""
+
+
+def stated(messages: Sequence[Message]) -> list[tuple[str, list[int]]]:
+    """The rule in the place of the paper's extraction by a model: what the user states (`tasks.facts`), a topic each."""
+    session = Session("", "", ())
+    found = []
+    for number, message in enumerate(messages):
+        turn = Turn(str(message.get("role", "")), str(message.get("content", "")), number)
+        found += [(fact.statement, [number]) for fact in facts_of_turn(turn, session)]
+    return found
+
+
+def nearest_topic(summary: str, near: Sequence[tuple[Item, float]]) -> tuple[str, str] | None:
+    """The rule in the place of the paper's decision by a model: into the nearest topic from a cosine of `ALIKE` on."""
+    if not near or near[0][1] < ALIKE:
+        return None
+    return near[0][0].id, f"{near[0][0].key} {summary}"
+
+
+def reflect(
+    memory: Memory,
+    messages: Sequence[Message],
+    extract: Extract = stated,
+    decide: Decide = nearest_topic,
+    *,
+    k: int = 5,
+    session: str = "",
+    episode: str = "",
+) -> list[Item]:
+    """After a session: its topics become items, or join items of the same topic. The items that changed.
+
+    An item is searched by its summary (its key) and says the turns (its text). metadata["turns"]: `session#number` of each. k: of
+    how many alike topics `decide` is told. A merge closes the old item and links the new one; where `episode` is given,
+    `memory.rollback(episode)` undoes all of it. Raises InvalidAdvice for topics that are none, UnknownItem for a decision to
+    merge into what is not there."""
+    became: dict[str, Item] = {}
+    for summary, numbers in extract(messages):
+        if not numbers or not all(0 <= number < len(messages) for number in numbers):
+            raise InvalidAdvice(
+                f"the topic {summary!r:.60} is about the messages {list(numbers)}, and there are {len(messages)}.",
+                "Number them from 0.",
+            )
+        lines = [f"{messages[n].get('role', '')}: {messages[n].get('content', '')}" for n in numbers]
+        turns = [f"{session}#{number}" for number in numbers]
+        bank = memory.bank()
+        near = [(hit.item, hit.score) for hit in bank.search(summary, k, mode="dense")] if len(bank) else []
+        into = decide(summary, [pair for pair in near if "turns" in pair[0].metadata])
+        if into is None:
+            item = memory.add_many(
+                ["\n".join(lines)],
+                key=summary,
+                metadata={"turns": turns},
+                source="reflection",
+                repeat=True,
+                episode=episode,
+            )[0]
+        else:
+            id, merged = into
+            old = memory.get(id)
+            has = old.metadata.get("turns", ())
+            fresh = [(turn, line) for turn, line in zip(turns, lines, strict=True) if turn not in has]
+            item = memory.supersede(
+                id,
+                "\n".join([old.text, *(line for _, line in fresh)]),
+                key=merged,
+                metadata={**old.metadata, "turns": [*has, *(turn for turn, _ in fresh)]},
+                source="reflection",
+                episode=episode,
+            )
+            became.pop(id, None)
+        became[item.id] = item
+    return list(became.values())
+
+
+METHOD = Method(
+    kind="policy",
+    name="rmm",
+    title="RMM, Reflective Memory Management",
+    paper="arXiv 2503.08026",
+    about="a reranker that learns from what replies cite; `reflect` makes topics of sessions",
+    claim=(
+        "LongMemEval Recall@5 69.8 and accuracy 70.4, by plain retrieval 62.4 and 63.6 (GTE-Qwen2-7B); the "
+        "reranker alone 58.8 and 60.2, against 54.3 and 58.8 (Contriever)."
+    ),
+    differs=(
+        "Noise is added to s / tau, so that a choice has exactly its Plackett-Luce probability. Items are cited by "
+        "their ids. Both matrices start at zero. The encoder is the memory's. Rules extract topics and merge "
+        "them unless functions are given. The top of the file says more."
+    ),
+    make=rmm,
+)

@@ -1,0 +1,1 @@
+"""Writers: what is kept of an episode, or of messages."""

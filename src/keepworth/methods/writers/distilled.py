@@ -1,0 +1,157 @@
+"""ReMe (arXiv 2512.10696): experiences distilled from an episode, by a template or by a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from keepworth.episodes.text import as_line
+from keepworth.memory.policy.pool import Advice, Pool
+from keepworth.memory.policy.slots import Finished, Use, Writer
+from keepworth.memory.policy.writers import AskModel, judged, keywords, parsed
+from keepworth.registry import Method
+
+
+@dataclass(frozen=True, slots=True)
+class Distilled:
+    """ReMe's acquisition, template form (arXiv 2512.10696): "when to use" is the key, the insight is the content.
+
+    Selective addition: only episodes that succeeded give experiences. `alike`: a draft whose key is closer than this to
+    a stored key with the same advice is dropped (the paper does not state its threshold).
+    """
+
+    alike: float = 0.98
+    steps: bool = False
+
+    def __call__(self, finished: Finished) -> list[Advice]:
+        drafts = []
+        for use, good in judged(finished, self.steps):
+            if not good or self._known(use, finished.pool):
+                continue
+            scenario = use.query.text
+            drafts.append(
+                Advice(
+                    scenario,
+                    f"When you meet '{scenario}', choose {use.taken}.",
+                    do=(use.taken,),
+                    extra={"keywords": tuple(keywords(scenario)), "confidence": 0.5, "tools": (use.taken,)},
+                )
+            )
+        return drafts
+
+    def _known(self, use: Use, pool: Pool | None) -> bool:
+        if pool is None:
+            return False
+        rows = pool.active()
+        rows = rows[pool.content[rows] == pool.content_of(use.taken)]
+        return bool(len(rows)) and float(pool.similarities(use.query.vector, rows).max()) > self.alike
+
+
+def _steps(finished: Finished) -> str:
+    seen = [(as_line(use.query.text, "|"), as_line(use.taken, "|")) for use in finished.uses]
+    steps = "\n".join(f"{n}. saw: {text} | did: {taken}" for n, (text, taken) in enumerate(seen, start=1))
+    return f"{steps}\nThe episode {'succeeded' if finished.success else 'failed'}."
+
+
+def distil_prompt(finished: Finished) -> str:
+    """ReMe, step 1 (arXiv 2512.10696): the decision that made it work, or the earliest one that made it fail."""
+    wanted = "the step that made it work" if finished.success else "the earliest step that made it fail"
+    return (
+        f"Here is what an agent did.\n\n{_steps(finished)}\n\nName {wanted}, as advice for later. Answer with a JSON list of at "
+        'most 3 objects: {"when": the situation in which the advice applies, "advice": one or two sentences, "action": the '
+        'action to take, "keywords": [words], "confidence": 0 to 1}.'
+    )
+
+
+def parse_experiences(reply: str) -> list[dict[str, Any]]:
+    """Well-formed experiences alone; others are dropped."""
+    value = parsed(reply)
+    experiences = []
+    for each in value if isinstance(value, list) else [value]:
+        if not isinstance(each, dict):
+            continue
+        texts = [each.get(name) for name in ("when", "advice", "action")]
+        if all(isinstance(text, str) and text.strip() for text in texts):
+            confidence = each.get("confidence")
+            words = each.get("keywords")
+            experiences.append(
+                {
+                    "when": texts[0],
+                    "advice": texts[1],
+                    "action": texts[2],
+                    "keywords": tuple(str(word) for word in words) if isinstance(words, list) else (),
+                    "confidence": min(1.0, max(0.0, float(confidence)))
+                    if isinstance(confidence, (int, float))
+                    else 0.5,
+                }
+            )
+    return experiences[:3]
+
+
+def judge_prompt(advice: str) -> str:
+    """ReMe's validation of a candidate."""
+    return (
+        f"Advice from experience:\n{as_line(advice)}\n\nIs it actionable, accurate and useful in later tasks? Answer with JSON: "
+        '{"accept": true or false}.'
+    )
+
+
+def parse_accept(reply: str) -> bool:
+    """Only a clear yes is one."""
+    value = parsed(reply)
+    return isinstance(value, dict) and value.get("accept") is True
+
+
+@dataclass(frozen=True, slots=True)
+class DistilledByModel:
+    """ReMe's writer with a model: distil, judge, drop what is known. `ask` is called once, and once per candidate."""
+
+    ask: AskModel
+    failures: bool = False
+
+    def __call__(self, finished: Finished) -> list[Advice]:
+        if not finished.choices or (not finished.success and not self.failures):
+            return []
+        drafts = []
+        for each in parse_experiences(self.ask(distil_prompt(finished))):
+            if not parse_accept(self.ask(judge_prompt(each["advice"]))):
+                continue
+            good = finished.success
+            drafts.append(
+                Advice(
+                    each["when"],
+                    each["advice"],
+                    do=(each["action"],) if good else (),
+                    avoid=() if good else (each["action"],),
+                    good=good,
+                    extra={"keywords": each["keywords"], "confidence": each["confidence"]},
+                )
+            )
+        return drafts
+
+
+def distilled(
+    *, ask: AskModel | None = None, failures: bool = False, alike: float = 0.98, steps: bool = False
+) -> Writer:
+    """Experiences of an episode, keyed by when to use them.
+
+    Args:
+        ask: A chat model as a function; None goes by a template, of successes alone.
+        failures: Whether the model also distils what failed.
+        alike: See `Distilled`, of the template alone; so is `steps`.
+    """
+    return Distilled(alike, steps) if ask is None else DistilledByModel(ask, failures)
+
+
+METHOD = Method(
+    kind="writer",
+    name="distilled",
+    title="ReMe distillation",
+    paper="arXiv 2512.10696",
+    about="experiences keyed by when to use them; what is there is not written again",
+    differs=(
+        "By a template where no model is given. The prompts are ours. The paper does not state its "
+        "threshold of similarity."
+    ),
+    make=distilled,
+)

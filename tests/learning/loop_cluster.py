@@ -1,0 +1,66 @@
+"""Workers in a thread of this process, for tests without Ray."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import inspect
+import pickle
+import threading
+from concurrent.futures import Future
+from typing import Any
+
+from keepworth.episodes.errors import KeepworthError
+from keepworth.learning.placement import ONE_CORE, Needs, Part, WorkerFailed
+
+
+class LoopCluster:
+    def __init__(self, address: str = "") -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+
+    def spawn(self, part: Part, name: str, needs: Needs = ONE_CORE) -> LoopWorker:
+        worker = LoopWorker(self._loop, pickle.loads(pickle.dumps(part)), name)
+        worker.call("").result()
+        return worker
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+
+class LoopWorker:
+    host = "this host"
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, part: Part, name: str) -> None:
+        self.name = name
+        self._loop, self._part = loop, part
+        self._object: Any = None
+
+    def call(self, method: str, *given: Any) -> Future[Any]:
+        return asyncio.run_coroutine_threadsafe(self._call(method, pickle.loads(pickle.dumps(given))), self._loop)
+
+    def restarted(self) -> Future[Any]:
+        raise AssertionError("it does not die")
+
+    def close(self) -> None:
+        pass
+
+    def _make(self) -> Any:
+        module, _, name = self._part.target.partition(":")
+        return getattr(importlib.import_module(module), name)(**self._part.settings)
+
+    async def _call(self, method: str, given: Any) -> Any:
+        try:
+            if self._object is None:
+                self._object = await asyncio.to_thread(self._make)
+            if not method:
+                return None
+            answer = getattr(self._object, method)(*given)
+            return pickle.loads(pickle.dumps(await answer if inspect.isawaitable(answer) else answer))
+        except Exception as error:
+            fix = getattr(error, "fix", "")
+            text = error.message if isinstance(error, KeepworthError) else str(error)
+            where = f"{self.name} on {self.host}: {method or 'its beginning'}"
+            raise WorkerFailed(f"{where} raised {type(error).__name__}: {text}", fix) from error

@@ -1,0 +1,124 @@
+"""Methods are looked up by name: files of the folder, and entry points of other packages."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import keepworth
+from benchmarks.methods import page
+from keepworth.registry import KINDS, methods
+
+SOURCE = Path(keepworth.__file__).parent
+OUTSIDE = """
+from keepworth import policy
+from keepworth.registry import Method
+
+def mine(*, k: int = 2):
+    return policy("exprag", k=k)
+
+METHOD = Method(kind="policy", name="NAME", title="Mine", about="what I made", make=mine)
+"""
+FIELDS = {
+    *("kind", "name", "title", "paper", "about", "claim", "differs", "label", "extra", "parts", "verdict", "evidence"),
+}
+EVIDENCE = {
+    *("name", "command", "revision", "machine", "model", "n", "seeds", "unit", "arms", "comparisons", "controls"),
+    *("verdict", "sentence"),
+}
+
+
+def python(*words: str, path: Path = SOURCE.parent, also: Path | str = "") -> subprocess.CompletedProcess[str]:
+    """Python with the package in `path`, and another folder on its path."""
+    given = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, filter(None, (path, also))))}
+    return subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False, env=given)
+
+
+def keepworth_methods(*words: str, **where: Path) -> subprocess.CompletedProcess[str]:
+    return python("-m", "keepworth", "methods", *words, **where)
+
+
+def installed(folder: Path, name: str, source: str = OUTSIDE) -> Path:
+    """A package with one method, as an installer would leave it."""
+    (folder / "outside.py").write_text(source.replace("NAME", name))
+    about = folder / "outside-1.0.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: outside\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[keepworth.methods]\nmine = outside:METHOD\n")
+    return folder
+
+
+def test_all_methods_are_listed_with_all_fields_at_once_and_without_torch() -> None:
+    start = time.monotonic()
+    listed = keepworth_methods("--json")
+    seconds = time.monotonic() - start
+    rows = [json.loads(line) for line in listed.stdout.splitlines()]
+    assert {(row["kind"], row["name"]) for row in rows} == {(kind, name) for kind in KINDS for name in methods(kind)}
+    assert all(set(row) == FIELDS and row["title"] and row["about"] for row in rows)
+    assert seconds < 5.0  # half a second on a machine with nothing else to do
+    script = "import sys; from keepworth.registry import methods; methods(); print('torch' in sys.modules)"
+    assert python("-c", script).stdout == "False\n"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_method_says_what_it_is_in_a_line(kind: str) -> None:
+    for name, method in methods(kind).items():  # type: ignore[arg-type]
+        assert (method.kind, method.name) == (kind, name)
+        assert method.about.splitlines() == [method.about]
+        assert method.label in ("", "analogue", "protocol", "small")
+        assert callable(method.make)
+
+
+def test_a_package_outside_adds_a_method_by_an_entry_point(tmp_path: Path) -> None:
+    outside = installed(tmp_path, "mine")
+    shown = keepworth_methods("show", "mine", also=outside)
+    assert "what I made" in shown.stdout
+    script = "from keepworth import Memory\nwith Memory(policy='mine', encoder='hashing') as m: print(m.policy)"
+    ran = python("-c", script, also=outside)
+    assert ran.stdout == "mine\n", ran.stderr
+
+
+def test_two_methods_of_one_name_are_an_error_that_names_both(tmp_path: Path) -> None:
+    listed = keepworth_methods("--kind", "policy", also=installed(tmp_path, "memrl"))
+    assert listed.returncode == 2
+    assert "the entry point outside:METHOD" in listed.stderr
+    assert "memrl.py" in listed.stderr
+
+
+def test_a_broken_file_is_named_with_its_path_and_stops_no_other(tmp_path: Path) -> None:
+    copied = tmp_path / "keepworth"
+    shutil.copytree(SOURCE, copied, ignore=shutil.ignore_patterns("__pycache__"))
+    (copied / "methods" / "policies" / "torn.py").write_text("import there_is_no_such_module\n")
+    listed = keepworth_methods(path=tmp_path)
+    assert f"not loaded: {copied / 'methods' / 'policies' / 'torn.py'}: ModuleNotFoundError" in listed.stderr
+    assert "memrl" in listed.stdout
+    ran = python("-c", "from keepworth import policy; policy('torn')", path=tmp_path)
+    assert "torn.py: ModuleNotFoundError" in ran.stderr.splitlines()[-1]
+
+
+def test_a_method_that_there_is_not_is_answered_with_the_nearest() -> None:
+    shown = keepworth_methods("show", "memlr")
+    assert shown.returncode == 2
+    assert "memrl" in shown.stderr
+
+
+def test_what_was_measured_has_one_form_and_the_page_says_it() -> None:
+    assert page.PAGE.read_text(encoding="utf-8") == page.rendered(), "python -m benchmarks.methods.page"
+    named = {name for kind in KINDS for name in methods(kind)}
+    files = sorted(Path(page.__file__).parent.glob("*.json"))
+    assert {file.stem for file in files} <= named
+    for file in files:
+        measured = json.loads(file.read_text(encoding="utf-8"))
+        assert set(measured) == EVIDENCE, file
+        assert measured["name"] == file.stem
+        assert measured["verdict"] in ("held", "held in part", "not held", "not reachable here")
+        assert measured["controls"], file
+        assert all(set(arm) == {"name", "mean", "interval", "n"} for arm in measured["arms"])
+        assert all(set(other) == {"against", "mean", "interval"} for other in measured["comparisons"])

@@ -1,0 +1,120 @@
+"""Every writer: whatever people and models say is a legal input, and what it wrote can be taken back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from keepworth import Memory, policy
+from keepworth.agents.manager import Manager
+from keepworth.episodes.errors import KeepworthError
+from keepworth.memory.policy.slots import Writer
+from keepworth.memory.policy.writers import Facts, parsed
+from keepworth.methods.writers.changes import PAIR_FEATURES, ChangePolicy
+from keepworth.models.encoders import HashingEncoder
+from keepworth.registry import method, methods
+
+
+def of_choices(name: str, ask: Callable[[str], str] | None = None) -> Memory:
+    """A memory whose policy keeps what this writer makes of episodes."""
+    made = replace(policy("exprag"), writer=method("writer", name).make(ask=ask))
+    return Memory(policy=lambda: made, encoder=HashingEncoder(64), seed=1)
+
+
+def played(memory: Memory, text: str, action: str, reward: float) -> str:
+    """The id of an episode in which `action` was done at `text`."""
+    with memory.episode(text) as episode:
+        episode.search(actions=(action, "wait"))
+        episode.act(action)
+        episode.reward(reward)
+    return episode.id
+
+
+def of_messages(reply: str) -> dict[str, Writer]:
+    """Writers that read messages, with a model that says `reply`."""
+    size = len(PAIR_FEATURES) + 1
+    return {
+        "rules": method("writer", "rules").make(),
+        "model": Facts(lambda messages: [reply], lambda facts, known: [[0] * 3 for _ in facts]),
+        "trained": Manager(lambda states: [reply for _ in states], Facts(updates=False)),
+        "changes": method("writer", "changes").make(
+            policy=ChangePolicy.start(size, 0, shy=0.0), encoder=HashingEncoder(16), cues=np.ones((16, 1))
+        ),
+    }
+
+
+def test_every_writer_is_tried_here() -> None:
+    assert set(methods("writer")) == {*of_messages(""), "notes", "distilled"}
+
+
+@settings(max_examples=20)
+@given(st.text(min_size=1, max_size=200), st.text(max_size=200))
+def test_what_a_model_replies_is_total_and_what_was_written_can_be_taken_back(said: str, reply: str) -> None:
+    for name in ("notes", "distilled"):
+        for ask in (None, lambda prompt: reply):
+            with of_choices(name, ask) as memory:
+                text, before = f"it rains {said}".replace("\x00", ""), memory.snapshot()
+                played(memory, text.encode("utf-8", "replace").decode(), "umbrella", 1.0)
+                memory.rollback(since=before)
+                assert len(memory.bank()) == 0
+
+
+@settings(max_examples=20)
+@given(st.text(max_size=300), st.text(max_size=100))
+def test_messages_are_total_and_what_was_written_of_them_can_be_taken_back(said: str, reply: str) -> None:
+    text = f"I live in Oslo. {said}".replace("\x00", "").encode("utf-8", "replace").decode()
+    for writer in of_messages(reply).values():
+        with Memory(encoder=HashingEncoder(64), writer=writer) as memory:
+            memory.add("My name is Ana.")
+            before = memory.snapshot()
+            memory.add([{"role": "user", "content": text}], infer=True)
+            memory.add([{"role": "user", "content": "I moved to Bergen."}], infer=True)
+            memory.rollback(since=before)
+            assert [item.text for item in memory.bank().items()] == ["My name is Ana."]
+
+
+def test_a_reply_with_talk_and_fences_around_it_is_read() -> None:
+    asked: list[str] = []
+
+    def ask(prompt: str) -> str:
+        asked.append(prompt)
+        if "actionable" in prompt:
+            return '{"accept": true}'
+        advice = {"when": "rain outside", "advice": "Take the umbrella.", "action": "umbrella", "confidence": 3}
+        return f"Sure!\n```json\n{json.dumps([advice])}\n```\nDone."
+
+    with of_choices("distilled", ask) as memory:
+        played(memory, "it rains", "umbrella", 1.0)
+        (item,) = memory.bank().items()
+        assert (item.key, item.text, item.metadata["confidence"]) == ("rain outside", "Take the umbrella.", 1.0)
+    assert len(asked) == 2
+    assert "did: umbrella" in asked[0]
+
+
+@pytest.mark.parametrize("reply", ["", "no idea", "[1, 2]", '{"when": "x"}'])
+def test_a_model_that_answers_garbage_distils_nothing_and_leaves_a_note_as_it_is(reply: str) -> None:
+    with of_choices("distilled", lambda prompt: reply) as memory:
+        played(memory, "it rains", "umbrella", 1.0)
+        assert len(memory.bank()) == 0
+    with of_choices("notes", lambda prompt: reply) as memory:
+        played(memory, "it rains", "umbrella", 1.0)
+        (item,) = memory.bank().items()
+        assert item.key == "it rains"
+
+
+def test_a_reply_that_nests_without_end_has_no_value() -> None:
+    assert parsed("[" * 3_000 + "]") is None
+    assert parsed("[" * 200_000 + "]" * 200_000) is None
+    assert parsed('Well: {"a": [1, 2]} and so on ]}') == {"a": [1, 2]}
+
+
+@pytest.mark.parametrize(("name", "said"), [("rulse", "rules"), ("changes", "needs policy, encoder, cues")])
+def test_a_writer_that_a_name_does_not_give_says_what_to_do(name: str, said: str) -> None:
+    with pytest.raises(KeepworthError, match=said):
+        Memory(encoder=None, writer=name)

@@ -1,0 +1,385 @@
+"""The in-process model as an engine serves it: adapters by name, weight versions by label, pausing, aborting.
+
+One request is computed at a time. It keeps the adapter that it started with. Base weights may change under a frozen request
+(pause mode "keep"): the token at which that happened is reported.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from pydantic_core import from_json
+
+from keepworth.episodes.model import FinishReason, Sample, SamplingParams, Tokens, VersionSpan
+from keepworth.models.inprocess import InProcessModel
+from keepworth.serving.calls import NotServed, WaitingCaller
+
+PauseMode = Literal["abort", "wait", "keep"]
+
+
+class Aborted(Exception):
+    """Ends a running request."""
+
+
+@dataclass(slots=True, eq=False)
+class Adapter:
+    name: str
+    path: str
+    key: str  # what PEFT calls it: a name of ours may hold dots, PEFT's may not
+    users: int = 0
+    leaving: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class ServedRequest:
+    """One request. steps: forward passes so far; crossed: (first token, index of the weights) of each stretch."""
+
+    id: str
+    samples: bool
+    caller: WaitingCaller
+    aborted: bool = False
+    frozen: bool = False
+    steps: int = 0
+    crossed: list[tuple[int, int]] = field(default_factory=list)
+
+
+class ServedModel(InProcessModel):
+    """Takes `model` over: its network gains adapters and changes its weights, so nothing else should go on using it.
+
+    max_adapters: how many may be loaded at once. refuses_while_paused: new requests are refused with 503 while it is paused by
+    "abort" or "wait", as vLLM does from 0.33 on; otherwise they wait.
+    """
+
+    def __init__(self, model: InProcessModel, max_adapters: int = 8, refuses_while_paused: bool = False) -> None:
+        if hasattr(model.network, "peft_config"):
+            raise ValueError(
+                f"{model.name} already has an adapter: serve the plain model and load the adapter's folder by name"
+            )
+        super().__init__(model.network, model.tokenizer, model.name, model.token_budget)
+        self.max_adapters = max_adapters
+        self.refuses_while_paused = refuses_while_paused
+        self.labels = ["default"]
+        self.paused: PauseMode | None = None
+        self._gate = threading.Condition()
+        self._adapters: dict[str, Adapter] = {}
+        self._requests: set[ServedRequest] = set()
+        self._active: ServedRequest | None = None
+        self._made = 0
+        self._closed = False
+
+    # -- requests ---------------------------------------------------------------------------------------------------
+
+    def sample_as(
+        self,
+        name: str,
+        request_id: str,
+        prompts: Sequence[Tokens],
+        params: SamplingParams,
+        caller: WaitingCaller | None = None,
+    ) -> list[list[Sample]]:
+        """Like `sample`, under the weights or adapter called `name`; span versions index `labels`. Aborted samples are empty."""
+        self._check(prompts, params)
+        try:
+            with self._turn(name, ServedRequest(request_id, True, caller or WaitingCaller())):
+                return self.sample(prompts, params)
+        except Aborted:
+            nothing = Sample((), (), FinishReason.ABORTED, ())
+            return [[nothing] * params.n for _ in prompts]
+
+    def score_as(
+        self,
+        name: str,
+        request_id: str,
+        prompts: Sequence[Tokens],
+        branches: Sequence[Sequence[Tokens]],
+        temperature: float,
+        caller: WaitingCaller | None = None,
+    ) -> list[list[tuple[float, ...]]] | None:
+        """Like `score`; None where it was aborted."""
+        for prompt, own in zip(prompts, branches, strict=True):
+            longest = len(prompt) + max(map(len, own), default=0)
+            if longest > self.context_limit:
+                raise NotServed(f"A sequence has {longest} tokens, more than the {self.context_limit} that fit.")
+        try:
+            with self._turn(name, ServedRequest(request_id, False, caller or WaitingCaller())):
+                return self.score(prompts, branches, temperature)
+        except Aborted:
+            return None
+
+    @contextlib.contextmanager
+    def _turn(self, name: str, request: ServedRequest) -> Iterator[None]:
+        with self._gate:
+            if self._closed or request.caller.left:
+                raise Aborted
+            if self.refuses_while_paused and self.paused in ("abort", "wait"):
+                raise NotServed("Generation is paused. Please retry after it resumes.", status=503)
+            adapter = self._named(name)
+            if adapter is not None:
+                adapter.users += 1
+            self._requests.add(request)
+        try:
+            with self._gate:
+                self._gate.wait_for(lambda: request.aborted or (self._active is None and self.paused is None))
+                if request.aborted:
+                    raise Aborted
+                self._active = request
+            with self._selected(adapter):
+                yield
+        finally:
+            with self._gate:
+                self._requests.discard(request)
+                if self._active is request:
+                    self._active = None
+                if adapter is not None:
+                    adapter.users -= 1
+                self._sweep()
+                self._gate.notify_all()
+
+    @contextlib.contextmanager
+    def _selected(self, adapter: Adapter | None) -> Iterator[None]:
+        if adapter is not None:
+            self.network.set_adapter(adapter.key, inference_mode=True)
+            yield
+        elif hasattr(self.network, "peft_config"):
+            with self.without_adapter():
+                yield
+        else:
+            yield
+
+    def _named(self, name: str) -> Adapter | None:
+        if name in ("", self.name):
+            return None
+        adapter = self._adapters.get(name)
+        if adapter is None or adapter.leaving:
+            known = ", ".join([self.name, *self.adapters()])
+            raise NotServed(f"The model {name!r} does not exist; there are {known}.", status=404)
+        return adapter
+
+    # -- what a step of sampling passes through ---------------------------------------------------------------------
+
+    def hidden_states(
+        self, ids: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor | None, cache: Any, **attention: Any
+    ) -> Any:
+        request = self._active
+        if request is not None:
+            with self._gate:
+                self._pass(request)
+        return super().hidden_states(ids, positions, mask, cache, **attention)
+
+    def _pass(self, request: ServedRequest) -> None:
+        if request.samples:
+            while self.paused == "keep" and not request.aborted:
+                request.frozen = True
+                self._gate.notify_all()
+                self._gate.wait()
+            request.frozen = False
+            weights = len(self.labels) - 1
+            if not request.crossed or request.crossed[-1][1] != weights:
+                request.crossed.append((request.steps, weights))
+            request.steps += 1
+        if request.aborted:
+            raise Aborted
+
+    def _sample_rows(
+        self, prompts: Sequence[Tokens], params: SamplingParams, draws: torch.Tensor | None
+    ) -> list[list[Sample]]:
+        if self._active is not None:
+            self._active.steps, self._active.crossed = 0, []
+        return super()._sample_rows(prompts, params, draws)
+
+    def _finished(self, ids: torch.Tensor, logprobs: torch.Tensor, drawn: int, ended: bool) -> Sample:
+        sample = super()._finished(ids, logprobs, drawn, ended)
+        crossed = [] if self._active is None else self._active.crossed
+        ends = [start for start, _ in crossed[1:]] + [drawn]
+        spans = [VersionSpan(w, start, min(end, drawn)) for (start, w), end in zip(crossed, ends, strict=False)]
+        return Sample(sample.ids, sample.logprobs, sample.finish, tuple(s for s in spans if s.start < s.end))
+
+    # -- adapters ---------------------------------------------------------------------------------------------------
+
+    def adapters(self) -> dict[str, str]:
+        """Name and folder of each adapter that new requests may name."""
+        return {each.name: each.path for each in self._adapters.values() if not each.leaving}
+
+    def load_adapter(self, name: str, path: str) -> None:
+        """Raises NotServed, the network then being as it was, for a folder that holds anything but a LoRA adapter for it."""
+        settings = lora_settings(Path(path))
+        finite_tensors([Path(path) / ADAPTER_WEIGHTS])
+        with self._gate:
+            if name == self.name or name in self._adapters:
+                raise NotServed(f"The adapter {name!r} has already been loaded.")
+            if len(self._adapters) >= self.max_adapters:
+                raise NotServed(f"{self.max_adapters} adapters are loaded, and no more may be: unload one.")
+            self._undisturbed("load an adapter")
+            self._made += 1
+            adapter = Adapter(name, path, f"adapter{self._made}")
+            self._attach(adapter, settings)
+            self._adapters[name] = adapter
+
+    def adapter_weights(self, name: str) -> dict[str, torch.Tensor]:
+        """The tensors of an adapter as they are served, by the names that its file has for them."""
+        with self._gate:
+            adapter = self._named(name)
+            if adapter is None:
+                raise NotServed(f"{name!r} is no adapter.", status=404)
+            part = f".{adapter.key}."
+            return {key.replace(part, "."): value for key, value in self.network.named_parameters() if part in key}
+
+    def unload_adapter(self, name: str) -> None:
+        """Requests that named it already still finish under it."""
+        with self._gate:
+            adapter = self._named(name)
+            if adapter is None:
+                raise NotServed(f"{name!r} is no adapter.", status=404)
+            adapter.leaving = True
+            self._sweep()
+
+    def _attach(self, adapter: Adapter, settings: Any) -> None:
+        """Puts the adapter beside the weights, or leaves the network as it was."""
+        from peft import get_peft_model
+
+        try:
+            with warnings.catch_warnings():
+                # What PEFT warns of is either an error below or an attribute that transformers is renaming.
+                warnings.simplefilter("ignore")
+                if hasattr(self.network, "peft_config"):
+                    self.network.add_adapter(adapter.key, settings)
+                else:
+                    self.network = get_peft_model(self.network, settings, adapter.key, autocast_adapter_dtype=False)
+                found = self.network.load_adapter(adapter.path, adapter.key, autocast_adapter_dtype=False)
+            missing = [name for name in found.missing_keys if f".{adapter.key}." in name]
+            if missing or found.unexpected_keys:
+                raise ValueError(f"its tensors are not those of the network: {[*missing, *found.unexpected_keys][0]}")
+        except Exception as error:  # whatever PEFT makes of a strange folder
+            self._detach(adapter)
+            raise NotServed(
+                f"The adapter in {adapter.path} does not fit {self.name}: {error}",
+                "Train it on the model that is served.",
+            ) from error
+        self.network.eval()
+        self.network.requires_grad_(False)
+
+    def _detach(self, adapter: Adapter) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # each request says anew which adapter is active
+            self._delete(adapter)
+
+    def _delete(self, adapter: Adapter) -> None:
+        attached = set(getattr(self.network, "peft_config", ()))
+        if attached == {adapter.key}:
+            self.network = self.network.unload()  # PEFT cannot switch adapters off where there are none
+            vars(self.network).pop("peft_config", None)
+        elif adapter.key in attached:
+            self.network.delete_adapter(adapter.key)
+
+    def _sweep(self) -> None:
+        """Delete what was unloaded and serves no request any more, while no forward pass runs. The gate is held."""
+        if self._active is None:
+            for each in [each for each in self._adapters.values() if each.leaving and not each.users]:
+                del self._adapters[each.name]
+                self._detach(each)
+
+    def _undisturbed(self, what: str) -> None:
+        """Wait until no forward pass runs. The gate is held."""
+        self._gate.wait_for(lambda: self._active is None or self._active.frozen)
+        if self._active is not None:
+            raise NotServed(f"Cannot {what} while a request is frozen: resume first.", status=409)
+
+    # -- full weights -----------------------------------------------------------------------------------------------
+
+    def update_weights(self, folder: str) -> None:
+        """Copy every tensor of the safetensors files in `folder` over the one of its name. All of them, or NotServed and none."""
+        paths = sorted(Path(folder).glob("*.safetensors"))
+        if not paths:
+            raise NotServed(f"There are no safetensors in {folder}.", status=404)
+        loaded = finite_tensors(paths)
+        with self._gate:
+            self._gate.wait_for(lambda: self._active is None or self._active.frozen)
+            parameters = self._causal_model().named_parameters()
+            own = {name.replace(".base_layer.", "."): each for name, each in parameters if ".lora_" not in name}
+            for name, value in loaded.items():
+                if name not in own and name != "lm_head.weight":  # a tied head is no parameter of its own
+                    raise NotServed(
+                        f"{self.name} has no weights {name!r}.", "Send a checkpoint of the model that is served."
+                    )
+                if name in own and own[name].shape != value.shape:
+                    raise NotServed(f"{name} has shape {tuple(own[name].shape)}, not {tuple(value.shape)}.")
+            with torch.no_grad():
+                for name, value in loaded.items():
+                    if name in own:
+                        own[name].copy_(value)
+
+    def set_label(self, label: str) -> None:
+        with self._gate:
+            self.labels.append(label)
+
+    # -- control ----------------------------------------------------------------------------------------------------
+
+    def pause(self, mode: PauseMode) -> None:
+        """New requests wait from now on; see `HttpModel.pause` for those that run. Returns once nothing runs."""
+        with self._gate:
+            self.paused = mode
+            if mode == "abort":
+                self.abort()
+            self._gate.wait_for(
+                lambda: self._active is None or (self._active.frozen and mode == "keep") or self.paused is None
+            )
+
+    def resume(self) -> None:
+        with self._gate:
+            self.paused = None
+            self._gate.notify_all()
+
+    def abort(self, ids: Sequence[str] | None = None) -> list[str]:
+        return self._abort(lambda each: ids is None or each.id in ids)
+
+    def leave(self, caller: WaitingCaller) -> None:
+        """Nobody waits for what `caller` asked for any more."""
+        with self._gate:
+            caller.left = True
+            self._abort(lambda each: each.caller is caller)
+
+    def close(self) -> None:
+        """Ends what runs and takes nothing new."""
+        with self._gate:
+            self._closed, self.paused = True, None
+            self.abort()
+
+    def _abort(self, chosen: Callable[[ServedRequest], bool]) -> list[str]:
+        with self._gate:
+            hit = [each for each in self._requests if chosen(each)]
+            for each in hit:
+                each.aborted = True
+            self._gate.notify_all()
+            return sorted(each.id for each in hit)
+
+
+# -- what a folder of weights may hold --------------------------------------------------------------------------------
+
+ADAPTER_WEIGHTS = "adapter_model.safetensors"
+
+
+def lora_settings(folder: Path) -> Any:
+    from peft import LoraConfig
+
+    path = folder / "adapter_config.json"
+    if not path.is_file():
+        raise NotServed(f"There is no PEFT adapter folder {folder}: it has no adapter_config.json.", status=404)
+    return LoraConfig.from_peft_type(**from_json(path.read_bytes()))
+
+
+def finite_tensors(paths: Sequence[Path]) -> dict[str, torch.Tensor]:
+    """All tensors of safetensors files. Raises NotServed where one holds what is no number."""
+    from safetensors.torch import load_file
+
+    found = {name: value for path in paths for name, value in load_file(path).items()}
+    for name, value in found.items():
+        if not torch.isfinite(value).all():
+            raise NotServed(f"{name} holds something that is not a finite number.")
+    return found

@@ -113,7 +113,7 @@ def stepped(folder: Path) -> dict[str, dict[str, Any]]:
 
     config = strings.Config(model=str(write_tiny_checkpoint(folder / "model")), **STEP)
     with run_folder.RunFolder.create(folder / "run", {"recipe": "strings", **config.model_dump(mode="json")}) as run:
-        strings.train(config, run, Watching())
+        strings.METHOD.make.train(config, run, Watching())
     return {"recipe step": journey.counts()}
 
 

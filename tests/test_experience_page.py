@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.streams import page
 from benchmarks.streams.tune import RIVALS
-from keepworth.environments.streams import KINDS
+from keepworth.environments.streams import KIND_NAMES
 from keepworth.evaluation.stream_claims import METHOD
 
 TEXT = "\n".join(each.read_text() for each in page.PAGES)
@@ -50,7 +50,7 @@ def test_rivals_have_the_better_of_published_and_tuned_settings_for_every_kind()
     """Those that stand in a table. A policy that was added since need not be tuned until it is measured there."""
     tuned = json.loads((page.RESULTS.parent / "tuned.json").read_text())
     shown = {arm for name in page.MEASURED for arms in page.of(name)["table"].values() for arm in arms}
-    assert set(tuned) == set(KINDS)
+    assert set(tuned) == set(KIND_NAMES)
     for methods in tuned.values():
         assert set(methods) >= (shown & set(RIVALS)) - {METHOD}
         assert all(each["objective"] >= each["published_objective"] for each in methods.values())

@@ -26,7 +26,7 @@ from keepworth.episodes import Episode
 from keepworth.evaluation.statistics import MeanEstimate, estimate
 from keepworth.learning.run_folder import RunFolder, versions
 from keepworth.learning.watch.progress import progress_for
-from keepworth.recipes import memory_r1
+from keepworth.methods.recipes import memory_r1
 
 HERE = Path(__file__).parent
 SUPERVISED_STEPS = 42
@@ -48,7 +48,7 @@ def finished(name: str, seed: int, settings: dict[str, Any], runs: Path, threads
     record = {"recipe": "memory_r1", **config.model_dump(mode="json")}
     with RunFolder.create(runs / f"answerer-{name}-{seed}", record) as run:
         if run.result() is None:
-            memory_r1.train(config, run, progress_for())
+            memory_r1.METHOD.make.train(config, run, progress_for())
     return run
 
 

@@ -19,10 +19,10 @@ from rich.console import Console
 from keepworth.evaluation.manager import answers
 from keepworth.evaluation.statistics import MeanEstimate, estimate
 from keepworth.learning.run_folder import versions
+from keepworth.methods.recipes._memory_r1.answerer import recall_for, task_sets
+from keepworth.methods.recipes.memory_r1 import Config
 from keepworth.models.files import ModelKind, path_of
 from keepworth.models.inprocess import InProcessModel
-from keepworth.recipes.memory_r1 import Config
-from keepworth.recipes.memory_r1_answerer import recall_for, task_sets
 
 HERE = Path(__file__).parent
 

@@ -26,8 +26,8 @@ from keepworth.episodes import SamplingParams
 from keepworth.learning.collect.curriculum import draw_seed
 from keepworth.learning.collect.pipeline import Asynchrony, Pipeline, Staleness, synchronous
 from keepworth.learning.run_folder import RunFolder
-from keepworth.recipes.memory_r1 import Config
-from keepworth.recipes.memory_r1_answerer import Answering, recall_for, task_sets
+from keepworth.methods.recipes._memory_r1.answerer import Answering, recall_for, task_sets
+from keepworth.methods.recipes.memory_r1 import Config
 from keepworth.recipes.settings import GROUP_RELATIVE
 from keepworth.rollouts.memory_r1 import asking
 

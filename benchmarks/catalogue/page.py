@@ -10,7 +10,8 @@ import re
 from pathlib import Path
 
 from benchmarks.tables import filled, markdown, takes_nothing
-from keepworth.tasks.benchmark import BENCHMARKS, Benchmark, sizes
+from keepworth.registry import methods
+from keepworth.tasks.benchmark import Benchmark, sizes
 from keepworth.tasks.data_files import VARIABLE, MissingData
 from keepworth.tasks.splits import SPLITS
 
@@ -23,7 +24,7 @@ def where(benchmark: Benchmark) -> str:
         return "comes with it"
     before = os.environ.pop(VARIABLE, None)
     try:
-        benchmark.tasks("test")
+        benchmark("test")
     except MissingData as error:
         found = re.search(r"Get it from (.*?), then pass", error.fix)
         return found[1] if found else error.fix
@@ -37,12 +38,12 @@ def main() -> None:
     takes_nothing(__doc__)
     known = sizes()
     rows, counts = [], []
-    for each in BENCHMARKS:
-        size = known.get(each.name)
+    for name, benchmark in methods("benchmark").items():
+        each, size = benchmark.make, known.get(name)
         judged = (
             ", ".join(f"`{name}`" if name != "choice" else "right option" for name in size["judged"]) if size else ""
         )
-        rows.append((f"`{each.name}`", each.about, judged or each.metric, each.licence, where(each)))
+        rows.append((f"`{each.name}`", benchmark.about, judged or each.metric, each.licence, where(each)))
         if size:
             split = [f"{size['questions'][side]:,}" for side in SPLITS]
             counts.append((f"`{each.name}`", *split, f"{size['haystacks']:,}", f"{size['entries']:,}"))

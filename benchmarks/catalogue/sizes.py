@@ -12,7 +12,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from keepworth.tasks.benchmark import BENCHMARKS, SIZES, Benchmark, digest, haystack, refuse_leaks, sharing
+from keepworth.registry import methods
+from keepworth.tasks.benchmark import SIZES, Benchmark, digest, haystack, refuse_leaks, sharing
 from keepworth.tasks.data_files import MissingData
 from keepworth.tasks.splits import SPLITS
 
@@ -22,7 +23,7 @@ ANY = ("longmemeval-file",)
 
 def counted(benchmark: Benchmark, data: Path) -> dict[str, Any]:
     """Questions and hash of each side; haystacks of the test side, entries of 60 words in one; how answers are judged."""
-    sides = {split: benchmark.tasks(split, data=None if benchmark.shipped else data) for split in SPLITS}
+    sides = {split: benchmark(split, data=None if benchmark.shipped else data) for split in SPLITS}
     refuse_leaks(sides)
     tests = sides["test"]
     firsts = [tests[group[0]] for group in sharing(tests)]
@@ -42,17 +43,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=SIZES)
     options = parser.parse_args()
     found = json.loads(options.out.read_text(encoding="utf-8")) if options.out.is_file() else {}
-    for benchmark in (each for each in BENCHMARKS if each.name not in ANY):
+    benchmarks = [each.make for name, each in methods("benchmark").items() if name not in ANY]
+    for benchmark in benchmarks:
         try:
             found[benchmark.name] = counted(benchmark, options.data)
             print(benchmark.name, found[benchmark.name]["questions"], flush=True)
         except MissingData as error:
             print(f"{benchmark.name}: left as it was: {error.message}", flush=True)
-    kept = {
-        benchmark.name: found[benchmark.name]
-        for benchmark in BENCHMARKS
-        if benchmark.name in found and benchmark.name not in ANY
-    }
+    kept = {each.name: found[each.name] for each in benchmarks if each.name in found}
     options.out.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
 
 

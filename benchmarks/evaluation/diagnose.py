@@ -62,7 +62,7 @@ def passes(options: argparse.Namespace) -> dict[str, Any]:
     from keepworth.tasks.benchmark import named
     from keepworth.tasks.verifiers import verify
 
-    tasks = [task for task in named("longmemeval").tasks("test") if evidence_of(task, 60)]
+    tasks = [task for task in named("longmemeval")("test") if evidence_of(task, 60)]
     tasks = random.Random(0).sample(tasks, QUESTIONS)
     counts: dict[str, list[int]] = {}
     run = find_run("demo", options.reader_runs)

@@ -22,7 +22,7 @@ from typing import Any
 from keepworth.evaluation.statistics import estimate, paired_gain
 from keepworth.learning.run_folder import RunFolder, versions
 from keepworth.learning.watch.progress import progress_for
-from keepworth.recipes import memory_r1
+from keepworth.methods.recipes import memory_r1
 from keepworth.tasks.operations import GENERATOR_VERSION
 
 HERE = Path(__file__).parent
@@ -54,7 +54,7 @@ def finished(reward: str, seed: int, options: argparse.Namespace) -> RunFolder:
     record = {"recipe": "memory_r1", **config.model_dump(mode="json")}
     with RunFolder.create(options.runs / f"manager-{reward}-{seed}", record) as run:
         if run.result() is None:
-            memory_r1.train(config, run, progress_for())
+            memory_r1.METHOD.make.train(config, run, progress_for())
     return run
 
 

@@ -23,9 +23,9 @@ from keepworth.evaluation.manager import always, answer_rows, chosen_by, maintai
 from keepworth.evaluation.statistics import estimate
 from keepworth.learning.run_folder import RunFolder, versions
 from keepworth.learning.watch.progress import Progress, progress_for
-from keepworth.recipes import memory_r1
+from keepworth.methods.recipes import memory_r1
+from keepworth.methods.recipes._memory_r1.manager import Measures, reading_of
 from keepworth.recipes.configuration import resolve
-from keepworth.recipes.memory_r1_manager import Measures, reading_of
 from keepworth.recipes.training import kept_weights, settled_model, with_weights
 from keepworth.tasks.longmemeval import longmemeval
 
@@ -46,7 +46,7 @@ def finished(seed: int, options: argparse.Namespace, progress: Progress) -> RunF
     record = {"recipe": "memory_r1", **config.model_dump(mode="json")}
     with RunFolder.create(options.runs / f"operations-{seed}", record) as run:
         if run.result() is None:
-            memory_r1.train(config, run, progress)
+            memory_r1.METHOD.make.train(config, run, progress)
     return run
 
 

@@ -33,10 +33,10 @@ import numpy as np
 import numpy.typing as npt
 
 from keepworth import Memory
-from keepworth.environments.data_sets import labelled_table
 from keepworth.episodes.model import Encoder
 from keepworth.learning.run_folder import versions
 from keepworth.memory.by_name import encoder as encoder_named
+from keepworth.methods.worlds.labelled import labelled_table
 
 POLICIES = (None, "default", "memrl")
 FEEDBACK = ("true", "permuted", "flipped", "constant")

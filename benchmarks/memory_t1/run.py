@@ -23,37 +23,37 @@ import json
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import cache, lru_cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from keepworth.evaluation.diagnostics import recall_at
 from keepworth.evaluation.statistics import family, pooled_estimate
-from keepworth.memory.search.index import InvertedIndex
-from keepworth.memory.search.index import tokens as terms_of
 from keepworth.memory.time_window import TimeWindow, window_of
+from keepworth.methods.benchmarks.time_ranges import time_ranges
+from keepworth.methods.studies.memory_t1 import (
+    WEIGHTS,
+    DateQuestion,
+    by_words,
+    features_of,
+    of_longmemeval,
+    pool_of,
+    prepared,
+    recall,
+    training,
+    within,
+)
 from keepworth.models.encoders import encoder
-from keepworth.recipes.memory_t1 import (
-    MOST,
-    POOL,
-    CandidateEvidence,
+from keepworth.recipes.slates import (
     EvidencePolicy,
     EvidenceQuestion,
     Widening,
-    features,
     train_evidence,
 )
-from keepworth.recipes.memory_t1_rewards import WEIGHTS, event_fidelity, evidence_terms
-from keepworth.tasks.benchmark import cluster_of, haystack, place, turn_of
-from keepworth.tasks.benchmarks.timebench import time_ranges
-from keepworth.tasks.entries import MemoryEntry
+from keepworth.tasks.benchmark import cluster_of
 from keepworth.tasks.locomo import locomo
-from keepworth.tasks.longmemeval import longmemeval, questions
 from keepworth.tasks.splits import draw_order
 
 HERE = Path(__file__).parent
@@ -63,93 +63,7 @@ BEFORE, AFTER = (0.0, 3.0, 14.0, 1e6), (0.0, 3.0, 7.0, 30.0, 90.0, 1e6)
 LINEAR = {"meaning": (0.0, 0.5, 1.0, 2.0), "near": (0.0, 0.25, 0.5, 1.0), "days": (3.0, 14.0, 60.0), "new": (0.0, 0.25)}
 
 
-@dataclass(frozen=True)
-class DateQuestion:
-    """One question over its haystack. said_at, lexical: of each entry; window: as predicted; gold: turns; range: hull of the days
-    on which evidence was told, which is the key's."""
-
-    key: str
-    cluster: str
-    text: str
-    asked_at: str
-    answers: tuple[str, ...]
-    entries: Sequence[MemoryEntry]
-    said_at: Sequence[datetime]
-    lexical: Any
-    window: TimeWindow | None
-    gold: tuple[str, ...]
-    range: TimeWindow
-    made: dict[tuple[int, ...], Any] = field(default_factory=dict)
-
-
 Task = Any
-
-
-def ages_of(tasks: Sequence[Task]) -> list[tuple[str, Any]]:
-    """How long before its question each evidence session was told."""
-    return [
-        (session.id, datetime.fromisoformat(task.asked_at) - datetime.fromisoformat(session.date))
-        for task in tasks
-        for session in task.sessions
-        if session.id in task.evidence
-    ]
-
-
-def dated_anew(task: Task, ages: Sequence[tuple[str, Any]], seed: int) -> Task:
-    """Distractors as old as the evidence of other questions: age alone says nothing of what is evidence."""
-    asked, sessions = datetime.fromisoformat(task.asked_at), []
-    for session in task.sessions:
-        if session.id not in task.evidence:
-            age = min(ages, key=lambda each: draw_order(seed, task.key, session.id, each[0]))[1]
-            session = replace(session, date=(asked - age).isoformat(timespec="minutes"))
-        sessions.append(session)
-    return replace(task, sessions=tuple(sorted(sessions, key=lambda each: (each.date, each.id))))
-
-
-@cache
-def scored(question: str, told: tuple[tuple[str, str], ...]) -> tuple[tuple[str, ...], Any]:
-    """Places and BM25 of entries, whatever their dates."""
-    index = indexed(told)
-    terms = list(dict.fromkeys(terms_of(question)))
-    return tuple(name for name, _ in told), index.scores(terms, index.statistics(terms, np.zeros(0, dtype=np.intp)))
-
-
-@lru_cache(maxsize=2)
-def indexed(told: tuple[tuple[str, str], ...]) -> InvertedIndex:
-    index = InvertedIndex()
-    for _, text in told:
-        index.add(text)
-    return index
-
-
-def prepared(task: Task, cluster: str) -> DateQuestion | None:
-    """None where no turn is marked."""
-    entries = haystack(task)
-    gold = tuple(dict.fromkeys(turn_of(place(each)) for each in entries if each.evidence))
-    if not gold:
-        return None
-    by_place = dict(zip(*scored(task.input, tuple(sorted((place(each), each.text) for each in entries))), strict=True))
-    lexical = np.array([by_place[place(each)] for each in entries])
-    said_at = [datetime.fromisoformat(each.date) for each in entries]
-    told = [when for each, when in zip(entries, said_at, strict=True) if each.evidence]
-    hull = TimeWindow(min(told).replace(hour=0, minute=0), max(told).replace(hour=23, minute=59))
-    window = window_of(task.input, task.asked_at)
-    answers = tuple(task.answers)
-    return DateQuestion(
-        task.key, cluster, task.input, task.asked_at, answers, entries, said_at, lexical, window, gold, hull
-    )
-
-
-def of_longmemeval(split: str, seed: int | None, *, undated: bool = False) -> list[DateQuestion]:
-    """seed: None for the dates that the sessions have. undated: other questions about time besides, to train on."""
-    ties = {f"longmemeval/{each.id}": each.tie for each in questions()} | {each.id: each.tie for each in questions()}
-    ages = ages_of(longmemeval(split, abstention=False))
-    made = []
-    for task in longmemeval(split, distractors=DISTRACTORS, abstention=False):
-        dated = window_of(task.input, task.asked_at) is not None
-        if dated or (undated and task.tags["type"] == "temporal-reasoning"):
-            made.append(prepared(task if seed is None else dated_anew(task, ages, seed), ties.get(task.key, task.key)))
-    return [each for each in made if each is not None]
 
 
 def of_locomo(split: str, data: str, sample: int) -> list[DateQuestion]:
@@ -186,20 +100,6 @@ class Vectors:
             np.savez(self._file, texts=np.array(list(self._made)), vectors=np.stack(list(self._made.values())))
 
 
-def by_words(question: DateQuestion, keep: Any = None) -> list[int]:
-    """Entries by BM25, of those that `keep` marks; the earlier entry wins a tie."""
-    order = np.argsort(-question.lexical, kind="stable")
-    return [int(each) for each in order if keep is None or keep[each]]
-
-
-def within(window: TimeWindow | None, question: DateQuestion, widening: Widening) -> list[int]:
-    return by_words(question, widening.keeps(window, question.said_at))
-
-
-def pool_of(question: DateQuestion, widening: Widening) -> list[int]:
-    return within(question.window, question, widening)[:POOL]
-
-
 def inputs(question: DateQuestion, pool: Sequence[int], vectors: Vectors) -> Any:
     """Features of the entries of a pool, made once."""
     if tuple(pool) not in question.made:
@@ -209,17 +109,7 @@ def inputs(question: DateQuestion, pool: Sequence[int], vectors: Vectors) -> Any
 
 def _inputs(question: DateQuestion, pool: Sequence[int], vectors: Vectors) -> Any:
     near = vectors([question.entries[each].text for each in pool]) @ vectors([question.text])[0]
-    chosen = [
-        CandidateEvidence(
-            question.entries[each].text,
-            question.said_at[each],
-            question.entries[each].speaker,
-            float(question.lexical[each]),
-            float(cosine),
-        )
-        for each, cosine in zip(pool, near, strict=True)
-    ]
-    return features(question.text, question.asked_at, chosen)
+    return features_of(question, pool, near)
 
 
 def random_window(question: DateQuestion, seed: int) -> TimeWindow:
@@ -250,13 +140,6 @@ def linear(question: DateQuestion, weights: Mapping[str, float], x: Any, pool: S
     return [pool[each] for each in np.argsort(-score, kind="stable")]
 
 
-def recall(question: DateQuestion, ranking: Sequence[int]) -> float:
-    ids = [place(question.entries[each]) for each in ranking]
-    met = recall_at(ids, [f"{turn}.0" for turn in question.gold], MOST, turn_of)
-    assert met is not None
-    return met.share
-
-
 # What is tuned and trained, on training questions alone.
 
 
@@ -278,26 +161,6 @@ def tuned_linear(train: Sequence[DateQuestion], widening: Widening, vectors: Vec
             np.mean([recall(q, linear(q, own, x, pool)) for q, x, pool in zip(dated, xs, pools, strict=True)])
         ),
     )
-
-
-def training(question: DateQuestion, pool: Sequence[int], x: Any, weights: Mapping[str, float]) -> EvidenceQuestion:
-    texts = [question.entries[each].text for each in pool]
-    turns = [turn_of(place(question.entries[each])) for each in pool]
-    gaps = [question.range.gap(question.said_at[each]) for each in pool]
-    events = [window_of(text, question.said_at[each].isoformat()) for text, each in zip(texts, pool, strict=True)]
-    fidelities = [event_fidelity([] if each is None else [each], question.range) for each in events]
-
-    def reward(slate: tuple[int, ...]) -> float:
-        return evidence_terms(
-            texts=[texts[each] for each in slate],
-            answers=question.answers,
-            chosen={turns[each] for each in slate},
-            gold=question.gold,
-            gaps=[gaps[each] for each in slate],
-            fidelities=[fidelities[each] for each in slate],
-        ).total(weights)
-
-    return EvidenceQuestion(x, reward)
 
 
 def marked(question: DateQuestion, pool: Sequence[int], x: Any) -> EvidenceQuestion:

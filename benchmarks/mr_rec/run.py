@@ -3,7 +3,7 @@
     python -m benchmarks.mr_rec.run [--data FOLDER] [--read 60]
 
 --data: a folder with ratings and items (`keepworth.tasks.ratings`, MovieLens' files among them); without it a world that
-`benchmarks.mr_rec.made` makes by seed. Users of the training side teach; one request of each user of the test side is asked
+the study makes by seed. Users of the training side teach; one request of each user of the test side is asked
 once. --read: of how many of these SmolLM2-135M, frozen, says the ideal item from the lines of memory.
 """
 
@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.mr_rec.made import write
 from benchmarks.tables import markdown
 from keepworth.episodes.model import SamplingParams
 from keepworth.evaluation.statistics import estimate, paired_difference
 from keepworth.learning.run_folder import versions
-from keepworth.recipes.mr_rec import (
+from keepworth.methods.studies._made_ratings import write
+from keepworth.methods.studies.mr_rec import (
     MOST,
     GlobalMemory,
     Recommendation,

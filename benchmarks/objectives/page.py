@@ -16,7 +16,7 @@ from benchmarks.tables import filled, markdown, takes_nothing
 from keepworth.learning.objective.explain import listing
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import kinds_in, signature
-from keepworth.learning.objective.presets import PRESETS, SOURCES
+from keepworth.learning.objective.presets import source_of
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "objectives.md"
@@ -24,12 +24,11 @@ SHOWN = ("all", "stale", "sparse", "small")
 """Settings that have a table; the walks of several turns tell no arms apart."""
 
 
-def presets() -> str:
+def objectives() -> str:
     rows = []
     for name, advantage, ratio, surrogate, correction, aggregation, kl in listing():
-        source = SOURCES[name]
+        source = source_of(name)
         where = f"arXiv {source.arxiv}" if source.arxiv else "see `explain`"
-        assert name in PRESETS
         rows.append((f"`{name}`", advantage, ratio, surrogate, correction, aggregation, kl, where))
     head = ("name", "advantage", "ratio", "surrogate", "correction", "mean", "KL", "source")
     return markdown(head, rows, align="---")
@@ -120,7 +119,7 @@ def parity() -> str:
 
 def main() -> None:
     takes_nothing(__doc__)
-    parts = {"parts": axes(), "presets": presets(), "parity": parity(), **{name: setting(name) for name in SHOWN}}
+    parts = {"parts": axes(), "presets": objectives(), "parity": parity(), **{name: setting(name) for name in SHOWN}}
     for name, content in parts.items():
         filled(PAGE, name, content)
 

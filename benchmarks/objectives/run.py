@@ -49,7 +49,7 @@ from keepworth.episodes import Group
 from keepworth.learning.collect.curriculum import sampled_sessions
 from keepworth.learning.learner import CriticSettings, Learner, Optimisation
 from keepworth.learning.objective.advantage import kept_groups
-from keepworth.learning.objective.presets import PRESETS, preset
+from keepworth.learning.objective.presets import preset, presets
 from keepworth.learning.reference import reference_values
 from keepworth.models.adapter import Named, attach_lora, unfreeze
 from keepworth.models.inprocess import InProcessModel
@@ -97,7 +97,7 @@ def _free(name: str, **changes: Any) -> Arm:
 def every() -> tuple[Arm, ...]:
     """All presets as they are, but for those that need turns or re-rolls: in answers of one call they would be another's twin."""
     needs_turns = ("gigpo", "fine_mem", "memory_r2")
-    return tuple(Arm(name, name, aid=name == "memory_r_plus") for name in PRESETS if name not in needs_turns)
+    return tuple(Arm(name, name, aid=name == "memory_r_plus") for name in presets() if name not in needs_turns)
 
 
 WALKERS = (
@@ -211,9 +211,9 @@ def train(setting: Setting, arm: Arm, seed: int) -> dict[str, Any]:
     model = tiny(seed)
     world = setting.world
     changes = dict(arm.changes)
-    if PRESETS[arm.preset].needs_length_budget:
+    if presets()[arm.preset].needs_length_budget:
         changes["length_budget"] = setting.budget
-    if setting.rank is None and PRESETS[arm.preset].adapter_decay:
+    if setting.rank is None and presets()[arm.preset].adapter_decay:
         changes["adapter_decay"] = 0.0
     objective = preset(arm.preset, **changes)
     named = unfreeze(model) if setting.rank is None else attach_lora(model, setting.rank, seed=seed)

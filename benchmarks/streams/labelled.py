@@ -24,7 +24,6 @@ from scipy.stats import t
 
 from keepworth.agents.simulated import LinearAgent
 from keepworth.cli.eval_stream import method_for
-from keepworth.environments.data_sets import LABELLED
 from keepworth.environments.scene import Scene, Stream
 from keepworth.environments.streams import opened
 from keepworth.learning.run_folder import versions
@@ -33,6 +32,7 @@ from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.retrievers import top
 from keepworth.memory.policy.slots import Policy, Presented, Use, Values
 from keepworth.memory.policy.valuers import of_actions
+from keepworth.methods.worlds.labelled import LABELLED
 from keepworth.models.encoders import encoder as open_encoder
 from keepworth.rollouts.stream import LONGEST_EPISODE, SHOWN, run_stream
 

@@ -1,4 +1,4 @@
-"""What attacks by ordinary means gain and cost, against this project's method and ExpRAG: see `environments/attacks.py`.
+"""What attacks by ordinary means gain and cost, against this project's method and ExpRAG: see `attacks.py`.
 
     python -m benchmarks.streams.ordinary --seeds 20 --out benchmarks/streams/results/ordinary.json
 
@@ -21,15 +21,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.streams.attacks import ATTACKS, Attack, attacked
 from keepworth.agents.simulated import LinearAgent
 from keepworth.cli.eval_stream import method_for
-from keepworth.environments.attacks import ATTACKS, Attack, attacked
-from keepworth.environments.generated import FAMILIES, hidden_rules
 from keepworth.environments.scene import Stream
 from keepworth.evaluation.statistics import paired_difference
 from keepworth.evaluation.stream_claims import METHOD
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.slots import Presented
+from keepworth.methods.worlds.hidden_rules import FAMILIES, hidden_rules
 from keepworth.rollouts.stream import StreamRun, run_stream
 
 RIVAL = "exprag"

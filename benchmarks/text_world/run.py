@@ -28,8 +28,8 @@ import numpy as np
 from keepworth.environments.scene import PROGRESS, SUCCESS, Stream, StreamTask
 from keepworth.episodes.episode import Episode
 from keepworth.learning.run_folder import RunFolder, stored_episodes
+from keepworth.methods.recipes.text_world import MAX_TURNS, house_of
 from keepworth.recipes.interactive import term_value
-from keepworth.recipes.text_world import MAX_TURNS, house_of
 
 HERE = Path(__file__).parent
 POLICIES = {"no memory": "none", "plain search": "exprag", "learning memory": "advantage"}
@@ -179,7 +179,7 @@ def headroom(houses: int, tasks: int) -> list[dict[str, Any]]:
     from keepworth.agents.simulated import LinearAgent
     from keepworth.memory.policy.hashed_words import HashedWords
     from keepworth.memory.policy.slots import Presented
-    from keepworth.recipes.text_world import Config, Houses, settled
+    from keepworth.methods.recipes.text_world import Config, Houses, settled
     from keepworth.rollouts.stream import run_stream
 
     kept, rows = Houses(Config(tasks=tasks)), []

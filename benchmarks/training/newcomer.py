@@ -26,8 +26,8 @@ from benchmarks.speed.setting import machine
 from benchmarks.training.rules import naive_bayes
 from keepworth.evaluation.statistics import estimate
 from keepworth.learning.run_folder import RunFolder, versions
+from keepworth.methods.benchmarks.banking77 import customer_queries
 from keepworth.models.threads import available_cores
-from keepworth.tasks.benchmarks.solved_examples import customer_queries
 
 SCRIPT = """\
 import sys

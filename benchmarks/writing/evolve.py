@@ -29,7 +29,7 @@ from benchmarks.writing.setting import FOLDS, HERE, Setting, setting
 from keepworth.evaluation.statistics import paired_difference, pooled_estimate
 from keepworth.learning.run_folder import versions
 from keepworth.memory.policy.importance import FEATURES
-from keepworth.recipes.context_evolve import Direction, EvolveContext, Propose, evolve
+from keepworth.methods.studies.context_evolve import Direction, EvolveContext, Propose, evolve
 
 OUT, ROUNDS, SEEDS, MOST = HERE / "evolve.json", 40, (0, 1, 2), 3
 TEMPERATURE = 0.01

@@ -38,7 +38,7 @@ from keepworth.memory.policy.importance import MARKS, PRIOR, marks, specificity
 from keepworth.memory.policy.keeper import KeeperCheck
 from keepworth.memory.policy.slots import Finished
 from keepworth.memory.sentences import sentences
-from keepworth.tasks.benchmarks.bfcl_memory import bfcl_memory
+from keepworth.methods.benchmarks.bfcl_memory import bfcl_memory
 from keepworth.tasks.facts import USER
 from keepworth.tasks.locomo import locomo
 from keepworth.tasks.longmemeval import questions

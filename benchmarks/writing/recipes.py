@@ -19,6 +19,7 @@ import argparse
 import json
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ from keepworth.evaluation.statistics import paired_difference, pooled_estimate
 from keepworth.learning.run_folder import RunFolder, versions
 from keepworth.learning.watch.progress import PlainProgress
 from keepworth.memory.policy.importance import best, hand_features, specificity
-from keepworth.recipes import agemem, bounded_bank, fine_mem, mem_alpha, memory_r2, memory_r_plus
+from keepworth.methods.recipes import agemem, bounded_bank, fine_mem, mem_alpha, memory_r2, memory_r_plus
 from keepworth.recipes.writing import WriterStreams
 from keepworth.rollouts.bounded_bank import BankAnswer
 from keepworth.tasks.fact_streams import FactStream, longmemeval_streams
@@ -180,7 +181,7 @@ def main() -> None:
     with RunFolder.create(folder, {"recipe": options.name, **config.model_dump(mode="json")}) as run:
         if run.result() is None:
             begun, used = time.monotonic(), time.process_time()
-            recipe.train(config, run, PlainProgress(), Replayed())
+            replace(recipe.system(config), reading=Replayed()).learn(config, run, PlainProgress())
             seconds = {"wall": round(time.monotonic() - begun), "cpu": round(time.process_time() - used)}
     held = WriterStreams(config)
     longer = {} if config.longer is None else {f"test of {config.longer}": config.longer}

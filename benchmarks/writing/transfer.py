@@ -41,8 +41,8 @@ from keepworth.episodes.episode import Session
 from keepworth.evaluation.statistics import paired_difference, pooled_estimate
 from keepworth.learning.run_folder import versions
 from keepworth.memory.sentences import sentences
-from keepworth.tasks.benchmarks.from_chats import needles
-from keepworth.tasks.benchmarks.generated_books import event_book
+from keepworth.methods.benchmarks.event_book import event_book
+from keepworth.methods.benchmarks.needles import needles
 from keepworth.tasks.data_files import MissingData
 from keepworth.tasks.fact_streams import FactStream, fact_streams
 from keepworth.tasks.facts import FACT_WORDS, USER, Fact, facts_of

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import ModuleType
 
@@ -20,7 +21,8 @@ from keepworth.cli.main import main
 from keepworth.cli.train import program
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import Progress
-from keepworth.recipes import RECIPES
+from keepworth.recipes.recipe import Recipe
+from keepworth.registry import GROUP, Method
 from keepworth.tasks.traces import read_traces
 from tests.evaluation.sample_run import sample_run
 
@@ -32,11 +34,12 @@ class Config(BaseModel):
 
 
 @pytest.fixture
-def recipe(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def recipe(monkeypatch: pytest.MonkeyPatch) -> None:
     """A recipe that counts: for what the command line does around training, not for training."""
-    module = ModuleType("tests.counting_recipe")
-    module.Config = Config  # type: ignore[attr-defined]
-    module.SUMMARY = "Counts."  # type: ignore[attr-defined]
+
+    class Counting:
+        def learn(self, settings: Config, run: RunFolder, progress: Progress, origin: object = None) -> None:
+            train(settings, run, progress)
 
     def train(config: Config, run: RunFolder, progress: Progress) -> None:
         last = run.latest_checkpoint()
@@ -57,10 +60,12 @@ def recipe(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
             {"tables": [{"title": "Counted", "rows": [{"arm": "trained", "metric": "f1", "mean": 0.5, "n": 1}]}]}
         )
 
-    module.train = train  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "tests.counting_recipe", module)
-    monkeypatch.setitem(RECIPES, "counting", "tests.counting_recipe")
-    return module
+    module = ModuleType("counting_recipe")
+    made = Recipe(Config, lambda config: Counting())
+    module.METHOD = Method("recipe", "counting", "Counting", "Counts.", made)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "counting_recipe", module)
+    entry = EntryPoint("counting", "counting_recipe", GROUP)
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [entry])
 
 
 @pytest.fixture
@@ -292,26 +297,26 @@ def test_a_closed_pipe_is_no_error(tmp_path: Path, command: str) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_stops_a_run_in_another_process(tmp_path: Path, number: signal.Signals) -> None:
     script = """
-import sys, time, types
+import sys, time
 from pydantic import BaseModel
-from keepworth.recipes import RECIPES
+from keepworth.cli.main import run
 class Config(BaseModel):
     seed: int = 0
-recipe = types.ModuleType("waiting")
-recipe.Config, recipe.SUMMARY = Config, ""
-def train(config, run, progress):
-    progress.start(9, "waiting")
-    progress.step(1, {"reward": 0.5})
-    time.sleep(60)
-recipe.train = train
-sys.modules["waiting"] = recipe
-RECIPES["waiting"] = "waiting"
-from keepworth.cli.main import run
-sys.argv = ["keepworth", "train", "waiting"]
-run()
+class Waiting:
+    def learn(self, config, run, progress, origin=None):
+        progress.start(9, "waiting")
+        progress.step(1, {"reward": 0.5})
+        time.sleep(60)
+def system(config):
+    return Waiting()
+if __name__ == "__main__":
+    sys.argv = ["keepworth", "train", __file__]
+    run()
 """
+    file = tmp_path / "waiting.py"
+    file.write_text(script)
     process = subprocess.Popen(
-        [sys.executable, "-c", script], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, str(file)], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
     deadline = time.monotonic() + 200
@@ -320,5 +325,5 @@ run()
     process.send_signal(number)
     out, err = process.communicate(timeout=100)
     assert process.returncode == 130
-    assert "To continue: keepworth train waiting" in out
+    assert "To continue: keepworth train" in out
     assert err == ""

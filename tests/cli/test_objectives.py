@@ -7,7 +7,7 @@ import pytest
 from keepworth.cli.main import main
 from keepworth.cli.train import COLUMNS
 from keepworth.episodes.text import terminal
-from keepworth.learning.objective.presets import PRESETS
+from keepworth.learning.objective.presets import presets
 
 
 @pytest.mark.parametrize("arguments", [["objectives"], ["objectives", "list"]])
@@ -15,7 +15,7 @@ def test_off_a_terminal_it_is_a_table_for_programs(arguments: list[str], capsys:
     assert main(arguments) == 0
     lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
     assert tuple(lines[0]) == COLUMNS
-    assert [line[0] for line in lines[1:]] == list(PRESETS)
+    assert [line[0] for line in lines[1:]] == list(presets())
     assert {len(line) for line in lines} == {len(COLUMNS)}
 
 
@@ -27,6 +27,6 @@ def test_on_a_terminal_every_name_is_whole(
     monkeypatch.setattr("keepworth.episodes.text.terminal", lambda: console)
     assert main(["objectives"]) == 0
     out = capsys.readouterr().out
-    assert all(name in out for name in PRESETS)
+    assert all(name in out for name in presets())
     assert max(map(len, out.splitlines())) <= width
     assert ("aggregation  " in out.splitlines()[1]) == (width == 300)  # the head of a column

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from keepworth.recipes import strings
+from keepworth.methods.recipes import strings
 from keepworth.recipes.export import export
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 from tests.recipes.test_interactive import STRINGS, run_of

@@ -96,7 +96,7 @@ def test_all_that_the_adapter_needs(url: str, folder: Path, tmp_path: Path) -> N
 def test_a_training_samples_there(url: str, folder: Path, tmp_path: Path) -> None:
     from keepworth.learning.run_folder import RunFolder
     from keepworth.learning.watch.progress import SilentProgress
-    from keepworth.recipes import arithmetic
+    from keepworth.methods.recipes import arithmetic
     from keepworth.recipes.front_door import find_recipe
 
     config = arithmetic.Config(

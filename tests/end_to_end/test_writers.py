@@ -21,8 +21,8 @@ from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.slots import Finished, Policy
 from keepworth.memory.policy.writers import RawCases
 from keepworth.memory.store.checks import check
+from keepworth.methods.recipes import memory_r1
 from keepworth.models.chat import ChatModel, extractor
-from keepworth.recipes import memory_r1
 from keepworth.recipes.trained import manager_of
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 from tests.serving.scripted import scripted
@@ -149,7 +149,7 @@ def test_a_run_that_has_trained_a_manager_is_a_writer(tmp_path: Path) -> None:
     with RunFolder.create(tmp_path / "run", {"recipe": "memory_r1", **config.model_dump(mode="json")}) as run:
         with pytest.raises(KeepworthError, match="has not finished training a role"):
             manager_of(run.path)
-        memory_r1.train(config, run, SilentProgress())
+        memory_r1.METHOD.make.train(config, run, SilentProgress())
     manager = manager_of(run.path)
     (line,) = manager.choose([ManagerState((), (), "Ana moved to Oslo.")])
     assert isinstance(line, str)

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.streams.attacks import ATTACKS, Attack, attacked
 from benchmarks.streams.ordinary import COST, GAIN, RIVAL, SHARE, Runs, measured
-from keepworth.environments.attacks import ATTACKS, Attack, attacked
-from keepworth.environments.generated import hidden_rules
 from keepworth.evaluation.stream_claims import METHOD
 from keepworth.memory.policy import presenters
 from keepworth.memory.policy.maintainers import Capacity
 from keepworth.methods.policies import advantage as recipe
+from keepworth.methods.worlds.hidden_rules import hidden_rules
 
 RUNS = Runs("dev", {})
 

@@ -12,7 +12,7 @@ import pytest
 from keepworth.environments.dials import HIDDEN, Dialled, Dials, dialled, parsed
 from keepworth.environments.question import Question
 from keepworth.environments.scene import PROGRESS, SUCCESS, Course, Replayed, Scene, Seat
-from keepworth.environments.streams import kind_of, missing, opened
+from keepworth.environments.streams import missing, opened, world
 from keepworth.episodes.episode import Task, metric
 from keepworth.episodes.errors import KeepworthError, UnknownName
 
@@ -187,7 +187,7 @@ def test_a_stream_is_dialled_by_its_name() -> None:
     assert scene(under, 20).right != scene(plain, 20).right
     assert scene(under, 40).right != scene(plain, 40).right  # held out: after the drift
     assert HIDDEN in scene(under, 0).observation
-    assert kind_of("benign~swap") == "one-step"
+    assert world("benign~swap").kind == "one-step"
     assert missing("benign~swap") is None
     with pytest.raises(UnknownName, match="dial 'swop'"):
         missing("benign~swop")

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from keepworth.environments import alfworld, science
-from keepworth.environments import household as household_module
-from keepworth.environments.data_sets import KINDS, LABEL_SETS, LABELLED, LABELS, labelled
-from keepworth.environments.household import available, household
 from keepworth.environments.scene import Stream
 from keepworth.environments.streams import missing, opened
 from keepworth.episodes import extras
 from keepworth.episodes.errors import KeepworthError, UnknownName
+from keepworth.methods.worlds import alfworld, science
+from keepworth.methods.worlds import household as household_module
+from keepworth.methods.worlds.household import available, household
+from keepworth.methods.worlds.labelled import KINDS, LABEL_SETS, LABELLED, LABELS, labelled
 from tests.environments.game import Game
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from keepworth.environments.data_sets import OFFERED, SIDES, _known, updates
+from keepworth.methods.worlds.updates import OFFERED, SIDES, _known, updates
 from tests.environments.game import Game
 
 

@@ -19,7 +19,7 @@ from keepworth.learning.objective.batch import Rows, rows_of
 from keepworth.learning.objective.options import Objective, initial
 from keepworth.learning.objective.parts import OptimalBaseline, Sequence
 from keepworth.learning.objective.policy_loss import denominators, loss
-from keepworth.learning.objective.presets import PRESETS, preset
+from keepworth.learning.objective.presets import preset, presets
 from keepworth.models.adapter import attach_lora, unfreeze
 from keepworth.models.inprocess import InProcessModel
 from tests.learning.objective.toys import runnable
@@ -68,7 +68,7 @@ WHOLE = "grpo, sequences over episodes"
 """An objective whose loss reads all rows of an episode at once, and the rows do not fit into one pass."""
 
 
-@pytest.mark.parametrize("name", [*sorted(PRESETS), WHOLE])
+@pytest.mark.parametrize("name", [*sorted(presets()), WHOLE])
 def test_steps_equal_the_plain_computation(name: str, groups: list[Any]) -> None:
     """Two on the same episodes; one for an objective without a ratio, which takes no second. Groups are split: no pass holds
     more than 48 tokens, or what is kept of them where layers are recomputed."""
@@ -128,7 +128,7 @@ def test_steps_equal_the_plain_computation(name: str, groups: list[Any]) -> None
     assert moved > 1e-4
 
 
-@pytest.mark.parametrize("name", sorted(PRESETS))
+@pytest.mark.parametrize("name", sorted(presets()))
 def test_every_preset_trains_an_adapter_in_single_precision(name: str) -> None:
     model = tiny_model(hidden=32)
     made = sampled_groups(model)

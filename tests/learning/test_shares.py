@@ -15,7 +15,7 @@ from keepworth.learning.learner import CriticSettings, Learner, MasterWeights, O
 from keepworth.learning.objective.batch import PassRoom, micro_batches, rows_of, work
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Sequence
-from keepworth.learning.objective.presets import PRESETS, preset
+from keepworth.learning.objective.presets import preset, presets
 from keepworth.learning.shares import Shares, divided, fingerprints
 from keepworth.models.adapter import attach_lora, unfreeze
 from tests.learning.in_threads import in_threads
@@ -83,7 +83,7 @@ def batches() -> list[Any]:
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("name", [*sorted(PRESETS), WHOLE])
+@pytest.mark.parametrize("name", [*sorted(presets()), WHOLE])
 def test_two_updates_of_several_learners_are_those_of_one(name: str, batches: list[Any]) -> None:
     """Two or three learners, with several passes and minibatches where the objective takes them."""
     objective, even = chosen(name), len(name) % 2 == 0

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.objectives.run import SETTINGS, Arm, Setting, coinciding, paired, train
 from benchmarks.objectives.world import OneCall, prompts
-from keepworth.learning.objective.presets import PRESETS
+from keepworth.learning.objective.presets import presets
 
 
 def share(number: int, ids: tuple[int, ...]) -> float:
@@ -17,7 +17,7 @@ def share(number: int, ids: tuple[int, ...]) -> float:
     return sum(token % 4 == number % 4 for token in ids) / len(ids)
 
 
-EVERY = tuple(Arm(name, name, aid=name == "memory_r_plus", turn_rewards=name == "fine_mem") for name in PRESETS)
+EVERY = tuple(Arm(name, name, aid=name == "memory_r_plus", turn_rewards=name == "fine_mem") for name in presets())
 SHORT = Setting(OneCall(prompts(4), 3, share), EVERY, "grpo", 20, 3e-3, budget=3, passes=1)
 
 

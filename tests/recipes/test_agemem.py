@@ -15,8 +15,8 @@ from keepworth.environments.staged_bank import STORE, StagedWriting
 from keepworth.episodes import Episode
 from keepworth.learning.objective.advantage import advantages
 from keepworth.learning.objective.batch import rows_of
-from keepworth.recipes import agemem
-from keepworth.recipes.agemem import (
+from keepworth.methods.recipes import agemem
+from keepworth.methods.recipes.agemem import (
     AGEMEM,
     context_reward,
     earned,
@@ -34,7 +34,7 @@ from keepworth.rollouts.bank_calls import write_by_calls
 from keepworth.rollouts.bounded_bank import BankAnswer, BankReading, task_of
 from keepworth.rollouts.driver import RolloutContext, together
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
-from tests.recipes.writer_runs import echoing, killed_and_continued, run_of
+from tests.recipes.writer_runs import echoing, run_of
 from tests.rollouts.scripted_model import FunctionReader, ScriptedModel
 from tests.rollouts.test_bounded_bank import stream_of
 
@@ -178,10 +178,3 @@ def test_a_run_has_its_controls(tmp_path: Path, brief: pytest.MonkeyPatch) -> No
             "answer", "task", "context", "memory", "overflow", "evidence_kept",
         }  # fmt: skip
         assert episode.metric == episode.rewards[0].value
-
-
-@pytest.mark.slow
-def test_a_run_that_was_killed_ends_like_a_straight_one(tmp_path: Path, brief: pytest.MonkeyPatch) -> None:
-    checkpoint, own = write_tiny_checkpoint(tmp_path / "model"), {**OWN, "steps": 2, "evaluate_every": 2}
-    straight = run_of(agemem, checkpoint, tmp_path / "straight", **own)
-    killed_and_continued(agemem, checkpoint, straight, tmp_path / "killed", brief, **own)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from keepworth.recipes.arithmetic import Config, head, memory_of, system
+from keepworth.methods.recipes.arithmetic import Config, head, memory_of, system
 from keepworth.tasks.arithmetic import arithmetic, problems
 
 

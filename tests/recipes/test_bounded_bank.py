@@ -18,13 +18,13 @@ from keepworth.episodes import Decision, DecisionKind, Episode, FinishReason, Re
 from keepworth.episodes.episode import MemoryEvent, Operation, OperationKind, ParseStatus, Shown
 from keepworth.evaluation.tables import tables_of
 from keepworth.learning.run_folder import RunFolder
-from keepworth.recipes import bounded_bank, fine_mem, memory_r2
-from keepworth.recipes.fine_mem import with_lines, with_shares
+from keepworth.methods.recipes import bounded_bank, fine_mem, memory_r2
+from keepworth.methods.recipes.fine_mem import with_lines, with_shares
 from keepworth.recipes.training import kept_weights
 from keepworth.recipes.writing import WriterStreams, rule_digits
 from keepworth.rollouts.bounded_bank import used_by
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
-from tests.recipes.writer_runs import LOCAL, TINY, echoing, killed_and_continued, run_of
+from tests.recipes.writer_runs import LOCAL, TINY, echoing, run_of
 
 RECIPES = [bounded_bank, memory_r2, fine_mem]
 
@@ -92,18 +92,6 @@ def test_an_objective_of_whole_episodes_has_no_re_rolls_and_no_shares() -> None:
     episode = episode_of(["f1"], 0.5)
     assert fine_mem.Config(objective="tis").credited(episode) is episode
     assert parts(fine_mem.Config().credited(episode), "attribution")
-
-
-@pytest.mark.parametrize("recipe", [memory_r2, pytest.param(fine_mem, marks=pytest.mark.slow)])
-def test_a_run_that_was_killed_ends_like_a_straight_one(
-    checkpoint: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    runs: Callable[[ModuleType], RunFolder],
-    echo: None,
-    recipe: ModuleType,
-) -> None:
-    killed_and_continued(recipe, checkpoint, runs(recipe), tmp_path / "killed", monkeypatch)
 
 
 def test_a_frozen_model_reads_and_permuted_rewards_are_said(checkpoint: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keepworth.episodes.errors import KeepworthError
-from keepworth.recipes.context_evolve import (
+from keepworth.methods.studies.context_evolve import (
     Direction,
     EvolveContext,
     ScoredText,

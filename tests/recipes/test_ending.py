@@ -16,7 +16,7 @@ from keepworth.episodes.errors import KeepworthError
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.trainer import Schedule, best_step, has_ended
 from keepworth.learning.watch.progress import SilentProgress
-from keepworth.recipes import arithmetic, bounded_bank
+from keepworth.methods.recipes import arithmetic, bounded_bank
 from keepworth.recipes.interactive import Playing, run_system
 from keepworth.recipes.model_card import _data
 from keepworth.recipes.trained import trained_by

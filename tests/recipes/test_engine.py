@@ -18,9 +18,9 @@ from keepworth.episodes.errors import UnknownName
 from keepworth.learning.collect.curriculum import position_of
 from keepworth.learning.run_folder import RunConflict, RunFolder
 from keepworth.learning.watch.progress import SilentProgress
+from keepworth.methods.recipes import arithmetic, memory_r1, overwrite_reading, strings
 from keepworth.models.errors import EngineError, EngineRefused, EngineUnreachable, MissingCapability
 from keepworth.models.inprocess import InProcessModel
-from keepworth.recipes import arithmetic, memory_r1, overwrite_reading, strings
 from keepworth.recipes.configuration import as_toml, resolve
 from keepworth.recipes.front_door import find_recipe
 from keepworth.recipes.settings import CONTROL_KEY, KEY

@@ -15,10 +15,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.episodes.model import SamplingParams
 from keepworth.learning.run_folder import DiskTrouble, RunFolder
+from keepworth.methods.recipes import strings
 from keepworth.models.adapter import save_network
 from keepworth.models.inprocess import InProcessModel
 from keepworth.recipes import export as exporting
-from keepworth.recipes import strings
 from keepworth.recipes.export import ExportDiffers, export, stored_dtype
 from keepworth.recipes.trained import trained_by
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint

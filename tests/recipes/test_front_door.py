@@ -23,7 +23,7 @@ from keepworth.learning.run_folder import RunConflict, RunFolder
 from keepworth.learning.watch.progress import SilentProgress
 from keepworth.models.chat_format import NoChatTemplate
 from keepworth.models.inprocess import InProcessModel
-from keepworth.recipes import RECIPES, front_door
+from keepworth.recipes import front_door
 from keepworth.recipes.front_door import BadRecipe, find_recipe, named_object
 from keepworth.recipes.interactive import NothingScored
 from keepworth.recipes.rewards import AlsoRewarded, scoring
@@ -446,7 +446,7 @@ def test_a_file_is_a_recipe(chat_checkpoint: Path, tmp_path: Path, capsys: pytes
     )
     assert RunFolder.open(tmp_path / "runs" / "mine").config["steps"] == 1
     assert "reward on rows, test" in capsys.readouterr().out
-    assert find_recipe(str(tmp_path / "mine.py")).SUMMARY == "Says letters."
+    assert find_recipe(str(tmp_path / "mine.py")).about == "Says letters."
     sys.path.remove(str(tmp_path))
 
 
@@ -511,20 +511,27 @@ def test_a_name_that_a_file_lacks_is_named(tmp_path: Path) -> None:
     sys.path.remove(str(tmp_path))
 
 
-def test_other_packages_add_recipes_and_cannot_take_a_shipped_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_packages_add_recipes_and_cannot_take_a_shipped_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from importlib.metadata import EntryPoint
 
-    points = [EntryPoint(name, "keepworth.recipes.strings", front_door.GROUP) for name in ("theirs", "memory_r1")]
-    broken = EntryPoint("broken", "nowhere_at_all", front_door.GROUP)
-    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [*points, broken])
-    assert find_recipe("theirs").SUMMARY.startswith("String composition")
-    assert set(front_door.others()) == {"theirs", "broken"}
-    with pytest.raises(BadRecipe, match=r"'broken' \(nowhere_at_all\) cannot be imported"):
-        find_recipe("broken")
+    from keepworth.episodes.errors import UnknownName
+    from keepworth.registry import GROUP, DuplicateMethod
 
-
-@pytest.mark.parametrize("name", RECIPES)
-def test_every_shipped_recipe_is_found(name: str) -> None:
-    recipe = find_recipe(name)
-    assert recipe.SUMMARY
-    assert recipe.Config.model_fields
+    made = "from keepworth.methods.recipes.strings import Config, system\nfrom keepworth.recipes.recipe import Recipe\n"
+    made += "from keepworth.registry import Method\n"
+    made += "METHOD = Method('recipe', '{name}', 'Theirs', 'Ours.', Recipe(Config, system))\n"
+    for name in ("theirs", "strings"):
+        (tmp_path / f"of_others_{name}.py").write_text(made.format(name=name))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    points = [EntryPoint(name, name, GROUP) for name in ("of_others_theirs", "nowhere_at_all")]
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: points)
+    assert find_recipe("theirs").about == "Ours."
+    assert find_recipe("theirs")(steps=12)
+    with pytest.raises(UnknownName) as missing:
+        find_recipe("nowhere")
+    assert "nowhere_at_all: ModuleNotFoundError" in missing.value.fix
+    points.append(EntryPoint("strings", "of_others_strings", GROUP))
+    with pytest.raises(DuplicateMethod, match="'strings' is declared twice"):
+        find_recipe("strings")

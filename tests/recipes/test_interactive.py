@@ -20,14 +20,14 @@ from keepworth.evaluation.tables import tables_of
 from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.objective.batch import BudgetTooSmall
 from keepworth.learning.objective.parts import Clip, KlLoss, Mask, Outcome, Truncate, Veto
-from keepworth.learning.objective.presets import PRESETS
+from keepworth.learning.objective.presets import presets
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import SilentProgress
+from keepworth.methods.recipes import arithmetic, overwrite_reading, strings
 from keepworth.models.adapter import unfreeze
 from keepworth.models.inprocess import InProcessModel
-from keepworth.recipes import arithmetic, overwrite_reading, strings
 from keepworth.recipes.front_door import find_recipe
-from keepworth.recipes.interactive import Measured, Playing, run_system
+from keepworth.recipes.interactive import Measured, run_system
 from keepworth.recipes.training import kept_weights
 from keepworth.rollouts.driver import Limits, Play, play
 from keepworth.tasks.strings import worked_out
@@ -99,33 +99,6 @@ def test_arithmetic_runs_whole(checkpoint: Path, tmp_path: Path, settings: dict[
     arms = [row.arm for row in tables_of(run)[0].rows]
     tools = settings.get("answer") == "calculator"
     assert arms == (["untrained", "no_tool_untrained", "trained", "no_tool"] if tools else ["untrained", "trained"])
-
-
-def test_a_run_that_was_killed_ends_like_a_straight_one(
-    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from safetensors.torch import load_file
-
-    straight = run_of(strings, checkpoint, tmp_path / "straight", **STRINGS)
-    task = Playing.task
-
-    def killed(self: Playing, group: int) -> Any:
-        if group == TINY["tasks_per_step"]:
-            raise KeyboardInterrupt
-        return task(self, group)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Playing, "task", killed)
-        with pytest.raises(KeyboardInterrupt):
-            run_of(strings, checkpoint, tmp_path / "killed", **STRINGS)
-    resumed = run_of(strings, checkpoint, tmp_path / "killed", **STRINGS)
-    weights = [load_file(kept_weights(run, "policy") / "adapter_model.safetensors") for run in (straight, resumed)]
-    assert weights[0].keys() == weights[1].keys()
-    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
-    rows = [
-        [(row["step"], row["arm"], row["split"], row["mean"]) for row in run.evals()] for run in (straight, resumed)
-    ]
-    assert rows[0] == rows[1]
 
 
 def test_overwrite_reading_imitates_first(checkpoint: Path, tmp_path: Path) -> None:
@@ -253,7 +226,7 @@ FED_BY_NONE = {
 
 
 @pytest.mark.parametrize("recipe", [strings, overwrite_reading, arithmetic])
-@pytest.mark.parametrize("name", sorted(PRESETS))
+@pytest.mark.parametrize("name", sorted(presets()))
 def test_a_preset_that_the_recipe_cannot_feed_is_refused_before_anything_begins(recipe: ModuleType, name: str) -> None:
     if name in FED_BY_NONE:
         with pytest.raises(ValidationError, match=f"objective '{name}' {FED_BY_NONE[name]}"):

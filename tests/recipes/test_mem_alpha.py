@@ -16,16 +16,16 @@ from keepworth.episodes import Episode
 from keepworth.evaluation.tables import tables_of
 from keepworth.learning.objective.advantage import advantages
 from keepworth.learning.objective.batch import rows_of
-from keepworth.recipes import mem_alpha
-from keepworth.recipes.mem_alpha import MEM_ALPHA, compression, fits, imitated, success, validity, writing_of
-from keepworth.recipes.memory_r1_manager import FoundReader
+from keepworth.methods.recipes import mem_alpha
+from keepworth.methods.recipes.mem_alpha import MEM_ALPHA, compression, fits, imitated, success, validity, writing_of
+from keepworth.recipes.reader import FoundReader
 from keepworth.rollouts import bank_calls
 from keepworth.rollouts.bank_calls import write_by_calls
 from keepworth.rollouts.bounded_bank import BankAnswer, BankReading, task_of
 from keepworth.rollouts.driver import RolloutContext, together
 from keepworth.tasks.fact_streams import FactStream
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
-from tests.recipes.writer_runs import echoing, killed_and_continued, run_of
+from tests.recipes.writer_runs import echoing, run_of
 from tests.rollouts.scripted_model import FunctionReader, ScriptedModel
 from tests.rollouts.test_bounded_bank import stream_of
 
@@ -184,13 +184,6 @@ def test_a_run_has_its_controls(tmp_path: Path, brief: pytest.MonkeyPatch) -> No
     assert {len(each.segments) for each in episodes} == {2}
     names = {(term.name, term.segment) for each in episodes for term in each.rewards if term.segment is not None}
     assert names == {(name, number) for name in ("qa", "success", "compression", "validity") for number in (0, 1)}
-
-
-@pytest.mark.slow
-def test_a_run_that_was_killed_ends_like_a_straight_one(tmp_path: Path, brief: pytest.MonkeyPatch) -> None:
-    checkpoint = write_tiny_checkpoint(tmp_path / "model")
-    straight = run_of(mem_alpha, checkpoint, tmp_path / "straight", **OWN)
-    killed_and_continued(mem_alpha, checkpoint, straight, tmp_path / "killed", brief, **OWN)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from keepworth.evaluation.tables import tables_of
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import SilentProgress
-from keepworth.recipes import memory_r1
+from keepworth.methods.recipes import memory_r1
 from keepworth.recipes.training import batch, kept_weights
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 
@@ -173,7 +173,7 @@ def small(checkpoint: Path, **settings: object) -> memory_r1.Config:
 
 def trained(config: memory_r1.Config, path: Path) -> RunFolder:
     with RunFolder.create(path, {"recipe": "memory_r1", **config.model_dump(mode="json")}) as run:
-        memory_r1.train(config, run, SilentProgress())
+        memory_r1.METHOD.make.train(config, run, SilentProgress())
     return run
 
 

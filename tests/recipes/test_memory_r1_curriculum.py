@@ -11,8 +11,8 @@ from pydantic import ValidationError
 from keepworth.learning.collect.curriculum import CANDIDATES, SPAN, batch, draw_seed, drawn_task, group_at
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import SilentProgress
+from keepworth.methods.recipes.memory_r1 import METHOD, Config
 from keepworth.recipes.configuration import as_toml, load_toml, resolve
-from keepworth.recipes.memory_r1 import Config, train
 from keepworth.recipes.settings import curriculum_of
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 
@@ -113,7 +113,7 @@ def test_a_run_with_a_curriculum_says_what_it_did(role: str, tmp_path: Path) -> 
         }
     config = Config(role=role, **common, **more)  # type: ignore[arg-type]
     with RunFolder.create(tmp_path / "run", config.model_dump(mode="json")) as run:
-        train(config, run, SilentProgress())
+        METHOD.make.train(config, run, SilentProgress())
     rows = run.metrics()
     assert [row["curriculum/stage"] for row in rows] == [0, 1]
     assert all(row["curriculum/sampled_groups"] >= 2 for row in rows)

@@ -12,9 +12,10 @@ from safetensors.torch import load_file
 from keepworth.learning.learner import Learner
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import STEP, Plan, SilentProgress
-from keepworth.recipes import memory_r1, memory_r1_demo
-from keepworth.recipes.memory_r1_answerer import ANSWER
-from keepworth.recipes.memory_r1_demo import demo_config, plan_of
+from keepworth.methods.recipes import memory_r1
+from keepworth.methods.recipes._memory_r1 import demo as memory_r1_demo
+from keepworth.methods.recipes._memory_r1.answerer import ANSWER
+from keepworth.methods.recipes._memory_r1.demo import demo_config, plan_of
 from keepworth.recipes.training import kept_weights
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 
@@ -99,7 +100,7 @@ def test_planning_leaves_no_trace_in_what_is_learned(
     monkeypatch.setattr(memory_r1_demo, "demo_config", lambda quick: config)
     progress = demonstrated(tmp_path / "demo", {}, monkeypatch)
     with RunFolder.create(tmp_path / "plain", {"recipe": "memory_r1"}) as plain:
-        memory_r1.train(config.model_copy(update={"evaluate_every": 5}), plain, SilentProgress())
+        memory_r1.METHOD.make.train(config.model_copy(update={"evaluate_every": 5}), plain, SilentProgress())
     learned, alike = weights(tmp_path / "demo"), weights(tmp_path / "plain")
     assert learned.keys() == alike.keys()
     assert all(torch.equal(learned[name], alike[name]) for name in learned)

@@ -12,9 +12,11 @@ from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.evaluation.manager import always
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import SilentProgress
+from keepworth.methods.recipes import memory_r1
+from keepworth.methods.recipes._memory_r1 import answerer as memory_r1_answerer
+from keepworth.methods.recipes._memory_r1 import manager as memory_r1_manager
+from keepworth.methods.recipes._memory_r1.manager import manager_tables, reading_of
 from keepworth.models.errors import UnknownModel
-from keepworth.recipes import memory_r1, memory_r1_answerer, memory_r1_manager
-from keepworth.recipes.memory_r1_manager import manager_tables, reading_of
 from keepworth.recipes.training import kept_weights
 from keepworth.rollouts.memory_r1 import ModelReader
 from keepworth.tasks.longmemeval import longmemeval
@@ -138,7 +140,7 @@ def test_what_is_not_there_is_said_before_a_model_is_loaded(
     config = memory_r1.Config(**{"model": str(checkpoint), **settings})  # type: ignore[arg-type]
     run = run_of(tmp_path / "run", {})
     with pytest.raises((UnknownModel, UnknownName)):
-        memory_r1.train(config, run, SilentProgress())
+        memory_r1.METHOD.make.train(config, run, SilentProgress())
     assert not run.evals()
 
 

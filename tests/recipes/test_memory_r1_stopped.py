@@ -14,7 +14,7 @@ from keepworth.episodes.errors import KeepworthError
 from keepworth.learning.learner import Learner
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import SilentProgress
-from keepworth.recipes import memory_r1
+from keepworth.methods.recipes import memory_r1
 from keepworth.recipes.training import kept_weights
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 
@@ -44,7 +44,7 @@ def config_of(checkpoint: Path, settings: dict[str, Any]) -> memory_r1.Config:
 
 def train(config: memory_r1.Config, path: Path) -> RunFolder:
     with RunFolder.create(path, config.model_dump(mode="json")) as run:
-        memory_r1.train(config, run, SilentProgress())
+        memory_r1.METHOD.make.train(config, run, SilentProgress())
     return run
 
 

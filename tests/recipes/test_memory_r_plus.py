@@ -15,11 +15,11 @@ from keepworth.episodes import Episode, Group
 from keepworth.learning.collect.episode_credit import EpisodicReward
 from keepworth.learning.collect.memories import RememberedEpisodes
 from keepworth.learning.run_folder import Checkpoint
-from keepworth.recipes import memory_r_plus
-from keepworth.recipes.memory_r_plus import bank_of
+from keepworth.methods.recipes import memory_r_plus
+from keepworth.methods.recipes.memory_r_plus import bank_of
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 from tests.recipes.test_bounded_bank import episode_of
-from tests.recipes.writer_runs import echoing, killed_and_continued, run_of
+from tests.recipes.writer_runs import echoing, run_of
 
 DIALS: dict[str, Any] = {"queries": 3, "responses": 3, "window": 6, "neighbours": 2, "warmup": 2}
 
@@ -132,14 +132,6 @@ def test_a_run_has_the_term_in_what_it_was_trained_on(tmp_path: Path, monkeypatc
     assert len(set(given)) > 2
     assert any(row.get("episodic/failures", 0) > 0 for row in run.metrics())
     assert "trained" in {row["arm"] for row in run.evals()}
-
-
-@pytest.mark.slow
-def test_a_run_that_was_killed_ends_like_a_straight_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    checkpoint = write_tiny_checkpoint(tmp_path / "model")
-    with echoing(monkeypatch):
-        straight = run_of(memory_r_plus, checkpoint, tmp_path / "straight", **OWN)
-        killed_and_continued(memory_r_plus, checkpoint, straight, tmp_path / "killed", monkeypatch, **OWN)
 
 
 @pytest.mark.parametrize(

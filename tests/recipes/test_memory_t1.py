@@ -16,7 +16,14 @@ from keepworth import Memory
 from keepworth.episodes.errors import KeepworthError
 from keepworth.memory.policy.propensity import plackett_luce
 from keepworth.memory.time_window import TimeWindow
-from keepworth.recipes.memory_t1 import (
+from keepworth.methods.studies.memory_t1 import (
+    answer_coverage,
+    event_fidelity,
+    evidence_terms,
+    grounding,
+    session_proximity,
+)
+from keepworth.recipes.slates import (
     FEATURES,
     CandidateEvidence,
     EvidencePolicy,
@@ -25,13 +32,6 @@ from keepworth.recipes.memory_t1 import (
     features,
     slate_gradient,
     train_evidence,
-)
-from keepworth.recipes.memory_t1_rewards import (
-    answer_coverage,
-    event_fidelity,
-    evidence_terms,
-    grounding,
-    session_proximity,
 )
 
 MAY = TimeWindow(datetime(2023, 5, 1), datetime(2023, 5, 31, 23, 59))

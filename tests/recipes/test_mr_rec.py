@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.mr_rec.made import write
 from keepworth.episodes.errors import KeepworthError
-from keepworth.recipes.mr_rec import (
+from keepworth.methods.studies._made_ratings import write
+from keepworth.methods.studies.mr_rec import (
     ASPECT_FEATURES,
     MOST,
     GlobalMemory,

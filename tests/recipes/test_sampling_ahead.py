@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from keepworth.learning.collect.curriculum import position_of
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import SilentProgress
-from keepworth.recipes import memory_r1, overwrite_reading, strings
+from keepworth.methods.recipes import memory_r1, overwrite_reading, strings
 from keepworth.recipes.front_door import find_recipe
 from keepworth.rollouts.memory_r1 import FORMAT_WEIGHT
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
@@ -69,7 +69,7 @@ def test_the_answerers_curriculum_holds_ahead_too(tmp_path: Path, sampling: str)
     model = write_tiny_checkpoint(tmp_path / "model")
     config = memory_r1.Config(model=str(model), sampling=sampling, **TINY, **{**ANSWERING, **STEERED})  # type: ignore[arg-type]
     with RunFolder.create(tmp_path / "run", config.model_dump(mode="json")) as run:
-        memory_r1.train(config, run, SilentProgress())
+        memory_r1.METHOD.make.train(config, run, SilentProgress())
         rows = run.metrics()
         assert rows[-1]["curriculum/stage"] == 1
         assert sum(row["curriculum/sampled_groups"] for row in rows) >= 6
@@ -90,7 +90,7 @@ def test_the_manager_samples_ahead(tmp_path: Path, sampling: str) -> None:
     model = write_tiny_checkpoint(tmp_path / "model")
     config = memory_r1.Config(model=str(model), sampling=sampling, **TINY, **{**MANAGING, **STAGED})  # type: ignore[arg-type]
     with RunFolder.create(tmp_path / "run", config.model_dump(mode="json")) as run:
-        memory_r1.train(config, run, SilentProgress())
+        memory_r1.METHOD.make.train(config, run, SilentProgress())
         assert run.result()
         found = list(run.episodes(arm="train"))
     assert [row["step"] for row in run.metrics()] == [1, 2, 3]
@@ -118,7 +118,7 @@ def test_the_manager_is_judged_by_a_reader_ahead_too(tmp_path: Path) -> None:
     few = {**TINY, "steps": 1, "evaluate_every": 1}
     config = memory_r1.Config(model=str(model), sampling="overlap", **few, **own)  # type: ignore[arg-type]
     with RunFolder.create(tmp_path / "run", config.model_dump(mode="json")) as run:
-        memory_r1.train(config, run, SilentProgress())
+        memory_r1.METHOD.make.train(config, run, SilentProgress())
     found = [stored.episode for stored in run.episodes(arm="train")]
     assert {term.name for episode in found for term in episode.rewards} == {"answer", "format"}
     assert not list(run.episodes(arm="failed"))
@@ -129,7 +129,7 @@ def test_values_of_tasks_are_measured_with_the_rollouts_of_the_training(tmp_path
     model = write_tiny_checkpoint(tmp_path / "model")
     config = memory_r1.Config(model=str(model), objective="a_star_po", **TINY, **own)  # type: ignore[arg-type]
     with RunFolder.create(tmp_path / "run", config.model_dump(mode="json")) as run:
-        memory_r1.train(config, run, SilentProgress())
+        memory_r1.METHOD.make.train(config, run, SilentProgress())
         assert [row["episodes"] for row in run.metrics()] == [4.0] * 3
         trained = {stored.episode.task for stored in run.episodes(arm="train")}
         last = run.latest_checkpoint()
@@ -158,7 +158,7 @@ def test_a_recipe_with_a_curriculum_in_serial_mode_that_is_stopped_ends_like_a_s
                 RunFolder.create(tmp_path / name, config.model_dump(mode="json"), clock=lambda: 0.0) as run,
                 contextlib.suppress(KeyboardInterrupt),
             ):
-                memory_r1.train(config, run, progress)
+                memory_r1.METHOD.make.train(config, run, progress)
         run = RunFolder.open(tmp_path / name)
         rows = [{k: v for k, v in row.items() if not k.startswith("seconds")} for row in run.metrics()]
         found[name] = rows, run.curriculum(), [(row["metric"], row["mean"]) for row in run.evals()]

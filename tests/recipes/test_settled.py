@@ -8,8 +8,9 @@ import pytest
 
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import SilentProgress
+from keepworth.methods.recipes import memory_r1
 from keepworth.models.threads import Speed
-from keepworth.recipes import memory_r1, training
+from keepworth.recipes import training
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 
 

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from keepworth.episodes.errors import KeepworthError
 from keepworth.learning.run_folder import RunFolder
-from keepworth.recipes import arithmetic, strings
+from keepworth.methods.recipes import arithmetic, strings
 from keepworth.recipes.interactive import require_sharing
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 from tests.pages import lines_that_run_in

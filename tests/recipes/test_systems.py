@@ -32,7 +32,7 @@ from keepworth.evaluation.system import (
 )
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.models.encoders import encoder
-from keepworth.recipes.memory_t1 import EvidencePolicy
+from keepworth.recipes.slates import EvidencePolicy
 from keepworth.recipes.systems import Elsewhere, maker
 from tests.evaluation.test_harness import Copies, ran, tasks_of
 

@@ -13,11 +13,11 @@ from keepworth.episodes.errors import KeepworthError
 from keepworth.evaluation.tables import tables_of
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import SilentProgress
+from keepworth.methods.recipes import bounded_bank, mem_alpha
 from keepworth.models.chat import ChatModel, from_environment
 from keepworth.models.errors import ChatError
 from keepworth.models.http_client import Retries
-from keepworth.recipes import bounded_bank, mem_alpha
-from keepworth.recipes.memory_r1_manager import FoundReader
+from keepworth.recipes.reader import FoundReader
 from keepworth.recipes.writing import WriterStreams, teacher_digits
 from keepworth.rollouts.bounded_bank import chatted, rated
 from keepworth.tasks.fact_streams import longmemeval_streams
@@ -77,7 +77,7 @@ def test_a_teacher_without_an_endpoint_is_an_error_that_names_the_variable(
         RunFolder.create(tmp_path / "run", {"recipe": "bounded_bank", **config.model_dump(mode="json")}) as run,
         pytest.raises(ChatError, match="OPENAI_BASE_URL is not set"),
     ):
-        bounded_bank.train(config, run, SilentProgress())
+        bounded_bank.METHOD.make.train(config, run, SilentProgress())
     monkeypatch.setenv("OPENAI_BASE_URL", "http://localhost:8000/v1")
     monkeypatch.setenv("OPENAI_API_KEY", "k3y")
     assert repr(from_environment("m", "it")) == "ChatModel('http://localhost:8000', 'm')"
@@ -95,7 +95,7 @@ def test_a_teacher_that_has_no_effect_is_refused(tmp_path: Path) -> None:
         RunFolder.create(tmp_path / "run", {"recipe": "mem_alpha", **config.model_dump(mode="json")}) as run,
         pytest.raises(KeepworthError, match="writes by calls"),
     ):
-        mem_alpha.train(config, run, SilentProgress())
+        mem_alpha.METHOD.make.train(config, run, SilentProgress())
 
 
 def test_the_small_writer_imitates_what_the_teacher_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_the_small_writer_imitates_what_the_teacher_says(monkeypatch: pytest.Mon
             model=model, warm_start_from="big", **{**TINY, "steps": 1, "evaluate_every": 1, "warm_start_at_once": 1}
         )
         with RunFolder.create(tmp_path / "run", {"recipe": "bounded_bank", **config.model_dump(mode="json")}) as run:
-            bounded_bank.train(config, run, SilentProgress())
+            bounded_bank.METHOD.make.train(config, run, SilentProgress())
         asked = len(server.asked)
     (row,) = [row for row in run.evals() if row["arm"] == "teacher"]
     assert row["n"] == asked == 24

@@ -16,8 +16,8 @@ from keepworth.learning.collect.memories import LivingMemory
 from keepworth.learning.run_folder import RunFolder
 from keepworth.memory.by_name import policies_of_cases
 from keepworth.memory.memory import Memory
-from keepworth.recipes import text_world
-from keepworth.recipes.text_world import Config, Houses, house_of, settled
+from keepworth.methods.recipes import text_world
+from keepworth.methods.recipes.text_world import Config, Houses, house_of, settled
 from keepworth.recipes.training import kept_weights
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 from tests.recipes.test_interactive import run_of

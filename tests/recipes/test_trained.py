@@ -14,8 +14,9 @@ from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import SilentProgress
 from keepworth.memory.policy.hashed_words import HashedWords
+from keepworth.methods.recipes import memory_r1, strings
 from keepworth.models.inprocess import InProcessModel
-from keepworth.recipes import memory_r1, strings, trained
+from keepworth.recipes import trained
 from keepworth.recipes.export import export
 from keepworth.recipes.trained import exported_in, manager_of, trained_by
 from keepworth.serving.memory_server import MemoryServer
@@ -43,7 +44,7 @@ def managed(checkpoint: Path, place: Path) -> RunFolder:
         questions=2, warm_start=8, maintained=False, token_budget=2048,
     )  # fmt: skip
     with RunFolder.create(place / "runs" / "managed", {"recipe": "memory_r1", **config.model_dump(mode="json")}) as run:
-        memory_r1.train(config, run, SilentProgress())
+        memory_r1.METHOD.make.train(config, run, SilentProgress())
     return run
 
 

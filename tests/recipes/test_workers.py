@@ -15,7 +15,7 @@ from keepworth.cli.main import main
 from keepworth.episodes.errors import KeepworthError
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import SilentProgress
-from keepworth.recipes import arithmetic, memory_r1
+from keepworth.methods.recipes import arithmetic, memory_r1
 from keepworth.recipes.front_door import made_of, record_of
 from keepworth.recipes.training import kept_weights
 from keepworth.recipes.workers import Origin

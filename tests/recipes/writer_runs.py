@@ -9,14 +9,11 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-import torch
 
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import SilentProgress
-from keepworth.recipes import memory_r2
-from keepworth.recipes.memory_r1_manager import FoundReader
-from keepworth.recipes.training import kept_weights
-from keepworth.recipes.writing import WriterTraining
+from keepworth.methods.recipes import memory_r2
+from keepworth.recipes.reader import FoundReader
 from tests.rollouts.scripted_model import FunctionReader
 
 TINY: dict[str, Any] = {
@@ -40,38 +37,5 @@ def run_of(recipe: ModuleType, checkpoint: Path, path: Path, **changes: Any) -> 
     own = LOCAL if recipe is memory_r2 else {}
     config = recipe.Config(model=str(checkpoint), **{**TINY, **own, **changes})
     with RunFolder.create(path, {"recipe": recipe.__name__, **config.model_dump(mode="json")}) as run:
-        recipe.train(config, run, SilentProgress())
+        recipe.METHOD.make.train(config, run, SilentProgress())
     return run
-
-
-def killed_and_continued(
-    recipe: ModuleType,
-    checkpoint: Path,
-    straight: RunFolder,
-    path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    **changes: Any,
-) -> None:
-    """A run that is killed after its first step and begun again ends like `straight`, to the last bit."""
-    from safetensors.torch import load_file
-
-    task = WriterTraining.task
-
-    def killed(self: WriterTraining, group: int) -> Any:
-        if group >= TINY["tasks_per_step"]:
-            raise KeyboardInterrupt
-        return task(self, group)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(WriterTraining, "task", killed)
-        with pytest.raises(KeyboardInterrupt):
-            run_of(recipe, checkpoint, path, **changes)
-    resumed = run_of(recipe, checkpoint, path, **changes)
-    (first,) = kept_weights(straight, "writer").glob("*.safetensors")
-    one, other = load_file(first), load_file(kept_weights(resumed, "writer") / first.name)
-    assert one.keys() == other.keys()
-    assert all(torch.equal(one[name], other[name]) for name in one)
-    rows = [
-        [(r["step"], r["split"], r["arm"], r["metric"], r["mean"]) for r in run.evals()] for run in (straight, resumed)
-    ]
-    assert rows[0] == rows[1]

@@ -7,7 +7,7 @@ import pytest
 
 from keepworth import policy
 from keepworth.agents.simulated import LinearAgent, SimulatedAgent, TabularAgent
-from keepworth.environments.streams import generated
+from keepworth.environments.streams import opened
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.rollouts.stream import run_stream
@@ -17,7 +17,7 @@ ENCODER = HashedWords()
 
 
 def frozen(family: str, control: str, agent: SimulatedAgent, seed: int, length: int) -> float:
-    stream = generated(family, seed=seed, length=length)
+    stream = opened(family, seed=seed, length=length)
     run = run_stream(stream, policy("advantage"), agent, ENCODER, seed=seed, control=control)
     return float(run.held_out.mean())
 
@@ -45,14 +45,14 @@ def test_a_frozen_memory_weighs_its_evidence_as_it_did_while_it_learned(seed: in
 
 
 def test_who_acts_directly_does_what_the_valuer_thinks_best() -> None:
-    stream = generated("benign", seed=0, length=120)
+    stream = opened("benign", seed=0, length=120)
     run = run_stream(stream, policy("linucb"), lambda *_: "nothing of this", ENCODER, seed=0, control="direct")
     assert run.success[60:].mean() > 0.5
 
 
 @pytest.mark.parametrize("name", ["advantage", "kernel-mean", "mixture"])
 def test_questions_do_not_make_a_frozen_memory_older(name: str) -> None:
-    stream = generated("near-miss", seed=1, length=60)
+    stream = opened("near-miss", seed=1, length=60)
     experience_of = []
     for asked in (0, 500):
         experience = Experience(policy(name), ENCODER)

@@ -8,7 +8,7 @@ import pytest
 from keepworth import policy
 from keepworth.agents.simulated import LinearAgent, ScoringAgent, SimulatedAgent, TabularAgent
 from keepworth.cli.eval_stream import run_job
-from keepworth.environments.streams import generated
+from keepworth.environments.streams import opened
 from keepworth.evaluation.curves import write_picture
 from keepworth.evaluation.stream import Results, StreamRow, curves, load, run_matrix, table
 from keepworth.evaluation.stream_claims import claims
@@ -29,14 +29,14 @@ def job(job: tuple[str, str, int]) -> list:
 
 
 def test_an_arm_is_a_function_of_its_seed() -> None:
-    stream = generated("near-miss", seed=1, length=60)
+    stream = opened("near-miss", seed=1, length=60)
     first, second = (run_stream(stream, policy("advantage"), LinearAgent(), ENCODER, seed=1) for _ in range(2))
     assert (first.success == second.success).all()
     assert (first.held_out == second.held_out).all()
 
 
 def test_without_memory_the_noise_alone_decides_and_is_shared_by_arms() -> None:
-    stream = generated("benign", seed=1, length=60)
+    stream = opened("benign", seed=1, length=60)
     runs = [
         run_stream(stream, policy("exprag"), LinearAgent(), ENCODER, seed=2, control=control)
         for control in ("none", "attempts")
@@ -46,7 +46,7 @@ def test_without_memory_the_noise_alone_decides_and_is_shared_by_arms() -> None:
 
 
 def test_regret_is_content_and_routing() -> None:
-    stream = generated("benign", seed=1, length=60)
+    stream = opened("benign", seed=1, length=60)
     run = run_stream(stream, policy("exprag"), LinearAgent(), ENCODER, seed=1)
     full = run.success + run.content + run.routing
     assert set(full) <= {0.0, 1.0}
@@ -55,7 +55,7 @@ def test_regret_is_content_and_routing() -> None:
 
 
 def test_scores_come_before_learning_and_held_out_memory_is_frozen() -> None:
-    stream = generated("benign", seed=3, length=40)
+    stream = opened("benign", seed=3, length=40)
     composition = policy("exprag")
     run = run_stream(stream, composition, LinearAgent(), ENCODER, seed=3)
     assert np.isfinite(run.success).all()
@@ -104,7 +104,7 @@ def test_the_matrix_continues_where_it_was_stopped_and_draws_its_picture(tmp_pat
 
 @pytest.mark.parametrize("family", ["t-maze", "tool-graph", "delayed-trigger", "drift"])
 def test_every_kind_of_world_runs(family: str) -> None:
-    stream = generated(family, seed=0, length=15)
+    stream = opened(family, seed=0, length=15)
     agent = TabularAgent() if stream.long_term else LinearAgent()
     run = run_stream(stream, policy("advantage"), agent, ENCODER, seed=0)
     assert np.isfinite(run.success).all()
@@ -112,7 +112,7 @@ def test_every_kind_of_world_runs(family: str) -> None:
 
 def test_checkpoints_leave_the_run_as_it_is() -> None:
     for family, name in (("near-miss", "advantage"), ("near-miss", "amemguard"), ("t-maze", "advantage")):
-        stream = generated(family, seed=1, length=90)
+        stream = opened(family, seed=1, length=90)
         agent = TabularAgent() if stream.long_term else LinearAgent()
         plain, checked = (
             run_stream(stream, seeded(name, 1), agent, ENCODER, seed=1, checkpoints=marks)
@@ -162,7 +162,7 @@ class Copying:
 
 @pytest.mark.parametrize("agent", [TabularAgent(), LinearAgent(), ScoringAgent(Copying(), noise_weight=1.0)])  # type: ignore[arg-type]
 def test_the_same_memory_drives_a_table_a_line_and_a_model_that_scores(agent: SimulatedAgent) -> None:
-    stream = generated("benign", seed=1, length=120)
+    stream = opened("benign", seed=1, length=120)
     none, advantage = (
         run_stream(stream, policy("advantage", k=2, failures=False), agent, ENCODER, seed=1, control=control)
         for control in ("none", "learn")
@@ -171,7 +171,7 @@ def test_the_same_memory_drives_a_table_a_line_and_a_model_that_scores(agent: Si
 
 
 def test_hostile_sources_are_found_out_by_ours_and_by_nobody_who_does_not_look() -> None:
-    stream = generated("injection", seed=1, length=120)
+    stream = opened("injection", seed=1, length=120)
     runs = [run_stream(stream, policy(name), LinearAgent(), ENCODER, seed=1) for name in ("advantage", "exprag")]
     assert len(runs[0].detection) == len(runs[1].detection) == 3
     assert min(runs[0].detection) >= 0.0

@@ -32,37 +32,39 @@ def listing(
 ) -> None:
     """Say what can be measured, on what, and under which settings."""
     from keepworth.cli.output import say, say_terms, say_text
-    from keepworth.environments.streams import NAMES
     from keepworth.evaluation.system import SETTINGS
     from keepworth.recipes.systems import NAMES as SYSTEMS
     from keepworth.recipes.systems import PATTERNS
-    from keepworth.tasks.benchmark import BENCHMARKS, sizes
+    from keepworth.registry import methods
+    from keepworth.tasks.benchmark import sizes
 
-    known = sizes()
+    known, declared = sizes(), methods("benchmark")
     if as_json:
         benchmarks = {
-            each.name: {
-                "about": each.about,
-                "kind": each.kind,
-                "questions": known[each.name]["questions"] if each.name in known else None,
-                "licence": each.licence,
-                "shipped": each.shipped,
-                "settings": list(each.settings()),
+            name: {
+                "about": benchmark.about,
+                "kind": benchmark.make.kind,
+                "questions": known[name]["questions"] if name in known else None,
+                "licence": benchmark.make.licence,
+                "shipped": benchmark.make.shipped,
+                "settings": list(benchmark.make.settings()),
             }
-            for each in BENCHMARKS
+            for name, benchmark in declared.items()
         }
         systems = {**SYSTEMS, **PATTERNS}
-        say_json({"benchmarks": benchmarks, "systems": systems, "settings": SETTINGS, "streams": list(NAMES)}, indent=1)
+        say_json(
+            {"benchmarks": benchmarks, "systems": systems, "settings": SETTINGS, "streams": list(methods("world"))},
+            indent=1,
+        )
         return
     rows = []
-    for each in BENCHMARKS:
-        count = (
-            " / ".join(f"{many:,}" for many in known[each.name]["questions"].values()) if each.name in known else "?"
-        )
-        where = "" if each.shipped else "  (--data)"
-        rows.append((each.name, f"{each.about}; {each.kind}, {count}; {each.licence}{where}"))
+    for name, benchmark in declared.items():
+        data = benchmark.make
+        count = " / ".join(f"{many:,}" for many in known[name]["questions"].values()) if name in known else "?"
+        where = "" if data.shipped else "  (--data)"
+        rows.append((name, f"{benchmark.about}; {data.kind}, {count}; {data.licence}{where}"))
         if details:
-            rows.append(("", f"--set {', '.join(f'{name}=' for name in each.settings())}"))
+            rows.append(("", f"--set {', '.join(f'{setting}=' for setting in data.settings())}"))
     say_text("benchmarks, for `keepworth eval run BENCHMARK SYSTEM...`; questions of train, dev, test")
     say_terms([*rows, ("FILE.jsonl", "questions of your own")])
     say("\nsystems")
@@ -71,7 +73,7 @@ def listing(
     say_terms(SETTINGS.items())
     say("")
     say_text("streams, for `keepworth eval stream --streams NAME`")
-    say_terms([("", ", ".join(NAMES))])
+    say_terms([("", ", ".join(methods("world")))])
 
 
 def run(
@@ -282,9 +284,9 @@ ON_STREAMS = {"live": "", "shuffled": "+shuffled", "masked": "+masked"}
 
 
 def is_stream(name: str) -> bool:
-    from keepworth.environments.streams import NAMES
+    from keepworth.registry import methods
 
-    return name.partition("~")[0] in NAMES
+    return name.partition("~")[0] in methods("world")
 
 
 def _given(context: typer.Context, name: str) -> bool:
@@ -355,6 +357,7 @@ def opened(
     from keepworth.episodes.errors import KeepworthError
     from keepworth.tasks.benchmark import Benchmark, digest, named, refuse_leaks, scoring, typed
     from keepworth.tasks.data_files import VARIABLE
+    from keepworth.tasks.json_lines import json_lines
     from keepworth.tasks.splits import SPLITS, draw_order
 
     # The environment names a folder for whatever needs it; who names one for this alone means it.
@@ -364,18 +367,16 @@ def opened(
         for option in (["--data"] if meant else []) + (["--set"] if assign else []):
             raise KeepworthError(f"{option} has no effect on {name}, a file of questions of your own.", "Leave it out.")
         own = Path(name)
-        found = Benchmark(
-            own.name.removesuffix(".gz").removesuffix(".jsonl"), "questions of your own", "json_lines:json_lines"
-        )
-        tasks = found.tasks(split, data=own)
-        refuse_leaks({side: found.function()(side, data=own) for side in SPLITS} if _sides(own, found) else {})
+        found = Benchmark(own.name.removesuffix(".gz").removesuffix(".jsonl"), json_lines)
+        tasks = found(split, data=own)
+        refuse_leaks({side: found.load(side, data=own) for side in SPLITS} if _sides(own, found) else {})
         dials: dict[str, Any] = {}
     else:
         found = named(name)
         if meant and found.shipped:
             raise KeepworthError(f"--data has no effect on {name}, which comes with the package.", "Leave it out.")
-        dials = typed(found, assign)
-        tasks = found.tasks(split, data=None if found.shipped else data, **dials)
+        dials = typed(found.settings(), assign, f"benchmark {found.name!r}")
+        tasks = found(split, data=None if found.shipped else data, **dials)
     whole = len(tasks)
     if limit and limit < whole:
         kept = set(sorted((task.key for task in tasks), key=lambda key: draw_order("limit", key))[:limit])
@@ -394,8 +395,8 @@ def opened(
 
 def _sides(own: Path, found: Benchmark) -> bool:
     """Whether the file names splits at all."""
-    tasks = found.function()("test", data=own)
-    return any(task.tags["split"] != "test" for task in tasks) or bool(found.function()("train", data=own) != tasks)
+    tasks = found.load("test", data=own)
+    return any(task.tags["split"] != "test" for task in tasks) or bool(found.load("train", data=own) != tasks)
 
 
 def many(count: int, what: str) -> str:

@@ -135,7 +135,7 @@ def stream(
 
     from rich.progress import Progress
 
-    from keepworth.environments.generated import ORDERS, SPLITS
+    from keepworth.environments.made_up import ORDERS, SPLITS
     from keepworth.environments.streams import missing
     from keepworth.episodes.errors import KeepworthError, UnknownName
     from keepworth.episodes.extras import require
@@ -271,18 +271,22 @@ def stream(
 
 def _list_streams(as_json: bool) -> None:
     """Every stream with what it is, by kind; a line each."""
-    from keepworth.environments.streams import ABOUT, KIND_NAMES, KINDS, missing
+    from keepworth.environments.streams import KIND_NAMES, missing, worlds
+    from keepworth.registry import methods
 
-    kept = [(kind, [(name, missing(name)) for name in names]) for kind, names in KINDS.items()]
+    declared, made = methods("world"), worlds()
+    kept = [(kind, [(name, missing(name)) for name in made if made[name].kind == kind]) for kind in KIND_NAMES]
     if as_json:
         for kind, streams in kept:
             for name, lacks in streams:
                 needs = None if lacks is None else lacks.fix
-                say_json({"name": name, "kind": kind, "about": ABOUT[name], "needs": needs})
+                say_json({"name": name, "kind": kind, "about": declared[name].about, "needs": needs})
         return
     for kind, streams in kept:
         say(f"{KIND_NAMES[kind]}")
-        say_terms((name, f"{ABOUT[name]}{'' if lacks is None else f'. {lacks.fix}'}") for name, lacks in streams)
+        say_terms(
+            (name, f"{declared[name].about}{'' if lacks is None else f'. {lacks.fix}'}") for name, lacks in streams
+        )
         say("")
     say_text("NAME~swap, NAME~event, NAME~drift or NAME~hidden=0.5 is that stream with chance in it.")
 
@@ -327,7 +331,7 @@ def _settings(tuned: Path | None, arms: list[str]) -> Settings:
     """Refused before anything runs where the file or one of its settings cannot be used."""
     import json
 
-    from keepworth.environments.streams import KINDS
+    from keepworth.environments.streams import KIND_NAMES
     from keepworth.episodes.errors import KeepworthError
     from keepworth.evaluation.stream_claims import CONTROLS
 
@@ -341,7 +345,7 @@ def _settings(tuned: Path | None, arms: list[str]) -> Settings:
         }
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise KeepworthError(f"{tuned} does not hold settings per method: {error!r}.", wanted) from error
-    if unknown := [kind for kind in settings if kind not in KINDS]:
+    if unknown := [kind for kind in settings if kind not in KIND_NAMES]:
         raise KeepworthError(f"{tuned} has settings for {unknown[0]!r}, which is not a kind of stream.", wanted)
     for arm in arms:
         base = arm.partition("+")[0]
@@ -371,7 +375,7 @@ def run_job(
 ) -> list[StreamRow]:
     """All arms on one stream, in this process. episodes: a folder that keeps them, by seed, stream, order and arm."""
     from keepworth.agents.simulated import LinearAgent, TabularAgent
-    from keepworth.environments.streams import FAMILIES, kind_of, opened
+    from keepworth.environments.streams import opened, world
     from keepworth.evaluation.stream import row
     from keepworth.evaluation.stream_claims import CONTROLS, METHOD
     from keepworth.learning.run_folder import write_episodes
@@ -389,7 +393,7 @@ def run_job(
         control = base if base in CONTROLS else changed if changed in LEARNING else "learn"
         # Rivals have what was tuned for this kind of stream; the project's own method has what it is shipped with.
         tuned = changed == "tuned" or not (changed == "published" or base.startswith(METHOD))
-        chosen = settings.get(kind_of(name), {}) if tuned else {}
+        chosen = settings.get(world(name).kind, {}) if tuned else {}
         system = method_for("exprag" if base in CONTROLS else base, chosen, seed)
         met: list[Episode] = []
         run = run_stream(
@@ -402,7 +406,7 @@ def run_job(
             cache=known,
             # What it would have done with other memory is one more pass of a model for every task.
             measure_regret=model is None,
-            checkpoints=CHECKPOINTS if name in FAMILIES else (),
+            checkpoints=CHECKPOINTS if "~" not in name and world(name).generated else (),
             record=None if episodes is None else met.append,
         )
         if episodes is not None:

@@ -60,11 +60,42 @@ def show(
         rows += [("differs", method.differs), ("label", method.label), ("needs", method.extra)]
         rows += [("can leave out", ", ".join(method.parts)), ("file", file_of(method.kind, name))]
         rows += [("verdict", _verdict(method)), ("because", (measured or {}).get("sentence", ""))]
+        rows += [
+            ("unit", (measured or {}).get("unit", "")),
+            ("controls", ", ".join((measured or {}).get("controls", ()))),
+        ]
         rows += [("command", (measured or {}).get("command", ""))]
         say(method.title)
         say_terms([(term, text) for term, text in rows if text])
         for arm in (measured or {}).get("arms", ()):
-            say(f"  {arm['name']}: {arm['mean']} {arm.get('interval', '')} (n = {arm.get('n', '')})")
+            say(f"  {arm['name']}: {arm['mean']} {arm.get('interval') or ''} (n = {arm.get('n', '')})")
+        for gap in (measured or {}).get("comparisons", ()):
+            say(f"  against {gap['against']}: {gap['mean']:+} {gap.get('interval') or ''}")
+
+
+@app.command(examples="keepworth methods run mr_rec --set users=200")
+def run(
+    name: Annotated[str, typer.Argument(help="A study: see keepworth methods --kind study.")],
+    assign: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of the study: seed=1, ...")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON per row.")] = False,
+) -> None:
+    """Run a study, and print its table."""
+    from keepworth.evaluation.study import Study
+    from keepworth.registry import method
+    from keepworth.tasks.benchmark import typed
+
+    study = method("study", name).make
+    assert isinstance(study, Study)
+    for row in study(**typed(study.settings(), assign or [], f"study {name!r}"))():
+        if as_json:
+            say_json({"study": name, "unit": study.unit, **row})
+            continue
+        interval = f"[{row['low']:.3f}, {row['high']:.3f}]"
+        say(f"{row['arm']:<28} {row['mean']:.3f} {interval} (n = {row['n']}, {row['clusters']} clusters)")
+    if not as_json:
+        say(f"{study.unit}; 95 % intervals over clusters")
 
 
 def _row(method: Any) -> dict[str, Any]:

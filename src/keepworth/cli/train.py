@@ -14,16 +14,12 @@ from keepworth.cli.export import uses_of
 from keepworth.cli.output import Runs, interruptible, say, say_json, say_row, say_terms
 from keepworth.episodes.errors import KeepworthError
 from keepworth.memory.place import file_of
-from keepworth.recipes import RECIPES
 from keepworth.recipes.front_door import (
     OWN,
-    OwnRecipe,
     Recipe,
     carry_out,
-    find_recipe,
     made_of,
     opened,
-    others,
     record_of,
     run_name,
 )
@@ -63,7 +59,7 @@ def demo(
     from keepworth.episodes.extras import require
 
     require("train", "keepworth demo")
-    from keepworth.recipes import memory_r1_demo
+    from keepworth.methods.recipes._memory_r1 import demo as memory_r1_demo
 
     config = {"recipe": "memory_r1", **memory_r1_demo.demo_config(quick).model_dump(mode="json")}
     path = runs / run_name(name or ("demo-quick" if quick else "demo"))
@@ -155,7 +151,7 @@ def train(
     found = _asked_for(recipe, tasks, source, kinds, reward or [], environment, memory)
     if seed is not None and seeds:
         raise KeepworthError("There are --seed and --seeds.", "Leave one of them out.")
-    learnable = found.report if isinstance(found, OwnRecipe) else None
+    learnable = found.report
     if learnable is not None and (report or not print_config):
         _say_report(learnable, as_json)
     if report:
@@ -163,8 +159,7 @@ def train(
 
     def resolved(seed: int | None) -> BaseModel:
         short = {"role": role, "data": data, "model": model, "seed": seed, "steps": steps}
-        base = getattr(found, "settings", None)
-        return resolve(found.Config, base=base, file=config, assignments=assign or [], short=short)
+        return resolve(found.Config, base=found.settings, file=config, assignments=assign or [], short=short)
 
     each_seed = numbers_of(seeds) if seeds else []
     settings = resolved(each_seed[0] if each_seed else seed)
@@ -172,7 +167,7 @@ def train(
         say(as_toml(settings), end="")
         return
     called = Path(recipe).stem.replace("-", "_") if recipe else OWN
-    own = found.given.tasks.name if not recipe and isinstance(found, OwnRecipe) else called
+    own = found.given.tasks.name if not recipe and found.given is not None else called
     whole = run_name(name or "-".join(each for each in (own, role) if each))
     again = _last_command()
 
@@ -269,12 +264,16 @@ def _asked_for(
 
 def recipes(as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON per recipe.")] = False) -> None:
     """List the recipes."""
-    rows = [(name, find_recipe(name).SUMMARY) for name in (*RECIPES, *sorted(others()))]
+    from keepworth.registry import broken, methods
+
+    rows = [(name, recipe.about) for name, recipe in sorted(methods("recipe").items())]
     if as_json:
         for name, summary in rows:
             say_json({"recipe": name, "summary": summary})
         return
     say_terms([*rows, ("--tasks FILE", "Your own tasks, reward and model; a file of Python is a recipe, too.")])
+    for file in broken():
+        say(f"not loaded: {file.path}: {file.reason}", error=True)
 
 
 def _carry_out(

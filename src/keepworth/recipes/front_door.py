@@ -9,8 +9,8 @@
     print(run.report)
 
 The same from the command line: `keepworth train --tasks my.jsonl --reward my_reward.py:score --steps 40`. A file of Python is a
-recipe, too: its names are the arguments of `train` (`keepworth train my_recipe.py`), or it holds what a shipped recipe holds.
-Packages of others add recipes by entry points of the group `keepworth.recipes`.
+recipe, too: its names are the arguments of `train` (`keepworth train my_recipe.py`), or it holds `system(config)`.
+Packages of others add recipes as methods, by entry points of the group `keepworth.methods`.
 """
 
 from __future__ import annotations
@@ -20,51 +20,32 @@ import inspect
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from keepworth.episodes.errors import KeepworthError, UnknownName, nearest
-from keepworth.recipes import RECIPES
+from keepworth.recipes.recipe import Recipe
 from keepworth.recipes.workers import Origin
+from keepworth.registry import Method, method, methods
 
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
-
     from pydantic import BaseModel
 
-    from keepworth.episodes.model import Model
-    from keepworth.learning.collect.workers import WorkerRollout
     from keepworth.learning.run_folder import RunFolder
     from keepworth.learning.watch.progress import Progress
     from keepworth.learning.watch.tracking import Track
     from keepworth.models.inprocess import InProcessModel
     from keepworth.recipes.export import Exported
-    from keepworth.recipes.interactive import System
     from keepworth.recipes.own import Given
-    from keepworth.tasks.unlabelled import LogReport
 
 T = TypeVar("T")
-GROUP = "keepworth.recipes"
-"""The group of entry points by which packages add recipes: a name, and the module that holds the recipe."""
 OWN = "own"
 """What a run of `train` calls its recipe."""
 ARGUMENTS = ("tasks", "source", "kinds", "reward", "environment", "agent", "memory")
 """What `train` is given besides settings; a recipe's file may hold them by these names, and `settings`."""
-
-
-class Recipe(Protocol):
-    """What a recipe holds. `train` goes on where it was stopped."""
-
-    @property
-    def Config(self) -> type[BaseModel]: ...
-
-    @property
-    def SUMMARY(self) -> str: ...
-
-    def train(self, config: BaseModel, run: RunFolder, progress: Progress) -> None: ...
 
 
 class BadRecipe(KeepworthError):
@@ -149,12 +130,13 @@ def train(
     def carried_out() -> Path:
         arguments = {"source": source, "kinds": kinds, "reward": reward, "environment": environment, "agent": agent}
         recipe = own_recipe(tasks, memory=memory, **arguments)
+        own = cast("Given", recipe.given)
         chosen = {key: str(value) if isinstance(value, Path) else value for key, value in settings.items()}
         config = resolve(recipe.Config, base={**recipe.settings, **chosen})
         shown = progress or progress_for()
         for line in recipe.report.lines() if recipe.report else ():
             shown.note(line)
-        path = Path(runs) / run_name(name or recipe.given.tasks.name)
+        path = Path(runs) / run_name(name or own.tasks.name)
         try:
             with opened(path, record_of(recipe, config, OWN), fresh=fresh) as run:
                 carry_out(run, lambda each: recipe.train(config, run, each), shown, track)
@@ -211,55 +193,23 @@ def in_own_thread(work: Callable[[], T]) -> T:
     return cast(T, value)
 
 
-@dataclass(frozen=True, slots=True)
-class OwnRecipe:
-    """Tasks, reward and whatever else was given, as a recipe. settings: in the place of its defaults. report: of the log that the
-    tasks were made from, if they were. origin: where it is found again, if it is."""
+def recipe_of(given: Given, settings: Mapping[str, Any] | None = None, report: Any = None) -> Recipe:
+    """Tasks, reward and whatever else was given, as a recipe."""
+    from keepworth.recipes import own
 
-    given: Given
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    summary: str = ""
-    report: LogReport | None = None
-    origin: Origin | None = None
-
-    @property
-    def Config(self) -> type[BaseModel]:
-        from keepworth.recipes.own import Config
-
-        return Config
-
-    @property
-    def SUMMARY(self) -> str:
-        return self.summary
-
-    def record(self, config: BaseModel) -> Mapping[str, Any]:
-        from keepworth.recipes import own
-
-        own.require_given(cast(own.Config, config), self.given)
-        return self.given.record(cast(own.Config, config))
-
-    def train(self, config: BaseModel, run: RunFolder, progress: Progress) -> None:
-        from keepworth.recipes import own
-
-        own.train(cast(own.Config, config), self.given, run, progress, self.origin)
-
-    def rollout(self, config: BaseModel, run: RunFolder, model: Model) -> WorkerRollout:
-        """What a rollout worker runs."""
-        from keepworth.recipes import own
-        from keepworth.recipes.interactive import worker_rollout_of
-
-        settings = cast(own.Config, config)
-        return worker_rollout_of(settings, own.system(settings, self.given), model)
+    return Recipe(
+        own.Config, lambda config: own.system(config, given), given=given, settings=settings or {}, report=report
+    )
 
 
-def own_recipe(tasks: Any = None, *, source: Any = None, kinds: Sequence[str] | str = (), **others: Any) -> OwnRecipe:
+def own_recipe(tasks: Any = None, *, source: Any = None, kinds: Sequence[str] | str = (), **others: Any) -> Recipe:
     """What `train` was handed, as a recipe. Raises KeepworthError where tasks and source are both there."""
     if source is None:
         if kinds:
             raise KeepworthError(
                 "kinds says what is made of a source, and there is none.", "Give source, or leave it out."
             )
-        return OwnRecipe(given(tasks, **others))
+        return recipe_of(given(tasks, **others))
     if tasks is not None:
         raise KeepworthError(
             "There are tasks and a source to make tasks of.",
@@ -268,7 +218,7 @@ def own_recipe(tasks: Any = None, *, source: Any = None, kinds: Sequence[str] | 
     from keepworth.recipes.logs import KINDS, settings_of, tasks_of
 
     made = tasks_of(source, kinds or KINDS)
-    return OwnRecipe(given(made.tasks, **others), settings_of(kinds), report=made.report)
+    return recipe_of(given(made.tasks, **others), settings_of(kinds), made.report)
 
 
 def given(
@@ -317,8 +267,7 @@ def run_name(name: str) -> str:
 
 def record_of(recipe: Recipe, config: BaseModel, name: str) -> dict[str, object]:
     """What a run is begun with and must be continued with. Raises what the recipe finds wrong before anything is loaded."""
-    own = getattr(recipe, "record", None)
-    return {"recipe": name, **config.model_dump(mode="json"), **(own(config) if own is not None else {})}
+    return {"recipe": name, **config.model_dump(mode="json"), **recipe.record(config)}
 
 
 def opened(path: Path, record: Mapping[str, object], *, fresh: bool) -> RunFolder:
@@ -391,32 +340,17 @@ def find_recipe(name: str) -> Recipe:
     """The recipe of a name or a file of Python. Raises UnknownName with the nearest, or BadRecipe."""
     if name.endswith(".py"):
         return _recipe_in(module_of(name), name)
-    known = {**RECIPES, **{each: point.value for each, point in others().items()}}
+    known = methods("recipe")
     key = name if name in known else name.replace("-", "_")
-    if key not in known:
-        if name == OWN:
-            raise KeepworthError(
-                "own is what a run on your own tasks is called.", "Name the tasks: --tasks FILE.jsonl."
-            )
-        raise UnknownName("recipe", name, known)
-    if key in RECIPES:
-        return _recipe_in(import_module(RECIPES[key]), key)
-    point = others()[key]
-    try:
-        loaded = point.load()
-    except Exception as error:
-        raise BadRecipe(
-            f"The recipe {key!r} ({point.value}) cannot be imported: {type(error).__name__}: {error}.",
-            f"It comes with the package {point.dist.name if point.dist else 'of its entry point'}: update or remove that.",
-        ) from error
-    return _recipe_in(loaded, key)
+    if name == OWN:
+        raise KeepworthError("own is what a run on your own tasks is called.", "Name the tasks: --tasks FILE.jsonl.")
+    return _recipe_of_method(method("recipe", key if key in known else name))
 
 
-def others() -> dict[str, EntryPoint]:
-    """The recipes of other packages, by name. A shipped recipe's name stays its own."""
-    from importlib.metadata import entry_points
-
-    return {each.name: each for each in entry_points(group=GROUP) if each.name not in RECIPES}
+def _recipe_of_method(found: Method) -> Recipe:
+    if not isinstance(found.make, Recipe):
+        raise BadRecipe(f"The make of the method {found.name!r} is no Recipe.", "Write make=Recipe(Config, system).")
+    return replace(found.make, about=found.about, origin=Origin(found.name))
 
 
 def module_of(path: str) -> ModuleType:
@@ -467,40 +401,6 @@ def named_object(reference: str, what: str) -> Any:
     return getattr(module, name)
 
 
-@dataclass(frozen=True, slots=True)
-class SystemRecipe:
-    """A module with `system(config)`, and perhaps with `Config` and `SUMMARY`, as a recipe."""
-
-    module: ModuleType
-    origin: Origin | None = None
-
-    @property
-    def Config(self) -> type[BaseModel]:
-        from keepworth.recipes.interactive import Settings
-
-        return cast("type[BaseModel]", getattr(self.module, "Config", Settings))
-
-    @property
-    def SUMMARY(self) -> str:
-        return str(getattr(self.module, "SUMMARY", "") or _first_line(self.module))
-
-    def train(self, config: BaseModel, run: RunFolder, progress: Progress) -> None:
-        from keepworth.recipes.interactive import Settings, run_system
-
-        run_system(cast(Settings, config), self._system(config, run), run, progress, self.origin)
-
-    def rollout(self, config: BaseModel, run: RunFolder, model: Model) -> WorkerRollout:
-        """What a rollout worker runs."""
-        from keepworth.recipes.interactive import Settings, worker_rollout_of
-
-        return worker_rollout_of(cast(Settings, config), self._system(config, run), model)
-
-    def _system(self, config: BaseModel, run: RunFolder) -> System:
-        make = self.module.system
-        takes_run = len(inspect.signature(make).parameters) > 1
-        return cast("System", make(config, run) if takes_run else make(config))
-
-
 def _settings_in(holds: Mapping[str, Any], name: str) -> dict[str, Any]:
     """What a recipe's file says of settings: in `settings`, and by their own names. Raises BadRecipe for what would be lost."""
     from difflib import get_close_matches
@@ -532,22 +432,23 @@ def _recipe_in(module: Any, name: str) -> Recipe:
     from keepworth.environments.bridges import brings_tasks
 
     holds = vars(module) if isinstance(module, ModuleType) else {each: getattr(module, each) for each in dir(module)}
-    if "Config" in holds and "SUMMARY" in holds and callable(holds.get("train")) and holds["train"] is not train:
-        return cast("Recipe", module)
+    if isinstance(holds.get("METHOD"), Method):
+        return replace(_recipe_of_method(holds["METHOD"]), origin=Origin(name))
     if callable(holds.get("system")):
-        return SystemRecipe(module, Origin(name))
+        from keepworth.recipes.interactive import Settings
+
+        return Recipe(holds.get("Config", Settings), holds["system"], _first_line(module), Origin(name))
     if "tasks" in holds or "source" in holds or brings_tasks(holds.get("environment")):
         made = own_recipe(**{each: holds[each] for each in ARGUMENTS if each in holds})
         return replace(
             made,
             settings={**made.settings, **_settings_in(holds, name)},
-            summary=_first_line(module),
+            about=_first_line(module),
             origin=Origin(name),
         )
     raise BadRecipe(
         f"{name} holds no recipe.",
-        f"Give it `tasks`, and what of {', '.join(ARGUMENTS[1:])} and `settings` it needs; or `system(config)`; or `Config`, "
-        "`SUMMARY` and `train(config, run, progress)`.",
+        f"Give it `tasks`, and what of {', '.join(ARGUMENTS[1:])} and `settings` it needs; or `system(config)`, and `Config`.",
     )
 
 

@@ -201,6 +201,19 @@ class System:
     note: str = ""
     headline: str = "{metric} on {test}: {before:.2f} before training, {after:.2f} after."
 
+    def learn(self, settings: Settings, run: RunFolder, progress: Progress, origin: Origin | None = None) -> None:
+        """Train and measure: see `recipe.Learns`."""
+        from keepworth.recipes.scorers import scorers_of
+
+        with scorers_of(settings, self.scored, origin, run, progress):  # type: ignore[arg-type]
+            run_system(settings, self, run, progress, origin)
+
+    def rollout(self, settings: Settings, model: Model) -> WorkerRollout:
+        """What a rollout worker runs."""
+        from keepworth.learning.collect.workers import WorkerRollout
+
+        return WorkerRollout(rollout_of(settings, self, model), self.memory)
+
 
 def run_system(
     settings: Settings, system: System, run: RunFolder, progress: Progress, origin: Origin | None = None
@@ -323,12 +336,6 @@ def rollout_of(settings: Settings, system: System, model: Model) -> Rollout:
     from keepworth.rollouts.driver import playing
 
     return playing(model, system.play, temperature=settings.temperature, limits=system.limits)
-
-
-def worker_rollout_of(settings: Settings, system: System, model: Model) -> WorkerRollout:
-    from keepworth.learning.collect.workers import WorkerRollout
-
-    return WorkerRollout(rollout_of(settings, system, model), system.memory)
 
 
 def supervised(settings: Settings) -> bool:

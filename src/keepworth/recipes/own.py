@@ -18,11 +18,10 @@ from keepworth.recipes.interactive import (
     Settings,
     System,
     idle_in_imitation,
-    run_system,
     supervised,
 )
 from keepworth.recipes.rewards import AlsoRewarded, Scoring, place_of, scoring, try_rewards
-from keepworth.recipes.scorers import AskedElsewhere, scorers_of
+from keepworth.recipes.scorers import AskedElsewhere
 from keepworth.recipes.settings import LABEL, Amount, Count, Idle, require_effect
 from keepworth.tasks.data_files import WrongFormat
 from keepworth.tasks.own import MissingField, OwnTasks, messages_of
@@ -35,13 +34,9 @@ if TYPE_CHECKING:
     from keepworth.environments.environment import Environment
     from keepworth.episodes import Task
     from keepworth.episodes.model import ChatTemplate, Message, Tokens
-    from keepworth.learning.run_folder import RunFolder
     from keepworth.learning.watch.progress import Progress
     from keepworth.memory.overlay import Bank
     from keepworth.models.inprocess import InProcessModel
-    from keepworth.recipes.workers import Origin
-
-SUMMARY = "Your own tasks, reward and model: keepworth train --tasks FILE.jsonl --reward FILE.py:FUNCTION."
 
 
 class Config(Settings):
@@ -398,13 +393,6 @@ def require_chat(
 
 TRIED_FOR = 10.0
 """Seconds for which prompts are measured before training, those that ask the most first."""
-
-
-def train(config: Config, given: Given, run: RunFolder, progress: Progress, origin: Origin | None = None) -> None:
-    """Train and measure. Called again on the same folder, it continues from the last checkpoint. origin: as of `run_system`."""
-    made = system(config, given)
-    with scorers_of(config, made.scored, origin, run, progress):
-        run_system(config, made, run, progress, origin)
 
 
 def remembered(path: Any) -> tuple[Callable[[Config], Recall], str]:

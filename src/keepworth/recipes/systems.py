@@ -36,7 +36,7 @@ from keepworth.evaluation.system import (
 )
 from keepworth.memory.item import Item, Provenance
 from keepworth.memory.time_window import window_of
-from keepworth.recipes.memory_t1 import EvidencePolicy, Widening
+from keepworth.recipes.slates import EvidencePolicy, Widening
 from keepworth.tasks.benchmark import place
 from keepworth.tasks.entries import MemoryEntry
 

@@ -394,3 +394,8 @@ def _unload(engines: Sequence[HttpModel]) -> None:
     ends = time.monotonic() + 60.0
     for each in threads:
         each.join(max(0.0, ends - time.monotonic()))
+
+
+def finish(run: RunFolder, tables: Sequence[Mapping[str, Any]], **more: Any) -> None:
+    """Write the result: the sentence of the first table is the run's headline. more: other facts of it."""
+    run.write_result({"headline": tables[0].get("headline", "") if tables else "", "tables": list(tables), **more})

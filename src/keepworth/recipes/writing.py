@@ -36,12 +36,13 @@ from keepworth.models.errors import ChatError
 from keepworth.models.files import ModelKind, path_of
 from keepworth.models.inprocess import InProcessModel
 from keepworth.recipes.interactive import Pair
-from keepworth.recipes.memory_r1_manager import found_reader, restored
+from keepworth.recipes.reader import found_reader, restored
 from keepworth.recipes.settings import curriculum_of, objective_of, require_objective, with_budget
 from keepworth.recipes.training import (
     batch,
     collector_of,
     engines_of,
+    finish,
     imitate_first,
     keep_weights,
     prepared,
@@ -70,7 +71,8 @@ from keepworth.tasks.longmemeval import longmemeval, questions
 from keepworth.tasks.splits import draw_order
 
 if TYPE_CHECKING:
-    from keepworth.recipes.bounded_bank import Config
+    from keepworth.methods.recipes.bounded_bank import Config
+    from keepworth.recipes.workers import Origin
 
 ARMS = ("untrained", "first_in_first_out", "most_specific", "warm_start", "trained", "all_evidence")
 """Of the table, in the order in which they are to be read."""
@@ -111,19 +113,37 @@ class ByCalls:
     arms: Mapping[str, Callable[[Any, FactStream], str]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """A writer that learns, of the bounded bank: what its recipes make.
+
+    Attributes:
+        calls: Of a writer that has them; without, it draws a digit for each fact.
+        reading: What banks are worth, in the place of the reader that the configuration names.
+        remembered: Rewards episodes besides.
+    """
+
+    calls: ByCalls | None = None
+    reading: ReadsBanks | None = None
+    remembered: Callable[[Progress], RememberedEpisodes] | None = None
+
+    def learn(self, settings: Config, run: RunFolder, progress: Progress, origin: Origin | None = None) -> None:
+        """Train and measure: see `recipe.Learns`."""
+        remembered = None if self.remembered is None else self.remembered(progress)
+        finish(run, train_writer(settings, run, progress, self.calls, self.reading, remembered))
+
+
 def train_writer(
     config: Config,
     run: RunFolder,
     progress: Progress,
-    calls: ByCalls | None = None,
-    reading: ReadsBanks | None = None,
-    remembered: RememberedEpisodes | None = None,
+    calls: ByCalls | None,
+    reading: ReadsBanks | None,
+    remembered: RememberedEpisodes | None,
 ) -> list[dict[str, Any]]:
     """Warm start, reinforcement, and the measures of every arm; returns the run's tables.
 
-    calls: of a writer that has them; without, it draws a digit for each fact. reading: what banks are worth, in the
-    place of the reader that the configuration names. remembered: rewards episodes besides. Raises KeepworthError where
-    that cannot be permuted and is to be."""
+    Raises KeepworthError where `reading` cannot be permuted and is to be."""
     refuse_workers(config, "what a bank is worth says a reader that is loaded in this process")
     if reading is not None and config.permuted:
         raise KeepworthError("permuted has no effect on a reading that is handed in.", "Permute its scores yourself.")

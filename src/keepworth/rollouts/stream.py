@@ -29,7 +29,7 @@ import numpy as np
 from keepworth.agents.acting import FunctionActor
 from keepworth.agents.agent import Action, Caller
 from keepworth.agents.simulated import SimulatedAgent
-from keepworth.environments.generated import in_free_words
+from keepworth.environments.made_up import in_free_words
 from keepworth.environments.scene import Scene, Staged, Stream, StreamTask, Visit
 from keepworth.episodes.episode import UNSOUND, Episode, Observation
 from keepworth.episodes.errors import KeepworthError

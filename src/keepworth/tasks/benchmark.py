@@ -9,14 +9,14 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
 from keepworth.episodes.episode import Task
 from keepworth.episodes.errors import KeepworthError, UnknownName, require_known
+from keepworth.registry import method
 from keepworth.tasks.data_files import WrongFormat, recognised, records
 from keepworth.tasks.entries import MemoryEntry, entries
 from keepworth.tasks.metrics import normalise
@@ -32,48 +32,57 @@ class LeakingSplit(KeepworthError):
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """loader: `module:function` under `keepworth.tasks`, called with the split and, by name, `data`, `seed` and the dials.
-    dials: the settings that a variant of it is. metric: the headline, as `keepworth.evaluation.harness` names it.
+    """What a method of kind "benchmark" has as `make`: called with a split, it gives the tasks.
 
-    licence: of the data; shipped: whether it comes with the package, else `--data` says where it is."""
+    Attributes:
+        name: The name of the method.
+        load: Split -> tasks, with the settings as keywords; `data` where the set is not shipped.
+        kind: How it is answered.
+        metric: The headline, as `keepworth.evaluation.harness` names it.
+        licence: Of the data.
+        shipped: Whether the data comes with the package; else `--data` says where it is.
+        dials: The settings that a variant of it is.
+        fields: Fields by which a record shows that it is of this set; any of these.
+    """
 
     name: str
-    about: str
-    loader: str
+    load: Callable[..., list[Task]]
     kind: Kind = "answer"
     metric: str = "f1"
     licence: str = "Apache-2.0"
     shipped: bool = False
     dials: Mapping[str, Any] = field(default_factory=dict)
-
-    def function(self) -> Callable[..., list[Task]]:
-        module, _, name = self.loader.partition(":")
-        found: Callable[..., list[Task]] = getattr(import_module(f"keepworth.tasks.{module}"), name)
-        return found
+    fields: Sequence[Collection[str]] = ()
 
     def settings(self) -> dict[str, inspect.Parameter]:
-        """What can be set, by name: the keywords of its loader but those that every loader has."""
-        known = inspect.signature(self.function()).parameters
-        return {name: each for name, each in known.items() if each.kind is each.KEYWORD_ONLY and name != "data"}
+        """What can be set, by name: the keywords of its loader but `data`."""
+        parameters = inspect.signature(self.load).parameters.items()
+        return {name: each for name, each in parameters if each.kind is each.KEYWORD_ONLY and name != "data"}
 
-    def tasks(self, split: str, *, data: Path | None = None, **dials: Any) -> list[Task]:
-        """The tasks of one split. dials: come before those of the benchmark itself. Raises UnknownName, MissingData,
-        WrongFormat, LeakingSplit."""
+    def __call__(self, split: str, *, data: Path | None = None, **dials: Any) -> list[Task]:
+        """The tasks of one split. `dials` come before those of the benchmark itself.
+
+        Raises:
+            UnknownName: Of the split or a setting.
+            MissingData: The data is not shipped and was not found.
+            WrongFormat: The data is not of this set.
+            LeakingSplit: A question stands on two sides.
+        """
         require_known("split", split, SPLITS)
-        known = self.settings()
+        settings = self.settings()
         for name in dials:
-            if name not in known:
-                raise UnknownName("setting", name, known, f"benchmark {self.name!r}")
-        given = {"data": data} if "data" in inspect.signature(self.function()).parameters else {}
-        if data is not None and not given:
+            if name not in settings:
+                raise UnknownName("setting", name, settings, f"benchmark {self.name!r}")
+        takes_data = "data" in inspect.signature(self.load).parameters
+        if data is not None and not takes_data:
             raise KeepworthError(f"the benchmark {self.name!r} comes with the package.", "Leave --data out.")
-        found = self.function()(split, **given, **{**self.dials, **dials})
-        if not found:
+        tasks = self.load(split, **({"data": data} if takes_data else {}), **{**self.dials, **dials})
+        if not tasks:
             raise KeepworthError(
                 f"the benchmark {self.name!r} has no question in its split {split!r} with these settings.",
                 "Choose another split, or wider settings.",
             )
-        return found
+        return tasks
 
 
 SIZES = Path(__file__).parent / "data" / "benchmark_sizes.json"
@@ -86,15 +95,15 @@ def sizes() -> dict[str, Any]:
     return found
 
 
-def typed(benchmark: Benchmark, assignments: Iterable[str]) -> dict[str, Any]:
-    """`name=value` words as settings of a benchmark, of the type of their defaults. Raises KeepworthError."""
-    known, found = benchmark.settings(), dict[str, Any]()
+def typed(known: Mapping[str, inspect.Parameter], assignments: Iterable[str], of: str) -> dict[str, Any]:
+    """`name=value` words as settings, of the type of their annotations. of: whose they are. Raises KeepworthError."""
+    found = dict[str, Any]()
     for word in assignments:
         name, equals, value = word.partition("=")
         if not equals:
             raise KeepworthError(f"{word!r} sets nothing.", "Write NAME=VALUE, such as distractors=50.")
         if name not in known:
-            raise UnknownName("setting", name, known, f"benchmark {benchmark.name!r}")
+            raise UnknownName("setting", name, known, of)
         found[name] = _as(str(known[name].annotation), value, name)
     return found
 
@@ -211,141 +220,7 @@ def _one_source(one: Task, other: Task) -> bool:
     return not all(told) or bool(holding[0] & told[1] or holding[1] & told[0])
 
 
-# The table.
-
-
-def _row(name: str, about: str, loader: str, licence: str = "Apache-2.0", **settings: Any) -> Benchmark:
-    return Benchmark(name, about, loader, licence=licence, **settings)
-
-
-_CHATS = "longmemeval:longmemeval"
-_SOLVED, _HOPS, _TIME = "benchmarks.solved_examples", "benchmarks.multihop", "benchmarks.timebench"
-_MADE, _BOOKS = "benchmarks.from_chats", "benchmarks.generated_books"
-_FILES, _SETS = "benchmarks.longmemeval_files", "benchmarks.agent_sets"
-_POOL = {"pooled": True}
-
-BENCHMARKS: tuple[Benchmark, ...] = (
-    _row(
-        "longmemeval",
-        "questions about a user's own chats with an assistant; the sessions that hold the answer",
-        _CHATS,
-        "MIT",
-        shipped=True,
-    ),
-    _row(
-        "longmemeval+50",
-        "the same among 50 sessions of other users",
-        _CHATS,
-        "MIT",
-        shipped=True,
-        dials={"distractors": 50},
-    ),
-    _row(
-        "longmemeval+500",
-        "the same over one haystack of all evidence and 500 sessions more",
-        "longmemeval:longmemeval_shared",
-        "MIT",
-        shipped=True,
-    ),
-    _row("locomo", "questions about ten very long conversations of two people", "locomo:locomo", "CC BY-NC 4.0"),
-    _row(
-        "locomo-corrected",
-        "the same with the answer key corrected by an audit",
-        "locomo:locomo",
-        "CC BY-NC 4.0",
-        dials={"corrected": True},
-    ),
-    _row(
-        "bfcl-memory",
-        "what five people told an agent in earlier conversations",
-        "benchmarks.bfcl_memory:bfcl_memory",
-        metric="score",
-    ),
-    _row("hotpotqa", "what two paragraphs of ten answer together", f"{_HOPS}:hotpotqa", "CC BY-SA 4.0"),
-    _row("hotpotqa-pooled", "the same, of all paragraphs", f"{_HOPS}:hotpotqa", "CC BY-SA 4.0", dials=_POOL),
-    _row("2wiki", "what two to four paragraphs of ten answer together", f"{_HOPS}:two_wiki"),
-    _row("2wiki-pooled", "the same, of all paragraphs", f"{_HOPS}:two_wiki", dials=_POOL),
-    _row("timebench", "what held when, by dated facts and articles", f"{_TIME}:timebench", "MIT, parts vary"),
-    _row("timebench-pooled", "the same over all of them", f"{_TIME}:timebench", "MIT, parts vary", dials=_POOL),
-    _row(
-        "timebench-choices",
-        "how long, when and in which order: one of the options",
-        f"{_TIME}:timebench_choices",
-        "MIT, parts vary",
-        kind="choice",
-        metric="score",
-    ),
-    _row("time-ranges", "which interval of time a question is about", f"{_TIME}:time_ranges", "MIT", metric="score"),
-    _row(
-        "prefeval",
-        "which of four answers follows a preference that was said long before",
-        "benchmarks.prefeval:prefeval",
-        "CC BY-NC 4.0",
-        kind="choice",
-        metric="score",
-    ),
-    _row("gsm8k", "word problems, by worked solutions of others", f"{_SOLVED}:gsm8k", "MIT", metric="score"),
-    _row(
-        "svamp", "word problems of one step, by others solved", f"{_SOLVED}:svamp", "MIT", metric="score", shipped=True
-    ),
-    _row("math500", "competition problems, by solutions of others", f"{_SOLVED}:math500", "MIT", metric="score"),
-    _row(
-        "banking77",
-        "which label a query has, by labelled examples",
-        f"{_SOLVED}:banking77",
-        "CC BY 4.0",
-        kind="choice",
-        metric="score",
-    ),
-    _row("longmemeval-file", "LongMemEval S, M or another file of its shape", f"{_FILES}:longmemeval_file", "MIT"),
-    _row("longmemeval-v2", "what agents met on web sites, over their trajectories", f"{_FILES}:longmemeval_v2"),
-    _row("memoryagentbench", "many questions on one long text", f"{_SETS}:memory_agent_bench", "MIT", metric="score"),
-    _row(
-        "memoryarena", "tasks that need what earlier ones found", f"{_SETS}:memory_arena", "CC BY 4.0", metric="score"
-    ),
-    _row(
-        "lifelongagentbench",
-        "database and graph tasks, by others solved",
-        f"{_SETS}:lifelong_agent_bench",
-        "see its page",
-        metric="score",
-    ),
-    _row(
-        "tau2-bench",
-        "which tools a customer's wish takes, by a policy and tasks solved",
-        f"{_SETS}:tau2_bench",
-        "MIT",
-        metric="score",
-    ),
-    _row(
-        "needles", "door codes said in passing in long chats", f"{_MADE}:needles", "MIT", metric="score", shipped=True
-    ),
-    _row(
-        "order-recall",
-        "which of two sentences came first in chats that were remembered",
-        f"{_MADE}:order_recall",
-        "MIT",
-        kind="choice",
-        metric="score",
-        shipped=True,
-    ),
-    _row(
-        "event-book",
-        "who did what, where and when, in a generated book",
-        f"{_BOOKS}:event_book",
-        metric="score",
-        shipped=True,
-    ),
-    _row("compositions", "what follows from two facts told apart", f"{_BOOKS}:compositions", metric="em", shipped=True),
-    _row(
-        "compositions-3",
-        "what follows from three",
-        f"{_BOOKS}:compositions",
-        metric="em",
-        shipped=True,
-        dials={"hops": 3},
-    ),
-)
+# By name.
 
 
 def named(name: str) -> Benchmark:
@@ -353,8 +228,8 @@ def named(name: str) -> Benchmark:
     path = Path(name)
     if path.is_file() or path.suffix in (".json", ".csv", ".parquet", ".gz"):
         raise WrongFormat(f"{name} is no name of a benchmark, and no file of JSON lines.", _reader_of(path))
-    require_known("benchmark", name, [each.name for each in BENCHMARKS])
-    return next(each for each in BENCHMARKS if each.name == name)
+    benchmark: Benchmark = method("benchmark", name).make  # type: ignore[assignment]
+    return benchmark
 
 
 def _reader_of(path: Path) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from keepworth.episodes.errors import KeepworthError
+from keepworth.registry import methods
 
 VARIABLE = "KEEPWORTH_DATA"
 PathName = str | os.PathLike[str]
@@ -118,27 +119,17 @@ FORMATS: tuple[tuple[frozenset[str], str], ...] = (
         frozenset({"writes", "questions"}),
         "questions of one's own: keepworth eval run FILE.jsonl, keepworth train --tasks FILE.jsonl",
     ),
-    (frozenset({"haystack_sessions", "answer_session_ids"}), "LongMemEval: keepworth eval run longmemeval-file"),
-    (frozenset({"qa", "conversation"}), "LoCoMo: keepworth eval run locomo"),
-    (frozenset({"supporting_facts", "evidences"}), "2WikiMultiHopQA: keepworth eval run 2wiki"),
-    (frozenset({"supporting_facts", "context"}), "HotpotQA: keepworth eval run hotpotqa"),
-    (frozenset({"preference", "mcq"}), "PrefEval: keepworth eval run prefeval"),
-    (frozenset({"problem", "solution", "unique_id"}), "MATH-500: keepworth eval run math500"),
-    (frozenset({"Body", "Question", "Equation"}), "SVAMP, which is shipped: keepworth eval run svamp"),
-    (frozenset({"question_time_range"}), "Time-Dialog's ranges: keepworth eval run time-ranges"),
-    (frozenset({"scenario", "involved_classes"}), "BFCL memory: keepworth eval run bfcl-memory"),
-    (frozenset({"user_scenario", "evaluation_criteria"}), "tau2-bench: keepworth eval run tau2-bench"),
-    (frozenset({"skill_list", "instruction"}), "LifelongAgentBench: keepworth eval run lifelongagentbench"),
-    (frozenset({"entity_dict", "answer_list"}), "LifelongAgentBench: keepworth eval run lifelongagentbench"),
-    (frozenset({"context", "questions", "answers"}), "MemoryAgentBench: keepworth eval run memoryagentbench"),
-    (frozenset({"questions", "answers"}), "MemoryArena: keepworth eval run memoryarena"),
-    (frozenset({"domain", "eval_function"}), "LongMemEval-V2: keepworth eval run longmemeval-v2"),
-    (frozenset({"Premise", "Hypothesis"}), "TimeBench: keepworth eval run timebench-choices"),
     (frozenset({"messages"}), "a chat log; make questions of it, see docs/benchmarks.md"),
 )
-"""Fields by which a record shows what it is, and what reads it. The first that fits counts."""
+"""Fields by which a record shows what it is where it is of no benchmark, and what reads it."""
 
 
 def recognised(record: Mapping[str, Any]) -> str:
-    """What a record of an unknown file looks like, and the command that reads it; "" where nothing is known."""
-    return next((what for fields, what in FORMATS if fields <= set(record)), "")
+    """What a record of an unknown file looks like, and the command that reads it; "" where nothing fits."""
+    formats = [
+        (frozenset(fields), f"{benchmark.title}: keepworth eval run {name}")
+        for name, benchmark in methods("benchmark").items()
+        for fields in getattr(benchmark.make, "fields", ())
+    ]
+    fitting = [(len(fields), text) for fields, text in (*FORMATS, *formats) if fields <= set(record)]
+    return max(fitting, default=(0, ""), key=lambda one: one[0])[1]

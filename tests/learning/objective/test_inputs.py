@@ -11,9 +11,9 @@ from keepworth.learning.learner import CriticSettings, Learner, Optimisation
 from keepworth.learning.objective.inputs import episode_inputs, idle_clip, require_episodes, require_off_policy
 from keepworth.learning.objective.options import Objective, ObjectiveError
 from keepworth.learning.objective.parts import Clip, DualClip, Plain, Token
-from keepworth.learning.objective.presets import PRESETS, preset, varied, without_kl
+from keepworth.learning.objective.presets import preset, presets, varied, without_kl
+from keepworth.methods.recipes.overwrite_reading import MULTI_CONVERSATION
 from keepworth.models.adapter import unfreeze
-from keepworth.recipes.overwrite_reading import MULTI_CONVERSATION
 from keepworth.recipes.settings import GROUP_RELATIVE
 from tests.learning.test_learner import groups_of
 from tests.models.tiny import tiny_model
@@ -29,7 +29,7 @@ def learner_of(objective: Objective, passes: int = 1, seed: int = 0, minibatches
     return Learner(model, unfreeze(model), objective, optimisation, "speaker")
 
 
-@pytest.mark.parametrize("name", sorted(PRESETS))
+@pytest.mark.parametrize("name", sorted(presets()))
 def test_more_passes_need_a_ratio_and_stale_tokens_a_correction(name: str) -> None:
     """Eight steps of the score function on the same tokens raised a ratio to 842, unclipped and unsaid."""
     if name in WITHOUT_RATIO:
@@ -94,8 +94,8 @@ def test_a_clip_acts_from_the_second_pass_on_and_before_that_it_is_said(name: st
 
 
 def test_every_preset_with_a_clip_is_warned_of_and_no_other() -> None:
-    assert {name for name in PRESETS if not idle_clip(preset(name), 1)} == WITHOUT_CLIP
-    assert not any(idle_clip(objective, 2) for objective in PRESETS.values())
+    assert {name for name in presets() if not idle_clip(preset(name), 1)} == WITHOUT_CLIP
+    assert not any(idle_clip(objective, 2) for objective in presets().values())
 
 
 def test_a_clip_of_one_s_own_that_cannot_act_is_an_error() -> None:
@@ -111,7 +111,7 @@ def test_a_clip_of_one_s_own_that_cannot_act_is_an_error() -> None:
 
 
 def test_what_episodes_must_hold_is_named() -> None:
-    needs = {name: episode_inputs(preset(name)) for name in PRESETS if episode_inputs(preset(name))}
+    needs = {name: episode_inputs(preset(name)) for name in presets() if episode_inputs(preset(name))}
     assert needs == {
         "gigpo": ("states of turns",),
         "fine_mem": ("rewards of turns",),

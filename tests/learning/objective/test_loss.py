@@ -15,18 +15,13 @@ from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import EntropyBonus
 from keepworth.learning.objective.policy_loss import (
     aggregate,
-    cispo,
-    clip,
     correction,
     denominators,
-    dual_clip,
     effective_sample_size,
     interpolated,
     log_ratio,
     loss,
-    plain,
     row_weights,
-    soft_gate,
 )
 from keepworth.learning.objective.presets import preset, varied, without_kl
 from tests.learning.objective.toys import bandit_batch, toy
@@ -45,7 +40,9 @@ def test_plain_on_a_bandit_has_the_analytic_gradient() -> None:
     logits = torch.tensor([0.3, -0.2, 0.9], dtype=torch.float64, requires_grad=True)
     probability = torch.softmax(logits.detach(), 0)
     lp = torch.log_softmax(logits, 0)[1]
-    (grad,) = torch.autograd.grad(-plain(lp - lp.detach(), torch.tensor(0.7, dtype=torch.float64)), logits)
+    (grad,) = torch.autograd.grad(
+        -parts.Plain().value(lp, lp - lp.detach(), torch.tensor(0.7, dtype=torch.float64)), logits
+    )
     expected = -0.7 * (torch.tensor([0.0, 1.0, 0.0], dtype=torch.float64) - probability)
     torch.testing.assert_close(grad, expected, atol=1e-10, rtol=0)
 
@@ -53,7 +50,7 @@ def test_plain_on_a_bandit_has_the_analytic_gradient() -> None:
 @pytest.mark.parametrize("ratio", [0.5, 0.79, 0.81, 1.0, 1.27, 1.29, 2.0])
 def test_where_the_clip_lets_a_gradient_through(ratio: float) -> None:
     def clipped(x: Tensor, a: Tensor) -> Tensor:
-        return clip(x, a, 0.2, 0.28)
+        return parts.Clip(0.2, 0.28).value(x, x, a)
 
     log_r = math.log(ratio)
     assert slope(clipped, log_r, 1.0) == pytest.approx(ratio if ratio < 1.28 else 0.0)
@@ -62,7 +59,7 @@ def test_where_the_clip_lets_a_gradient_through(ratio: float) -> None:
 
 def test_dual_clip_cuts_only_negative_tokens_with_large_ratios() -> None:
     def dual(x: Tensor, a: Tensor) -> Tensor:
-        return dual_clip(x, a, 0.2, 0.28, 3.0)
+        return parts.DualClip(0.2, 0.28, 3.0).value(x, x, a)
 
     assert slope(dual, math.log(2.9), -1.0) == pytest.approx(-2.9)
     assert slope(dual, math.log(3.1), -1.0) == 0.0
@@ -73,14 +70,14 @@ def test_dual_clip_cuts_only_negative_tokens_with_large_ratios() -> None:
 def test_cispo_caps_the_weight_and_keeps_the_gradient(ratio: float) -> None:
     lp = torch.tensor(-1.0, dtype=torch.float64, requires_grad=True)
     log_r = lp - (lp.detach() - math.log(ratio))
-    (grad,) = torch.autograd.grad(cispo(log_r, torch.tensor(2.0, dtype=torch.float64), lp, 1.0, 5.0), lp)
+    (grad,) = torch.autograd.grad(parts.Cispo(1.0, 5.0).value(lp, log_r, torch.tensor(2.0, dtype=torch.float64)), lp)
     assert float(grad) == pytest.approx(2.0 * min(ratio, 6.0))
 
 
 @pytest.mark.parametrize("tau", [0.5, 1.0, 1.05, 7.0])
 def test_the_soft_gate_has_slope_one_at_ratio_one(tau: float) -> None:
     def gate(x: Tensor, a: Tensor) -> Tensor:
-        return soft_gate(x, a, tau, tau)
+        return parts.SoftGate(tau, tau).value(x, x, a)
 
     assert slope(gate, 0.0, 1.0) == pytest.approx(1.0)
     assert slope(gate, 0.0, -2.0) == pytest.approx(-2.0)

@@ -66,7 +66,7 @@ from keepworth.learning.objective.parts import (
     read,
     signature,
 )
-from keepworth.learning.objective.presets import PRESETS, SOURCES, preset, varied, without_kl
+from keepworth.learning.objective.presets import preset, presets, source_of, varied, without_kl
 
 GRPO = without_kl(preset("grpo"))
 
@@ -203,7 +203,7 @@ def test_an_unknown_option_is_answered_with_the_nearest() -> None:
 
 
 def test_without_kl_needs_no_reference() -> None:
-    for objective in PRESETS.values():
+    for objective in presets().values():
         if objective.regresses:
             with pytest.raises(ValueError, match="cannot go without"):
                 without_kl(objective)
@@ -212,16 +212,16 @@ def test_without_kl_needs_no_reference() -> None:
 
 
 def test_objectives_survive_a_round_trip_through_json() -> None:
-    for objective in PRESETS.values():
+    for objective in presets().values():
         assert Objective.model_validate_json(objective.model_dump_json()) == objective
 
 
-@pytest.mark.parametrize("name", sorted(PRESETS))
+@pytest.mark.parametrize("name", sorted(presets()))
 def test_an_explanation_shows_every_number_that_acts(name: str) -> None:
-    text, objective = explain(name), PRESETS[name]
-    assert SOURCES[name].title in text
+    text, objective = explain(name), presets()[name]
+    assert source_of(name).title in text
     assert text.startswith(name)
-    for doubt in SOURCES[name].unverified:
+    for doubt in source_of(name).unverified:
         assert doubt in text
     numbers = [objective.teacher.anneal.final] if objective.teacher and objective.teacher.anneal else []
     numbers += [objective.reset.kl] if objective.reset else []
@@ -261,15 +261,15 @@ def test_explanations_of_fields_no_preset_uses() -> None:
 
 
 def test_the_listing_has_a_line_a_preset() -> None:
-    assert [line[0] for line in listing()] == list(PRESETS)
+    assert [line[0] for line in listing()] == list(presets())
     assert {len(line) for line in listing()} == {7}
 
 
 def test_configuration_and_explanations_do_not_load_torch() -> None:
     code = (
         "import sys; from keepworth.learning.objective.explain import explain, listing\n"
-        "from keepworth.learning.objective.presets import PRESETS; from keepworth.learning.objective.options import initial\n"
-        "[explain(name) for name in PRESETS]; listing(); initial(PRESETS['grpo'])\n"
+        "from keepworth.learning.objective.presets import presets; from keepworth.learning.objective.options import initial\n"
+        "[explain(name) for name in presets()]; listing(); initial(presets()['grpo'])\n"
         "assert 'torch' not in sys.modules and 'numpy' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -287,7 +287,7 @@ def test_a_run_learns_what_an_objective_needs_before_it_starts() -> None:
         require_inputs(preset("gigpo"), {"lp_proximal"}, "the learner")
 
 
-@pytest.mark.parametrize("name", sorted(PRESETS))
+@pytest.mark.parametrize("name", sorted(presets()))
 def test_a_batch_with_exactly_the_named_inputs_is_enough(name: str) -> None:
     from dataclasses import fields, replace
 

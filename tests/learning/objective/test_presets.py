@@ -11,10 +11,10 @@ from keepworth.episodes.errors import UnknownName
 from keepworth.learning.objective.advantage import advantages, select
 from keepworth.learning.objective.options import Objective, ObjectiveError
 from keepworth.learning.objective.policy_loss import denominators, group_metrics, loss, merge_metrics
-from keepworth.learning.objective.presets import PRESETS, SOURCES, preset
+from keepworth.learning.objective.presets import preset, presets, source_of
 from tests.learning.objective.toys import Toy, runnable, toy
 
-NAMES = sorted(PRESETS)
+NAMES = sorted(presets())
 
 
 def ready(name: str, world: Toy) -> tuple[Objective, torch.Tensor, Toy]:
@@ -125,9 +125,9 @@ def test_extreme_log_ratios_stay_finite(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_preset_names_its_source(name: str) -> None:
-    assert PRESETS[name].name == name
-    assert SOURCES[name].title
-    assert SOURCES[name].status in ("code", "text", "secondary")
+    assert presets()[name].name == name
+    assert source_of(name).title
+    assert source_of(name).status in ("code", "text", "secondary")
 
 
 def test_metrics_of_parts_merge() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from keepworth import policy
 from keepworth.agents.simulated import LinearAgent
-from keepworth.environments.streams import generated
+from keepworth.environments.streams import opened
 from keepworth.memory.by_name import seeded
 from keepworth.memory.policy.actions import SURE, Actions
 from keepworth.memory.policy.experience import Experience
@@ -85,7 +85,7 @@ def test_answers_in_words_of_their_own_do_not_turn_learning_into_harm(style: str
     """Fails where an action is its exact string: 0.50 against ExpRAG's 0.69."""
     gained = []
     for seed in range(seeds):
-        stream = generated(f"near-miss-{style}", seed=seed, length=200)
+        stream = opened(f"near-miss-{style}", seed=seed, length=200)
         advantage, rival = (
             run_stream(stream, seeded(name, seed, **settings), LinearAgent(), ENCODER, seed=seed).success.mean()
             for name, settings in (("advantage", {}), ("exprag", {"failures": True}))

@@ -7,7 +7,7 @@ import pytest
 
 from keepworth import policy
 from keepworth.agents.simulated import LinearAgent
-from keepworth.environments.streams import generated
+from keepworth.environments.streams import opened
 from keepworth.memory.by_name import seeded
 from keepworth.memory.item import Status, on_word_of
 from keepworth.memory.policy.experience import Experience
@@ -22,7 +22,7 @@ ENCODER = HashedWords()
 
 
 def success(name: str, right: float, wrong: float, seed: int) -> float:
-    stream = generated("near-miss", seed=seed, length=150)
+    stream = opened("near-miss", seed=seed, length=150)
     noise = np.random.default_rng([41, seed]).gumbel(size=(len(stream.tasks), stream.widest))
     experience, agent, won = Experience(seeded(name, seed), ENCODER, seed=seed), LinearAgent(), []
     for number, task in enumerate(stream.tasks):

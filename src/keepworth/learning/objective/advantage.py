@@ -29,6 +29,7 @@ from keepworth.learning.objective.parts import (
     OverlongMask,
     OverlongPenalty,
     PrefixTree,
+    RewardToGo,
     Scale,
     SoftValue,
     Spread,
@@ -488,6 +489,8 @@ def _unscaled(batch: Batch, objective: Objective, table: EpisodeTable, reward: T
         return prefix_tree(batch, table, packed, reward).advantage
     if isinstance(chosen, Gae):
         return _gae(batch, objective, chosen, table, packed, reward)
+    if not isinstance(chosen, RewardToGo):
+        return chosen.tokens(batch, table, reward)
     base = centered(reward, table.group, chosen.baseline)
     rewards = token_rewards(batch, table, packed, base, kl_penalty(batch, objective))
     return packed.unpack(reward_to_go(rewards, packed.lengths, chosen.discount), batch.shape)
@@ -604,6 +607,8 @@ def select(
         if batch.entropy_behaviour is None:
             raise ValueError(f"selection={chosen!r} needs Batch.entropy_behaviour")
         keep = keep * top_entropy(batch.mask, batch.entropy_behaviour, chosen.share)
+    elif chosen is not None:
+        keep = keep * chosen.kept(batch, generator).to(keep.dtype)
     elif objective.shares_nodes:
         table = episode_table(batch)
         tree = prefix_tree(batch, table, packing(batch, table), table.reward)

@@ -10,10 +10,9 @@ import re
 from dataclasses import fields
 from typing import Any, cast, get_args
 
-from keepworth.episodes.errors import UnknownName
 from keepworth.learning.objective import parts
 from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.presets import PRESETS, SOURCES, Source
+from keepworth.learning.objective.presets import Source, preset, presets, source_of
 
 _AGGREGATIONS = {
     "token-mean": "1/(all tokens) sum_i sum_t",
@@ -35,9 +34,7 @@ def explain(name: str) -> str:
 
     Raises UnknownName.
     """
-    if name not in PRESETS:
-        raise UnknownName("objective", name, PRESETS)
-    return described(PRESETS[name], SOURCES.get(name))
+    return described(preset(name), source_of(name))
 
 
 def described(objective: Objective, source: Source | None = None) -> str:
@@ -190,7 +187,7 @@ def requirements(objective: Objective) -> list[str]:
 def listing() -> list[tuple[str, str, str, str, str, str, str]]:
     """One line a preset: name, advantage, ratio, surrogate, correction, aggregation, KL."""
     lines = []
-    for name, o in PRESETS.items():
+    for name, o in presets().items():
         corrections = " and ".join(map(repr, o.correction)) or "none"
         kl = "none" if o.kl is None else repr(o.kl)
         lines.append((name, repr(o.advantage), repr(o.ratio), repr(o.surrogate), corrections, str(o.aggregation), kl))

@@ -9,7 +9,7 @@ from collections.abc import Collection
 
 from keepworth.learning.objective.options import Objective, ObjectiveError
 from keepworth.learning.objective.parts import OptimalBaseline, OverlongMask, StepIndex, StepState, TaskStd, TopEntropy
-from keepworth.learning.objective.presets import PRESETS
+from keepworth.learning.objective.presets import presets
 
 LEARNER_GIVES = frozenset(
     {
@@ -68,7 +68,9 @@ def inputs(objective: Objective) -> tuple[str, ...]:
         ("reward_term", objective.reward_term is not None),
         ("length_budget", objective.needs_length_budget and objective.length_budget is None),
     )
-    return tuple(name for name, condition in wanted if condition)
+    found = [name for name, condition in wanted if condition]
+    parts = (objective.advantage, objective.surrogate, objective.selection, *objective.correction)
+    return tuple(dict.fromkeys([*found, *(name for part in parts for name in getattr(part, "needs", ()))]))
 
 
 _FIXES = {
@@ -162,7 +164,7 @@ def require_clip(objective: Objective, passes: int, minibatches: int = 1) -> str
     """`idle_clip` of a preset as it was published, for whoever starts a training to say. Raises ObjectiveError where the
     clip was chosen: an option that cannot take effect is an error."""
     idle = idle_clip(objective, passes, minibatches)
-    published = PRESETS.get(objective.name)
+    published = presets().get(objective.name)
     own = published is None or published.surrogate != objective.surrogate
     if idle and own:
         raise ObjectiveError(f"{idle}.", "Set passes = 2 or more, or surrogate=Plain().")

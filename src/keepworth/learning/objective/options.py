@@ -43,7 +43,7 @@ class Objective(BaseModel):
     None in a preset: it is the run's generation limit, and `denominators` or `advantages` ask for it by name when they need it.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, arbitrary_types_allowed=True)
 
     name: str = "custom"
 
@@ -198,7 +198,7 @@ class Objective(BaseModel):
     @property
     def clips(self) -> bool:
         """True if the surrogate treats ratios away from 1 otherwise than `plain` does."""
-        return not isinstance(self.surrogate, parts.Plain | parts.Regression)
+        return self.surrogate.clips
 
     @property
     def takes_passes(self) -> bool:
@@ -228,7 +228,7 @@ def _problems(o: Objective) -> list[str]:
     whole = isinstance(o.advantage, parts.Outcome | parts.OptimalBaseline | parts.RewardToGo | parts.Gae)
     rules = (
         (
-            sum(isinstance(each, parts.WEIGHING) for each in o.correction) > 1,
+            sum(each.weighs for each in o.correction) > 1,
             f"correction={o.correction!r} weighs by rho twice: let one weigh, and others drop",
         ),
         (o.needs_soft_values != o.regresses, "advantage=SoftValue(...) and surrogate=Regression(...) belong together"),

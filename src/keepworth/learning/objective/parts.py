@@ -1,7 +1,8 @@
 """Parts: what an objective is made of. Each holds its own numbers, so that no number can be written where nothing reads it.
 
-A part is written alike in Python, in a configuration and on the command line: `Clip(0.2, 0.28)`. Free of torch: the functions
-of tensors that parts stand for are in the modules beside this one, and each has its source there. The first paragraph of a
+A part is written alike in Python, in a configuration and on the command line: `Clip(0.2, 0.28)`. Free of torch. A new part is one
+decorated class: it derives from the class of its axis, has the function of that axis, and says in `needs` what it reads; nothing
+else has to know of it. The first paragraph of a
 part's description is what `explain` says of it, with the part's numbers in the place of `names`; what follows a semicolon is left
 out where it names a number that is None, or a choice that is off.
 """
@@ -9,13 +10,30 @@ out where it names a number that is None, or a choice that is off.
 from __future__ import annotations
 
 import ast
+import math
 from dataclasses import MISSING, fields
-from typing import Annotated, Any, Literal, TypeVar, dataclass_transform, get_args, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    TypeVar,
+    dataclass_transform,
+    get_args,
+    get_type_hints,
+)
 
 from pydantic import ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
 
 from keepworth.episodes.errors import KeepworthError, UnknownName, nearest
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from keepworth.learning.objective.batch import Batch, EpisodeTable
+    from keepworth.learning.objective.policy_loss import Gap
 
 C = TypeVar("C")
 
@@ -26,6 +44,60 @@ class ObjectiveError(KeepworthError, ValueError):
 
 PARTS: dict[str, type] = {}
 """All parts by name, for configurations."""
+
+
+class Part:
+    """What parts of an axis have in common.
+
+    Attributes:
+        needs: Fields of `Batch` that it reads beyond those that every objective reads.
+    """
+
+    needs: ClassVar[tuple[str, ...]] = ()
+
+
+class Advantage(Part):
+    """What an episode, a turn or a token is compared with."""
+
+    scale: Any = None
+
+    def tokens(self, batch: Batch, table: EpisodeTable, reward: Tensor) -> Tensor:
+        """[B,T] float64: the advantage of every token; reward [episodes]: of the episodes of the table."""
+        raise NotImplementedError(f"{type(self).__name__} has no tokens(batch, table, reward)")
+
+
+class Surrogate(Part):
+    """What is maximised at a token. All tensors [B,T]."""
+
+    clips: ClassVar[bool] = True
+    """Whether ratios away from 1 are treated otherwise than by r A."""
+
+    def value(self, lp: Tensor, log_ratio: Tensor, advantage: Tensor) -> Tensor:
+        """From the token's log-probability, its log-ratio, and its (detached) advantage."""
+        raise NotImplementedError(f"{type(self).__name__} has no value(lp, log_ratio, advantage)")
+
+    def cut(self, ratio: Tensor, advantage: Tensor) -> dict[str, Tensor]:
+        """[B,T] bool by name: tokens whose gradient was cut, or whose weight was capped, for the run's metrics."""
+        return {}
+
+
+class Correction(Part):
+    """What is done about the gap between the policy that drew and the anchor: rho = anchor / behaviour."""
+
+    weighs: ClassVar[bool] = False
+    """Whether it weighs what it keeps; the others drop only."""
+
+    def weigh(self, gap: Gap) -> tuple[Tensor | None, Tensor | None]:
+        """(weight, keep) [B,T] of every token; None where it does not weigh, or drops nothing."""
+        raise NotImplementedError(f"{type(self).__name__} has no weigh(gap)")
+
+
+class Selection(Part):
+    """Which tokens are trained on."""
+
+    def kept(self, batch: Batch, generator: Any) -> Tensor:
+        """[B,T]: 0 for what is left out; above 1 where what is kept stands for more."""
+        raise NotImplementedError(f"{type(self).__name__} has no kept(batch, generator)")
 
 
 @dataclass_transform(frozen_default=True)
@@ -126,7 +198,7 @@ class Whitened:
 
 
 @part
-class Outcome:
+class Outcome(Advantage):
     """R; minus its mean (`baseline`); `scale`.
 
     One number for all tokens of an episode."""
@@ -136,14 +208,16 @@ class Outcome:
 
 
 @part
-class OptimalBaseline:
+class OptimalBaseline(Advantage):
     """R - b*, b* the mean of R weighted by w^2 |grad log pi(episode)|^2 (VCPO); `scale`."""
+
+    needs = ("score_norm",)
 
     scale: GroupStd | None = None
 
 
 @part
-class RewardToGo:
+class RewardToGo(Advantage):
     """sum over the following tokens of `discount`^n r, r = R on the last token; R minus its mean (`baseline`); `scale`."""
 
     discount: Share = 1.0
@@ -152,9 +226,11 @@ class RewardToGo:
 
 
 @part
-class Gae:
+class Gae(Advantage):
     """generalised advantage estimation, discount `discount`, trace `trace_decay`, of the critic; `scale`; V clipped to within
     `value_clip` of its old value; `bootstrap`: V stands behind an answer that the length limit cut off."""
+
+    needs = ("values",)
 
     trace_decay: Share
     discount: Share = 1.0
@@ -165,9 +241,11 @@ class Gae:
 
 
 @part
-class StepState:
+class StepState(Advantage):
     """`episode_weight` * (R - mean_group R) + `step_weight` * (U - mean U over turns of the group from the same environment
     state), U = sum of `discount`^n times the rewards of the turn and those after it (GiGPO); each `scale`."""
+
+    needs = ("steps",)
 
     episode_weight: Amount
     step_weight: Amount
@@ -179,9 +257,11 @@ class StepState:
 
 
 @part
-class StepIndex:
+class StepIndex(Advantage):
     """`episode_weight` * (R - mean_group R) + `step_weight` * (U - mean U over turns of the group with the same number), U = sum
     of `discount`^n times the rewards of the turn and those after it (Fine-Mem); each `scale`."""
+
+    needs = ("steps",)
 
     episode_weight: Amount
     step_weight: Amount
@@ -198,23 +278,26 @@ def _require_weight(credit: StepState | StepIndex) -> None:
 
 
 @part
-class PrefixTree:
+class PrefixTree(Advantage):
     """mean R of the group's answers that begin with (prefix, token) - mean R of those that begin with prefix (T-SPMO); `scale`.
 
     Tokens at which the group's answers part are trained on, and no other."""
+
+    needs = ("ids",)
 
     scale: Whitened | None = None
 
 
 @part
-class SoftValue:
+class SoftValue(Advantage):
     """R - V*, V* = `temperature` log mean exp(R / `temperature`) over samples of the reference (A*-PO)."""
+
+    needs = ("soft_value",)
 
     temperature: Positive
 
 
 Scale = GroupStd | BatchStd | TaskStd | Whitened
-Advantage = Outcome | OptimalBaseline | RewardToGo | Gae | StepState | StepIndex | PrefixTree | SoftValue
 
 # -- ratios: how far the policy has moved from an anchor ----------------------------------------------------------------------
 
@@ -269,30 +352,68 @@ Ratio = NoRatio | Token | Sequence | SequenceProduct | SequenceToken
 # -- surrogates: what is maximised at a token, r its ratio and A its advantage ------------------------------------------------
 
 
+def _clipped(log_ratio: Tensor, advantage: Tensor, low: float, high: float) -> Tensor:
+    ratio = log_ratio.exp()
+    return (ratio * advantage).minimum(ratio.clamp(1 - low, 1 + high) * advantage)
+
+
+def _outside(ratio: Tensor, advantage: Tensor, low: float, high: float) -> dict[str, Tensor]:
+    below, above = (ratio < 1 - low) & (advantage < 0), (ratio > 1 + high) & (advantage > 0)
+    return {"clip_fraction_low": below, "clip_fraction_high": above}
+
+
 @part
-class Plain:
+class Plain(Surrogate):
     """r A."""
 
+    clips = False
+
+    def value(self, lp: Tensor, log_ratio: Tensor, advantage: Tensor) -> Tensor:
+        """At r = 1 its gradient is REINFORCE's."""
+        return log_ratio.exp() * advantage
+
 
 @part
-class Clip:
+class Clip(Surrogate):
     """min(r A, clip(r, 1 - `low`, 1 + `high`) A)."""
 
     low: Share  # from 1 on, no ratio is below the bound
     high: Amount
 
+    def value(self, lp: Tensor, log_ratio: Tensor, advantage: Tensor) -> Tensor:
+        """A > 0 has a gradient iff r < 1 + high, A < 0 iff r > 1 - low.
+
+        Source: Proximal Policy Optimization Algorithms, arXiv 1707.06347, eq. 7; unequal bounds from DAPO, arXiv 2503.14476.
+        """
+        return _clipped(log_ratio, advantage, self.low, self.high)
+
+    def cut(self, ratio: Tensor, advantage: Tensor) -> dict[str, Tensor]:
+        return _outside(ratio, advantage, self.low, self.high)
+
 
 @part
-class DualClip:
+class DualClip(Surrogate):
     """min(r A, clip(r, 1 - `low`, 1 + `high`) A), where A < 0 at least `bound` * A."""
 
     low: Share
     high: Amount
     bound: Annotated[float, Field(gt=1)]
 
+    def value(self, lp: Tensor, log_ratio: Tensor, advantage: Tensor) -> Tensor:
+        """`Clip`, but for A < 0 never below bound * A: a negative token with a huge ratio stops pulling.
+
+        Source: Mastering Complex Control in MOBA Games with Deep Reinforcement Learning, arXiv 1912.09729; bound 3 there.
+        """
+        clipped = _clipped(log_ratio, advantage, self.low, self.high)
+        return clipped.maximum(self.bound * advantage).where(advantage < 0, clipped)
+
+    def cut(self, ratio: Tensor, advantage: Tensor) -> dict[str, Tensor]:
+        beyond = {"dual_clip_fraction": (ratio > self.bound) & (advantage < 0)}
+        return {**_outside(ratio, advantage, self.low, self.high), **beyond}
+
 
 @part
-class Cispo:
+class Cispo(Surrogate):
     """sg[clip(r, 1 - `low`, 1 + `high`)] A lp.
 
     The weight has no gradient, and no token loses its own."""
@@ -300,100 +421,161 @@ class Cispo:
     low: Share
     high: Amount
 
+    def value(self, lp: Tensor, log_ratio: Tensor, advantage: Tensor) -> Tensor:
+        """Source: MiniMax-M1, arXiv 2506.13585. low >= 1 switches the lower bound off."""
+        weight = log_ratio.detach().exp().clamp(max(0.0, 1 - self.low), 1 + self.high)
+        return weight * advantage * lp
+
+    def cut(self, ratio: Tensor, advantage: Tensor) -> dict[str, Tensor]:
+        return {"clip_fraction_low": ratio < 1 - self.low, "clip_fraction_high": ratio > 1 + self.high}
+
 
 @part
-class SoftGate:
+class SoftGate(Surrogate):
     """(4 / tau) sigmoid(tau (r - 1)) A, tau = `positive` where A > 0, else `negative`."""
 
     positive: Positive
     negative: Positive
 
+    def value(self, lp: Tensor, log_ratio: Tensor, advantage: Tensor) -> Tensor:
+        """Its slope is 1 at r = 1. Source: Soft Adaptive Policy Optimization, arXiv 2511.20347."""
+        tau = advantage.new_full(advantage.shape, self.negative).masked_fill(advantage > 0, self.positive)
+        return 4 / tau * (tau * (log_ratio.exp() - 1)).sigmoid() * advantage
+
 
 @part
-class Regression:
+class Regression(Surrogate):
     """(`coefficient` * sum_t (lp - lp_reference) - A)^2 (A*-PO).
 
     In the place of a surrogate, of whole episodes."""
 
+    clips = False
+
     coefficient: Positive
 
-
-Surrogate = Plain | Clip | DualClip | Cispo | SoftGate | Regression
 
 # -- corrections of the gap between the policy that drew and the anchor: rho = anchor / behaviour -------------------------------
 
 Ceiling = Annotated[float, Field(ge=1)]  # a range of ratios holds 1, or tokens without a gap are dropped
 
 
+LOG_LIMIT = 20.0
+
+
+def truncated(log_rho: Tensor, low: float, high: float) -> Tensor:
+    """clip(rho, low, high): truncated importance sampling (TIS). Works on tokens or on sequence sums."""
+    return log_rho.clamp(-LOG_LIMIT, LOG_LIMIT).exp().clamp(low, high)
+
+
+def within(log_rho: Tensor, low: float, high: float) -> Tensor:
+    """1 where low <= rho <= high, else 0. With the weight rho itself this is IcePop's M(rho), arXiv 2510.18855."""
+    rho = log_rho.clamp(-LOG_LIMIT, LOG_LIMIT).exp()
+    return ((rho >= low) & (rho <= high)).to(log_rho.dtype)
+
+
+def k3_gap(log_rho: Tensor) -> Tensor:
+    clamped = log_rho.clamp(-LOG_LIMIT, LOG_LIMIT)
+    return clamped.exp() - clamped - 1
+
+
 @part
-class Truncate:
+class Truncate(Correction):
     """weight clip(rho, `low`, `high`), token by token (TIS)."""
 
     high: Ceiling
     low: Share = 0.0
 
+    weighs = True
+
+    def weigh(self, gap: Gap) -> tuple[Tensor | None, Tensor | None]:
+        return truncated(gap.log_rho, self.low, self.high), None
+
 
 @part
-class Mask:
+class Mask(Correction):
     """weight rho; tokens outside [`low`, `high`] are dropped (IcePop)."""
 
     low: Share
     high: Ceiling
 
+    weighs = True
+
+    def weigh(self, gap: Gap) -> tuple[Tensor | None, Tensor | None]:
+        return truncated(gap.log_rho, 0.0, math.inf), within(gap.log_rho, self.low, self.high)
+
 
 @part
-class SequenceTruncate:
+class SequenceTruncate(Correction):
     """weight min(product of rho over the `unit`, `high`) (VCPO)."""
 
     high: Ceiling
     unit: Unit = "row"
 
+    weighs = True
+
+    def weigh(self, gap: Gap) -> tuple[Tensor | None, Tensor | None]:
+        return truncated(gap.total(self.unit), 0.0, self.high), None
+
 
 @part
-class SequenceMask:
+class SequenceMask(Correction):
     """weight product of rho over the `unit`; those outside [`low`, `high`] are dropped (MIS)."""
 
     low: Share
     high: Ceiling
     unit: Unit = "row"
 
+    weighs = True
+
+    def weigh(self, gap: Gap) -> tuple[Tensor | None, Tensor | None]:
+        total = gap.total(self.unit)
+        return truncated(total, 0.0, math.inf), within(total, self.low, self.high)
+
 
 @part
-class GeometricMask:
+class GeometricMask(Correction):
     """any `unit` whose geometric mean of rho is outside [`low`, `high`] is dropped."""
 
     low: Share
     high: Ceiling
     unit: Unit = "row"
 
+    def weigh(self, gap: Gap) -> tuple[Tensor | None, Tensor | None]:
+        return None, within(gap.total(self.unit) / gap.length(self.unit), self.low, self.high)
+
 
 @part
-class K2Mask:
+class K2Mask(Correction):
     """any `unit` whose mean of log(rho)^2 / 2 is above `high` is dropped."""
 
     high: Positive
     unit: Unit = "row"
 
+    def weigh(self, gap: Gap) -> tuple[Tensor | None, Tensor | None]:
+        return None, gap.mean(gap.log_rho**2 / 2, self.unit) <= self.high
+
 
 @part
-class K3Mask:
+class K3Mask(Correction):
     """any `unit` whose mean of rho - log rho - 1 is above `high` is dropped."""
 
     high: Positive
     unit: Unit = "row"
 
+    def weigh(self, gap: Gap) -> tuple[Tensor | None, Tensor | None]:
+        return None, gap.mean(k3_gap(gap.log_rho), self.unit) <= self.high
+
 
 @part
-class Veto:
+class Veto(Correction):
     """any `unit` that holds a rho below `below` is dropped."""
 
     below: Annotated[float, Field(gt=0, lt=1)]
     unit: Unit = "row"
 
+    def weigh(self, gap: Gap) -> tuple[Tensor | None, Tensor | None]:
+        return None, gap.sum(gap.drawn & (gap.log_rho.exp() < self.below), self.unit) == 0
 
-Correction = Truncate | Mask | SequenceTruncate | SequenceMask | GeometricMask | K2Mask | K3Mask | Veto
-WEIGHING = (Truncate, Mask, SequenceTruncate, SequenceMask)
-"""Corrections that weigh what they keep; the others drop only."""
 
 # -- regularisers ---------------------------------------------------------------------------------------------------------
 
@@ -478,7 +660,7 @@ class EntropyGate:
 
 
 @part
-class FirstAndRandom:
+class FirstAndRandom(Selection):
     """of a row's tokens the first `first`, and each later one with a probability of `probability` (S-GRPO); at most `limit` in
     all; `weighted`: one that is kept counts 1 / its probability."""
 
@@ -499,8 +681,10 @@ class FirstAndRandom:
 
 
 @part
-class TopEntropy:
+class TopEntropy(Selection):
     """of the update's tokens those with the highest entropy, a share of `share`."""
+
+    needs = ("entropy_behaviour",)
 
     share: Annotated[float, Field(gt=0, lt=1)]
 
@@ -537,7 +721,6 @@ class EssControl:
     power: Positive
 
 
-Selection = FirstAndRandom | TopEntropy
 Overlong = OverlongPenalty | OverlongMask
 GroupFilter = Mixed | Spread
 Kl = KlReward | KlLoss
@@ -548,6 +731,8 @@ def kinds_in(annotation: Any) -> tuple[type, ...]:
     """The parts that an annotation such as `Kl | None` takes."""
     if annotation in PARTS.values():
         return (annotation,)
+    if isinstance(annotation, type) and issubclass(annotation, Part):
+        return tuple(kind for kind in PARTS.values() if issubclass(kind, annotation))
     return tuple(kind for each in get_args(annotation) for kind in kinds_in(each))
 
 

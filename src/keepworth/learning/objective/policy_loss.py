@@ -10,11 +10,20 @@ from keepworth.episodes.needs import needs_train
 import torch
 from torch import Tensor
 
-from keepworth.learning.objective import parts
 from keepworth.learning.objective.advantage import length_budget, moments
 from keepworth.learning.objective.batch import Batch, episode_table
 from keepworth.learning.objective.options import Controls, Objective, initial
-from keepworth.learning.objective.parts import Gae, KlLoss, Ratio, Regression, SequenceProduct, SequenceToken, Token
+from keepworth.learning.objective.parts import (
+    LOG_LIMIT,
+    Gae,
+    KlLoss,
+    Ratio,
+    Regression,
+    SequenceProduct,
+    SequenceToken,
+    Token,
+    k3_gap,
+)
 
 # Ratio: how far the current policy has moved from an anchor, per token or per sequence.
 #
@@ -22,7 +31,6 @@ from keepworth.learning.objective.parts import Gae, KlLoss, Ratio, Regression, S
 # (with gradient), reference. r = current / anchor, rho = anchor / behaviour; their product is the total weight.
 
 
-LOG_LIMIT = 20.0
 GEOMETRIC_LOG_LIMIT = 10.0
 
 
@@ -102,64 +110,49 @@ def log_ratio(lp: Tensor, anchor: Tensor, mask: Tensor, ratio: Ratio, unit: Tens
 
 
 @dataclass(frozen=True, slots=True)
-class Correction:
+class Corrected:
     """weight [B,T] >= 0 and keep [B,T] in {0, 1}, both without gradient."""
 
     weight: Tensor
     keep: Tensor
 
 
-def truncated(log_rho: Tensor, low: float, high: float) -> Tensor:
-    """clip(rho, low, high): truncated importance sampling (TIS). Works on tokens or on sequence sums."""
-    return log_rho.clamp(-LOG_LIMIT, LOG_LIMIT).exp().clamp(low, high)
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """What a correction is told. log_rho [B,T]: anchor over behaviour policy, 0 where nothing was drawn; drawn [B,T]."""
+
+    log_rho: Tensor
+    drawn: Tensor
+    batch: Batch
+
+    def sum(self, values: Tensor, unit: str) -> Tensor:
+        """[B,1]: over the drawn tokens of a row's sequence, which is the row or its episode."""
+        return unit_sum(values.to(self.log_rho.dtype), unit_of(self.batch, unit))[:, None]
+
+    def total(self, unit: str) -> Tensor:
+        """[B,T]: log_rho of the whole sequence, at each of its tokens."""
+        return self.sum(self.log_rho, unit).expand_as(self.log_rho)
+
+    def length(self, unit: str) -> Tensor:
+        """[B,1]: drawn tokens of the sequence, 1 at least."""
+        return self.sum(self.drawn, unit).clamp(min=1)
+
+    def mean(self, values: Tensor, unit: str) -> Tensor:
+        """[B,1]: over the drawn tokens of the sequence."""
+        return self.sum(values, unit) / self.length(unit)
 
 
-def inside(log_rho: Tensor, low: float, high: float) -> Tensor:
-    """1 where low <= rho <= high, else 0. With the weight rho itself this is IcePop's M(rho), arXiv 2510.18855."""
-    rho = log_rho.clamp(-LOG_LIMIT, LOG_LIMIT).exp()
-    return ((rho >= low) & (rho <= high)).to(log_rho.dtype)
-
-
-def k3_gap(log_rho: Tensor) -> Tensor:
-    clamped = log_rho.clamp(-LOG_LIMIT, LOG_LIMIT)
-    return clamped.exp() - clamped - 1
-
-
-def correction(objective: Objective, anchor: Tensor, batch: Batch) -> Correction:
-    """Weight and keep of every token, those of the objective's corrections multiplied; 1 and 1 where it corrects nothing.
-
-    Truncate: TIS. Mask: IcePop. SequenceTruncate: VCPO (arXiv 2602.17616) with 8. SequenceMask: MIS. A sequence is a row, or the
-    whole episode.
-    """
+def correction(objective: Objective, anchor: Tensor, batch: Batch) -> Corrected:
+    """Weight and keep of every token, those of the objective's corrections multiplied; 1 and 1 where it corrects nothing."""
     mask = batch.mask > 0
     log_rho = torch.where(mask, (anchor - batch.lp_behaviour.to(anchor.dtype)).detach(), 0.0)
+    gap = Gap(log_rho, mask, batch)
     weight, keep = torch.ones_like(log_rho), torch.ones_like(log_rho)
     for each in objective.correction:
-        own_weight, own_keep = _one(each, log_rho, mask, batch)
+        own_weight, own_keep = each.weigh(gap)
         weight = weight if own_weight is None else weight * own_weight
-        keep = keep if own_keep is None else keep * own_keep
-    return Correction(weight, keep)
-
-
-def _one(chosen: parts.Correction, log_rho: Tensor, mask: Tensor, batch: Batch) -> tuple[Tensor | None, Tensor | None]:
-    if isinstance(chosen, parts.Truncate):
-        return truncated(log_rho, chosen.low, chosen.high), None
-    if isinstance(chosen, parts.Mask):
-        return truncated(log_rho, 0.0, torch.inf), inside(log_rho, chosen.low, chosen.high)
-    unit = unit_of(batch, chosen.unit)
-    length = unit_sum(mask.to(log_rho.dtype), unit).clamp(min=1)
-    total = unit_sum(log_rho, unit)[:, None].expand_as(log_rho)
-    if isinstance(chosen, parts.SequenceTruncate):
-        return truncated(total, 0.0, chosen.high), None
-    if isinstance(chosen, parts.SequenceMask):
-        return truncated(total, 0.0, torch.inf), inside(total, chosen.low, chosen.high)
-    if isinstance(chosen, parts.GeometricMask):
-        return None, inside(total / length[:, None], chosen.low, chosen.high)
-    if isinstance(chosen, parts.Veto):
-        low_tokens = (mask & (log_rho.exp() < chosen.below)).to(log_rho.dtype)
-        return None, (unit_sum(low_tokens, unit) == 0).to(log_rho.dtype)[:, None].expand_as(log_rho)
-    gap = log_rho**2 / 2 if isinstance(chosen, parts.K2Mask) else k3_gap(log_rho)
-    return None, (unit_sum(gap, unit) / length <= chosen.high).to(log_rho.dtype)[:, None].expand_as(log_rho)
+        keep = keep if own_keep is None else keep * own_keep.to(keep.dtype)
+    return Corrected(weight, keep)
 
 
 def effective_sample_size(log_weight: Tensor) -> Tensor:
@@ -172,49 +165,7 @@ def effective_sample_size(log_weight: Tensor) -> Tensor:
     return weight.sum() ** 2 / (len(weight) * (weight**2).sum())
 
 
-# Surrogates: what is maximised at a token, from its log-ratio and its (detached) advantage. All tensors [B,T].
-
-
-def plain(log_ratio: Tensor, advantage: Tensor) -> Tensor:
-    """r A. At r = 1 its gradient is REINFORCE's."""
-    return log_ratio.exp() * advantage
-
-
-def clip(log_ratio: Tensor, advantage: Tensor, low: float, high: float) -> Tensor:
-    """min(r A, clip(r, 1 - low, 1 + high) A). A > 0 has a gradient iff r < 1 + high, A < 0 iff r > 1 - low.
-
-    Source: Proximal Policy Optimization Algorithms, arXiv 1707.06347, eq. 7; unequal bounds from DAPO,
-    arXiv 2503.14476.
-    """
-    ratio = log_ratio.exp()
-    return torch.minimum(ratio * advantage, ratio.clamp(1 - low, 1 + high) * advantage)
-
-
-def dual_clip(log_ratio: Tensor, advantage: Tensor, low: float, high: float, bound: float) -> Tensor:
-    """`clip`, but for A < 0 never below bound * A: a negative token with a huge ratio stops pulling.
-
-    Source: Mastering Complex Control in MOBA Games with Deep Reinforcement Learning, arXiv 1912.09729; bound 3 there.
-    """
-    clipped = clip(log_ratio, advantage, low, high)
-    return torch.where(advantage < 0, torch.maximum(clipped, bound * advantage), clipped)
-
-
-def cispo(log_ratio: Tensor, advantage: Tensor, lp: Tensor, low: float, high: float) -> Tensor:
-    """sg[clip(r, 1 - low, 1 + high)] A lp: the weight is capped, no token loses its gradient.
-
-    Source: MiniMax-M1, arXiv 2506.13585. low >= 1 switches the lower bound off.
-    """
-    weight = log_ratio.detach().exp().clamp(max(0.0, 1 - low), 1 + high)
-    return weight * advantage * lp
-
-
-def soft_gate(log_ratio: Tensor, advantage: Tensor, positive: float, negative: float) -> Tensor:
-    """(4 / tau) sigmoid(tau (r - 1)) A, tau = positive where A > 0, negative elsewhere; slope 1 at r = 1.
-
-    Source: Soft Adaptive Policy Optimization, arXiv 2511.20347.
-    """
-    tau = torch.full_like(advantage, negative).masked_fill(advantage > 0, positive)
-    return 4 / tau * torch.sigmoid(tau * (log_ratio.exp() - 1)) * advantage
+# Surrogates: what is maximised at a token.
 
 
 def log_prob(lp: Tensor, advantage: Tensor) -> Tensor:
@@ -229,34 +180,16 @@ def surrogate(objective: Objective, lp: Tensor, log_ratio: Tensor | None, advant
     """That of an objective's part; log_ratio is None exactly where it has no ratio."""
     if log_ratio is None:
         return log_prob(lp, advantage)
-    chosen = objective.surrogate
-    if isinstance(chosen, parts.SoftGate):
-        return soft_gate(log_ratio, advantage, chosen.positive, chosen.negative)
-    if isinstance(chosen, parts.Cispo):
-        return cispo(log_ratio, advantage, lp, chosen.low, chosen.high)
-    if isinstance(chosen, parts.DualClip):
-        return dual_clip(log_ratio, advantage, chosen.low, chosen.high, chosen.bound)
-    if isinstance(chosen, parts.Clip):
-        return clip(log_ratio, advantage, chosen.low, chosen.high)
-    return plain(log_ratio, advantage)
+    return objective.surrogate.value(lp, log_ratio, advantage)
 
 
 def clip_shares(objective: Objective, log_ratio: Tensor, advantage: Tensor, mask: Tensor) -> dict[str, Tensor]:
     """Shares of drawn tokens whose gradient the surrogate cut (for cispo: whose weight it capped), by bound."""
-    ratio = log_ratio.detach().exp()
-    chosen = objective.surrogate
-    if not isinstance(chosen, parts.Clip | parts.DualClip | parts.Cispo):
-        return {}
-    low, high = chosen.low, chosen.high
     tokens = mask.sum().clamp(min=1)
-    below, above = ratio < 1 - low, ratio > 1 + high
-    if not isinstance(chosen, parts.Cispo):
-        below, above = below & (advantage < 0), above & (advantage > 0)
-    shares = {"clip_fraction_low": (below * mask).sum() / tokens, "clip_fraction_high": (above * mask).sum() / tokens}
-    shares["clip_fraction"] = shares["clip_fraction_low"] + shares["clip_fraction_high"]
-    if isinstance(chosen, parts.DualClip):
-        cut = (ratio > chosen.bound) & (advantage < 0)
-        shares["dual_clip_fraction"] = (cut * mask).sum() / tokens
+    cut = objective.surrogate.cut(log_ratio.detach().exp(), advantage)
+    shares = {name: (tokens_cut * mask).sum() / tokens for name, tokens_cut in cut.items()}
+    if "clip_fraction_low" in shares:
+        shares["clip_fraction"] = shares["clip_fraction_low"] + shares["clip_fraction_high"]
     return shares
 
 

@@ -1,0 +1,55 @@
+"""Studies: protocols that train and measure by themselves, and give a table."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from keepworth.episodes.errors import UnknownName
+from keepworth.evaluation.statistics import pooled_estimate
+
+Rows = list[dict[str, Any]]
+"""A table: of every arm its name, its mean, the ends of its interval, and what it was measured on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """What a method of kind "study" has as `make`: settings -> run, and run() -> the rows of its table.
+
+    Attributes:
+        run: Called with the settings by name.
+        unit: What the numbers are.
+    """
+
+    run: Callable[..., Rows]
+    unit: str
+
+    def settings(self) -> dict[str, inspect.Parameter]:
+        """What can be set, by name."""
+        return dict(inspect.signature(self.run).parameters)
+
+    def __call__(self, **settings: Any) -> Callable[[], Rows]:
+        known = self.settings()
+        for name in settings:
+            if name not in known:
+                raise UnknownName("setting", name, known, "the study")
+        return partial(self.run, **settings)
+
+
+def rows_of(arms: Mapping[str, Sequence[float]], clusters: Sequence[str]) -> Rows:
+    """A row for every arm, with its 95 % interval over clusters. Values lie in [0, 1]."""
+    found = {arm: pooled_estimate(list(values), list(clusters), within=(0.0, 1.0)) for arm, values in arms.items()}
+    return [
+        {
+            "arm": arm,
+            "mean": each.mean,
+            "low": each.low,
+            "high": each.high,
+            "n": len(clusters),
+            "clusters": len(set(clusters)),
+        }
+        for arm, each in found.items()
+    ]

@@ -1,0 +1,29 @@
+"""Rows of several questions and answers, as MemoryAgentBench and MemoryArena have them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from keepworth.tasks.data_files import WrongFormat
+from keepworth.tasks.metrics import normalise
+
+
+def asked_in(row: Mapping[str, Any]) -> Iterable[str]:
+    for question, answers in zip(row["questions"], row["answers"], strict=False):
+        yield f"{normalise(str(question))} {sorted(map(normalise, texts(answers)))}"
+
+
+def pairs(row: Mapping[str, Any], path: Path) -> list[tuple[str, tuple[str, ...]]]:
+    if len(row["questions"]) != len(row["answers"]):
+        raise WrongFormat(
+            f"{path}: a row has {len(row['questions'])} questions and {len(row['answers'])} answers.",
+            "Get the file again.",
+        )
+    return [(str(question), texts(answers)) for question, answers in zip(row["questions"], row["answers"], strict=True)]
+
+
+def texts(value: Any) -> tuple[str, ...]:
+    """What counts as right: a text, or any of several."""
+    return tuple(dict.fromkeys(map(str, value))) if isinstance(value, list) and value else (str(value),)

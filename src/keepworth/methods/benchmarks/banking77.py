@@ -1,0 +1,98 @@
+"""BANKING77: which label a customer's query has, by labelled examples."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+
+from keepworth.episodes.episode import Task
+from keepworth.episodes.errors import KeepworthError, require_known
+from keepworth.registry import Method
+from keepworth.tasks.benchmark import Benchmark
+from keepworth.tasks.data_files import PathName, WrongFormat, located, text_of
+from keepworth.tasks.metrics import normalise
+from keepworth.tasks.passages import mixed, name_of, passage, with_evidence
+from keepworth.tasks.splits import SPLITS, draw_order, side
+
+
+def banking77(
+    split: str, *, data: PathName | None = None, examples: int = 10, named: bool = False, seed: int = 0
+) -> list[Task]:
+    """BANKING77 (Casanueva et al., 2020, arXiv 2003.04807; CC BY 4.0): which label a query has, by labelled examples.
+
+    Sides are of intents, by the hash of their names, so that who learned on one side has met no label of another. examples: of
+    each intent of the side, from the train file; the questions are those of the test file. named: intents by their names
+    instead of numbers; a reader may then do without memory. Evidence are the examples of the right label. tags: type (the
+    intent), split, cluster (the intent). Errors: MissingData, WrongFormat."""
+    require_known("split", split, SPLITS)
+    if examples < 1:
+        raise KeepworthError(f"examples={examples}: each label needs one at least.", "Write 1 or another number.")
+    queries = {
+        each: [pair for pair in customer_queries(data, each) if side(pair[1]) == split] for each in ("train", "test")
+    }
+    intents = sorted({intent for _, intent in queries["test"]})
+    if len(intents) < 2:
+        raise WrongFormat(
+            "BANKING77 has fewer than two intents of this side here.", "Name the folder with its whole files."
+        )
+    numbers = sorted(intents, key=lambda intent: draw_order("banking77", seed, intent))
+    label = {
+        intent: intent.replace("_", " ") if named else f"label {number}" for number, intent in enumerate(numbers, 1)
+    }
+    asked = {normalise(text) for text, _ in queries["test"]}
+    drawn: list[tuple[str, str]] = []
+    for intent in intents:
+        own = sorted({text for text, each in queries["train"] if each == intent and normalise(text) not in asked})
+        drawn += [(text, intent) for text in sorted(own, key=lambda text: draw_order(seed, text))[:examples]]
+    drawn.sort(key=lambda pair: draw_order("order", seed, *pair))
+    plain = [passage(name_of("banking77", text), [f'"{text}" has {label[intent]}.']) for text, intent in drawn]
+    own_marks = {
+        intent: tuple(
+            passage(session.id, [session.turns[0].text], marked={0}) if each == intent else session
+            for session, (_, each) in zip(plain, drawn, strict=True)
+        )
+        for intent in intents
+    }
+    return [
+        with_evidence(
+            Task(
+                key=f"banking77/{name_of(text, intent)}",
+                source="banking77",
+                input=f'Which label has "{text}"?',
+                answers=(label[intent],),
+                verifier="exact_match",
+                sessions=own_marks[intent],
+                tags={"type": intent, "cluster": intent, "split": split},
+                options=mixed(text, label.values()),
+            )
+        )
+        for text, intent in dict.fromkeys(queries["test"])
+    ]
+
+
+def customer_queries(data: PathName | None, part: str) -> Sequence[tuple[str, str]]:
+    """(text, intent) of BANKING77's part "train" or "test"; `data` as in `located`. Raises MissingData, WrongFormat."""
+    path = located(
+        "BANKING77",
+        (f"{part}.csv.gz", f"{part}.csv"),
+        data,
+        folder="banking77",
+        source="github.com/PolyAI-LDN/task-specific-datasets (banking_data)",
+        licence="CC BY 4.0",
+        several=True,
+    )
+    lines = list(csv.DictReader(text_of(path).splitlines(keepends=True)))
+    if not lines or not {"text", "category"} <= set(lines[0]):
+        raise WrongFormat(f"{path} has no columns text and category.", "Name the folder of BANKING77.")
+    return [(" ".join(line["text"].split()), line["category"]) for line in lines]
+
+
+METHOD = Method(
+    kind="benchmark",
+    name="banking77",
+    title="BANKING77",
+    paper="arXiv 2003.04807",
+    about="which label a query has, by labelled examples",
+    differs="sides are of intents, and labels are numbers",
+    make=Benchmark("banking77", banking77, licence="CC BY 4.0", kind="choice", metric="score"),
+)

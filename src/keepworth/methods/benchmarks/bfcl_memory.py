@@ -1,0 +1,105 @@
+"""BFCL v4, the part on memory: earlier conversations of five people with an agent, and questions asked later without them
+(Berkeley Function-Calling Leaderboard, github.com/ShishirPatil/gorilla; Apache-2.0).
+
+An answer is right if an accepted string occurs in it (`verifiers.contains_answer`, which is how the leaderboard scores). The
+haystack is all that one person said. Sides are people: customer train, notetaker dev, the other three test.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from keepworth.episodes.episode import Session, Task
+from keepworth.episodes.errors import require_known
+from keepworth.registry import Method
+from keepworth.tasks.benchmark import Benchmark
+from keepworth.tasks.data_files import PathName, WrongFormat, located, records
+from keepworth.tasks.metrics import tokens
+from keepworth.tasks.passages import name_of, passage
+from keepworth.tasks.splits import SPLITS
+
+SCENARIOS: Mapping[str, tuple[str, ...]] = {
+    "train": ("customer",),
+    "dev": ("notetaker",),
+    "test": ("finance", "healthcare", "student"),
+}
+_NAME, _SOURCE = "BFCL memory", "the package bfcl-eval (bfcl_eval/data) or github.com/ShishirPatil/gorilla"
+_SHARE = 0.6
+"""Words of a source sentence that a turn must hold to be taken for it, where it does not stand there to the letter."""
+
+
+def bfcl_memory(split: str, *, data: PathName | None = None) -> list[Task]:
+    """The tasks of one split, in the order of the file.
+
+    Evidence is found by the sentence that the key quotes: the turns that hold it, else the one that holds most of its words.
+    cluster: the conversation that holds the evidence; there are too few people to resample. tags: type (the scenario), split,
+    cluster. Errors: MissingData, WrongFormat, UnknownName."""
+    require_known("split", split, SPLITS)
+
+    def read(file: str, *fields: str) -> Sequence[Mapping[str, Any]]:
+        path = located(_NAME, (file,), data, folder="bfcl_memory", source=_SOURCE, several=True)
+        return records(path, _NAME, fields)
+
+    answers = {record["id"]: record for record in read("memory_answers.jsonl", "id", "ground_truth", "source")}
+    talks = {each: _sessions(read(f"memory_conversations_{each}.jsonl", "id", "question")) for each in SCENARIOS[split]}
+    tasks = []
+    for record in read("memory_questions.jsonl", "id", "question", "scenario"):
+        if record["scenario"] in talks:
+            if record["id"] not in answers:
+                raise WrongFormat(f"memory_answers.jsonl has no answer to {record['id']}.", "Get both files anew.")
+            tasks.append(_task(record, answers[record["id"]], talks[record["scenario"]], split))
+    return tasks
+
+
+def _sessions(talks: Sequence[Mapping[str, Any]]) -> list[Session]:
+    return [
+        passage(name_of("bfcl", talk["id"]), [said["content"] for turn in talk["question"] for said in turn])
+        for talk in talks
+    ]
+
+
+def _task(record: Mapping[str, Any], key: Mapping[str, Any], sessions: Sequence[Session], split: str) -> Task:
+    found = _evidence(str(key["source"]), sessions)
+    marked = {id for id, _ in found}
+    haystack = tuple(
+        replace(s, turns=tuple(replace(t, evidence=(s.id, t.index) in found) for t in s.turns)) if s.id in marked else s
+        for s in sessions
+    )
+    evidence = tuple(session.id for session in haystack if session.id in marked)
+    return Task(
+        key=f"bfcl-memory/{record['id']}",
+        source="bfcl-memory",
+        input=" ".join(said["content"] for turn in record["question"] for said in turn),
+        answers=tuple(map(str, key["ground_truth"])),
+        verifier="contains_answer",
+        sessions=haystack,
+        evidence=evidence,
+        tags={"type": record["scenario"], "split": split, "cluster": evidence[0] if evidence else str(record["id"])},
+    )
+
+
+def _evidence(source: str, sessions: Sequence[Session]) -> set[tuple[str, int]]:
+    """(session, turn) of what a source quotes; it may quote parts of a turn, with dots between them."""
+    spoken = [((s.id, turn.index), tokens(turn.text)) for s in sessions for turn in s.turns]
+    found: set[tuple[str, int]] = set()
+    for quoted in filter(None, map(tokens, re.split(r"\.\.\.|…", source))):
+        text = f" {' '.join(quoted)} "
+        met = [place for place, words in spoken if len(quoted) > 1 and text in f" {' '.join(words)} "]
+        if not met:
+            share, best = max((len(set(quoted) & set(words)) / len(set(quoted)), place) for place, words in spoken)
+            met = [best] if share >= _SHARE and len(quoted) > 3 else []
+        found.update(met if len(met) == 1 or not found else [])
+    return found
+
+
+METHOD = Method(
+    kind="benchmark",
+    name="bfcl-memory",
+    title="BFCL v4, memory",
+    about="what five people told an agent in earlier conversations",
+    differs="the haystack is what a person said; the agent's own memory tools are not played",
+    make=Benchmark("bfcl-memory", bfcl_memory, metric="score", fields=({"involved_classes", "scenario"},)),
+)

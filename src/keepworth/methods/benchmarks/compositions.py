@@ -1,0 +1,103 @@
+"""Generated facts that answer only together. No text of others, any size, sides without a name in common."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from keepworth.episodes.episode import Task
+from keepworth.episodes.errors import KeepworthError, require_known
+from keepworth.registry import Method
+from keepworth.tasks.benchmark import Benchmark
+from keepworth.tasks.passages import name_of, passage, with_evidence
+from keepworth.tasks.people import ATTRIBUTES, names_of, values_of
+from keepworth.tasks.splits import SPLITS, draw_order
+
+_BOOKS = {"train": 6, "dev": 3, "test": 10}
+"""Books of a side."""
+
+_LINKS = (
+    ("{a}'s boss is {b}.", "{a}'s boss"),
+    ("{b} is the landlord of {a}.", "{a}'s landlord"),
+    ("{a} was taught by {b}.", "{a}'s teacher"),
+    ("The mentor of {a} is {b}.", "{a}'s mentor"),
+)
+
+
+def compositions(split: str, *, hops: int = 2, people: int = 8, questions: int = 12, seed: int = 0) -> list[Task]:
+    """Questions whose answer takes `hops` facts that were written apart: "What is the job of Anna's boss?"
+
+    A book tells of `people`: one link each to another, and attributes of all. hops: 2 or 3, of which the last is the attribute.
+    Who finds only what has the question's words finds the first fact. Every fact stands in a session of its own, in random
+    order. tags: type (the attribute), split, cluster (the book). Raises KeepworthError."""
+    require_known("split", split, SPLITS)
+    most = len(names_of(split))
+    if hops not in (2, 3) or not 4 <= people <= most or questions < 1:
+        raise KeepworthError(
+            f"hops={hops}, people={people}, questions={questions}: hops are 2 or 3, people 4 to {most}, questions 1 or more.",
+            "Change what is out of range.",
+        )
+    return [task for number in range(_BOOKS[split]) for task in _composed(split, number, hops, people, questions, seed)]
+
+
+def _composed(split: str, number: int, hops: int, count: int, questions: int, seed: int) -> list[Task]:
+    draw = random.Random(f"compositions/{split}/{seed}/{number}/{hops}")
+    people = draw.sample(names_of(split), count)
+    ring = people[1:] + people[:1]
+    linked = {person: (other, draw.randrange(len(_LINKS))) for person, other in zip(people, ring, strict=True)}
+    facts: dict[tuple[str, str], str] = {}
+    for person, (other, kind) in linked.items():
+        facts[person, "link"] = _LINKS[kind][0].format(a=person, b=other)
+    held: dict[tuple[str, str], str] = {}
+    for attribute in ATTRIBUTES:
+        for person in people:
+            held[person, attribute.key] = draw.choice(values_of(attribute, split))
+            facts[person, attribute.key] = draw.choice(attribute.states).format(n=person, v=held[person, attribute.key])
+    order = sorted(facts, key=lambda fact: draw_order(seed, number, *fact))
+    names = {fact: name_of("compositions", split, seed, number, hops, *fact) for fact in order}
+    book = {fact: passage(names[fact], [facts[fact]]) for fact in order}
+    wanted = [(person, attribute.key) for person in people for attribute in ATTRIBUTES]
+    found = []
+    for person, key in sorted(wanted, key=lambda one: draw_order("asked", seed, number, *one))[:questions]:
+        chain, at, called = [(person, "link")], linked[person][0], _LINKS[linked[person][1]][1].format(a=person)
+        if hops == 3:
+            chain.append((at, "link"))
+            called = _LINKS[linked[at][1]][1].format(a=called)
+            at = linked[at][0]
+        chain.append((at, key))
+        haystack = tuple(
+            replace(s, turns=tuple(replace(t, evidence=True) for t in s.turns)) if fact in chain else s
+            for fact, s in book.items()
+        )
+        found.append(
+            with_evidence(
+                Task(
+                    key=f"compositions/{split}/{seed}/{number}/{hops}/{person}/{key}",
+                    source=f"compositions-{hops}",
+                    input=f"What is the {key} of {called}?",
+                    answers=(held[at, key],),
+                    verifier="exact_match",
+                    sessions=haystack,
+                    tags={"type": key, "split": split, "cluster": f"{split}/{number}"},
+                )
+            )
+        )
+    return found
+
+
+METHODS = (
+    Method(
+        kind="benchmark",
+        name="compositions",
+        title="Compositions",
+        about="what follows from two facts told apart",
+        make=Benchmark("compositions", compositions, metric="em", shipped=True),
+    ),
+    Method(
+        kind="benchmark",
+        name="compositions-3",
+        title="Compositions of three",
+        about="what follows from three",
+        make=Benchmark("compositions-3", compositions, metric="em", shipped=True, dials={"hops": 3}),
+    ),
+)

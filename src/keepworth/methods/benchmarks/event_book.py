@@ -1,0 +1,200 @@
+"""A generated book of events: who did what, where and when. No text of others, any size, sides without a name in common."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, timedelta
+
+from keepworth.episodes.episode import Session, Task
+from keepworth.episodes.errors import KeepworthError, require_known
+from keepworth.registry import Method
+from keepworth.tasks.benchmark import Benchmark
+from keepworth.tasks.passages import name_of, passage, with_evidence
+from keepworth.tasks.people import names_of
+from keepworth.tasks.splits import SPLITS, draw_order, side
+
+
+def _words(text: str) -> list[str]:
+    return text.split()
+
+
+_BOOKS = {"train": 6, "dev": 3, "test": 10}
+"""Books of a side."""
+
+_WHAT = tuple(
+    f"{of} {form}"
+    for of in _words("chess jazz pottery film cooking science poetry photo bicycle wine robot kite opera garden")
+    for form in _words("contest evening workshop fair lecture festival auction meeting")
+)
+_WHERE = tuple(
+    f"{named} {building}"
+    for named in _words(
+        "Harbour Linden Castle Market Abbey Orchard Quarry River Station Union Bishop Mill Garden Tower"
+    )
+    for building in _words("Hall Park Square Theatre House Yard Court Library")
+)
+_TOLD = (
+    "On {t}, {e} was at {s} for the {c}.",
+    "{e} went to the {c} at {s} on {t}.",
+    "The {c} at {s} on {t} had {e} among its guests.",
+    "It was {t}, and {e} had come to {s} for the {c}.",
+)
+_CALLED: Mapping[str, str] = {"t": "dates", "s": "places", "e": "people", "c": "kinds of event"}
+GROUPS = ("0", "1", "2", "3-5", "6+")
+"""Questions by how many events match their cue."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """t: the date as it is written; s: place; e: person; c: kind. day: its place in time."""
+
+    t: str
+    s: str
+    e: str
+    c: str
+    day: int
+
+
+def event_book(split: str, *, chapters: int = 100, each: int = 3, seed: int = 0) -> list[Task]:
+    """Questions about books of `chapters` events, a chapter each, told in an order other than that of time.
+
+    For each book and each cue (a person, a place, a kind of event, or two of these): which dates, places, people or kinds go
+    with it, `each` questions for each group of GROUPS by how many events match. A cue that nothing matches asks for `none`, so
+    that making things up costs. Then the latest event of a person, and a person's places in order of time.
+
+    Scored by `set_f1`, `token_f1` and `in_order`. The mean over groups of the first kind is "simple recall", the mean of the
+    others "chronological awareness"; the paper's own books are written by a language model and have 100,000 tokens. tags:
+    type ("0 events", ..., "latest", "in order"), split, cluster (the book)."""
+    require_known("split", split, SPLITS)
+    if chapters < 10 or each < 1:
+        raise KeepworthError(f"chapters={chapters}, each={each}: at least 10 chapters and 1 question.", "Write more.")
+    return [task for number in range(_BOOKS[split]) for task in _book(split, number, chapters, each, seed)]
+
+
+def _book(split: str, number: int, chapters: int, each: int, seed: int) -> list[Task]:
+    draw = random.Random(f"events/{split}/{seed}/{number}")
+    people, places, kinds = (
+        draw.sample(own, min(12, len(own)))
+        for own in (names_of(split), *([value for value in all_ if side(value) == split] for all_ in (_WHERE, _WHAT)))
+    )
+    # The last two of each are in no event: cues that nothing matches.
+    absent = {"e": people[-2:], "s": places[-2:], "c": kinds[-2:]}
+    people, places, kinds = people[:-2], places[:-2], kinds[:-2]
+    days = draw.sample(range(365 * 3), chapters)
+    fields = (places, people, kinds)
+    # Some are met often and some once: that is what the groups of questions are made of.
+    weights = [[1 / (rank + 1) for rank in range(len(values))] for values in fields]
+    events = []
+    for day in days:
+        place, person, kind = (draw.choices(of, own)[0] for of, own in zip(fields, weights, strict=True))
+        events.append(Event(_written(day), place, person, kind, day))
+    names = [name_of("events", split, seed, number, at) for at in range(len(events))]
+    book = [
+        passage(id, [draw.choice(_TOLD).format(t=e.t, s=e.s, e=e.e, c=e.c)])
+        for id, e in zip(names, events, strict=True)
+    ]
+    asked: list[tuple[str, str, str, str, tuple[Event, ...]]] = []
+    by_group: dict[str, list[tuple[str, str, str, tuple[Event, ...]]]] = {group: [] for group in GROUPS}
+    for cue, target in (
+        ("e", "s"),
+        ("e", "c"),
+        ("s", "e"),
+        ("s", "c"),
+        ("c", "e"),
+        ("c", "s"),
+        ("es", "c"),
+        ("ec", "t"),
+        ("sc", "e"),
+    ):
+        for values in _cues(cue, events, absent, draw):
+            met = tuple(
+                event for event in events if all(getattr(event, f) == v for f, v in zip(cue, values, strict=True))
+            )
+            things = sorted({getattr(event, target) for event in met})
+            question = f"Which {_CALLED[target]} go with {_described(cue, values)}?"
+            question += " List all, separated by semicolons, or say none."
+            by_group[_group(len(met))].append((question, "; ".join(things) or "none", "set_f1", met))
+    for group, found in by_group.items():
+        for question, answer, verifier, met in sorted(found, key=lambda one: draw_order(seed, number, one[0]))[:each]:
+            asked.append((f"{group} events", question, answer, verifier, met))
+    often = [person for person in people if 2 <= sum(event.e == person for event in events) <= 6]
+    for person in often[:each]:
+        own = sorted((event for event in events if event.e == person), key=lambda event: event.day)
+        last = f"Where was {person} last, by date?"
+        asked.append(("latest", last, own[-1].s, "token_f1", (own[-1],)))
+        kinds_met = list(dict.fromkeys(event.c for event in own))
+        if len(kinds_met) == len(own):
+            asked.append(
+                (
+                    "in order",
+                    f"Which kinds of event was {person} at? List all in order of their dates, separated by semicolons.",
+                    "; ".join(kinds_met),
+                    "in_order",
+                    tuple(own),
+                )
+            )
+    chapter = {event: at for at, event in enumerate(events)}
+    return [_asked(f"{split}/{seed}/{number}", split, book, one, {chapter[event] for event in one[4]}) for one in asked]
+
+
+def _written(day: int) -> str:
+    when = date(2021, 1, 1) + timedelta(days=day)
+    return f"{when.day} {when:%B} {when.year}"
+
+
+def _cues(
+    cue: str, events: Sequence[Event], absent: Mapping[str, Sequence[str]], draw: random.Random
+) -> list[tuple[str, ...]]:
+    """Values of the fields that occur together, and as many that nothing matches."""
+    met = sorted({tuple(getattr(event, field) for field in cue) for event in events})
+    if len(cue) == 1:
+        return met + [(value,) for value in absent[cue]]
+    apart = {tuple(getattr(draw.choice(events), field) for field in cue) for _ in range(20)}
+    return met + sorted(apart - set(met))[:5]
+
+
+def _described(cue: str, values: Sequence[str]) -> str:
+    said = {"e": "{}", "s": "{}", "c": "the {}"}
+    return " and ".join(said[field].format(value) for field, value in zip(cue, values, strict=True))
+
+
+def _group(count: int) -> str:
+    return "6+" if count > 5 else "3-5" if count > 2 else str(count)
+
+
+def _asked(
+    book_id: str,
+    split: str,
+    book: Sequence[Session],
+    asked: tuple[str, str, str, str, tuple[Event, ...]],
+    marked: set[int],
+) -> Task:
+    kind, question, answer, verifier, _ = asked
+    haystack = tuple(
+        replace(s, turns=tuple(replace(t, evidence=True) for t in s.turns)) if place in marked else s
+        for place, s in enumerate(book)
+    )
+    return with_evidence(
+        Task(
+            key=f"event-book/{book_id}/{name_of(question)}",
+            source=f"event-book+{len(book)}",
+            input=question,
+            answers=(answer,),
+            verifier=verifier,
+            sessions=haystack,
+            tags={"type": kind, "split": split, "cluster": book_id},
+        )
+    )
+
+
+METHOD = Method(
+    kind="benchmark",
+    name="event-book",
+    title="Event book",
+    paper="arXiv 2501.13121",
+    about="who did what, where and when, in a generated book",
+    differs="sentences are templates; the paper's books are written by a model and have 100,000 tokens",
+    make=Benchmark("event-book", event_book, metric="score", shipped=True),
+)

@@ -1,0 +1,110 @@
+"""LifelongAgentBench: tasks on databases and knowledge graphs, whose skills come again (arXiv 2505.11942).
+
+Its shape is checked on a fixture written after its public code, never run on the set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from keepworth.episodes.episode import Task
+from keepworth.episodes.errors import KeepworthError, require_known
+from keepworth.registry import Method
+from keepworth.tasks.benchmark import Benchmark
+from keepworth.tasks.data_files import PathName, WrongFormat, located, records
+from keepworth.tasks.metrics import normalise
+from keepworth.tasks.passages import name_of, passage
+from keepworth.tasks.splits import SPLITS, sides
+
+
+def lifelong_agent_bench(split: str, *, data: PathName | None = None, memories: int = 100) -> list[Task]:
+    """The tasks of one side of a file of LifelongAgentBench: database tasks (`answer_info`) or knowledge graph tasks
+    (`answer_list`), as one JSON object by number.
+
+    What is told are the first `memories` tasks of the train side with what solved them; those are asked nowhere. Database tasks
+    are answered in SQL and scored by `exact_match` with the set's own statement: a lower bound, since another statement may
+    do the same, and no database is run here. Knowledge graph tasks are scored by `set_f1` over names. Tasks on an operating
+    system need its container and are refused. tags: type (the first skill), split, skills. No evidence is marked.
+
+    Errors: MissingData, WrongFormat."""
+    require_known("split", split, SPLITS)
+    if memories < 0:
+        raise KeepworthError(f"memories={memories}: there are 0 or more.", "Write 0 or another number.")
+    path = located(
+        "LifelongAgentBench",
+        ("db_bench.json", "knowledge_graph.json", "data.json"),
+        data,
+        folder="lifelongagentbench",
+        source="huggingface.co/datasets/csyq/LifelongAgentBench",
+    )
+    found = {str(each.get("id", number)): each for number, each in enumerate(records(path, "LifelongAgentBench"))}
+    read = {id: _lifelong(each, path) for id, each in found.items()}
+    side_of = sides({id: {normalise(question)} for id, (question, _, _) in read.items()})
+    train = [id for id in read if side_of[id] == "train"]
+    told = train[: min(memories, len(train) // 2)]
+    haystack = tuple(
+        passage(name_of("lifelong", id), [f"Task: {read[id][0]}", f"What solved it: {read[id][1]}"], "log")
+        for id in told
+    )
+    return [
+        Task(
+            key=f"lifelongagentbench/{id}",
+            source="lifelongagentbench",
+            input=question,
+            answers=(answer,),
+            verifier=verifier,
+            sessions=haystack,
+            tags={
+                "type": str(next(iter(found[id].get("skill_list") or ["none"]))),
+                "split": split,
+                "skills": " ".join(map(str, found[id].get("skill_list") or [])),
+            },
+        )
+        for id, (question, answer, verifier) in read.items()
+        if side_of[id] == split and id not in told
+    ]
+
+
+def _lifelong(record: Mapping[str, Any], path: Path) -> tuple[str, str, str]:
+    """What is asked, what is right, and how that is judged."""
+    if "answer_info" in record and "table_info" in record:
+        table = record["table_info"]
+        columns = ", ".join(f"{each['name']} {each['type']}" for each in table["column_info_list"])
+        question = f"{record['instruction']} The table is {table['name']} ({columns}). Answer with one SQL statement."
+        return question, str(record["answer_info"]["sql"]).strip(), "exact_match"
+    if "answer_list" in record and "question" in record:
+        names = ", ".join(record.get("entity_dict", {}))
+        return (
+            f"{record['question']} Entities: {names}.",
+            "; ".join(map(str, record["answer_list"])) or "none",
+            "set_f1",
+        )
+    if "evaluation_info" in record:
+        raise WrongFormat(
+            f"{path} holds tasks on an operating system, which only their container can check.",
+            "Give the database or the knowledge graph tasks.",
+        )
+    raise WrongFormat(
+        f"{path}: a task has neither answer_info nor answer_list, so this is no file of LifelongAgentBench.",
+        "Give db_bench.json or knowledge_graph.json.",
+    )
+
+
+METHOD = Method(
+    kind="benchmark",
+    name="lifelongagentbench",
+    title="LifelongAgentBench",
+    paper="arXiv 2505.11942",
+    about="database and graph tasks, by others solved",
+    differs="no database is run, tasks on an operating system are refused; checked on a fixture, never run on the set",
+    label="protocol",
+    make=Benchmark(
+        "lifelongagentbench",
+        lifelong_agent_bench,
+        licence="see its page",
+        metric="score",
+        fields=({"instruction", "skill_list"}, {"answer_list", "entity_dict"}),
+    ),
+)

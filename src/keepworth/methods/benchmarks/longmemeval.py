@@ -1,0 +1,121 @@
+"""LongMemEval: the edition that ships, alone or among sessions of others, and other editions by path (S, M, the cleaned ones)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from keepworth.episodes.episode import Session, Task, Turn
+from keepworth.episodes.errors import require_known
+from keepworth.registry import Method
+from keepworth.tasks.benchmark import Benchmark
+from keepworth.tasks.data_files import PathName, WrongFormat, located, records
+from keepworth.tasks.longmemeval import gold_answers, iso_date, longmemeval, longmemeval_shared, questions
+from keepworth.tasks.metrics import normalise
+from keepworth.tasks.passages import name_of
+from keepworth.tasks.splits import SPLITS, sides
+
+_S = (
+    *("longmemeval_s_cleaned.json", "longmemeval_s.json", "longmemeval_s"),
+    *("longmemeval_m_cleaned.json", "longmemeval_m.json", "longmemeval_m", "longmemeval_oracle.json"),
+)
+_FIELDS = ("question_id", "question_type", "question", "answer", "haystack_sessions", "answer_session_ids")
+
+
+def longmemeval_file(split: str, *, data: PathName | None = None, abstention: bool = False) -> list[Task]:
+    """The tasks of one split of a file of LongMemEval's own shape, with the haystacks that are in it.
+
+    Sides are those of the edition that ships, by the question's id; questions that it lacks follow the rule of `splits`, tied by
+    evidence. Sessions are renamed: the names of evidence sessions in the file begin with "answer". abstention: whether
+    questions that must be declined are asked. M is a file of gigabytes, read whole. tags: type, split, abstention.
+
+    Errors: MissingData, WrongFormat, UnknownName."""
+    require_known("split", split, SPLITS)
+    source = "huggingface.co/datasets/xiaowu0162/longmemeval-cleaned"
+    names = tuple(name + end for name in _S for end in ("", ".gz"))
+    path = located("LongMemEval S or M", names, data, folder="longmemeval", source=source)
+    found = {str(each["question_id"]): each for each in records(path, "LongMemEval", _FIELDS)}
+    known = {question.id: question.split for question in questions()}
+    marks = {
+        id: {*map(str, each["answer_session_ids"]), f"question {normalise(str(each['question']))}"}
+        for id, each in found.items()
+    }
+    own = sides(marks)
+    return [
+        _task(id, each, split)
+        for id, each in found.items()
+        if known.get(id, own[id]) == split and (abstention or not id.endswith("_abs"))
+    ]
+
+
+def _task(id: str, record: Mapping[str, Any], split: str) -> Task:
+    ids, dates = record["haystack_session_ids"], record["haystack_dates"]
+    if not len(ids) == len(dates) == len(record["haystack_sessions"]):
+        raise WrongFormat(
+            f"question {id}: it has {len(record['haystack_sessions'])} sessions, {len(ids)} ids and {len(dates)} dates.",
+            "Get the file again.",
+        )
+    told: dict[str, Session] = {}
+    for name, date, turns in zip(ids, dates, record["haystack_sessions"], strict=True):
+        own = name_of("longmemeval", name)
+        spoken = (
+            Turn(str(turn["role"]), str(turn["content"]), place, bool(turn.get("has_answer")))
+            for place, turn in enumerate(turns)
+            if str(turn["content"]).strip()
+        )
+        told.setdefault(own, Session(own, iso_date(str(date)), tuple(spoken)))
+    haystack = sorted(told.values(), key=lambda session: (session.date, session.id))
+    evidence = [name_of("longmemeval", name) for name in record["answer_session_ids"]]
+    return Task(
+        key=f"longmemeval-file/{id}",
+        source="longmemeval-file",
+        input=str(record["question"]),
+        answers=gold_answers(record["answer"]),
+        verifier="token_f1",
+        asked_at=iso_date(str(record["question_date"])) if record.get("question_date") else "",
+        sessions=tuple(haystack),
+        evidence=tuple(session for session in evidence if session in told),
+        tags={"type": str(record["question_type"]), "split": split, "abstention": str(id.endswith("_abs")).lower()},
+    )
+
+
+METHODS = (
+    Method(
+        kind="benchmark",
+        name="longmemeval",
+        title="LongMemEval",
+        paper="arXiv 2410.10813",
+        about="questions about a user's own chats with an assistant; the sessions that hold the answer",
+        differs="the oracle edition: a haystack is the sessions of evidence, not LongMemEval_S",
+        make=Benchmark("longmemeval", longmemeval, licence="MIT", shipped=True),
+    ),
+    Method(
+        kind="benchmark",
+        name="longmemeval+50",
+        title="LongMemEval among 50 sessions",
+        paper="arXiv 2410.10813",
+        about="the same among 50 sessions of other users",
+        differs="distractors are drawn from the sessions of evidence of other questions",
+        make=Benchmark("longmemeval+50", longmemeval, licence="MIT", shipped=True, dials={"distractors": 50}),
+    ),
+    Method(
+        kind="benchmark",
+        name="longmemeval+500",
+        title="LongMemEval over one haystack",
+        paper="arXiv 2410.10813",
+        about="the same over one haystack of all evidence and 500 sessions more",
+        differs="one haystack for all questions of a side",
+        make=Benchmark("longmemeval+500", longmemeval_shared, licence="MIT", shipped=True),
+    ),
+    Method(
+        kind="benchmark",
+        name="longmemeval-file",
+        title="LongMemEval from a file",
+        paper="arXiv 2410.10813",
+        about="LongMemEval S, M or another file of its shape",
+        differs="answers are judged by F1 of words, not by a model",
+        make=Benchmark(
+            "longmemeval-file", longmemeval_file, licence="MIT", fields=({"haystack_sessions", "answer_session_ids"},)
+        ),
+    ),
+)

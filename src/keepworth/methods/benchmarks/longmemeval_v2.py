@@ -1,0 +1,102 @@
+"""LongMemEval-V2: what agents met on web sites, asked over their trajectories (arXiv 2605.12493; Apache-2.0).
+
+Its shape is checked on a fixture written after its public code, never run on the set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from keepworth.episodes.episode import Session, Task
+from keepworth.episodes.errors import KeepworthError, require_known
+from keepworth.registry import Method
+from keepworth.tasks.benchmark import Benchmark
+from keepworth.tasks.data_files import PathName, WrongFormat, located, records
+from keepworth.tasks.metrics import normalise
+from keepworth.tasks.passages import name_of, passage
+from keepworth.tasks.splits import SPLITS, sides
+
+
+def longmemeval_v2(split: str, *, data: PathName | None = None, tier: str = "small", words: int = 400) -> list[Task]:
+    """The tasks of one split of LongMemEval-V2: `questions.jsonl`, `trajectories.jsonl`, `haystacks/lme_v2_{tier}.json`.
+
+    A trajectory is a session, a state of it a turn: address, thought, action and the first `words` words of the page. Pictures
+    are left out, and questions with one are too. Which trajectory holds the answer the set does not say, so no evidence is
+    marked. tier: "small" or "medium". The set judges some answers with a model; here all are scored by token F1, and
+    tags["judged by"] names theirs. tags: type, split, cluster (the domain and the trajectories, as questions share them).
+
+    Errors: MissingData, WrongFormat, UnknownName."""
+    require_known("split", split, SPLITS)
+    require_known("tier", tier, ("small", "medium"))
+    if words < 1:
+        raise KeepworthError(f"words={words}: a state has 1 or more.", "Write words=400 or another number.")
+
+    def read(file: str, *fields: str) -> Sequence[Mapping[str, Any]]:
+        source = "huggingface.co/datasets/xiaowu0162/longmemeval-v2"
+        path = located("LongMemEval-V2", (file,), data, folder="longmemeval-v2", source=source, several=True)
+        return records(path, "LongMemEval-V2", fields)
+
+    asked = read("questions.jsonl", "id", "domain", "question", "answer")
+    told = {str(each["id"]): each for each in read("trajectories.jsonl", "id", "states")}
+    haystacks = read(f"haystacks/lme_v2_{tier}.json")[0]
+    side_of = sides({str(each["id"]): {normalise(str(each["question"]))} for each in asked})
+    made: dict[str, Session] = {}
+    tasks = []
+    for question in asked:
+        id = str(question["id"])
+        if side_of[id] != split or question.get("image"):
+            continue
+        names = [str(name) for name in haystacks.get(id, ())]
+        missing = [name for name in names if name not in told]
+        if missing or not names:
+            lacks = f"trajectory {missing[0]}" if missing else f"haystack of the question {id}"
+            raise WrongFormat(f"LongMemEval-V2 here has no {lacks}.", "Get all its files anew.")
+        for name in names:
+            if name not in made:
+                made[name] = _trajectory(told[name], words)
+        tasks.append(
+            Task(
+                key=f"longmemeval-v2/{id}",
+                source=f"longmemeval-v2-{tier}",
+                input=str(question["question"]),
+                answers=(str(question["answer"]),),
+                verifier="token_f1",
+                sessions=tuple(made[name] for name in names),
+                tags={
+                    "type": str(question.get("question_type", question["domain"])),
+                    "split": split,
+                    "cluster": f"{question['domain']} {name_of(*sorted(names))}",
+                    "judged by": str(question.get("eval_function", "")),
+                },
+            )
+        )
+    return tasks
+
+
+def _trajectory(record: Mapping[str, Any], words: int) -> Session:
+    texts = [f"The goal is: {record['goal']}"] if record.get("goal") else []
+    for state in record["states"]:
+        page = " ".join(str(state.get("accessibility_tree", state.get("text")) or "").split()[:words])
+        parts = {
+            "At": state.get("url"),
+            "Thought": state.get("thought", state.get("thoughts")),
+            "Action": state.get("action"),
+            "Page": page,
+        }
+        said = " ".join(f"{name}: {value}" for name, value in parts.items() if value)
+        texts += [said] if said else []
+    texts += [f"The outcome was: {record['outcome']}"] if record.get("outcome") else []
+    return passage(name_of("longmemeval-v2", record["id"]), texts, "agent")
+
+
+METHOD = Method(
+    kind="benchmark",
+    name="longmemeval-v2",
+    title="LongMemEval-V2",
+    paper="arXiv 2605.12493",
+    about="what agents met on web sites, over their trajectories",
+    differs="pictures are left out; answers are judged by F1 of words; checked on a fixture, never run on the set",
+    label="protocol",
+    make=Benchmark("longmemeval-v2", longmemeval_v2, fields=({"eval_function", "domain"},)),
+)

@@ -1,0 +1,83 @@
+"""MemoryAgentBench: a long context told once, many questions about it (arXiv 2507.05257; MIT).
+
+Its shape is checked on a fixture written after its public code, never run on the set.
+"""
+
+from __future__ import annotations
+
+from keepworth.episodes.episode import Task
+from keepworth.episodes.errors import require_known
+from keepworth.methods.benchmarks._rows import asked_in, pairs
+from keepworth.registry import Method
+from keepworth.tasks.benchmark import Benchmark
+from keepworth.tasks.data_files import PathName, located, records
+from keepworth.tasks.entries import windows_of
+from keepworth.tasks.passages import name_of, passage
+from keepworth.tasks.splits import SPLITS, sides
+
+COMPETENCIES = ("Accurate_Retrieval", "Test_Time_Learning", "Long_Range_Understanding", "Conflict_Resolution")
+
+
+def memory_agent_bench(
+    split: str, *, data: PathName | None = None, competency: str = "Conflict_Resolution"
+) -> list[Task]:
+    """The tasks of one side of one competency: its parquet file as JSON lines (`pandas.read_parquet(...).to_json(orient=
+    "records", lines=True)`), named after it or given itself.
+
+    A context is cut at its lines, and long lines into windows; the numbered facts of Conflict_Resolution are a turn each, in
+    their order, of which the last that speaks of a thing holds. Scored by `contains_answer`, which is their "substring exact
+    match"; they judge summaries with a model, so Long_Range_Understanding is measured only in part. A context is on one side.
+    No evidence is marked. tags: type (the source), split, cluster (the context). Errors: MissingData, WrongFormat,
+    UnknownName."""
+    require_known("split", split, SPLITS)
+    require_known("competency", competency, COMPETENCIES)
+    path = located(
+        "MemoryAgentBench",
+        (f"{competency}.jsonl", f"{competency}.json", f"{competency}.jsonl.gz"),
+        data,
+        folder="memoryagentbench",
+        source="huggingface.co/datasets/ai-hyz/MemoryAgentBench",
+    )
+    rows = {
+        name_of("memoryagentbench", each["context"]): each
+        for each in records(path, "MemoryAgentBench", ("context", "questions", "answers"))
+    }
+    side_of = sides({id: set(asked_in(each)) for id, each in rows.items()})
+    tasks = []
+    for id, row in rows.items():
+        if side_of[id] != split:
+            continue
+        told = passage(id, (window for line in str(row["context"]).splitlines() for window in windows_of(line)))
+        about = row.get("metadata") or row
+        kind = str(about.get("source", competency))
+        for number, (question, answers) in enumerate(pairs(row, path)):
+            tasks.append(
+                Task(
+                    key=f"memoryagentbench/{id}/{number}",
+                    source="memoryagentbench",
+                    input=question,
+                    answers=answers,
+                    verifier="contains_answer",
+                    sessions=(told,),
+                    tags={"type": kind, "split": split, "cluster": id},
+                )
+            )
+    return tasks
+
+
+METHOD = Method(
+    kind="benchmark",
+    name="memoryagentbench",
+    title="MemoryAgentBench",
+    paper="arXiv 2507.05257",
+    about="many questions on one long text",
+    differs="no model judges summaries; checked on a fixture, never run on the set",
+    label="protocol",
+    make=Benchmark(
+        "memoryagentbench",
+        memory_agent_bench,
+        licence="MIT",
+        metric="score",
+        fields=({"context", "answers", "questions"},),
+    ),
+)

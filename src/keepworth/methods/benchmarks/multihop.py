@@ -1,0 +1,138 @@
+"""HotpotQA (Yang et al., EMNLP 2018, arXiv 1809.09600; CC BY-SA 4.0) and 2WikiMultiHopQA (Ho et al., COLING 2020, arXiv
+2011.01060; Apache-2.0): questions whose answer takes two paragraphs of Wikipedia or more, among others.
+
+A paragraph is a session that its title speaks, a sentence a turn; supporting sentences are evidence. The sides are those of the
+files, but for questions whose supporting paragraph also supports a question of a later side (train, dev, test in this order):
+those are left out of the earlier side, so that the test side stays whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from keepworth.episodes.episode import Session, Task
+from keepworth.episodes.errors import require_known
+from keepworth.registry import Method
+from keepworth.tasks.benchmark import Benchmark
+from keepworth.tasks.data_files import PathName, located, records
+from keepworth.tasks.passages import name_of, passage, with_evidence
+from keepworth.tasks.passages import pooled as over_one_haystack
+from keepworth.tasks.splits import SPLITS, draw_order
+
+FIELDS = ("id", "question", "answer", "supporting_facts", "context")
+
+
+def hotpotqa(split: str, *, data: PathName | None = None, pooled: bool = False) -> list[Task]:
+    """The tasks of one split. pooled: over one haystack of all paragraphs of the split, instead of ten for each question.
+
+    tags: type (bridge, comparison), split, level. Errors: MissingData, WrongFormat, UnknownName."""
+    return _tasks("HotpotQA", "hotpotqa", "hotpotqa.github.io", "CC BY-SA 4.0", split, data, pooled)
+
+
+def two_wiki(split: str, *, data: PathName | None = None, pooled: bool = False) -> list[Task]:
+    """The same of 2WikiMultiHopQA. tags: type (compositional, comparison, bridge-comparison, inference), split."""
+    return _tasks(
+        "2WikiMultiHopQA", "2wikimultihopqa", "github.com/Alab-NII/2wikimultihop", "Apache-2.0", split, data, pooled
+    )
+
+
+def _tasks(
+    name: str, folder: str, source: str, licence: str, split: str, data: PathName | None, pooled: bool
+) -> list[Task]:
+    require_known("split", split, SPLITS)
+    paths = {
+        side: located(
+            name,
+            (f"{side}.jsonl.gz", f"{side}.jsonl"),
+            data,
+            folder=folder,
+            source=source,
+            licence=licence,
+            several=True,
+        )
+        for side in SPLITS
+    }
+    later: set[str] = set()
+    for side in SPLITS[SPLITS.index(split) + 1 :]:
+        later |= _supporting(paths[side], name)
+    tasks = [
+        _task(record, folder, split)
+        for record in records(paths[split], name, FIELDS)
+        if not later & {title for title, _ in record["supporting_facts"]}
+    ]
+    return over_one_haystack(tasks, folder, split) if pooled else tasks
+
+
+@lru_cache(maxsize=8)
+def _supporting(path: Path, name: str) -> frozenset[str]:
+    return frozenset(title for record in records(path, name, FIELDS) for title, _ in record["supporting_facts"])
+
+
+def _task(record: Mapping[str, Any], folder: str, split: str) -> Task:
+    wanted = {(str(title), int(place)) for title, place in record["supporting_facts"]}
+    sessions: dict[str, Session] = {}
+    for title, sentences in record["context"]:
+        texts = [text for text in (str(sentence).strip() for sentence in sentences) if text]
+        kept = [place for place, sentence in enumerate(sentences) if str(sentence).strip()]
+        marked = {number for number, place in enumerate(kept) if (title, place) in wanted}
+        # The title is part of the name: a paragraph on two sides is found by it, in whatever edition.
+        own = name_of(folder, title, *texts)
+        sessions[own] = passage(own, texts, str(title), marked)
+    order = sorted(sessions, key=lambda id: draw_order(record["id"], id))
+    task = Task(
+        key=f"{folder}/{record['id']}",
+        source=folder,
+        input=str(record["question"]),
+        answers=(str(record["answer"]),),
+        verifier="token_f1",
+        sessions=tuple(sessions[id] for id in order),
+        tags={
+            "type": str(record.get("type", "")).replace("_", "-"),
+            "split": split,
+            "level": str(record.get("level", "")),
+        },
+    )
+    return with_evidence(task)
+
+
+METHODS = (
+    Method(
+        kind="benchmark",
+        name="hotpotqa",
+        title="HotpotQA",
+        paper="arXiv 1809.09600",
+        about="what two paragraphs of ten answer together",
+        differs="questions whose supporting paragraph also supports one of a later side are left out",
+        make=Benchmark("hotpotqa", hotpotqa, fields=({"context", "supporting_facts"},), licence="CC BY-SA 4.0"),
+    ),
+    Method(
+        kind="benchmark",
+        name="hotpotqa-pooled",
+        title="HotpotQA, pooled",
+        paper="arXiv 1809.09600",
+        about="the same, of all paragraphs",
+        differs="questions whose supporting paragraph also supports one of a later side are left out; one haystack",
+        make=Benchmark("hotpotqa-pooled", hotpotqa, dials={"pooled": True}, licence="CC BY-SA 4.0"),
+    ),
+    Method(
+        kind="benchmark",
+        name="2wiki",
+        title="2WikiMultiHopQA",
+        paper="arXiv 2011.01060",
+        about="what two to four paragraphs of ten answer together",
+        differs="questions whose supporting paragraph also supports one of a later side are left out",
+        make=Benchmark("2wiki", two_wiki, fields=({"context", "supporting_facts", "evidences"},)),
+    ),
+    Method(
+        kind="benchmark",
+        name="2wiki-pooled",
+        title="2WikiMultiHopQA, pooled",
+        paper="arXiv 2011.01060",
+        about="the same, of all paragraphs",
+        differs="questions whose supporting paragraph also supports one of a later side are left out; one haystack",
+        make=Benchmark("2wiki-pooled", two_wiki, dials={"pooled": True}),
+    ),
+)

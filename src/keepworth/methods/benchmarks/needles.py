@@ -1,0 +1,110 @@
+"""Needles: a fact that has nothing to do with what is spoken of, and others that are nearly it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+from keepworth.episodes.episode import Task, Turn
+from keepworth.episodes.errors import KeepworthError, require_known
+from keepworth.methods.benchmarks._chats import TEXTS, chats
+from keepworth.registry import Method
+from keepworth.tasks.benchmark import Benchmark
+from keepworth.tasks.passages import with_evidence
+from keepworth.tasks.people import names_of
+from keepworth.tasks.splits import SPLITS
+
+_THINGS = (
+    "archive",
+    "boathouse",
+    "greenhouse",
+    "observatory",
+    "workshop",
+    "cellar",
+    "attic",
+    "library",
+    "garage",
+    "studio",
+)
+_SAID = (
+    "By the way, the door code of {n}'s {t} is {v}.",
+    "Before I forget: the door code of {n}'s {t} is {v}.",
+    "One more thing, {n}'s {t} has the door code {v}.",
+)
+
+
+def needles(split: str, *, sessions: int = 20, depths: int = 5, seed: int = 0) -> list[Task]:
+    """Door codes said in passing in conversations of others: `depths` in each of 10 or 20 haystacks of `sessions` sessions.
+
+    Needles stand at equal steps of depth, at the end of a user's turn. Each person has a second place with another code, and
+    each place a second person: half of what is asked for does not find it. tags: type (the depth, as a share of the
+    haystack), split, cluster (the haystack). The dials make it longer or denser."""
+    require_known("split", split, SPLITS)
+    if sessions < 1 or not 1 <= depths <= 10:
+        raise KeepworthError(
+            f"sessions={sessions}, depths={depths}: sessions are 1 or more, depths 1 to 10.", "Change them."
+        )
+    return [task for number in range(TEXTS[split]) for task in _needles(split, number, sessions, depths, seed)]
+
+
+def _needles(split: str, number: int, count: int, depths: int, seed: int) -> list[Task]:
+    draw = random.Random(f"needles/{split}/{seed}/{number}")
+    people = draw.sample(names_of(split), min(depths + 1, len(names_of(split))))
+    things = draw.sample(_THINGS, depths + 1) if depths < len(_THINGS) else [*_THINGS, "barn"]
+    codes = draw.sample(range(10_000, 100_000), 2 * depths)
+    asked = [(people[place % len(people)], things[place], codes[place]) for place in range(depths)]
+    near = [(people[(place + 1) % len(people)], things[place], codes[depths + place]) for place in range(depths)]
+    planted: dict[tuple[str, int], list[str]] = {}
+    sessions = chats(split, number, count, seed)
+    places = [(s.id, turn.index) for s in sessions for turn in s.turns if turn.speaker == "user"]
+    where: list[tuple[str, int]] = []
+    for step, fact in enumerate(asked):
+        at = places[round(step * (len(places) - 1) / max(1, depths - 1))] if depths > 1 else places[len(places) // 2]
+        planted.setdefault(at, []).append(_stated(draw, fact))
+        where.append(at)
+    for fact in near:
+        planted.setdefault(draw.choice([place for place in places if place not in where] or places), []).append(
+            _stated(draw, fact)
+        )
+    told = [
+        replace(s, turns=tuple(_with(turn, planted.get((s.id, turn.index), ())) for turn in s.turns)) for s in sessions
+    ]
+    found = []
+    for step, ((person, thing, code), at) in enumerate(zip(asked, where, strict=True)):
+        haystack = tuple(
+            replace(s, turns=tuple(replace(t, evidence=t.index == at[1]) for t in s.turns)) if s.id == at[0] else s
+            for s in told
+        )
+        depth = step / max(1, depths - 1) if depths > 1 else 0.5
+        found.append(
+            with_evidence(
+                Task(
+                    key=f"needles/{split}/{seed}/{number}/{step}",
+                    source=f"needles+{count}",
+                    input=f"What is the door code of {person}'s {thing}?",
+                    answers=(str(code),),
+                    verifier="numeric",
+                    sessions=haystack,
+                    tags={"type": f"depth {depth:.2f}", "split": split, "cluster": f"{split}/{number}"},
+                )
+            )
+        )
+    return found
+
+
+def _stated(draw: random.Random, fact: tuple[str, str, int]) -> str:
+    return draw.choice(_SAID).format(n=fact[0], t=fact[1], v=fact[2])
+
+
+def _with(turn: Turn, more: Sequence[str]) -> Turn:
+    return replace(turn, text=" ".join((turn.text, *more))) if more else turn
+
+
+METHOD = Method(
+    kind="benchmark",
+    name="needles",
+    title="Needles",
+    about="door codes said in passing in long chats",
+    make=Benchmark("needles", needles, licence="MIT", metric="score", shipped=True),
+)

@@ -1,0 +1,94 @@
+"""Which of two things was said first: sequence order recall from conversations."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+from keepworth.episodes.episode import Task
+from keepworth.episodes.errors import KeepworthError, require_known
+from keepworth.memory.sentences import sentences
+from keepworth.methods.benchmarks._chats import TEXTS, chats
+from keepworth.registry import Method
+from keepworth.tasks.benchmark import Benchmark
+from keepworth.tasks.metrics import normalise
+from keepworth.tasks.passages import mixed, with_evidence
+from keepworth.tasks.splits import SPLITS
+
+_DISTANCES = (1, 2, 4, 8, 16, 32)
+_WORDS = (8, 40)
+"""Words of a sentence that may be asked about, at least and at most."""
+
+
+def order_recall(
+    split: str, *, sessions: int = 4, distances: Sequence[str] = tuple(map(str, _DISTANCES)), seed: int = 0
+) -> list[Task]:
+    """Which of two sentences came first in what was told: sequence order recall (SORT, arXiv 2410.08133) from conversations.
+
+    A text is `sessions` conversations without their dates, so that only order says what came first. distances: in turns
+    between the two, one question for each and text. Chance is one half; which sentence stands first in the question says
+    nothing. SORT's own set (Book-SORT) takes segments of nine books. tags: type (the distance), split, cluster (the text).
+    Raises KeepworthError."""
+    require_known("split", split, SPLITS)
+    steps = []
+    for step in distances:
+        if not str(step).isdigit() or not int(step):
+            raise KeepworthError(f"distances={step}: a distance is a number of turns.", "Write distances=1,2,4.")
+        steps.append(int(step))
+    if sessions < 1:
+        raise KeepworthError(f"sessions={sessions}: a text has 1 or more.", "Write sessions=4 or another number.")
+    return [task for number in range(TEXTS[split]) for task in _orders(split, number, sessions, steps, seed)]
+
+
+def _orders(split: str, number: int, count: int, distances: Sequence[int], seed: int) -> list[Task]:
+    draw = random.Random(f"order/{split}/{seed}/{number}")
+    talk = [replace(session, date="") for session in chats(split, -number - 1, count, seed)]
+    turns = [(session.id, turn) for session in talk for turn in session.turns]
+    met: dict[str, int] = {}
+    for _, turn in turns:
+        for sentence in sentences(turn.text):
+            met[normalise(sentence)] = met.get(normalise(sentence), 0) + 1
+    usable = [
+        [s for s in sentences(turn.text) if met[normalise(s)] == 1 and _WORDS[0] <= len(s.split()) <= _WORDS[1]]
+        for _, turn in turns
+    ]
+    found = []
+    for distance in distances:
+        starts = [place for place in range(len(turns) - distance) if usable[place] and usable[place + distance]]
+        if not starts:
+            continue
+        first = draw.choice(starts)
+        pair = (draw.choice(usable[first]), draw.choice(usable[first + distance]))
+        marks = {(turns[place][0], turns[place][1].index) for place in (first, first + distance)}
+        key = f"order-recall/{split}/{seed}/{number}/{distance}"
+        one, other = options = mixed(key, pair)
+        found.append(
+            with_evidence(
+                Task(
+                    key=key,
+                    source="order-recall",
+                    input=f'Which of these came first in what you were told? "{one}" Or: "{other}"',
+                    answers=(pair[0],),
+                    verifier="exact_match",
+                    sessions=tuple(
+                        replace(s, turns=tuple(replace(t, evidence=(s.id, t.index) in marks) for t in s.turns))
+                        for s in talk
+                    ),
+                    tags={"type": f"distance {distance:02}", "split": split, "cluster": f"{split}/{number}"},
+                    options=options,
+                )
+            )
+        )
+    return found
+
+
+METHOD = Method(
+    kind="benchmark",
+    name="order-recall",
+    title="Order recall",
+    paper="arXiv 2410.08133",
+    about="which of two sentences came first in chats that were remembered",
+    differs="from conversations of LongMemEval; the paper's set takes segments of nine books",
+    make=Benchmark("order-recall", order_recall, licence="MIT", kind="choice", metric="score", shipped=True),
+)

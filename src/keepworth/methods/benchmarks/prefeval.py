@@ -1,0 +1,86 @@
+"""PrefEval: a preference said first, other conversations after it, then a question whose usual answer would break the preference
+(Zhao et al., ICLR 2025, arXiv 2502.09597). CC BY-NC 4.0: never shipped.
+
+The set has its own filler conversations, under terms of their own. Here sessions of LongMemEval stand in their place, so name
+results "PrefEval with LongMemEval distractors".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from keepworth.episodes.episode import Session, Task
+from keepworth.episodes.errors import KeepworthError, require_known
+from keepworth.registry import Method
+from keepworth.tasks.benchmark import Benchmark
+from keepworth.tasks.competing import competes
+from keepworth.tasks.data_files import PathName, located, records
+from keepworth.tasks.longmemeval import sessions_of
+from keepworth.tasks.metrics import normalise
+from keepworth.tasks.passages import mixed, name_of, passage, with_evidence
+from keepworth.tasks.splits import SPLITS, draw_order, sides
+
+_FIRST = "2023-01-01T09:00"
+_ASKED = "2024-01-01T09:00"
+"""Before and after every session of LongMemEval."""
+
+
+def prefeval(split: str, *, data: PathName | None = None, distractors: int = 10, seed: int = 0) -> list[Task]:
+    """The tasks of one split: choose among four answers the one that follows the preference.
+
+    distractors: sessions of LongMemEval (of the same side) after the preference; the same for all questions, but for those
+    that speak of what a question asks. Sides follow from preference and question: equal ones stand on one side.
+    tags: type and cluster (the topic, one of 20), split. Errors: MissingData, WrongFormat, UnknownName."""
+    require_known("split", split, SPLITS)
+    if distractors < 0:
+        raise KeepworthError(f"distractors={distractors}: there are 0 or more.", "Write 0 or another number.")
+    names = ("explicit_with_mcq.jsonl.gz", "explicit_with_mcq.jsonl")
+    source = "github.com/amazon-science/PrefEval (explicit preferences joined with their options by topic and index)"
+    path = located("PrefEval", names, data, folder="prefeval", source=source, licence="CC BY-NC 4.0")
+    found = {
+        f"{record['topic']}/{record['index']}": record
+        for record in records(path, "PrefEval", ("topic", "index", "preference", "question", "mcq"))
+    }
+    side_of = sides({id: {normalise(each["preference"]), normalise(each["question"])} for id, each in found.items()})
+    drawn = sorted(sessions_of(split), key=lambda session: draw_order("prefeval", seed, session.id))
+    plain = [Session(name_of("prefeval", each.id), each.date, each.turns) for each in drawn]
+    return [_task(id, each, split, plain, distractors) for id, each in found.items() if side_of[id] == split]
+
+
+def _task(id: str, record: Mapping[str, Any], split: str, pool: Sequence[Session], count: int) -> Task:
+    said, question = str(record["preference"]), str(record["question"])
+    options = [str(option) for option in record["mcq"]["classification_task_options"]]
+    others: list[Session] = []
+    for session in pool:
+        if len(others) == count:
+            break
+        if not competes(session, f"{question} {said}", ()):
+            others.append(session)
+    first = passage(name_of("prefeval", "said", id), [said], marked={0}, date=_FIRST)
+    return with_evidence(
+        Task(
+            key=f"prefeval/{id}",
+            source=f"prefeval+{count}",
+            input=question,
+            answers=(options[0],),
+            verifier="exact_match",
+            asked_at=_ASKED,
+            sessions=(first, *sorted(others, key=lambda session: (session.date, session.id))),
+            tags={"type": str(record["topic"]), "cluster": str(record["topic"]), "split": split},
+            options=mixed(id, options),
+        )
+    )
+
+
+METHOD = Method(
+    kind="benchmark",
+    name="prefeval",
+    title="PrefEval",
+    paper="arXiv 2502.09597",
+    about="which of four answers follows a preference that was said long before",
+    differs="sessions of LongMemEval stand in the place of its own filler conversations",
+    make=Benchmark(
+        "prefeval", prefeval, licence="CC BY-NC 4.0", kind="choice", metric="score", fields=({"preference", "mcq"},)
+    ),
+)

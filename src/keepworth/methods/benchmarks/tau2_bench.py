@@ -1,0 +1,95 @@
+"""tau2-bench: customers who want something, tools that can do it, and a policy (github.com/sierra-research/tau2-bench; MIT).
+
+Its shape is checked on a fixture written after its public code, never run on the set.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from keepworth.episodes.episode import Task
+from keepworth.episodes.errors import KeepworthError, require_known
+from keepworth.registry import Method
+from keepworth.tasks.benchmark import Benchmark
+from keepworth.tasks.data_files import PathName, located, records
+from keepworth.tasks.entries import windows_of
+from keepworth.tasks.metrics import normalise
+from keepworth.tasks.passages import name_of, passage
+from keepworth.tasks.splits import SPLITS, sides
+
+
+def tau2_bench(split: str, *, data: PathName | None = None, memories: int = 20) -> list[Task]:
+    """The tasks of one domain of tau2-bench: a folder with `tasks.json`, and `policy.md` and `split_tasks.json` if there are any.
+
+    Only its task files are read: which tools does what this customer wants take, each once (`set_f1` over their names, "none"
+    where nothing may be done)? Its own reward compares the database after a talk with a simulated user, for which run their
+    simulator with a memory behind an endpoint. What is told is the policy, and the first `memories` tasks of the train side with
+    their tools, which are asked nowhere. Sides are those of `split_tasks.json` (dev is a tenth of its train), else the rule of
+    `splits`. tags: type (the domain), split. No evidence is marked. Errors: MissingData, WrongFormat."""
+    require_known("split", split, SPLITS)
+    if memories < 0:
+        raise KeepworthError(f"memories={memories}: there are 0 or more.", "Write 0 or another number.")
+    source = "github.com/sierra-research/tau2-bench (data/tau2/domains/DOMAIN)"
+    path = located("tau2-bench", ("tasks.json",), data, folder="tau2", source=source)
+    found = {
+        str(each["id"]): each for each in records(path, "tau2-bench", ("id", "user_scenario", "evaluation_criteria"))
+    }
+    wanted = {id: _wanted(each) for id, each in found.items()}
+    side_of = sides({id: {normalise(text)} for id, text in wanted.items()})
+    cut = path.parent / "split_tasks.json"
+    if cut.is_file():
+        given = json.loads(cut.read_text(encoding="utf-8"))
+        fixed = {str(id): part for part in ("train", "test") for id in given.get(part, ())}
+        own = {id: "dev" if fixed[id] == "train" and side_of[id] == "dev" else fixed[id] for id in found if id in fixed}
+        # Tasks that ask the same in other words' spelling keep together: with a test task they are no train task.
+        tested = {normalise(wanted[id]) for id, part in own.items() if part == "test"}
+        side_of = {id: part for id, part in own.items() if part == "test" or normalise(wanted[id]) not in tested}
+    train = [id for id, part in side_of.items() if part == "train"]
+    told = train[: min(memories, len(train) // 2)]
+    haystack = [passage(name_of("tau2", id), [f"{wanted[id]} It took: {_tools(found[id])}"], "log") for id in told]
+    policy = path.parent / "policy.md"
+    if policy.is_file():
+        lines = policy.read_text(encoding="utf-8").splitlines()
+        texts = [window for line in lines for window in windows_of(line)]
+        haystack.insert(0, passage(name_of("tau2", "policy", *texts), texts, "policy"))
+    return [
+        Task(
+            key=f"tau2/{id}",
+            source="tau2-bench",
+            input=f"{wanted[id]} Which tools does this take? Name each once, separated by semicolons, or say none.",
+            answers=(_tools(found[id]),),
+            verifier="set_f1",
+            sessions=tuple(haystack),
+            tags={"type": path.parent.name, "split": split},
+        )
+        for id, part in side_of.items()
+        if part == split and id not in told
+    ]
+
+
+def _wanted(record: Mapping[str, Any]) -> str:
+    said = record["user_scenario"]["instructions"]
+    if isinstance(said, str):
+        return " ".join(said.split())
+    parts: Sequence[str] = ("reason_for_call", "known_info", "task_instructions")
+    return " ".join(" ".join(str(said[part]).split()) for part in parts if said.get(part))
+
+
+def _tools(record: Mapping[str, Any]) -> str:
+    actions = (record["evaluation_criteria"] or {}).get("actions") or ()
+    return "; ".join(dict.fromkeys(str(action["name"]) for action in actions)) or "none"
+
+
+METHOD = Method(
+    kind="benchmark",
+    name="tau2-bench",
+    title="tau2-bench",
+    about="which tools a customer's wish takes, by a policy and tasks solved",
+    differs="which tools it takes is asked, no user is simulated; checked on a fixture, never run on the set",
+    label="protocol",
+    make=Benchmark(
+        "tau2-bench", tau2_bench, licence="MIT", metric="score", fields=({"evaluation_criteria", "user_scenario"},)
+    ),
+)

@@ -1,0 +1,81 @@
+"""Time-Dialog's ranges: which interval of time a question asks about (Du et al., arXiv 2512.20092; MIT)."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from keepworth.episodes.episode import Task
+from keepworth.episodes.errors import KeepworthError, require_known
+from keepworth.registry import Method
+from keepworth.tasks.benchmark import Benchmark
+from keepworth.tasks.data_files import PathName, located, records
+from keepworth.tasks.metrics import normalise
+from keepworth.tasks.passages import name_of, remembered, solved
+from keepworth.tasks.splits import SPLITS, sides
+
+_ANNOTATED = "2025-07"
+"""An end in this month is when the annotator's program ran, not what a question says."""
+
+
+def _known_time(text: str) -> bool:
+    """Whether it is a moment to the second that a question can speak of; some of the file's are days that never were."""
+    try:
+        return len(text) == 19 and bool(datetime.fromisoformat(text)) and not text.startswith(_ANNOTATED)
+    except ValueError:
+        return False
+
+
+def time_ranges(
+    split: str, *, data: PathName | None = None, memories: int = 50, verifier: str = "interval_iou", seed: int = 0
+) -> list[Task]:
+    """Which interval of time a question asks about: `START/END` in ISO 8601.
+
+    Only questions with a known start and end are asked, each wording once: of the file's 4,716, most have an end that is open or
+    the moment of annotation. memories: solved questions of the train side that are remembered. verifier: "interval_iou" (the
+    share of the union that is common) or "interval_match". tags: type ("days" or "minutes"), split.
+
+    Errors: MissingData, WrongFormat, UnknownName."""
+    require_known("split", split, SPLITS)
+    require_known("verifier", verifier, ("interval_iou", "interval_match"))
+    names = ("question_time_ranges.json.gz", "question_time_ranges.json", "question_time_range_annotated_0717.json")
+    source = "github.com/Elvin-Yiming-Du/Memory-T1 (data/question_time_range_annotated_0717.json)"
+    path = located("Time-Dialog's ranges", names, data, folder="time_dialog_ranges", source=source)
+    met: dict[str, tuple[str, str]] = {}
+    for record in records(path, "Time-Dialog's ranges", ("question", "question_time_range")):
+        ends = record["question_time_range"]
+        known_ends = [str(ends.get(end)) for end in ("start", "end")]
+        if all(_known_time(each) for each in known_ends) and known_ends[0] <= known_ends[1]:
+            met.setdefault(" ".join(str(record["question"]).split()), (known_ends[0][:16], known_ends[1][:16]))
+    side_of = sides({text: {normalise(text)} for text in met})
+    known = [text for text in met if side_of[text] == "train" and remembered(text)]
+    asked = [text for text in met if side_of[text] == split and (split != "train" or not remembered(text))]
+    if not asked:
+        raise KeepworthError(f"{path} holds no question with a known start and end.", "Name the whole file.")
+    haystack = solved("time-ranges", [f"{text}? It asks about {'/'.join(met[text])}" for text in known], memories, seed)
+    return [
+        Task(
+            key=f"time-ranges/{name_of(text)}",
+            source="time-ranges",
+            input=f"{text}? Which interval of time does this ask about? Answer as START/END, such as "
+            "2020-04-01T00:00/2020-04-09T23:59.",
+            answers=("/".join(met[text]),),
+            verifier=verifier,
+            sessions=haystack,
+            tags={
+                "type": "days" if met[text][0].endswith("00:00") and met[text][1].endswith("23:59") else "minutes",
+                "split": split,
+            },
+        )
+        for text in asked
+    ]
+
+
+METHOD = Method(
+    kind="benchmark",
+    name="time-ranges",
+    title="Time-Dialog's ranges",
+    paper="arXiv 2512.20092",
+    about="which interval of time a question is about",
+    differs="questions with both ends alone; solved ones are the memory",
+    make=Benchmark("time-ranges", time_ranges, licence="MIT", metric="score", fields=({"question_time_range"},)),
+)

@@ -1,0 +1,206 @@
+"""TimeBench, the tasks of its public subset: reasoning about time over facts that were told before (Chu et al., ACL 2024, arXiv
+2311.17667; MIT, its component sets keep their terms).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from keepworth.episodes.episode import Task
+from keepworth.episodes.errors import require_known
+from keepworth.registry import Method
+from keepworth.tasks.benchmark import Benchmark
+from keepworth.tasks.data_files import PathName, located, records
+from keepworth.tasks.entries import windows_of
+from keepworth.tasks.metrics import normalise
+from keepworth.tasks.passages import mixed, name_of, passage, with_evidence
+from keepworth.tasks.passages import pooled as over_one_haystack
+from keepworth.tasks.splits import SPLITS, sides
+
+QUESTIONS = (
+    *("tempreason_l2", "tempreason_l3", "timeqa_easy", "timeqa_hard"),
+    *("menatqa_scope", "menatqa_order", "menatqa_counterfactual"),
+)
+WITHOUT_CONTEXT = ("tempreason_l1",)
+CHOICES = ("timedial_f2", "mctaco_f2", "durationqa_f2")
+INFERENCES = ("tracie", "timexnli_cs1", "timexnli_cs2", "timexnli_cs3")
+UNANSWERABLE = "unanswerable"
+_NAME, _SOURCE = "TimeBench", "github.com/zchuz/TimeBench (TimeBench-subset-7553)"
+_START = 100
+"""Characters of a context by which it is known again on another task."""
+
+
+def timebench(
+    split: str, *, data: PathName | None = None, tasks: Sequence[str] = QUESTIONS, pooled: bool = False
+) -> list[Task]:
+    """Questions over dated facts (TempReason) and over articles (TimeQA, MenatQA), answered in words.
+
+    tasks: of QUESTIONS; also `tempreason_l1`, reckoning with dates alone, where there is nothing to remember. pooled: over one
+    haystack of all facts and articles of the split, instead of each question's own. Evidence are the turns that hold an
+    answer to the letter: a heuristic, none where nobody can say. Questions over the same context are on one side; a question
+    that a file holds several times is asked once. tags: type (the task), split, abstention (the answer is "unanswerable").
+
+    Errors: MissingData, WrongFormat, UnknownName."""
+    require_known("split", split, SPLITS)
+    for name in tasks:
+        require_known("TimeBench task", name, (*QUESTIONS, *WITHOUT_CONTEXT))
+    met: dict[str, Task] = {}
+    for task in _sided(split, data, tasks, (*QUESTIONS, *WITHOUT_CONTEXT), _question):
+        met.setdefault(normalise(task.input), task)
+    found = list(met.values())
+    return over_one_haystack(found, "timebench", split) if pooled else found
+
+
+def timebench_choices(
+    split: str, *, data: PathName | None = None, tasks: Sequence[str] = (*CHOICES, *INFERENCES)
+) -> list[Task]:
+    """Questions with options: which one fits (TimeDial, MCTACO, DurationQA), and what follows (TRACIE, TimeX-NLI).
+
+    Choosing any right option is right; questions whose options are all right, or none, are left out. What is told before is the
+    dialogue, sentence or premise. tags: type (the task), split. Errors: as `timebench`."""
+    require_known("split", split, SPLITS)
+    for name in tasks:
+        require_known("TimeBench task", name, (*CHOICES, *INFERENCES))
+    return _sided(split, data, tasks, (*CHOICES, *INFERENCES), _choice)
+
+
+def _sided(
+    split: str,
+    data: PathName | None,
+    wanted: Sequence[str],
+    every: Iterable[str],
+    made: Callable[[str, str, Mapping[str, Any], str], Task | None],
+) -> list[Task]:
+    """Sides follow from all tasks of a kind, so that choosing fewer moves no question."""
+    lines: dict[str, tuple[str, Mapping[str, Any]]] = {}
+    for name in every:
+        path = located(
+            _NAME, (f"{name}.jsonl.gz", f"{name}.jsonl"), data, folder="timebench", source=_SOURCE, several=True
+        )
+        fields = ("Premise", "Hypothesis", "Label") if name in INFERENCES else ("context",)
+        lines |= {f"{name}/{number}": (name, line) for number, line in enumerate(records(path, _NAME, fields))}
+    side_of = sides({id: set(_marks(line)) for id, (_, line) in lines.items()})
+    found = (
+        made(id, name, line, split) for id, (name, line) in lines.items() if side_of[id] == split and name in wanted
+    )
+    return [task for task in found if task is not None]
+
+
+def _marks(line: Mapping[str, Any]) -> Iterable[str]:
+    context = line.get("context", line.get("Premise", ""))
+    for part in (context, line.get("fact_context", "")) if isinstance(context, str) else context:
+        start = normalise(part[: 3 * _START])[:_START]
+        if start:
+            yield f"context {start}"
+    yield f"question {normalise(str(line.get('question') or line.get('Hypothesis') or _masked(str(context))))}"
+
+
+def _masked(dialogue: str) -> str:
+    """The line of a dialogue of which a part is left out."""
+    return next((line.strip() for line in dialogue.splitlines() if "<MASK>" in line), "")
+
+
+def _question(id: str, name: str, line: Mapping[str, Any], split: str) -> Task:
+    answer = line["answer"]
+    answers = tuple(map(str, answer if isinstance(answer, list) else [answer]))
+    context = line.get("fact_context") or line["context"]
+    if "fact_context" in line:
+        texts = [fact.strip() for fact in context.splitlines() if fact.strip()]
+    else:
+        parts = [context] if isinstance(context, str) else context
+        texts = [window for part in parts for window in windows_of(part)]
+    golds = [f" {normalise(each)} " for each in answers if each != UNANSWERABLE and normalise(each)]
+    marked = {place for place, text in enumerate(texts) if any(gold in f" {normalise(text)} " for gold in golds)}
+    # Sentences of an article call their subject "he": who is spoken of stands before each.
+    subject = re.search(r"/wiki/([^#]+)", str(line.get("idx", "")))
+    speaker = subject[1].replace("_", " ") if subject else "user"
+    own = name_of("timebench", name if name.startswith("tempreason") else "", *texts)
+    return with_evidence(
+        Task(
+            key=f"timebench/{id}",
+            source="timebench",
+            input=str(line["question"]),
+            answers=answers,
+            verifier="token_f1",
+            sessions=(passage(own, texts, speaker, marked),) if texts else (),
+            tags={"type": name, "split": split, "abstention": str(UNANSWERABLE in answers).lower()},
+        )
+    )
+
+
+_LABELS = {
+    "Entailment": "it follows",
+    "Contradiction": "it is contradicted",
+    "Neutral": "it neither follows nor is contradicted",
+}
+
+
+def _choice(id: str, name: str, line: Mapping[str, Any], split: str) -> Task | None:
+    if name in INFERENCES:
+        labels = list(_LABELS)[: 2 if name in ("tracie", "timexnli_cs2") else 3]
+        options, right = [_LABELS[each] for each in labels], [_LABELS[str(line["Label"])]]
+        question, texts = f"From what was said, what of this: {line['Hypothesis']}", [str(line["Premise"])]
+    else:
+        options = [str(each).strip() for each in line["options"]]
+        right = [option for option, label in zip(options, line["labels"], strict=True) if label == "yes"]
+        texts = [text.strip() for text in str(line["context"]).splitlines() if text.strip()]
+        masked = f'What stands in the place of <MASK> in "{_masked(str(line["context"]))}"?'
+        question = str(line.get("question") or masked)
+    if not 0 < len(right) < len(options):
+        return None
+    marked = {place for place, text in enumerate(texts) if "<MASK>" in text or name != "timedial_f2"}
+    return with_evidence(
+        Task(
+            key=f"timebench/{id}",
+            source="timebench",
+            input=question,
+            answers=tuple(right),
+            verifier="exact_match",
+            sessions=(passage(name_of("timebench", id), texts, marked=marked),),
+            tags={"type": name, "split": split},
+            options=mixed(id, options),
+        )
+    )
+
+
+# Questions to intervals.
+
+
+METHODS = (
+    Method(
+        kind="benchmark",
+        name="timebench",
+        title="TimeBench",
+        paper="arXiv 2311.17667",
+        about="what held when, by dated facts and articles",
+        differs="the tasks of its public subset, over facts that were told before",
+        make=Benchmark("timebench", timebench, licence="MIT, parts vary"),
+    ),
+    Method(
+        kind="benchmark",
+        name="timebench-pooled",
+        title="TimeBench, pooled",
+        paper="arXiv 2311.17667",
+        about="the same over all of them",
+        differs="the tasks of its public subset, over facts that were told before",
+        make=Benchmark("timebench-pooled", timebench, dials={"pooled": True}, licence="MIT, parts vary"),
+    ),
+    Method(
+        kind="benchmark",
+        name="timebench-choices",
+        title="TimeBench, choices",
+        paper="arXiv 2311.17667",
+        about="how long, when and in which order: one of the options",
+        differs="the tasks of its public subset, over facts that were told before",
+        make=Benchmark(
+            "timebench-choices",
+            timebench_choices,
+            kind="choice",
+            metric="score",
+            fields=({"Premise", "Hypothesis"},),
+            licence="MIT, parts vary",
+        ),
+    ),
+)

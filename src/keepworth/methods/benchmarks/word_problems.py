@@ -1,0 +1,132 @@
+"""Word problems as questions, solved ones as memories: GSM8K, SVAMP and MATH-500.
+
+The train side is halved by the hash of the text: one half is what is remembered, the other is what is asked on that side. So what
+is remembered is asked nowhere, on no side.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from keepworth.episodes.episode import Session, Task
+from keepworth.episodes.errors import require_known
+from keepworth.registry import Method
+from keepworth.tasks.arithmetic import arithmetic
+from keepworth.tasks.benchmark import Benchmark
+from keepworth.tasks.data_files import PathName, WrongFormat, located, records
+from keepworth.tasks.metrics import normalise
+from keepworth.tasks.passages import remembered, solved
+from keepworth.tasks.splits import SPLITS, sides
+
+
+def gsm8k(split: str, *, data: PathName | None = None, memories: int = 500, seed: int = 0) -> list[Task]:
+    """GSM8K (Cobbe et al., arXiv 2110.14168; MIT): the question is a problem, the memories are worked solutions of others.
+
+    memories: how many, of the remembered half of the train side. Questions, answers and sides are those of `arithmetic`; the
+    worked solutions are read from `data`. No memory is marked as evidence. tags: type, split. Errors: MissingData,
+    WrongFormat."""
+    asked, known = _halves("gsm8k", split)
+    path = located(
+        "GSM8K with worked solutions",
+        ("train.jsonl.gz", "train.jsonl"),
+        data,
+        folder="gsm8k",
+        source="github.com/openai/grade-school-math (grade_school_math/data)",
+    )
+    worked = {
+        record["question"]: _worked(str(record["answer"])) for record in records(path, "GSM8K", ("question", "answer"))
+    }
+    missing = next((task.input for task in known if task.input not in worked), None)
+    if missing is not None:
+        raise WrongFormat(f"{path} has no solution of the problem {missing:.60}...", "Get the whole file train.jsonl.")
+    haystack = solved("gsm8k", [f"{task.input}\n{worked[task.input]}" for task in known], memories, seed)
+    return [_over(task, haystack) for task in asked]
+
+
+def svamp(split: str, *, memories: int = 300, seed: int = 0) -> list[Task]:
+    """SVAMP (Patel et al., NAACL 2021; MIT), likewise; a memory is a problem with the equation that solves it."""
+    asked, known = _halves("svamp", split)
+    texts = [f"{task.input}\n{task.tags['equation']} = {task.answers[0]}" for task in known]
+    haystack = solved("svamp", texts, memories, seed)
+    return [_over(task, haystack) for task in asked]
+
+
+def math500(split: str, *, data: PathName | None = None, memories: int = 150, seed: int = 0) -> list[Task]:
+    """MATH-500 (Hendrycks et al., arXiv 2103.03874, chosen for arXiv 2305.20050; MIT), likewise, with its own solutions.
+
+    It has no train side: its 500 problems are divided by the hash of their names. Scored by `latex`: equal as LaTeX once that is
+    normalised, or equal as numbers. tags: type (the subject), split, level. Errors: MissingData, WrongFormat."""
+    require_known("split", split, SPLITS)
+    source = "github.com/ZubinGou/math-evaluation-harness (data/math_oai/test.jsonl) or github.com/openai/prm800k"
+    path = located("MATH-500", ("test.jsonl", "test.jsonl.gz"), data, folder="math500", source=source)
+    found = {
+        str(each["unique_id"]): each
+        for each in records(path, "MATH-500", ("problem", "solution", "answer", "unique_id"))
+    }
+    side_of = sides({id: {normalise(str(each["problem"]))} for id, each in found.items()})
+    known = [id for id in found if side_of[id] == "train" and remembered(id)]
+    asked = [id for id in found if side_of[id] == split and (split != "train" or not remembered(id))]
+    haystack = solved("math500", [f"{found[id]['problem']}\n{found[id]['solution']}" for id in known], memories, seed)
+    return [
+        Task(
+            key=f"math500/{id}",
+            source="math500",
+            input=str(found[id]["problem"]),
+            answers=(str(found[id]["answer"]),),
+            verifier="latex",
+            sessions=haystack,
+            tags={"type": str(found[id].get("subject", "")), "split": split, "level": str(found[id].get("level", ""))},
+        )
+        for id in asked
+    ]
+
+
+def _halves(source: str, split: str) -> tuple[list[Task], list[Task]]:
+    known = [task for task in arithmetic(source, "train") if remembered(task.input)]
+    asked = arithmetic(source, split)
+    return [task for task in asked if split != "train" or not remembered(task.input)], known
+
+
+def _worked(text: str) -> str:
+    """Without the calculator's marks, and with the answer in words."""
+    return re.sub(r"<<[^>]*>>", "", text).replace("####", "The answer is")
+
+
+def _over(task: Task, haystack: tuple[Session, ...]) -> Task:
+    return replace(task, sessions=haystack, tags={key: value for key, value in task.tags.items() if key != "equation"})
+
+
+METHODS = (
+    Method(
+        kind="benchmark",
+        name="gsm8k",
+        title="GSM8K",
+        paper="arXiv 2110.14168",
+        about="word problems, by worked solutions of others",
+        differs="solved problems are the memory; half of the train side is remembered and asked nowhere",
+        make=Benchmark("gsm8k", gsm8k, licence="MIT", metric="score"),
+    ),
+    Method(
+        kind="benchmark",
+        name="svamp",
+        title="SVAMP",
+        paper="NAACL 2021",
+        about="word problems of one step, by others solved",
+        differs="solved problems are the memory; half of the train side is remembered and asked nowhere",
+        make=Benchmark(
+            "svamp", svamp, licence="MIT", metric="score", shipped=True, fields=({"Question", "Body", "Equation"},)
+        ),
+    ),
+    Method(
+        kind="benchmark",
+        name="math500",
+        title="MATH-500",
+        paper="arXiv 2103.03874",
+        about="competition problems, by solutions of others",
+        differs="solved problems are the memory; half of the train side is remembered, asked nowhere; sides by hash",
+        make=Benchmark(
+            "math500", math500, licence="MIT", metric="score", fields=({"problem", "solution", "unique_id"},)
+        ),
+    ),
+)

@@ -1,0 +1,1 @@
+"""Objectives, a file each: what a policy update optimises, made of parts."""

@@ -1,0 +1,28 @@
+"""Dr. GRPO: GRPO without its divisions by length and by deviation."""
+
+from __future__ import annotations
+
+from keepworth.learning.objective.options import Objective
+from keepworth.learning.objective.parts import Clip, Outcome, Token
+from keepworth.learning.objective.presets import Preset, Source
+from keepworth.registry import Method
+
+OBJECTIVE = Objective(
+    name="dr_grpo", advantage=Outcome("group"), ratio=Token(), surrogate=Clip(0.2, 0.2), aggregation="constant"
+)
+
+SOURCE = Source(
+    "Understanding R1-Zero-Like Training: A Critical Perspective",
+    "2503.20783",
+    "code",
+    note="The size of the step follows mean length / length_budget: retune the learning rate with the budget.",
+)
+
+METHOD = Method(
+    kind="objective",
+    name="dr_grpo",
+    title="Dr. GRPO",
+    paper="arXiv 2503.20783",
+    about="GRPO without its divisions by length and by deviation",
+    make=Preset(OBJECTIVE, SOURCE),
+)

@@ -1,0 +1,32 @@
+"""GSPO: one ratio for a whole answer, clipped as a whole."""
+
+from __future__ import annotations
+
+from keepworth.learning.objective.options import Objective
+from keepworth.learning.objective.parts import Clip, GroupStd, Outcome, Sequence
+from keepworth.learning.objective.presets import Preset, Source
+from keepworth.registry import Method
+
+OBJECTIVE = Objective(
+    name="gspo",
+    advantage=Outcome("group", GroupStd()),
+    ratio=Sequence(),
+    surrogate=Clip(3e-4, 4e-4),
+    aggregation="seq-mean-token-mean",
+)
+
+SOURCE = Source(
+    "Group Sequence Policy Optimization",
+    "2507.18071",
+    "code",
+    note="The clip range is about a thousand times narrower than a token's: do not reuse 0.2. A sequence is one row.",
+)
+
+METHOD = Method(
+    kind="objective",
+    name="gspo",
+    title="GSPO",
+    paper="arXiv 2507.18071",
+    about="one ratio for a whole answer, clipped as a whole",
+    make=Preset(OBJECTIVE, SOURCE),
+)

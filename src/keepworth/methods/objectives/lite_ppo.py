@@ -1,0 +1,28 @@
+"""Lite PPO: the mean of the group, the deviation of the batch, a mean over tokens."""
+
+from __future__ import annotations
+
+from keepworth.learning.objective.options import Objective
+from keepworth.learning.objective.parts import BatchStd, Clip, Outcome, Token
+from keepworth.learning.objective.presets import Preset, Source
+from keepworth.registry import Method
+
+OBJECTIVE = Objective(name="lite_ppo", advantage=Outcome("group", BatchStd()), ratio=Token(), surrogate=Clip(0.2, 0.2))
+
+SOURCE = Source(
+    "Part I: Tricks or Traps? A Deep Dive into RL for LLM Reasoning",
+    "2508.08221",
+    "text",
+    ("for which models and data the two tricks help",),
+    "With one group in the batch it is GRPO with token-mean.",
+)
+
+METHOD = Method(
+    kind="objective",
+    name="lite_ppo",
+    title="Lite PPO",
+    paper="arXiv 2508.08221",
+    about="the mean of the group, the deviation of the batch, a mean over tokens",
+    differs="not confirmed: " + "; ".join(SOURCE.unverified),
+    make=Preset(OBJECTIVE, SOURCE),
+)

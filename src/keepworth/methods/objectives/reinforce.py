@@ -1,0 +1,25 @@
+"""REINFORCE: the score function against the mean reward of the batch."""
+
+from __future__ import annotations
+
+from keepworth.learning.objective.options import Objective
+from keepworth.learning.objective.parts import Outcome
+from keepworth.learning.objective.presets import Preset, Source
+from keepworth.registry import Method
+
+OBJECTIVE = Objective(name="reinforce", advantage=Outcome("batch"), aggregation="seq-mean-token-sum")
+
+SOURCE = Source(
+    "Simple statistical gradient-following algorithms for connectionist reinforcement learning (Williams, 1992)",
+    "",
+    "text",
+    note="The baseline is the mean reward of the batch, so tasks need no groups.",
+)
+
+METHOD = Method(
+    kind="objective",
+    name="reinforce",
+    title="REINFORCE",
+    about="the score function against the mean reward of the batch",
+    make=Preset(OBJECTIVE, SOURCE),
+)

@@ -1,0 +1,32 @@
+"""Truncated importance sampling: GRPO whose tokens are weighed by a truncated ratio to the policy that drew them."""
+
+from __future__ import annotations
+
+from keepworth.learning.objective.options import Objective
+from keepworth.learning.objective.parts import Clip, GroupStd, Outcome, Token, Truncate
+from keepworth.learning.objective.presets import Preset, Source
+from keepworth.registry import Method
+
+OBJECTIVE = Objective(
+    name="tis",
+    advantage=Outcome("group", GroupStd()),
+    ratio=Token(),
+    surrogate=Clip(0.2, 0.2),
+    correction=(Truncate(2.0),),
+)
+
+SOURCE = Source(
+    "Your Efficient RL Framework Secretly Brings You Off-Policy RL Training (fengyao.notion.site/off-policy-rl)",
+    "",
+    "code",
+    ("only the correction is the source's: the rest is GRPO with token-mean and no KL",),
+)
+
+METHOD = Method(
+    kind="objective",
+    name="tis",
+    title="Truncated importance sampling",
+    about="GRPO whose tokens are weighed by a truncated ratio to the policy that drew them",
+    differs="not confirmed: " + "; ".join(SOURCE.unverified),
+    make=Preset(OBJECTIVE, SOURCE),
+)

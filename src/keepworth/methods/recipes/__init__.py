@@ -1,0 +1,1 @@
+"""Recipes, a file each: `system` makes, of its settings, what `keepworth train NAME` trains."""

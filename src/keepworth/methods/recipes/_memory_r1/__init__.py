@@ -1,0 +1,1 @@
+"""The two roles of Memory-R1, and its demonstration."""

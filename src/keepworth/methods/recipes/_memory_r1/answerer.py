@@ -1,0 +1,207 @@
+"""The Answerer half of Memory-R1: retrieved memories in, a short answer out, reward from the answer alone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from keepworth.agents import recall as recalling
+from keepworth.agents.answerer import Style
+from keepworth.agents.recall import Recall
+from keepworth.episodes import Episode, Model, SamplingParams, Task
+from keepworth.evaluation.manager import answers, rows
+from keepworth.learning.collect.curriculum import drawn_task
+from keepworth.learning.learner import Imitator, Learner
+from keepworth.learning.run_folder import RunFolder
+from keepworth.learning.trainer import Learns, Schedule
+from keepworth.learning.trainer import train as train_steps
+from keepworth.learning.watch.progress import Plan, Progress
+from keepworth.models.files import ModelKind, path_of
+from keepworth.models.inprocess import InProcessModel
+from keepworth.recipes.settings import curriculum_of, objective_of, with_budget
+from keepworth.recipes.training import collector_of, engines_of, keep_weights, prepared, require_room
+from keepworth.recipes.workers import Origin, workers_of
+from keepworth.rollouts.driver import Rollout, RolloutContext
+from keepworth.rollouts.memory_r1 import answer, demonstration
+
+if TYPE_CHECKING:
+    from keepworth.methods.recipes._memory_r1.settings import Config
+
+CURVE = "with memory"
+"""Arm of the measurements during training on dev questions: the test questions are then read before and after, once each."""
+ANSWER = "answer"
+"""A plan's unit of work: one question answered to measure."""
+Planning = Callable[["Answering", Learner], tuple[int, Plan]]
+"""Given what is about to be trained, untouched: after how many steps to measure, and the plan of all of it."""
+
+
+def train_answerer(
+    config: Config, run: RunFolder, progress: Progress, planning: Planning | None = None
+) -> list[dict[str, Any]]:
+    """Train, measure the test questions before and after with the control arms, and return the run's tables.
+
+    planning: says, before anything is done, how often to measure, and what is to be told of what is done."""
+    assert config.steps is not None
+    assert config.evaluate_every is not None
+    # Before the model is loaded: what is missing should be said at once.
+    longest = max(config.max_tokens, *(stage.max_tokens or 0 for stage in config.stages), 0)
+    objective = with_budget(objective_of(config), longest)
+    if config.method == "reinforce":
+        require_room(config, longest)
+    progress.phase(f"looking for {config.model}")
+    path_of(config.model, kind=ModelKind.LANGUAGE)
+    recall = recall_for(config)
+    sets = task_sets(config)
+    with (
+        engines_of(config, config.train, run, progress) as engines,
+        workers_of(config, Origin("memory_r1"), run, progress) as workers,
+        prepared(config, objective, config.role, run, progress) as (model, learner),
+    ):
+        answering = Answering(config, run, model, sets, recall)
+        every, plan = planning(answering, learner) if planning else (config.evaluate_every, None)
+        answering.plan = plan
+        collector = collector_of(
+            config,
+            run,
+            learner,
+            answering,
+            curriculum_of(config, config.curriculum_stages),
+            3600.0,
+            engines,
+            1 if config.method == "supervised" else None,
+            workers,
+        )
+        schedule = Schedule(config.steps, every, config.checkpoint_every)
+        learns: Learns = Imitator(learner) if config.method == "supervised" else learner
+        train_steps(run, learns, collector, schedule, progress, "the answerer learns to answer from memory", plan)
+    keep_weights(run, learner)
+    return answer_tables(run, config)
+
+
+class Answering:
+    """Which questions are answered when, how, and how it is measured: the `Episodes` of the training."""
+
+    def __init__(
+        self,
+        config: Config,
+        run: RunFolder,
+        model: InProcessModel,
+        sets: dict[str, list[Task]],
+        recall: Recall,
+    ) -> None:
+        self.config, self.run, self.model, self.sets, self.recall = config, run, model, sets, recall
+        self.style = Style(config.style)
+        self.plan: Plan | None = None
+
+    def task(self, group: int) -> Task:
+        kind_of = (lambda task: task.tags["type"]) if self.config.balance else None
+        return drawn_task(self.sets["train"], kind_of, self.config.seed, group)
+
+    async def rollout(self, task: Task, context: RolloutContext) -> Episode:
+        config = self.config
+        if config.method == "supervised":
+            return demonstration(self.model, task, self.recall, config.max_tokens, self.style, identity=context.id)
+        return await rollout_of(config, self.recall, self.model)(task, context)
+
+    def evaluate(self, step: int) -> None:
+        if self.config.curve == "dev":
+            self._measure(step, "dev", {CURVE: self.recall})
+        arms = table_arms("trained" if step else "untrained", self.recall, self.sets["test"], self.config)
+        if step in (0, self.config.steps):
+            self._measure(step, "test", arms)
+        elif self.config.curve == "test":
+            self._measure(step, "test", {arm: memory for arm, memory in arms.items() if arm != "oracle"})
+
+    def _measure(self, step: int, split: str, arms: dict[str, Recall]) -> None:
+        for arm, memory in arms.items():
+            begun = time.perf_counter()
+            found = answers(self.model, self.sets[split], memory, self.config.max_tokens, self.style, f"{step}/{arm}/")
+            if self.plan is not None:
+                self.plan.did(ANSWER, len(found.episodes), time.perf_counter() - begun)
+            self.run.write_episodes(step, found.episodes, arm=f"{split}-{arm.replace(' ', '_')}")
+            for row in rows(arm, found):
+                self.run.append_eval(step, **row, role="answerer", split=split)  # type: ignore[arg-type]
+
+
+def rollout_of(config: Config, recall: Recall, model: Model) -> Rollout:
+    """One answer from memory. model: it reads; what is drawn, the context draws."""
+
+    async def rollout(task: Task, context: RolloutContext) -> Episode:
+        params = SamplingParams(
+            context.horizon(config.max_tokens), temperature=config.temperature, stop_ids=model.stop_ids_for("\n")
+        )
+        style = Style(config.style)
+        return await answer(model, task, recall, context, params, reward=config.reward, style=style)
+
+    return rollout
+
+
+def table_arms(when: str, recall: Recall, tasks: Sequence[Task], config: Config) -> dict[str, Recall]:
+    """The model as it is, with its memory and with each control in its place."""
+    suffix = "" if when == "trained" else "_untrained"
+    return {
+        when: recall,
+        f"no_memory{suffix}": recalling.nothing,
+        f"wrong_memory{suffix}": recalling.another(recall, tasks),
+        f"oracle{suffix}": recalling.evidence_only(config.words, config.dates),
+    }
+
+
+def task_sets(config: Config) -> dict[str, list[Task]]:
+    """Questions to train on, for the curve, and for the table. Only sessions of training questions are trained on."""
+    if config.source == "locomo":
+        from keepworth.tasks.locomo import locomo
+
+        sets = {split: locomo(split, data=config.data) for split in ("train", "dev", "test")}
+    else:
+        from keepworth.tasks.cloze import training_cloze
+        from keepworth.tasks.longmemeval import longmemeval
+
+        def split(name: str) -> list[Task]:
+            return longmemeval(
+                name, distractors=config.distractors, seed=0, extractive=config.extractive, abstention=False
+            )
+
+        sets = {name: split(name) for name in ("train", "dev", "test")}
+        if config.labels != "labelled":
+            # As many as there are labelled ones, so that "mixed" is half and half.
+            unlabelled = training_cloze(config.seed, len(sets["train"]), distractors=config.distractors)
+            sets["train"] = unlabelled if config.labels == "cloze" else [*sets["train"], *unlabelled]
+    if config.questions is not None:
+        sets = {name: tasks if name == "train" else tasks[: config.questions] for name, tasks in sets.items()}
+    return sets
+
+
+def recall_for(config: Config) -> Recall:
+    """What is shown for a task, as configured: evidence among distractors, or whatever retrieval finds."""
+    if config.recall == "given":
+        return recalling.given(config.memories, seed=0, words=config.words, dates=config.dates)
+    from keepworth.models.encoders import encoder
+
+    return recalling.retrieved(config.memories, encoder(config.encoder), words=config.words, dates=config.dates)
+
+
+def answer_tables(run: RunFolder, config: Config) -> list[dict[str, Any]]:
+    """The table of the test questions, from what the run measured."""
+    found = [
+        row
+        for row in run.evals()
+        if (row.get("role"), row.get("split")) == ("answerer", "test") and row["step"] in (0, config.steps)
+    ]
+    order = ["no_memory_untrained", "no_memory", "wrong_memory", "untrained", "trained", "oracle_untrained", "oracle"]
+    kept = sorted((row for row in found if row["arm"] in order), key=lambda row: order.index(row["arm"]))
+    f1 = {row["arm"]: row for row in kept if row["metric"] == "f1"}
+    if not {"trained", "untrained"} <= set(f1):
+        return []
+    before, after = f1["untrained"]["mean"], f1["trained"]["mean"]
+    kind = "extractive " if config.extractive and config.source == "longmemeval" else ""
+    questions = f"{f1['trained']['n']} {kind}{config.source} test questions"
+    return [
+        {
+            "headline": f"Token F1 on questions it never saw: {before:.2f} before training, {after:.2f} after.",
+            "title": "Answering from memory",
+            "note": f"{questions}, {config.memories} memories shown, seed {config.seed}.",
+            "rows": [{**row, "emphasis": row["arm"] == "trained"} for row in kept],
+        }
+    ]

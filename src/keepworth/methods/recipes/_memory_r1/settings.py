@@ -1,0 +1,207 @@
+"""What a run of Memory-R1 depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from keepworth.learning.collect.curriculum import Stage, require_stages
+from keepworth.recipes.settings import (
+    SAMPLED,
+    Count,
+    Idle,
+    Rate,
+    TrainingSettings,
+    idle_in_training,
+    objective_of,
+    require_band,
+    require_effect,
+    require_objective,
+    require_rates,
+)
+
+if TYPE_CHECKING:
+    pass
+
+
+ROLE_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "answerer": {
+        "steps": 45,
+        "learning_rate": 3e-4,
+        "train": "lora",
+        "entropy": 0.0,
+        "evaluate_every": 15,
+        "token_budget": 2048,
+    },
+    "manager": {
+        "steps": 24,
+        "balance": True,
+        "refill": 3,
+        "learning_rate": 1e-5,
+        "train": "full",
+        "entropy": 0.02,
+        "evaluate_every": 12,
+        "token_budget": 1024,
+    },
+}
+
+
+class StageSetting(BaseModel):
+    """A stretch of the training. max_tokens: of an answer; weights: of reward terms, in the place of their own."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    steps: int = Field(ge=1)
+    max_tokens: int | None = Field(default=None, ge=1)
+    weights: dict[str, float] = Field(default_factory=dict)
+
+
+class Config(TrainingSettings):
+    """Everything a run depends on. What is not given takes the role's default, and is shown resolved by --print-config."""
+
+    role: Literal["answerer", "manager"] = "answerer"
+    encoder: str = "minilm"
+
+    source: Literal["longmemeval", "locomo"] = "longmemeval"
+    data: str | None = None
+    labels: Literal["labelled", "cloze", "mixed"] = "labelled"
+    method: Literal["reinforce", "supervised"] = Field(
+        default="reinforce", description="answerer: supervised imitates the answer key instead"
+    )
+    extractive: bool = True
+    recall: Literal["given", "retrieved"] = "given"
+    memories: int = Field(default=3, ge=1, description="how many memories are shown")
+    distractors: int = Field(default=10, ge=0, description="sessions of other questions in the haystack")
+    dates: bool = Field(default=False, description="write each memory's date before it")
+    curve: Literal["dev", "test"] = Field(
+        default="dev", description="questions read during training; choose nothing by a curve of test questions"
+    )
+    words: int = Field(default=60, ge=8, description="longest window of a turn that is one memory")
+
+    steps: Count | None = None
+    max_tokens: Count = 16
+    reward: Literal["token_f1", "exact_match"] = "token_f1"
+    style: Literal["direct", "distil"] = "direct"
+
+    balance: bool = Field(default=False, description="as many tasks of each type, however many there are of it")
+    stages: tuple[StageSetting, ...] = Field(
+        default=(), description="one after the other: steps, max_tokens and weights of reward terms; the last goes on"
+    )
+
+    level: Literal["plain", "near-miss"] = Field(default="plain", description="manager: generated cases to train on")
+    warm_start: int = Field(default=480, ge=0, description="manager: right operations to imitate first")
+    warm_start_passes: Count = 1
+    warm_start_batch: Count = 16
+    warm_start_learning_rate: Rate = 5e-5
+    maintained: bool = Field(default=True, description="manager: also measure answers from banks it builds (minutes)")
+    manager_reward: Literal["operation", "answer"] = "operation"
+    reader: str | None = Field(
+        default=None, description="manager: run whose trained answerer reads the banks; None is the untrained model"
+    )
+
+    evaluate_every: Count | None = None
+    checkpoint_every: Count = 15
+    questions: int | None = Field(
+        default=None, ge=1, description="measure on the first so many test questions; None is all"
+    )
+
+    @model_validator(mode="after")
+    def _resolved(self) -> Config:
+        for name in ROLE_DEFAULTS[self.role]:
+            if getattr(self, name) is None or name not in self.model_fields_set:
+                object.__setattr__(self, name, default_of(name, self))
+        if self.role == "manager" and self.method == "supervised":
+            raise ValueError("the manager's supervised arm is its warm start: set warm_start, and steps = 1")
+        if self.method == "supervised" and self.style == "distil":
+            raise ValueError("the answer key holds no evidence to imitate: method = supervised needs style = direct")
+        require_effect(self, without_effect(self), lambda key: default_of(key, self))
+        if self.role == "manager" and any(stage.max_tokens for stage in self.stages):
+            raise ValueError(
+                "a stage's max_tokens has no effect with role = manager, whose answer is one line: leave it out"
+            )
+        require_stages(self.curriculum_stages, self.steps or 1)
+        for name in dict.fromkeys(name for stage in self.stages for name in stage.weights):
+            if name not in (known := TERMS["answerer" if self.role == "answerer" else self.manager_reward]):
+                raise ValueError(f"stages give a weight to {name!r}, and the reward's terms are {' and '.join(known)}")
+        require_band(self.difficulty)
+        require_rates(self)
+        if self.method == "reinforce":
+            require_objective(objective_of(self), self)
+        if self.role == "answerer" and self.questions == 1:
+            raise ValueError(
+                "questions = 1 leaves the wrong-memory arm without another question's memory to show: set at least 2"
+            )
+        return self
+
+    @property
+    def curriculum_stages(self) -> tuple[Stage, ...]:
+        return tuple(
+            Stage(each.steps, self.role, horizon=each.max_tokens, weights=each.weights) for each in self.stages
+        )
+
+    @property
+    def reads(self) -> bool:
+        """Whether a manager's run has a frozen reader answer from banks: for its reward, or for its measure."""
+        return self.role == "manager" and (self.maintained or self.manager_reward == "answer")
+
+
+TERMS: Mapping[str, tuple[str, ...]] = {
+    "answerer": ("token_f1", "exact_match"),
+    "operation": ("operation", "format"),
+    "answer": ("answer", "format"),
+}
+"""Reward terms that stages may weigh: the answerer's, and the manager's by its reward."""
+
+
+ANSWERER_ONLY = (
+    *("source", "data", "labels", "method", "recall", "memories", "dates", "words", "curve"),
+    "reward",  # the manager's answers are scored with token F1, and its operations with right or wrong
+)
+MANAGER_ONLY = (
+    *("level", "warm_start", "warm_start_passes", "warm_start_batch", "warm_start_learning_rate"),
+    *("maintained", "manager_reward", "reader"),
+)
+
+
+def without_effect(config: Config) -> Iterator[Idle]:
+    """The keys that can change nothing, given the choices made for the others."""
+    yield from idle_in_training(config)
+    if config.role == "answerer":
+        yield MANAGER_ONLY, "with role = answerer", "set role = manager"
+        if config.source == "locomo":
+            fixed = ("extractive", "distractors", "labels")
+            yield fixed, "with source = locomo, which is read as it is", "set source = longmemeval"
+        else:
+            own = "set source = locomo, or train on rows of your own: keepworth train --tasks FILE.jsonl"
+            yield ("data",), "with source = longmemeval, which ships with keepworth", own
+        if config.recall == "given":
+            yield ("encoder",), "with recall = given, which searches nothing", "set recall = retrieved"
+        if config.method == "supervised":
+            yield (*SAMPLED, "group_size", "reward", "stages"), "with method = supervised", "set method = reinforce"
+        return
+    yield ANSWERER_ONLY, "with role = manager", "set role = answerer"
+    if config.manager_reward == "answer":
+        yield (
+            ("balance",),
+            "with manager_reward = answer, whose tasks are of one type",
+            "set manager_reward = operation",
+        )
+    if not config.warm_start:
+        first = ("warm_start_passes", "warm_start_batch", "warm_start_learning_rate")
+        yield first, "with warm_start = 0", "set warm_start"
+    if not config.reads:
+        reading = ("reader", "encoder", "max_tokens", "style", "distractors")
+        reason = "with manager_reward = operation and maintained = false, where nobody reads a bank"
+        yield reading, reason, "set maintained = true"
+    if config.manager_reward != "answer":
+        reason = "with manager_reward = operation, as banks are measured on extractive questions"
+        yield ("extractive",), reason, "set manager_reward = answer"
+
+
+def default_of(key: str, config: Config) -> Any:
+    """The value that `key` takes where it is not given."""
+    if key == "balance" and config.manager_reward == "answer":
+        return False  # its tasks are of one type
+    return ROLE_DEFAULTS[config.role].get(key, Config.model_fields[key].default)

@@ -1,0 +1,179 @@
+"""Word problems, answered in one of three ways: as a number, as an expression, or with a calculator over several turns.
+
+GSM8K and SVAMP ship with keepworth. A small model knows what to reckon long before it can reckon: `answer = "expression"`
+rewards the first alone, `"calculator"` lets a tool do the second and makes episodes of several turns, `"number"` asks for
+both. With `stories` the calculator's question comes without its story, which the model has to search for in a memory of so many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field, model_validator
+
+from keepworth.recipes.interactive import CALLS, Measured, Settings, System
+from keepworth.recipes.recipe import Recipe
+from keepworth.recipes.settings import Amount, Count, Idle
+from keepworth.registry import Method
+
+if TYPE_CHECKING:
+    from keepworth.agents.agent import Agent
+    from keepworth.environments.environment import Environment
+    from keepworth.episodes import Task
+    from keepworth.memory.overlay import Bank
+
+# (question, expression, number). Two operations, in whole sentences as the sets have them.
+_EXAMPLES = (
+    ("Mary had 7 pens. She lost 3 of them. How many pens does Mary have left?", "7 - 3", "4"),
+    ("A box holds 6 eggs. How many eggs are there in 5 boxes?", "6 * 5", "30"),
+    ("Tom has 8 toys and Ann has 9 toys. How many toys do they have together?", "8 + 9", "17"),
+)
+
+# (story, question, query, expression, number): the same, with the story apart.
+_STORIES = (
+    ("Mary had 7 pens. She lost 3 of them.", "How many pens does Mary have left?", "Mary pens", "7 - 3", "4"),
+    ("A box holds 6 eggs.", "How many eggs are there in 5 boxes?", "eggs box", "6 * 5", "30"),
+    ("Tom has 8 toys and Ann has 9 toys.", "How many toys do they have together?", "toys together", "8 + 9", "17"),
+)
+
+
+class Config(Settings):
+    """answer: what is asked for. turns: of the calculator. stories: in the memory, of which one is that of the question."""
+
+    steps: Count = 60
+    source: Literal["svamp", "gsm8k"] = "svamp"
+    answer: Literal["expression", "number", "calculator"] = "expression"
+    max_tokens: int = Field(default=20, ge=2)
+    turns: int = Field(default=3, ge=2, description="answer = calculator: actions in all")
+    stories: Amount = Field(
+        default=0, description="answer = calculator: the story is one of so many in a memory; 0 tells it"
+    )
+
+    @property
+    def holds(self) -> frozenset[str]:
+        return frozenset({"states of turns"} if self.answer == "calculator" else ())
+
+    def idle(self) -> Iterator[Idle]:
+        yield from super().idle()
+        if self.answer != "calculator":
+            yield ("turns", "stories"), f"with answer = {self.answer}", "set answer = calculator"
+
+    @model_validator(mode="after")
+    def _has_stories(self) -> Config:
+        if self.stories and self.source != "svamp":
+            raise ValueError(
+                f"stories = {self.stories}: {self.source} has no stories apart from its questions; set source = svamp"
+            )
+        return self
+
+
+def calculate(expression: str) -> str:
+    """The value of an arithmetic expression."""
+    from keepworth.tasks.verifiers import computed, shown
+
+    value = computed(expression)
+    if value is None:
+        raise ValueError(f"{expression!r} is not arithmetic of + - * / and brackets")
+    return shown(value)
+
+
+def head(answer: str, remembered: bool = False) -> str:
+    """The worked examples, in the form of what is asked for. remembered: the story is searched for first."""
+    from keepworth.agents.tool_caller import RECALL, RESULT, TURN, opening
+    from keepworth.environments.tool_use import ANSWER, tool
+
+    if answer != "calculator":
+        column = 1 if answer == "expression" else 2
+        return "".join(f"Question: {each[0]}\nAnswer: {each[column]}\n\n" for each in _EXAMPLES)
+    used = tool(calculate).description.name
+    return "".join(
+        f"{opening(question if remembered else f'{story} {question}')}"
+        f"{f' {RECALL.name}: {query}{chr(10)}{RESULT} {story}{chr(10)}{TURN}' if remembered else ''}"
+        f" {used}: {expression}\n{RESULT} {number}\n{TURN} {ANSWER}: {number}\n\n"
+        for story, question, query, expression, number in _STORIES
+    )
+
+
+def memory_of(stories: int, tasks: Sequence[Task], seed: int) -> Callable[[Task], Bank]:
+    """A bank for each task: its story among others, in seeded order. It is searched by words."""
+    from keepworth.memory.overlay import Bank
+    from keepworth.tasks.splits import draw_order
+
+    def bank(task: Task) -> Bank:
+        others = sorted(
+            (each for each in tasks if each.key != task.key), key=lambda each: draw_order(seed, task.key, each.key)
+        )
+        held = sorted((task, *others[: stories - 1]), key=lambda each: draw_order(seed, "order", task.key, each.key))
+        made = Bank.empty(None)
+        for each in held:
+            made.add(each.sessions[0].turns[0].text)
+        return made
+
+    return bank
+
+
+def system(config: Config) -> System:
+    from keepworth.agents.agent import Completer
+    from keepworth.agents.tool_caller import MemoryToolCaller, ToolCaller
+    from keepworth.environments.question import Question
+    from keepworth.environments.tool_use import ToolUse, tool
+    from keepworth.rollouts.driver import Limits, Play
+    from keepworth.tasks.arithmetic import arithmetic
+
+    verifier, remembered = "expression" if config.answer == "expression" else "numeric", config.stories > 0
+    sets = {
+        split: arithmetic(config.source, split, verifier=verifier, remembered=remembered)
+        for split in ("train", "dev", "test")
+    }
+    worked = head(config.answer, remembered)
+    with_tools = config.answer == "calculator"
+    turns = config.turns if with_tools else 1
+
+    def environment(task: Task) -> Environment:
+        return ToolUse([tool(calculate)], turns=turns) if with_tools else Question()
+
+    def agent(task: Task, memory: Bank | None) -> Agent:
+        if memory is not None:
+            return MemoryToolCaller(memory, worked, max_tokens=config.max_tokens, calls=RECALLS, k=1, mode="lexical")
+        if with_tools:
+            return ToolCaller(worked, max_tokens=config.max_tokens)
+        return Completer(worked, before="Question: ", after="\nAnswer:", max_tokens=config.max_tokens)
+
+    def ways(tasks: Sequence[Task]) -> dict[str, Play]:
+        """The recipe's own way, and where it has tools, the same question without them."""
+        memory = memory_of(config.stories, tasks, config.seed) if remembered else None
+        found = {"": Play(environment, agent, memory)}
+        if with_tools:
+            told = Completer(head("number"), before="Question: ", after="\nAnswer:", max_tokens=config.max_tokens)
+            found["no_tool"] = Play(lambda task: Question(), lambda task, memory: told)
+        return found
+
+    calls = turns * (1 + RECALLS * remembered)
+    return System(
+        role="policy",
+        title="a policy learns word problems",
+        train=sets["train"],
+        play=ways(sets["train"])[""],
+        dev=Measured(sets["dev"], {"": ways(sets["dev"])[""]}),
+        test={f"{config.source} test questions": Measured(sets["test"], ways(sets["test"]))},
+        metrics={verifier: "accuracy", **({CALLS: "calls per answer"} if with_tools else {})},
+        limits=Limits(max_turns=turns, environment_seconds=config.environment_seconds),
+        length_budget=calls * config.max_tokens,
+        row_budget=calls * config.max_tokens,
+        note=f"{config.source}, answered as {config.answer}, greedy.",
+    )
+
+
+RECALLS = 1
+"""Searches of memory before an action, at most."""
+
+METHOD = Method(
+    kind="recipe",
+    name="arithmetic",
+    title="Arithmetic",
+    about="word problems (GSM8K, SVAMP): numbers, expressions, or a calculator over several turns",
+    differs="of this project",
+    make=Recipe(Config, system),
+    extra="train",
+)

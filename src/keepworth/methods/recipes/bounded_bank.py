@@ -1,0 +1,132 @@
+"""The bounded bank: facts come one by one, the bank holds fewer, and the question comes after the last. A model learns
+to say how much each fact matters, from what a frozen reader then answers.
+
+This is the recipe of the plain kind: the answer's reward against that of the group, for every write alike, as in "Memory-R1"
+(arXiv 2508.19828) over a whole stream. `memory_r2` and `fine_mem` are the same but for the credit that single writes get. What
+all of them share, because the model has 135M parameters: the writer draws one digit for each fact in the place of a
+tool call, it begins by imitating a rule that sees no answer, and the reward is token F1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from keepworth.learning.collect.curriculum import Stage, require_stages
+from keepworth.recipes.interactive import Settings
+from keepworth.recipes.recipe import Recipe
+from keepworth.recipes.settings import Count, Idle, Rate
+from keepworth.registry import Method
+
+if TYPE_CHECKING:
+    from keepworth.episodes import Episode
+    from keepworth.recipes.recipe import Learns
+
+
+class Horizon(BaseModel):
+    """A stretch of the training on streams of another length."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    steps: int = Field(ge=1)
+    length: int = Field(ge=2)
+
+
+class Config(Settings):
+    """`length` facts of LongMemEval's conversations against a bank of `budget`."""
+
+    steps: Count = 24
+    environment_seconds: float = Field(
+        default=600.0, gt=0, allow_inf_nan=False, description="how long the reader may take for the banks of a group"
+    )
+    evaluate_every: Count = 12
+    checkpoint_every: Count = 6
+    questions: int | None = Field(default=None, ge=2, description="measure on the first so many streams; None is all")
+
+    length: int = Field(default=16, ge=2, description="facts of a stream")
+    budget: Count = Field(default=4, description="what the bank holds")
+    unit: Literal["items", "tokens"] = Field(default="items", description="of the budget")
+    streams: Count = Field(default=3, description="of every question")
+    horizons: tuple[Horizon, ...] = Field(
+        default=(), description="stretches of streams of other lengths before those of `length`: steps, length"
+    )
+
+    longer: int | None = Field(
+        default=None, ge=2, description="measure on test streams of so many facts besides, a bank as much larger"
+    )
+
+    reader: str | None = Field(
+        default=None, description="run whose trained answerer reads the banks; None is the untrained model"
+    )
+    style: Literal["direct", "distil"] = Field(default="direct", description="of the reader's answers")
+    max_tokens: Count = Field(default=12, description="of the reader's answers")
+
+    warm_start: int = Field(default=60, ge=0, description="batches in which the rule `most specific` is imitated first")
+    warm_start_from: str = Field(
+        default="", description="a chat model, behind OPENAI_BASE_URL, that is imitated first in the place of the rule"
+    )
+    warm_start_at_once: Count = Field(default=4, description="questions to that model that are on their way at a time")
+    warm_start_batch: Count = 32
+    warm_start_learning_rate: Rate = 1e-3
+    permuted: bool = Field(
+        default=False, description="a control: banks that are read together exchange their rewards while it learns"
+    )
+
+    def idle(self) -> Iterator[Idle]:
+        yield from super().idle()
+        if not self.warm_start:
+            own = ("warm_start_batch", "warm_start_learning_rate", "warm_start_from")
+            yield own, "with warm_start = 0", "set warm_start"
+        if not (self.warm_start and self.warm_start_from):
+            yield ("warm_start_at_once",), "where a rule is imitated, or nothing", "name a model as warm_start_from"
+
+    @model_validator(mode="after")
+    def _leaves_a_choice(self) -> Config:
+        for length in (self.length, *(each.length for each in self.horizons)) if self.unit == "items" else ():
+            if self.budget >= length:
+                raise ValueError(
+                    f"a bank of {self.budget} keeps all of a stream of {length} facts: set budget below it, or length above it"
+                )
+        if self.longer is not None and self.longer in (self.length, *(each.length for each in self.horizons)):
+            raise ValueError(f"longer = {self.longer} is a length that is trained on: leave it out, or take another")
+        if self.horizons:
+            require_stages(self.stages, self.steps)
+        return self
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """Of the training: the horizons, then `length` to the end. () where there is only that."""
+        if not self.horizons:
+            return ()
+        last = max(1, self.steps - sum(each.steps for each in self.horizons))
+        stretches = (*((each.steps, each.length) for each in self.horizons), (last, self.length))
+        return tuple(Stage(steps, horizon=length) for steps, length in stretches)
+
+    @property
+    def local(self) -> tuple[int, float] | None:
+        """(re-rolls of a write, share of an episode's writes that are drawn again); None where none is."""
+        return None
+
+    def credited(self, episode: Episode) -> Episode:
+        """The episode with the rewards that it is trained on."""
+        return episode
+
+
+def system(config: Config) -> Learns:
+    from keepworth.recipes.writing import Writer
+
+    return Writer()
+
+
+METHOD = Method(
+    kind="recipe",
+    name="bounded_bank",
+    title="Bounded bank",
+    about="what to keep of a stream of facts, learned from what a frozen reader answers",
+    differs="of this project: the plain arm of Memory-R2 and Fine-Mem, the reward of a whole stream for every write",
+    label="small",
+    make=Recipe(Config, system),
+    extra="train",
+)

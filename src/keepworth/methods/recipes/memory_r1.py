@@ -1,0 +1,82 @@
+"""Memory-R1: one role answers from memory, the other maintains it; both learn by reinforcement, each in its own run.
+
+After "Memory-R1: Enhancing Large Language Model Agents to Manage and Utilize Memories via Reinforcement Learning"
+(arXiv 2508.19828). What differs, because the model has 135M parameters and the machine two cores:
+
+* prompts are worked examples in plain text instead of JSON after an instruction, and answers are a few words;
+* the reward is token F1 (`reward = "exact_match"` is the paper's): with exact match most groups of a small model are
+  all zero at first and teach nothing;
+* one update per batch, exactly on policy, no clipping to do and no reference model (the paper reports neither its
+  clip range nor its KL coefficient);
+* the manager's reward is by default whether its operation is the right one on generated cases, where that is known;
+  `manager_reward = "answer"` is the paper's: what a frozen reader can answer from the bank afterwards;
+* each role is trained alone with the other frozen, as in the paper. The reader of a manager's banks is the untrained
+  model, or the trained answerer of the run that `reader` names;
+* the answerer learns with a low-rank adapter, the manager with all weights but the embeddings; `train` says otherwise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from keepworth.methods.recipes._memory_r1.settings import Config
+from keepworth.recipes.recipe import Recipe
+from keepworth.registry import Method
+
+if TYPE_CHECKING:
+    from keepworth.episodes.model import Model
+    from keepworth.learning.collect.workers import WorkerRollout
+    from keepworth.learning.run_folder import RunFolder
+    from keepworth.learning.watch.progress import Progress
+    from keepworth.recipes.recipe import Learns
+    from keepworth.recipes.workers import Origin
+
+
+@dataclass(frozen=True, slots=True)
+class Answerer:
+    """The role that answers from memory."""
+
+    def learn(self, settings: Config, run: RunFolder, progress: Progress, origin: Origin | None = None) -> None:
+        """Train and measure: see `recipe.Learns`."""
+        from keepworth.methods.recipes._memory_r1.answerer import train_answerer
+        from keepworth.recipes.training import finish
+
+        finish(run, train_answerer(settings, run, progress))
+
+    def rollout(self, settings: Config, model: Model) -> WorkerRollout:
+        """What a rollout worker runs."""
+        from keepworth.learning.collect.workers import WorkerRollout
+        from keepworth.methods.recipes._memory_r1.answerer import recall_for, rollout_of
+
+        return WorkerRollout(rollout_of(settings, recall_for(settings), model))
+
+
+@dataclass(frozen=True, slots=True)
+class Manager:
+    """The role that maintains the memory."""
+
+    def learn(self, settings: Config, run: RunFolder, progress: Progress, origin: Origin | None = None) -> None:
+        """Train and measure: see `recipe.Learns`."""
+        from keepworth.methods.recipes._memory_r1.manager import train_manager
+        from keepworth.recipes.training import finish
+
+        finish(run, train_manager(settings, run, progress))
+
+
+def system(config: Config) -> Learns:
+    return Answerer() if config.role == "answerer" else Manager()
+
+
+METHOD = Method(
+    kind="recipe",
+    name="memory_r1",
+    title="Memory-R1",
+    paper="arXiv 2508.19828",
+    about="an answerer and a memory manager, trained by group-relative reinforcement",
+    claim="LoCoMo F1 45.02 with GRPO on LLaMA-3.1-8B and 43.14 on Qwen-2.5-7B",
+    differs="a model of 135M parameters, worked examples as prompts, F1 as the reward, each role in a run of its own",
+    label="small",
+    make=Recipe(Config, system),
+    extra="train",
+)

@@ -1,0 +1,164 @@
+"""String composition: single functions are imitated, then reinforcement teaches to compose them.
+
+After "From f(x) and g(x) to f(g(x)): LLMs Learn New Skills in RL by Composing Old Ones" (arXiv 2509.25123). The question
+is the paper's: does reinforcement on some compositions carry over to compositions, and depths, that were never trained
+on? What differs: a function moves words instead of characters, and single functions are learned by plain imitation. A
+small model does not think of writing the steps out: with single functions alone it never earns a reward on compositions.
+So a few training compositions (`worked`) are imitated worked out; `worked = 0` leaves that to chance.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field, model_validator
+
+from keepworth.recipes.interactive import Measured, Pair, Settings, System, idle_in_imitation, supervised
+from keepworth.recipes.recipe import Recipe
+from keepworth.recipes.settings import Count, Idle, Rate, Refill
+from keepworth.registry import Method
+
+if TYPE_CHECKING:
+    from keepworth.episodes import Task
+    from keepworth.memory.overlay import Bank
+    from keepworth.models.inprocess import InProcessModel
+
+EXAMPLE = (("k", "q"), ("milk", "salt"))
+"""The worked example before every question: how a composition may be written out. It is one of training."""
+
+
+class Config(Settings):
+    """depth, length: of what is trained on. Measured are depth 1, `depth` (compositions seen and unseen) and one deeper.
+
+    hints: partial solutions, as SPARKLE (arXiv 2506.04723) prepends to hard problems. They carry no gradient, and nothing is
+    measured with them."""
+
+    method: Literal["reinforce", "supervised"] = Field(
+        default="reinforce", description="supervised imitates right answers instead, as many as reinforcement samples"
+    )
+    steps: Count = 24
+    refill: Refill = 2
+    evaluate_every: Count = 12
+    checkpoint_every: Count = 8
+    depth: int = Field(default=2, ge=2, le=4)
+    deeper: bool = Field(
+        default=False,
+        description="what is reinforced, and measured on dev, is one function deeper than what was imitated",
+    )
+    hints: float = Field(
+        default=0.0,
+        ge=0,
+        le=1,
+        description="over this share of the training the first steps of the solution are given, fewer and fewer",
+    )
+    length: int = Field(default=4, ge=3, le=8, description="words of an argument")
+    tasks: int = Field(default=800, ge=8, description="compositions with words to train on")
+    held_out: int = Field(default=87, ge=2, description="questions per measurement")
+    max_tokens: int = Field(default=72, ge=4)
+    warm_start: int = Field(default=160, ge=0, description="batches to imitate first: single functions, and `worked`")
+    worked: int = Field(
+        default=13, ge=0, description="training compositions that are imitated worked out, 1 in 4 pairs"
+    )
+    warm_start_batch: Count = 16
+    warm_start_learning_rate: Rate = 1e-3
+
+    def idle(self) -> Iterator[Idle]:
+        yield from super().idle()
+        yield from idle_in_imitation(self)
+        if supervised(self):
+            yield ("hints",), "with method = supervised, which is given whole solutions", "set method = reinforce"
+        if not self.warm_start:
+            yield ("worked", "warm_start_batch", "warm_start_learning_rate"), "with warm_start = 0", "set warm_start"
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Config:
+        if self.length <= self.depth + 1:
+            raise ValueError(
+                f"length = {self.length} leaves nothing to compose at depth {self.depth + 1}: set it higher"
+            )
+        return self
+
+
+def system(config: Config) -> System:
+    from keepworth.agents.agent import Completer
+    from keepworth.environments.question import Question
+    from keepworth.learning.collect.curriculum import drawn_task, position_of
+    from keepworth.rollouts.driver import Limits, Play
+    from keepworth.tasks.strings import composition_of, steps, string_tasks, worked_out, written
+
+    depth, trained_depth = config.depth, config.depth + config.deeper
+    head = f"{written(*EXAMPLE)} = {', '.join(steps(*EXAMPLE))}\n"
+    completer = Completer(head, after=" =", max_tokens=config.max_tokens)
+
+    def hinted(task: Task, memory: Bank | None) -> Completer:
+        solution = worked_out(task).split(", ")
+        shown = "".join(f" {step}," for step in solution[: int(task.tags.get("hint", "0"))])
+        return Completer(head, after=f" ={shown}", max_tokens=config.max_tokens)
+
+    def order(group: int) -> Task:
+        """The task of a group, at first with all steps but the last, then with fewer."""
+        task = drawn_task(trained, None, config.seed, group)
+        left = 1 - position_of(group) / (config.steps * config.tasks_per_step * config.hints)
+        hint = int(max(0.0, left) * (trained_depth - 1) + random.Random(f"hint/{config.seed}/{group}").random())
+        return replace(task, tags={**task.tags, "hint": str(hint)})
+
+    def right(model: InProcessModel, task: Task) -> list[Pair]:
+        return [(model.encode(completer.render(task.input)), model.encode_continuation(f" {worked_out(task)}\n"))]
+
+    def imitated(model: InProcessModel) -> list[list[Pair]]:
+        from keepworth.recipes.training import batch
+
+        # Inside a composition a function is given one word more or fewer than the argument has.
+        around = range(config.length - 1, min(config.length + 1, 8) + 1)
+        shown = [task for length in around for task in string_tasks("train", 200, config.seed, depth=1, length=length)]
+        if config.worked:
+            shown += string_tasks("train", 200, config.seed, depth=depth, length=config.length, only=config.worked)
+        return [
+            [pair for task in batch(shown, config.warm_start_batch, step, config.seed) for pair in right(model, task)]
+            for step in range(config.warm_start)
+        ]
+
+    def measured(split: str, depth: int, seed: int = 1) -> Measured:
+        return Measured(string_tasks(split, config.held_out, seed, depth=depth, length=config.length), {"": play})
+
+    play = Play(lambda task: Question(), lambda task, memory: completer)
+    trained = string_tasks("train", config.tasks, config.seed, depth=trained_depth, length=config.length)
+    return System(
+        role="policy",
+        title="a policy learns to compose functions",
+        train=trained,
+        play=Play(play.environment, hinted) if config.hints else play,
+        dev=measured("dev", trained_depth),
+        order=order if config.hints else None,
+        test={
+            f"unseen compositions of {depth}": measured("test", depth),
+            f"unseen compositions of {depth + 1}": measured("test", depth + 1),
+            f"trained compositions of {depth}, other words": measured("train", depth, 1_000_000),
+            "single functions": measured("test", 1),
+        },
+        metrics={"same_words": "accuracy"},
+        limits=Limits(max_turns=1, environment_seconds=config.environment_seconds),
+        length_budget=config.max_tokens,
+        row_budget=config.max_tokens,
+        imitated=imitated if config.warm_start else None,
+        imitation_rate=config.warm_start_learning_rate,
+        right=right,
+        unit=composition_of,
+        note=f"{config.held_out} questions, {config.length} words each, greedy; intervals over compositions.",
+    )
+
+
+METHOD = Method(
+    kind="recipe",
+    name="strings",
+    title="String composition",
+    paper="arXiv 2509.25123",
+    about="functions learned one by one, composed by reinforcement",
+    differs="a function moves words in the place of characters, a few compositions are imitated first",
+    label="small",
+    make=Recipe(Config, system),
+    extra="train",
+)

@@ -1,0 +1,197 @@
+"""TextWorld Commonsense as a stream: put things where they belong, in rooms made anew for every game.
+
+The world is the package `textworld-express` ("TextWorldExpress: Simulating Text Games at One Million Steps Per Second",
+arXiv 2208.01174), which needs Java 1.8 or newer on the path; `available` says what is missing. A decision is where to put the
+thing that is carried, among the places of the room: opening places and picking things up is done for the agent, since there is
+nothing to learn about it. Games of the stream are of the fold "train" (or "dev"), held-out games of the fold "test", with
+other things to put away. Right places, for the oracle arm alone, are those of the game's own solution.
+"""
+
+from __future__ import annotations
+
+import shutil
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+
+from keepworth.environments.environment import Step
+from keepworth.environments.scene import (
+    Known,
+    Replayed,
+    Scene,
+    Seat,
+    Staged,
+    Stream,
+    StreamTask,
+    ends,
+    goes_on,
+    stream_task,
+)
+from keepworth.environments.streams import World
+from keepworth.episodes.episode import Observation, Task
+from keepworth.episodes.errors import KeepworthError
+from keepworth.episodes.extras import fix_for, missing
+from keepworth.registry import Method
+
+GOAL = "put away"
+SETTINGS = "numLocations=1,numItemsToPutAway=2,includeDoors=0,limitInventorySize=0"
+TRIES = 2
+WIDEST = 32
+FOLDS = {"dev": "dev", "held-out": "train", "test": "test"}
+ROOMS = 6
+"""Of a house."""
+
+
+def available() -> str:
+    """What is missing to play, or "" where nothing is."""
+    absent = missing("envs", "textworld_express", "py4j")
+    if absent:
+        return f"the Python package {absent[0]} ({fix_for('envs')})"
+    return "" if shutil.which("java") else "Java (a runtime of version 8 or newer on the path)"
+
+
+class Household:
+    """One game: every thing must be put in its place within `TRIES` tries; a place that was wrong is not offered again."""
+
+    def __init__(self, engine: Any, seed: int, fold: str) -> None:
+        self._engine, self._seed, self._fold = engine, seed, fold
+        self._state: dict[str, Any] = {}
+        self._things: list[str] = []
+        self._tried: set[str] = set()
+        self._belongs: dict[str, str] = {}
+        self.scene = Scene(GOAL, "", ())
+
+    async def reset(self, task: Task, seed: int) -> Observation:
+        _, self._state = self._engine.reset(seed=self._seed, gameFold=self._fold, generateGoldPath=True)
+        solved = [each for each in self._engine.getGoldActionSequence() if each.startswith("put ")]
+        self._belongs = dict(each.removeprefix("put ").split(" in ", 1) for each in solved)
+        while shut := [each for each in self._state["validActions"] if each.startswith("open ")]:
+            self._step(min(shut))
+        taken = sorted(each for each in self._state["validActions"] if each.startswith("take "))
+        self._things = [each.removeprefix("take ") for each in taken]
+        self._tried = set()
+        self.scene = self._next()
+        return self.scene.seen
+
+    async def step(self, action: str) -> Step:
+        place = action.removeprefix("put it in ")
+        rose = self._step(f"put {self._things[0]} in {place}")
+        if rose:
+            self._things.pop(0)
+            self._tried = set()
+        else:
+            self._tried.add(place)
+        won = bool(self._state["tasksuccess"])
+        # The game tells by its score whether a thing belongs where it was put.
+        if won or not self._things or len(self._tried) == TRIES:
+            return ends(float(won), float(rose))
+        met = self._next()
+        if not met.actions:
+            return ends(0.0, float(rose))
+        self.scene = met
+        return goes_on(met, float(rose))
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+    def _step(self, action: str) -> bool:
+        before = self._state["score"]
+        _, _, _, self._state = self._engine.step(action)
+        return bool(self._state["score"] > before)
+
+    def _next(self) -> Scene:
+        thing = self._things[0]
+        take = next(each for each in sorted(self._state["validActions"]) if each.startswith(f"take {thing}"))
+        self._step(take)
+        head = f"put {thing} in "
+        places = sorted(each.removeprefix(head) for each in self._state["validActions"] if each.startswith(head))
+        actions = tuple(f"put it in {place}" for place in places if place not in self._tried)[:WIDEST]
+        right = frozenset({f"put it in {self._belongs[thing]}"} if thing in self._belongs else ())
+        return Scene(GOAL, thing, actions, right=right, leaning=(0.0,) * len(actions))
+
+
+def household(
+    *,
+    split: str = "dev",
+    seed: int = 0,
+    order: str = "random",
+    length: int = 300,
+    held_out: int = 60,
+    rooms: int | None = None,
+) -> Stream:
+    """`length` games in an order drawn by `seed`. One game engine serves all streams of a process.
+
+    rooms: of one house, in which the same things have to be put away again and again; None for another room each time.
+    An order other than "random" is another shuffle: the game does not say which of its games are hard."""
+    missing = available()
+    if missing:
+        raise KeepworthError(f"the stream household needs {missing}.", "Install it, or choose a generated stream.")
+    engine = _engine()
+    generator = np.random.default_rng([91, seed])
+    fold = FOLDS[split]
+    games = {"train": engine.getValidSeedsTrain, "dev": engine.getValidSeedsDev, "test": engine.getValidSeedsTest}
+    seeds, later = list(games[fold]()), list(games["test"]())
+    if rooms is not None:
+        seeds = later = list(generator.choice(seeds, size=rooms, replace=False))
+    name = "household" if rooms is None else "house"
+
+    def game(key: str, number: int, which: str) -> StreamTask:
+        play = partial(_game, engine, number, which)
+        return stream_task(
+            key, partial(Replayed, play, _KNOWN.setdefault((which, number), {}), _SEAT), "household", 0.5, GOAL
+        )
+
+    drawn = generator.choice(seeds, size=length, replace=length > len(seeds))
+    held = generator.choice(later, size=held_out, replace=held_out > len(later))
+    if order != "random":
+        drawn = drawn[np.random.default_rng([94, seed, len(order)]).permutation(length)]
+    if rooms is not None:
+        whole = [game(f"house/{fold}/{seed}/{place}", int(each), fold) for place, each in enumerate((*drawn, *held))]
+        tasks, others = tuple(whole[:length]), tuple(whole[length:])
+    else:
+        tasks = tuple(game(f"household/{fold}/{each}", int(each), fold) for each in drawn)
+        others = tuple(game(f"household/test/{each}", int(each), "test") for each in held)
+    return Stream(name, split, seed, order, tasks, others, widest=WIDEST)
+
+
+def _game(engine: Any, seed: int, fold: str) -> Staged:
+    return Household(engine, seed, fold)
+
+
+@cache
+def _engine() -> Any:
+    from textworld_express import TextWorldExpressEnv  # type: ignore[import-untyped,import-not-found,unused-ignore]
+
+    engine = TextWorldExpressEnv(envStepLimit=100)
+    engine.load("twc", SETTINGS)
+    return engine
+
+
+_SEAT = Seat()
+_KNOWN: dict[tuple[str, int], Known] = {}
+"""What was played in this process. A game is a function of (fold, seed, actions)."""
+
+
+METHODS = (
+    Method(
+        kind="world",
+        name="household",
+        title="Household",
+        paper="arXiv 2208.01174",
+        about="put things where they belong, in one room (TextWorld Commonsense)",
+        differs="two things to put away, doors and limits off",
+        make=World(household, "several-steps", length=300, lacks=available),
+        extra="envs",
+    ),
+    Method(
+        kind="world",
+        name="house",
+        title="House",
+        paper="arXiv 2208.01174",
+        about="the same in a house of several rooms",
+        differs="the rooms of a house again and again, so that memory can help",
+        make=World(partial(household, rooms=ROOMS, held_out=30), "several-steps", length=120, lacks=available),
+        extra="envs",
+    ),
+)

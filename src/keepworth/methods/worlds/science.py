@@ -1,0 +1,278 @@
+"""A slice of ScienceWorld as a stream: which things conduct, and which animals live longest or shortest.
+
+The world is the package `scienceworld` ("ScienceWorld: Is your Agent Smarter than a 5th Grader?", arXiv 2203.07540), which
+needs Java on the path; `available` says what is missing. Four of its thirty tasks are in the slice: those whose outcome
+hangs on a fact that comes back in other variations (test-conductivity, and the three about life spans). A decision is
+what the fact decides: whether the thing goes into the box for conductors, or which animal to focus on. Walking, fetching
+and reading which box has which colour are done for the agent, and things of the yard that are no animals are not offered.
+
+Games of the stream are of the fold "dev" or, held out from all tuning, "train": other substances and other sets of
+animals. Held-out games are variations of the same fold that the stream does not hold.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+
+from keepworth.environments.environment import Step
+from keepworth.environments.scene import (
+    Known,
+    Replayed,
+    Scene,
+    Seat,
+    Staged,
+    Stream,
+    StreamTask,
+    ends,
+    goes_on,
+    stream_task,
+)
+from keepworth.environments.streams import World
+from keepworth.episodes.episode import Observation, Task
+from keepworth.episodes.errors import KeepworthError
+from keepworth.episodes.extras import fix_for, missing
+from keepworth.registry import Method
+
+FOLDS = {"dev": "dev", "held-out": "train"}
+CONDUCTIVITY = "test-conductivity"
+LIFE_SPANS = ("lifespan-longest-lived", "lifespan-shortest-lived", "lifespan-longest-lived-then-shortest-lived")
+ELECTRICAL = "is it an electrical conductor"
+CONDUCTS, INSULATES = "put it with what conducts", "put it with what does not conduct"
+ASKED = {
+    "longest": "focus on the animal with the longest life span",
+    "shortest": "focus on the animal with the shortest life span",
+}
+WIDEST = 12
+_THING = re.compile(r"determine if (.+?) is electrically conductive.*? around the ([\w ]+)\.")
+_BOXES = re.compile(r"is electrically (conductive|nonconductive), place it in the (\w+ box)")
+_STAGE = re.compile(r"^(?:baby|egg|adult|juvenile|hatchling) ")
+_NO_ANIMAL = re.compile(
+    r"door.*|agent|air|axe|shovel|fire pit|fountain|ground|wood|inventory|orange|.*substance.*|outside"
+)
+
+
+def available() -> str:
+    """What is missing to play, or "" where nothing is."""
+    absent = missing("envs", "scienceworld", "py4j")
+    if absent:
+        return f"the Python package {absent[0]} ({fix_for('envs')})"
+    return "" if shutil.which("java") else "Java (a runtime of version 8 or newer on the path)"
+
+
+class Conductivity:
+    """One thing, one decision: into the box for conductors or into the other."""
+
+    def __init__(self, game: Any, variation: int) -> None:
+        self._game, self._variation = game, variation
+        self._thing = ""
+        self._boxes: dict[str, str] = {}
+        self.scene = Scene(ELECTRICAL, "", ())
+
+    async def reset(self, task: Task, seed: int) -> Observation:
+        right = CONDUCTS if self._play(CONDUCTS) else INSULATES
+        self._fetch()
+        actions = (CONDUCTS, INSULATES)
+        self.scene = Scene(ELECTRICAL, self._thing, actions, right=frozenset({right}), leaning=(0.0, 0.0))
+        return self.scene.seen
+
+    async def step(self, action: str) -> Step:
+        won = self._put(action)
+        return ends(won, won)
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+    def _play(self, action: str) -> float:
+        self._fetch()
+        return self._put(action)
+
+    def _fetch(self) -> None:
+        self._game.load(CONDUCTIVITY, self._variation, "easy")
+        asked = self._game.get_task_description()
+        found = _THING.search(asked)
+        assert found is not None, asked
+        self._thing, room = found[1], found[2]
+        self._boxes = dict(_BOXES.findall(asked))
+        for command in (
+            f"teleport to {room}",
+            f"focus on {self._thing}",
+            f"pick up {self._thing}",
+            "teleport to workshop",
+        ):
+            _command(self._game, command)
+
+    def _put(self, action: str) -> float:
+        box = self._boxes["conductive" if action == CONDUCTS else "nonconductive"]
+        _command(self._game, f"move {self._thing} to {box}")
+        return _won(self._game)
+
+
+class LifeSpan:
+    """Animals in the yard: focus on the one that is asked for, or on both, one after the other."""
+
+    def __init__(self, game: Any, task: str, variation: int) -> None:
+        self._game, self._task, self._variation = game, task, variation
+        self._asked = _spans(task)
+        self._done = 0
+        self._animals: dict[str, str] = {}
+        self._right: list[str] = []
+
+    async def reset(self, task: Task, seed: int) -> Observation:
+        solved = _solution(self._game, self._task, self._variation)
+        self._right = [animal(each.removeprefix("focus on ")) for each in solved if each.startswith("focus on ")]
+        self._game.load(self._task, self._variation, "easy")
+        _command(self._game, "teleport to outside")
+        offered = sorted(self._game.get_valid_action_object_combinations())
+        rooms = {each.removeprefix("teleport to ") for each in offered if each.startswith("teleport to ")}
+        names = [each.removeprefix("focus on ") for each in offered if each.startswith("focus on ")]
+        self._animals = {animal(each): each for each in names if each not in rooms and not _NO_ANIMAL.fullmatch(each)}
+        self._done = 0
+        return self.scene.seen
+
+    async def step(self, action: str) -> Step:
+        before = self._game.server.getScore()
+        _command(self._game, f"focus on {self._animals[action.removeprefix('focus on ')]}")
+        rose = float(self._game.server.getScore() > before)
+        self._done += 1
+        if not rose or self._done == len(self._asked):
+            return ends(_won(self._game), rose)
+        return goes_on(self.scene, rose)
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+    @property
+    def scene(self) -> Scene:
+        asked = min(self._done, len(self._asked) - 1)
+        names = sorted(self._animals)[:WIDEST]
+        actions = tuple(f"focus on {name}" for name in names)
+        # Where what is asked changes within an episode, it is a part of what is seen.
+        goal = _goal(self._task)
+        return Scene(
+            goal,
+            " ".join(names if goal else (ASKED[self._asked[asked]], *names)),
+            actions,
+            right=frozenset({f"focus on {self._right[asked]}"}),
+            leaning=(0.0,) * len(actions),
+        )
+
+
+def _spans(task: str) -> list[str]:
+    """Which life spans a task asks for, in order."""
+    return [word for word in ("longest", "shortest") if f"{word}-lived" in task]
+
+
+def _goal(task: str) -> str:
+    """What a task asks for, where that is one thing; "" where it asks for one after the other."""
+    spans = _spans(task)
+    return ELECTRICAL if task == CONDUCTIVITY else ASKED[spans[0]] if len(spans) == 1 else ""
+
+
+def animal(name: str) -> str:
+    """The animal without its stage of life, which differs from game to game: `baby baby wolf` is a wolf."""
+    while (shorter := _STAGE.sub("", name)) != name:
+        name = shorter
+    return re.sub(r" egg$", "", name)
+
+
+def science(
+    *, split: str = "dev", seed: int = 0, order: str = "random", length: int = 120, held_out: int = 30
+) -> Stream:
+    """`length` games drawn by `seed`, half of them about conductors. All arms and seeds of a process share what was played.
+
+    An order other than "random" is another shuffle: the game does not say which variation is hard.
+    Errors: KeepworthError, naming what to install, where the package or Java is missing."""
+    missing = available()
+    if missing:
+        raise KeepworthError(f"the stream science needs {missing}.", "Install it, or choose a generated stream.")
+    game = _game()
+    generator = np.random.default_rng([92, seed])
+    total = length + held_out
+    conductors, spans = (
+        [each[place] for place in generator.permutation(len(each))] for each in _variations(game, FOLDS[split])
+    )
+    if total > 2 * min(len(conductors), len(spans)):
+        most = 2 * min(len(conductors), len(spans))
+        raise ValueError(f"length={length} with held_out={held_out}: the fold {FOLDS[split]!r} holds {most} such games")
+    mixed = conductors[: total // 2] + spans[: total - total // 2]
+    mixed = [mixed[place] for place in generator.permutation(total)]
+    stream, later = mixed[:length], mixed[length:]
+    if order != "random":
+        stream = [stream[place] for place in np.random.default_rng([93, seed, len(order)]).permutation(length)]
+
+    def task(name: str, variation: int) -> StreamTask:
+        play = partial(
+            Replayed, partial(_played, game, name, variation), _KNOWN.setdefault((name, variation), {}), _SEAT
+        )
+        return stream_task(f"scienceworld/{name}/{variation}", play, name, 0.5, _goal(name))
+
+    return Stream(
+        "science",
+        split,
+        seed,
+        order,
+        tuple(task(*each) for each in stream),
+        tuple(task(*each) for each in later),
+        widest=WIDEST,
+    )
+
+
+_SEAT = Seat()
+_KNOWN: dict[tuple[str, int], Known] = {}
+"""What was played in this process. A game is a function of (task, variation, actions)."""
+
+
+@cache
+def _game() -> Any:
+    from scienceworld import ScienceWorldEnv  # type: ignore[import-untyped,import-not-found,unused-ignore]
+
+    return ScienceWorldEnv("", envStepLimit=100)
+
+
+@cache
+def _variations(game: Any, fold: str) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
+    """(task, variation) of the fold: those about conductors, and those about life spans."""
+
+    def of(task: str) -> list[tuple[str, int]]:
+        game.load(task, 0, "easy")  # folds are those of the task that is loaded
+        return [(task, int(each)) for each in getattr(game, f"get_variations_{fold}")()]
+
+    return of(CONDUCTIVITY), [each for task in LIFE_SPANS for each in of(task)]
+
+
+@cache
+def _solution(game: Any, task: str, variation: int) -> tuple[str, ...]:
+    """The game's own solution, for the oracle arm and for nothing else."""
+    game.load(task, variation, "easy", generateGoldPath=True)
+    return tuple(game.get_gold_action_sequence())
+
+
+def _command(game: Any, command: str) -> None:
+    # The package's `step` also lists all valid commands, which takes longer than the step.
+    said = game.server.step(command)
+    if said.startswith("Ambiguous"):
+        game.server.step("0")
+
+
+def _won(game: Any) -> float:
+    return float(game.server.getScore() >= 1.0)
+
+
+def _played(game: Any, task: str, variation: int) -> Staged:
+    return Conductivity(game, variation) if task == CONDUCTIVITY else LifeSpan(game, task, variation)
+
+
+METHOD = Method(
+    kind="world",
+    name="science",
+    title="ScienceWorld",
+    about="which things conduct, which animals live longest (ScienceWorld)",
+    differs="conductivity and life spans alone, their commands hidden behind choices",
+    make=World(science, "several-steps", length=120, lacks=available),
+    extra="envs",
+)

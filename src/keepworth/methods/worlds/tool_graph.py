@@ -1,0 +1,131 @@
+"""Chains of tools: a goal is a chain of sub-routines, a sub-routine is a chain of tools, goals share sub-routines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from keepworth.environments.environment import Step
+from keepworth.environments.made_up import checked, words
+from keepworth.environments.scene import Scene, Stream, StreamTask, ends, goes_on, stream_task
+from keepworth.environments.streams import World
+from keepworth.episodes.episode import Observation, Task
+from keepworth.registry import Method
+
+# At each step the observation names the sub-routine at work and the last tool's result; the right next tool depends on
+# both. A wrong tool costs a mistake and leaves the state; more than `mistakes` of them end the episode without reward. So
+# partial reuse pays (a new goal made of known sub-routines) and credit has to travel back from the end of the episode.
+
+
+@dataclass(frozen=True, slots=True)
+class WorkshopStream:
+    """routines: how many sub-routines exist, each of `depth` tools; a goal chains 2 to 3 of them (6 to 9 right steps)."""
+
+    family: str = "tool-graph"
+    routines: int = 8
+    depth: int = 3
+    tools: int = 6
+    mistakes: int = 4
+    base_rates: tuple[float, ...] = (0.6, 0.4, 0.2)
+    episodes: int = 100
+    held_out: int = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One right step: what is seen, which tool is right, how the simulated agent leans."""
+
+    observation: str
+    right: str
+    leaning: tuple[float, ...]
+
+
+class Workshop:
+    __slots__ = ("_goal", "_left", "_mistakes", "_moves", "_place", "_tools")
+
+    def __init__(self, goal: str, moves: tuple[Move, ...], tools: tuple[str, ...], mistakes: int) -> None:
+        self._goal = goal
+        self._moves = moves
+        self._tools = tools
+        self._mistakes = mistakes
+        self._left = mistakes
+        self._place = 0
+
+    async def reset(self, task: Task, seed: int) -> Observation:
+        self._left = self._mistakes
+        self._place = 0
+        return self.scene.seen
+
+    async def step(self, action: str) -> Step:
+        if action == self._moves[self._place].right:
+            if self._place == len(self._moves) - 1:
+                return ends(1.0)
+            self._place += 1
+        else:
+            self._left -= 1
+            if self._left < 0:
+                return ends(0.0)
+        return goes_on(self.scene)
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+    @property
+    def scene(self) -> Scene:
+        move = self._moves[self._place]
+        return Scene(self._goal, move.observation, self._tools, right=frozenset({move.right}), leaning=move.leaning)
+
+
+def tool_graph(parameters: WorkshopStream, *, split: str, seed: int, order: str = "random") -> Stream:
+    """Held-out episodes chain the same sub-routines in combinations that the stream does not hold."""
+    generator = np.random.default_rng([21, checked(split, order), seed])
+    vocabulary = words(split, 200, generator)
+    tools = tuple(f"run {word}" for word in vocabulary[: parameters.tools])
+    routines: list[tuple[float, tuple[Move, ...]]] = []
+    for number in range(parameters.routines):
+        base = parameters.base_rates[number % len(parameters.base_rates)]
+        name = vocabulary[20 + 2 * number : 22 + 2 * number]
+        moves = []
+        for step in range(parameters.depth):
+            state = vocabulary[40 + number * parameters.depth + step]
+            right = int(generator.integers(len(tools)))
+            leaning = generator.normal(0.0, 0.5, size=len(tools))
+            leaning[right] = np.log(base / (1.0 - base) * np.exp(np.delete(leaning, right)).sum())
+            moves.append(Move(" ".join([*name, state]), tools[right], tuple(leaning.tolist())))
+        routines.append((base, tuple(moves)))
+    chains = [
+        (first, second)
+        for first in range(parameters.routines)
+        for second in range(parameters.routines)
+        if first != second
+    ]
+    generator.shuffle(chains)
+    kept = max(1, len(chains) // 4)
+
+    def episode(key: str, pool: list[tuple[int, int]]) -> StreamTask:
+        chain = list(pool[int(generator.integers(len(pool)))])
+        if generator.random() < 0.3:
+            chain.append(int(generator.integers(parameters.routines)))
+        goal = " ".join(vocabulary[120 + routine] for routine in chain)
+        moves = tuple(move for routine in chain for move in routines[routine][1])
+        hardness = 1.0 - float(np.mean([routines[routine][0] for routine in chain]))
+        return stream_task(key, partial(Workshop, goal, moves, tools, parameters.mistakes), goal, hardness, goal)
+
+    prefix = f"{parameters.family}/{split}/{seed}"
+    tasks = [episode(f"{prefix}/{number}", chains[kept:]) for number in range(parameters.episodes)]
+    held_out = [episode(f"{prefix}/held-out/{number}", chains[:kept]) for number in range(parameters.held_out)]
+    if order != "random":
+        tasks.sort(key=lambda task: task.difficulty, reverse=order == "hard-to-easy")
+    return Stream(parameters.family, split, seed, order, tuple(tasks), tuple(held_out))
+
+
+METHOD = Method(
+    kind="world",
+    name="tool-graph",
+    title="Tool graph",
+    about="find the chain of tools that gets a job done",
+    differs="of this project",
+    make=World(tool_graph, "several-steps", parameters=WorkshopStream()),
+)

@@ -1,0 +1,159 @@
+"""Knowledge that changes: LongMemEval's update questions as a stream, with old and new evidence in one memory."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache, partial
+
+import numpy as np
+
+from keepworth.environments.made_up import checked
+from keepworth.environments.scene import Course, Scene, Stream, StreamTask, stream_task
+from keepworth.environments.streams import World
+from keepworth.registry import Method
+from keepworth.tasks.competing import covered
+from keepworth.tasks.longmemeval import questions
+from keepworth.tasks.metrics import tokens
+
+# Knowledge that changes: LongMemEval's update questions as a stream, with old and new evidence in one memory.
+#
+# A user says something in one session and something else in a later one; the question wants the later. Both are read as
+# they come, each is as like the question as the other, and only the reward tells which was right to go by. Data:
+# "LongMemEval: Benchmarking Chat Assistants on Long-Term Interactive Memory" (arXiv 2410.10813), as the package ships it:
+# its extractive knowledge-update questions of which some marked turn holds the answer and some other does not.
+#
+# The agent is a rule: it answers from one of the notes it is offered, and is right where the answer is in that note.
+
+
+ON = "read on"
+GOAL = "what does the user say now"
+SIDES = {"dev": ("train",), "held-out": ("dev", "test")}
+OFFERED = 8
+HELD_SHARE = 0.3
+READ = 0.5
+LATER = 0.1
+FIRST = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What the user said in one marked turn. label: how it is told from others, by date and the sentence nearest to the
+    question; right: whether the answer is in it."""
+
+    text: str
+    label: str
+    right: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """A question with what was said earlier and what was said in the last session about it."""
+
+    id: str
+    question: str
+    earlier: tuple[Note, ...]
+    latest: tuple[Note, ...]
+
+
+def updates(*, split: str = "dev", seed: int = 0, order: str = "random", length: int | None = None) -> Stream:
+    """Each question of the stream comes about eight times (or `length` tasks in all); its earlier notes are read first,
+    its latest about a tenth of the stream later, and only then is it asked. Held-out questions are read alike and never
+    asked in the stream. split "dev" takes the questions of LongMemEval's training side, "held-out" the others.
+
+    An order other than "random" asks in another order; what is read when stays."""
+    generator = np.random.default_rng([95, checked(split, order), seed])
+    known = _known(SIDES[split])
+    known = tuple(known[place] for place in generator.permutation(len(known)))
+    held = set(range(len(known) - round(HELD_SHARE * len(known)), len(known)))
+    asked = [number for number in range(len(known)) if number not in held]
+    total = length or 8 * len(asked)
+    # Held-out questions are read among the others, all in the first `READ` of the stream.
+    turns = [int(place) for place in generator.permutation(len(known))]
+    turns.sort(key=lambda number: number not in asked[:FIRST])
+    reading: dict[int, list[tuple[Note, ...]]] = {}
+    ready: dict[int, int] = {}
+    for place, number in enumerate(turns):
+        start = 0 if place < FIRST else int(place * READ * total / len(turns))
+        ready[number] = 0 if place < FIRST else start + max(1, int(LATER * total))
+        reading.setdefault(start, []).append(known[number].earlier)
+        reading.setdefault(ready[number], []).append(known[number].latest)
+    asking = np.random.default_rng([96, checked(split, order), len(order), seed])
+    notes = [note for each in known for note in (*each.earlier, *each.latest)]
+
+    def task(key: str, scenes: list[Scene], update: Update) -> StreamTask:
+        own = (*update.earlier, *update.latest)
+        others = [notes[place] for place in asking.permutation(len(notes)) if notes[place] not in own]
+        offered = [*own, *others[: max(0, OFFERED - len(own))]]
+        offered = [offered[place] for place in asking.permutation(len(offered))]
+        scene = Scene(
+            GOAL,
+            update.question,
+            tuple(note.label for note in offered),
+            right=frozenset(note.label for note in own if note.right),
+            leaning=tuple(asking.normal(0.0, 0.3, size=len(offered)).tolist()),
+        )
+        return stream_task(key, partial(Course, *scenes, scene), update.id, 0.5, GOAL)
+
+    tasks = []
+    for number in range(total):
+        scenes = [_read(note) for part in reading.get(number, ()) for note in part]
+        pool = [each for each in asked if ready[each] <= number]
+        chosen = known[pool[int(asking.integers(len(pool)))]]
+        tasks.append(task(f"updates/{split}/{seed}/{number}", scenes, chosen))
+    held_out = [task(f"updates/{split}/{seed}/held-out/{known[each].id}", [], known[each]) for each in sorted(held)]
+    return Stream(
+        "updates",
+        split,
+        seed,
+        order,
+        tuple(tasks),
+        tuple(held_out),
+        horizons=(2,),
+        context=0,
+        widest=OFFERED,
+        lasting=True,
+    )
+
+
+def _read(note: Note) -> Scene:
+    return Scene(GOAL, note.text, (ON,), named=(note.label,), right=frozenset({ON}), leaning=(0.0,))
+
+
+@lru_cache(maxsize=2)
+def _known(sides: tuple[str, ...]) -> tuple[Update, ...]:
+    found = []
+    for each in questions():
+        if each.type != "knowledge-update" or each.abstention or each.split not in sides:
+            continue
+        dated = [
+            (session.date, turn.text)
+            for session in each.sessions
+            for turn in session.turns
+            if turn.evidence and turn.speaker == "user"
+        ]
+        last = max((date for date, _ in dated), default="")
+        noted = [(date, _note(each.text, each.answers, date, text)) for date, text in dated]
+        rights = [note.right for _, note in noted]
+        if any(rights) and not all(rights):
+            earlier = tuple(note for date, note in noted if date != last)
+            found.append(Update(each.id, each.text, earlier, tuple(note for date, note in noted if date == last)))
+    return tuple(found)
+
+
+def _note(question: str, answers: tuple[str, ...], date: str, text: str) -> Note:
+    sentences = [each.strip() for each in re.split(r"(?<=[.!?])\s+", text) if each.strip()]
+    wanted = set(tokens(question))
+    nearest = max(sentences, key=lambda sentence: len(wanted & set(tokens(sentence))))
+    return Note(text, f"go by what was said on {date[:10]}: {nearest}", any(covered(gold, [text]) for gold in answers))
+
+
+METHOD = Method(
+    kind="world",
+    name="updates",
+    title="Updates",
+    paper="arXiv 2410.10813",
+    about="facts that a person corrects later; the question wants the later one (LongMemEval)",
+    differs="extractive questions alone; a rule answers from one of the notes that it is offered",
+    make=World(updates, "seen-before", length=None),
+)

@@ -1,0 +1,71 @@
+"""The frozen reader of a bank: the untrained model, or the trained answerer of a run."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from keepworth.agents.answerer import Style
+from keepworth.episodes.errors import KeepworthError
+from keepworth.learning.learner import Learner
+from keepworth.learning.run_folder import RunFolder
+from keepworth.learning.trainer import restore
+from keepworth.learning.watch.progress import Progress
+from keepworth.models.files import ModelKind, path_of
+from keepworth.recipes.settings import TrainingSettings
+from keepworth.recipes.training import kept_weights, loaded_model, with_weights
+from keepworth.rollouts.memory_r1 import ModelReader
+
+
+def restored(run: RunFolder, learner: Learner) -> bool:
+    """Whether a checkpoint of this training exists: the warm start is then behind it."""
+    return restore(run, learner, first=0) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class FoundReader:
+    """A reader that is there: its model, its trained weights and what they are called. The weights are not loaded."""
+
+    model: str
+    weights: Path | None
+    identity: str
+
+    def loaded(
+        self, config: TrainingSettings, max_tokens: int, style: str, run: RunFolder, progress: Progress
+    ) -> ModelReader:
+        """It, frozen, in the precision that the run was measured in."""
+        precision = run.environment.get("precision", config.precision)
+        frozen = loaded_model(config.model_copy(update={"model": self.model, "precision": precision}), progress)
+        if self.weights is not None:
+            frozen = with_weights(frozen, self.weights)
+        return ModelReader(frozen, max_tokens=max_tokens, style=Style(style), weights=self.identity)
+
+
+def found_reader(named: str | None, model: str, style: str, run: RunFolder) -> FoundReader:
+    """The trained answerer of the run `named`, beside `run` or at that path; where None, `model` as it was published.
+
+    Raises KeepworthError, saying how to fix it, where the run, its weights or its model is not there, or where it learned to
+    answer in another style."""
+    from keepworth.models.files import sha256_of
+
+    if not named:
+        return FoundReader(model, None, "")
+    at = Path(named)
+    found = RunFolder.open(at if (at / "config.json").is_file() else run.path.parent / at)
+    settings = found.config
+    weights = kept_weights(found, "answerer")
+    if not weights.is_dir():
+        raise KeepworthError(
+            f"The reader {named} cannot be read with: {weights} does not exist.",
+            "Name a run that has finished training an answerer, or leave reader out for the untrained model.",
+        )
+    if (learned := settings.get("style", Style.DIRECT.value)) != style:
+        raise KeepworthError(
+            f"The reader {named} learned to answer in the style {learned}, and is asked in the style {style}.",
+            f"Give this run --set style={learned}.",
+        )
+    own = str(settings.get("model", model))
+    path_of(own, kind=ModelKind.LANGUAGE)
+    sums = "".join(sha256_of(file) for file in sorted(weights.glob("*.safetensors")))
+    return FoundReader(own, weights, f"{found.name}/{hashlib.sha256(sums.encode()).hexdigest()[:12]}")

@@ -1,0 +1,89 @@
+"""A recipe: settings, and the system that learns under them. There is this one contract, for recipes of this package, of others,
+and of a user's tasks."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from keepworth.episodes.errors import KeepworthError
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from keepworth.episodes.model import Model
+    from keepworth.learning.collect.workers import WorkerRollout
+    from keepworth.learning.run_folder import RunFolder
+    from keepworth.learning.watch.progress import Progress
+    from keepworth.recipes.own import Given
+    from keepworth.recipes.workers import Origin
+    from keepworth.tasks.unlabelled import LogReport
+
+
+class Learns(Protocol):
+    """What a recipe makes of its settings; `interactive.System` is the usual one.
+
+    One that can run its rollouts in worker processes has `rollout(settings, model) -> WorkerRollout` besides."""
+
+    def learn(self, settings: Any, run: RunFolder, progress: Progress, origin: Origin | None = None) -> None:
+        """Train and measure. Called again on the same folder, it continues from the last checkpoint.
+
+        Args:
+            settings: What the system was made of.
+            run: Where everything is written.
+            progress: Is told of every step.
+            origin: Where another process finds the recipe.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What a method of kind "recipe" has as `make`: settings -> a system that learns.
+
+    Attributes:
+        Config: The settings, a pydantic model that forbids unknown keys.
+        system: Settings -> the system; takes the run as a second argument where it keeps files of its own in its folder.
+        about: One line.
+        origin: Where another process finds the recipe.
+        given: What `train` was handed, where the recipe is of a user's tasks.
+        settings: In the place of defaults of `Config`.
+        report: Of the log that a user's tasks were made from.
+    """
+
+    Config: type[BaseModel]
+    system: Callable[..., Learns]
+    about: str = ""
+    origin: Origin | None = None
+    given: Given | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    report: LogReport | None = None
+
+    def __call__(self, run: RunFolder | None = None, **settings: Any) -> Learns:
+        return self._made(self.Config(**{**self.settings, **settings}), run)
+
+    def record(self, config: Any) -> Mapping[str, Any]:
+        """What a run is begun with besides its settings. Raises KeepworthError for what cannot work."""
+        if self.given is None:
+            return {}
+        from keepworth.recipes.own import require_given
+
+        require_given(config, self.given)
+        return self.given.record(config)
+
+    def train(self, config: BaseModel, run: RunFolder, progress: Progress) -> None:
+        """Train and measure; it goes on where it was stopped."""
+        self._made(config, run).learn(config, run, progress, self.origin)
+
+    def rollout(self, config: BaseModel, run: RunFolder, model: Model) -> WorkerRollout:
+        """What a rollout worker runs."""
+        system: Any = self._made(config, run)
+        if not hasattr(system, "rollout"):
+            raise KeepworthError("The recipe runs no rollouts in workers.", "Leave workers out.")
+        rollout: WorkerRollout = system.rollout(config, model)
+        return rollout
+
+    def _made(self, config: BaseModel, run: RunFolder | None) -> Learns:
+        takes_run = len(inspect.signature(self.system).parameters) > 1
+        return self.system(config, run) if takes_run else self.system(config)

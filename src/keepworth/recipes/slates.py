@@ -1,0 +1,284 @@
+"""Slates of evidence, as Memory-T1 chooses them in small (arXiv 2512.20092): of what was remembered, keep what lies in the window
+of time that a question speaks of, then choose by a policy that reward has taught.
+
+    question, day of asking -> window -> pruned -> the best 20 by BM25 -> a slate of at most 5, drawn by the policy -> reward
+
+As in the paper: time before words, K = 8 slates a question, a slate's reward minus the mean of its group, the three terms of
+`keepworth.methods.studies.memory_t1`, and gold ranges and gold evidence in training alone.
+
+Where it differs: the model is frozen, and 2,200 numbers over features of an entry choose, where the paper trains 3B and 7B
+models that choose and answer in one text; so no output can be malformed, and its reward of -0.5 is never paid. Rules find the
+window (`memory.time_window`), where a model predicts it. Entries of 60 words are chosen among 20, where the paper chooses
+sessions among 10. The answer's term is `answer_coverage`. There is no clip and no KL term: each slate is used once, and the
+policy begins as BM25.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from keepworth.episodes.errors import KeepworthError
+from keepworth.memory.policy.propensity import gumbel_top_k
+from keepworth.memory.search.search import Hit, HitSelector, Selected
+from keepworth.memory.time_window import DAY, TimeWindow, window_of
+from keepworth.tasks.metrics import tokens
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Floats = npt.NDArray[np.float64]
+    Bools = npt.NDArray[np.bool_]
+
+POOL, MOST, HIDDEN = 20, 5, 128
+
+
+@dataclass(frozen=True, slots=True)
+class Widening:
+    """Days by which a window is widened. What happened in March is often told of in April, and never in February.
+
+    The defaults are what was best on LongMemEval's training questions in two of three seeds (`benchmarks.memory_t1.run`)."""
+
+    before: float = 0.0
+    after: float = 30.0
+
+    def holds(self, window: TimeWindow, when: datetime) -> bool:
+        return -self.before <= window.gap(when) <= self.after
+
+    def keeps(self, window: TimeWindow | None, said_at: Sequence[datetime]) -> Bools:
+        """Which of what was said then is kept: all where no window is known, or where nothing was said in it."""
+        inside = np.ones(len(said_at), dtype=bool)
+        if window is not None:
+            inside = np.array([self.holds(window, when) for when in said_at], dtype=bool)
+        return inside if inside.any() else np.ones(len(said_at), dtype=bool)
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateEvidence:
+    """An entry among which the policy chooses. lexical: BM25; dense: cosine with the question."""
+
+    text: str
+    said_at: datetime
+    speaker: str
+    lexical: float
+    dense: float
+
+
+FEATURES = (
+    *("words", "rank by words", "meaning", "words of its session", "length", "speaker asked about"),
+    *("window known", "inside", "days before", "days after", "length of the window", "recency"),
+    *("speaks of a time", "of one in the window", "asks for several"),
+)
+
+
+def features(question: str, asked_at: str, candidates: Sequence[CandidateEvidence]) -> Floats:
+    """What the policy knows of each candidate. Shape (candidates, FEATURES), each about in [0, 1]. Nothing of the key."""
+    if not candidates:
+        return np.zeros((0, len(FEATURES)))
+    window = window_of(question, asked_at)
+    asked = datetime.fromisoformat(asked_at) if asked_at else max(each.said_at for each in candidates)
+    lexical = np.array([each.lexical for each in candidates])
+    best = max(float(lexical.max()), 1e-9)
+    ranks = np.argsort(np.argsort(-lexical, kind="stable"), kind="stable")
+    days = [each.said_at.date() for each in candidates]
+    asks = set(tokens(question))
+    several = float(bool(asks & {"many", "much", "order", "total", "all", "most", "different"}))
+    rows = []
+    for place, each in enumerate(candidates):
+        gap = 0.0 if window is None else window.gap(each.said_at)
+        event = window_of(each.text, each.said_at.isoformat())
+        rows.append(
+            (
+                lexical[place] / best,
+                1.0 / (1.0 + ranks[place]),
+                each.dense,
+                max(value for value, day in zip(lexical, days, strict=True) if day == days[place]) / best,
+                min(1.0, len(each.text.split()) / 60.0),
+                float(each.speaker == "user" or each.speaker.lower() in asks),
+                float(window is not None),
+                float(window is not None and gap == 0.0),
+                _scaled(-gap),
+                _scaled(gap),
+                0.0 if window is None else _scaled(window.days),
+                1.0 - _scaled((asked - each.said_at) / DAY),
+                float(event is not None),
+                float(event is not None and window is not None and _meet(event, window)),
+                several,
+            )
+        )
+    return np.array(rows)
+
+
+def _scaled(days: float) -> float:
+    """0 for none or fewer, 1 for a year and more."""
+    return float(min(1.0, np.log1p(max(0.0, days)) / np.log1p(365.0)))
+
+
+def _meet(one: TimeWindow, other: TimeWindow) -> bool:
+    return one.start <= other.end and other.start <= one.end
+
+
+class EvidencePolicy:
+    """A score of each candidate and one of stopping: slates have the Plackett-Luce distribution, and end where stopping is drawn.
+
+    score = X a + tanh(X W + b) v. It begins as the first feature: `a` is 4 for it (here: the words, so that it begins as BM25)
+    and 0 for the rest, `v` is 0. names: of the features, where the choice is among something else. first: in the place of 4."""
+
+    def __init__(
+        self, seed: int = 0, hidden: int = HIDDEN, names: Sequence[str] = FEATURES, first: float = 4.0
+    ) -> None:
+        draws = np.random.default_rng(seed)
+        self.names, width = tuple(names), len(names)
+        self.parameters: dict[str, Floats] = {
+            "a": np.zeros(width),
+            "W": draws.normal(size=(width, hidden)) / np.sqrt(width),
+            "b": np.zeros(hidden),
+            "v": np.zeros(hidden),
+            "stop": np.array([1.0]),
+        }
+        self.parameters["a"][0] = first
+
+    @property
+    def size(self) -> int:
+        """How many numbers are learned."""
+        return sum(each.size for each in self.parameters.values())
+
+    def scores(self, x: Floats) -> Floats:
+        """Of each candidate, then of stopping. x: (candidates, FEATURES)."""
+        p = self.parameters
+        return np.append(x @ p["a"] + np.tanh(x @ p["W"] + p["b"]) @ p["v"], p["stop"])
+
+    def gradient(self, x: Floats, of_scores: Floats) -> dict[str, Floats]:
+        """Of a loss by the parameters, from its gradient by the scores."""
+        p = self.parameters
+        inner = np.tanh(x @ p["W"] + p["b"])
+        own = of_scores[:-1]
+        before = own[:, None] * p["v"] * (1.0 - inner**2)
+        return {"a": x.T @ own, "W": x.T @ before, "b": before.sum(0), "v": inner.T @ own, "stop": of_scores[-1:]}
+
+    def draw(self, x: Floats, most: int, generator: np.random.Generator) -> tuple[int, ...]:
+        """A slate of at most `most` candidates, the first drawn first."""
+        order = gumbel_top_k(self.scores(x), most, generator)
+        return order[: order.index(len(x))] if len(x) in order else order
+
+    def ranked(self, x: Floats) -> list[int]:
+        """Candidates, the best first, of equal ones the earlier."""
+        return [int(each) for each in np.argsort(-self.scores(x)[:-1], kind="stable")]
+
+    def selector(self, asked_at: str, pool: int = POOL) -> HitSelector:
+        """For `Memory.search(question, selector=..., since=..., until=...)`: the `k` best of the `pool` best by words."""
+
+        def select(question: str, hits: Sequence[Hit], k: int) -> Selected:
+            order = sorted(range(len(hits)), key=lambda place: -(hits[place].lexical or 0.0))[:pool]
+            x = features(question, asked_at, [_candidate(hits[place]) for place in order])
+            return Selected(tuple(order[place] for place in self.ranked(x)[:k]), 1.0, "memory-t1")
+
+        return select
+
+    def save(self, path: Path) -> None:
+        numbers = {name: each.tolist() for name, each in self.parameters.items()}
+        path.write_text(json.dumps({"features": self.names, "parameters": numbers}) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: Path) -> EvidencePolicy:
+        """Raises KeepworthError where the file holds no policy over today's features."""
+        try:
+            record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            fits = tuple(record["features"]) == FEATURES
+            numbers = {name: np.array(each, dtype=np.float64) for name, each in record["parameters"].items()}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise KeepworthError(f"{path} holds no policy: {error!r:.80}.", "Train one, and save it there.") from None
+        made = cls(hidden=numbers["b"].size if "b" in numbers else HIDDEN)
+        shapes = {name: each.shape for name, each in made.parameters.items()}
+        if not fits or {name: each.shape for name, each in numbers.items()} != shapes:
+            raise KeepworthError(f"{path} holds a policy over other features.", "Train it anew.")
+        made.parameters = numbers
+        return made
+
+
+def _candidate(hit: Hit) -> CandidateEvidence:
+    said = datetime.fromisoformat(hit.item.event_time or hit.item.provenance.date or hit.item.written_at)
+    return CandidateEvidence(
+        hit.text, said.replace(tzinfo=None), hit.item.provenance.speaker, hit.lexical or 0.0, hit.dense or 0.0
+    )
+
+
+def slate_gradient(scores: Floats, slate: Sequence[int], most: int) -> Floats:
+    """Gradient of the log-probability of `slate` by the scores, stopping last. A slate shorter than `most`, and than there are
+    candidates, ended by stopping."""
+    drawn = list(slate) + ([len(scores) - 1] if len(slate) < min(most, len(scores) - 1) else [])
+    left, out = scores.copy(), np.zeros(len(scores))
+    for each in drawn:
+        odds = np.exp(left - left.max())
+        out -= odds / odds.sum()
+        out[each] += 1.0
+        left[each] = -np.inf
+    return out
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceQuestion:
+    """A training question. x: features of its candidates; reward: of a slate of them."""
+
+    x: Floats
+    reward: Callable[[tuple[int, ...]], float]
+
+
+def train_evidence(
+    questions: Sequence[EvidenceQuestion],
+    *,
+    seed: int = 0,
+    epochs: int = 15,
+    group: int = 8,
+    batch: int = 16,
+    rate: float = 0.01,
+    decay: float = 0.001,
+    most: int = MOST,
+    permuted: bool = False,
+    names: Sequence[str] = FEATURES,
+    first: float = 4.0,
+) -> EvidencePolicy:
+    """REINFORCE with the group's mean as the baseline (A = R - mean, as in the paper, not divided by the deviation), by Adam.
+
+    permuted: each question is paid the rewards of another one of its batch, in the same epochs: what is left of a gain was not
+    learned from rewards. decay: of `W` and `v`, per step. names: of the features of `x`; first: what the
+    policy begins with."""
+    generator = np.random.default_rng(seed)
+    policy = EvidencePolicy(seed, names=names, first=first)
+    usable = [each for each in questions if len(each.x)]
+    mean = {name: np.zeros_like(each) for name, each in policy.parameters.items()}
+    square = {name: np.zeros_like(each) for name, each in policy.parameters.items()}
+    step = 0
+    for _ in range(epochs):
+        order = generator.permutation(len(usable))
+        for begin in range(0, len(order), batch):
+            asked = [usable[place] for place in order[begin : begin + batch]]
+            slates = [[policy.draw(each.x, most, generator) for _ in range(group)] for each in asked]
+            rewards = np.array([[each.reward(slate) for slate in own] for each, own in zip(asked, slates, strict=True)])
+            advantages = rewards - rewards.mean(axis=1, keepdims=True)
+            if permuted:
+                advantages = np.roll(advantages, 1, axis=0)
+                advantages = generator.permuted(advantages, axis=1)
+            total = {name: np.zeros_like(each) for name, each in policy.parameters.items()}
+            for each, own, weights in zip(asked, slates, advantages, strict=True):
+                scores = policy.scores(each.x)
+                ups = sum(
+                    weight * slate_gradient(scores, slate, most) for slate, weight in zip(own, weights, strict=True)
+                )
+                for name, value in policy.gradient(each.x, np.asarray(ups)).items():
+                    total[name] += value / (group * len(asked))
+            step += 1
+            for name, value in total.items():
+                mean[name] = 0.9 * mean[name] + 0.1 * value
+                square[name] = 0.999 * square[name] + 0.001 * value**2
+                moved = mean[name] / (1 - 0.9**step) / (np.sqrt(square[name] / (1 - 0.999**step)) + 1e-8)
+                policy.parameters[name] = policy.parameters[name] + rate * moved
+                if name in ("W", "v"):
+                    policy.parameters[name] *= 1.0 - decay
+    return policy

@@ -1,0 +1,77 @@
+"""What loaders of benchmarks have in common: passages as sessions, options in an order that says nothing, one shared haystack."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+
+from keepworth.episodes.episode import Session, Task, Turn
+from keepworth.episodes.errors import KeepworthError
+from keepworth.tasks.splits import draw_order
+
+
+def passage(
+    id: str, texts: Iterable[str], speaker: str = "user", marked: Collection[int] = (), date: str = ""
+) -> Session:
+    """Texts as one session, a turn each. marked: indices of those that hold the answer."""
+    return Session(id, date, tuple(Turn(speaker, text, place, place in marked) for place, text in enumerate(texts)))
+
+
+def name_of(*parts: object) -> str:
+    """A short name that says nothing about what it names: who sees ids of sessions learns nothing from them."""
+    return "s" + hashlib.sha256("\x1f".join(map(str, parts)).encode("utf-8", "surrogatepass")).hexdigest()[:12]
+
+
+def unmarked(session: Session) -> Session:
+    """A session without marks of evidence; itself where it has none, so that tasks share it in memory."""
+    if not any(turn.evidence for turn in session.turns):
+        return session
+    return replace(session, turns=tuple(replace(turn, evidence=False) for turn in session.turns))
+
+
+def with_evidence(task: Task) -> Task:
+    """The task with the ids of its sessions that have a marked turn as its evidence."""
+    found = (session.id for session in task.sessions if any(turn.evidence for turn in session.turns))
+    return replace(task, evidence=tuple(found))
+
+
+def mixed(key: str, options: Iterable[str]) -> tuple[str, ...]:
+    """Options in an order that says nothing, each once."""
+    return tuple(sorted(dict.fromkeys(options), key=lambda option: draw_order("options", key, option)))
+
+
+def pooled(tasks: Sequence[Task], *parts: object) -> list[Task]:
+    """The same questions over one haystack of all their sessions, each content once by its id, in an order that says nothing.
+
+    Marks of evidence are each task's own."""
+    plain: dict[str, Session] = {}
+    for task in tasks:
+        for session in task.sessions:
+            plain.setdefault(session.id, unmarked(session))
+    order = sorted(plain, key=lambda id: draw_order("pool", *parts, id))
+    if any(session.date for session in plain.values()):
+        order.sort(key=lambda id: plain[id].date)
+    places = {id: place for place, id in enumerate(order)}
+    whole = [plain[id] for id in order]
+    found = []
+    for task in tasks:
+        own = list(whole)
+        for session in task.sessions:
+            if any(turn.evidence for turn in session.turns):
+                own[places[session.id]] = session
+        found.append(replace(task, sessions=tuple(own), tags={**task.tags, "pooled": str(len(own))}))
+    return found
+
+
+def remembered(text: str) -> bool:
+    """Whether a text of the train side is in the half that is remembered."""
+    return draw_order("remembered", text) < "8"
+
+
+def solved(name: str, examples: Iterable[str], count: int, seed: int) -> tuple[Session, ...]:
+    """At most `count` of the examples, drawn by the seed, in an order that says nothing, a session each."""
+    if count < 0:
+        raise KeepworthError(f"memories={count}: there are 0 or more.", "Write 0 or another number.")
+    drawn = sorted(examples, key=lambda text: draw_order(name, seed, text))[:count]
+    return tuple(passage(name_of(name, text), [text]) for text in drawn)

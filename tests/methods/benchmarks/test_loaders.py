@@ -1,0 +1,334 @@
+"""What is particular to the loaders of benchmarks, on small files in their public shape."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from keepworth.episodes.errors import KeepworthError, UnknownName
+from keepworth.methods.benchmarks.banking77 import banking77
+from keepworth.methods.benchmarks.bfcl_memory import bfcl_memory
+from keepworth.methods.benchmarks.compositions import compositions
+from keepworth.methods.benchmarks.event_book import event_book
+from keepworth.methods.benchmarks.lifelong_agent_bench import lifelong_agent_bench
+from keepworth.methods.benchmarks.longmemeval import longmemeval_file
+from keepworth.methods.benchmarks.longmemeval_v2 import longmemeval_v2
+from keepworth.methods.benchmarks.memory_agent_bench import memory_agent_bench
+from keepworth.methods.benchmarks.memory_arena import memory_arena
+from keepworth.methods.benchmarks.multihop import hotpotqa, two_wiki
+from keepworth.methods.benchmarks.needles import needles
+from keepworth.methods.benchmarks.order_recall import order_recall
+from keepworth.methods.benchmarks.prefeval import prefeval
+from keepworth.methods.benchmarks.tau2_bench import tau2_bench
+from keepworth.methods.benchmarks.time_ranges import time_ranges
+from keepworth.methods.benchmarks.timebench import QUESTIONS, timebench, timebench_choices
+from keepworth.methods.benchmarks.word_problems import gsm8k, math500, svamp
+from keepworth.tasks.arithmetic import arithmetic
+from keepworth.tasks.benchmark import named, refuse_leaks
+from keepworth.tasks.data_files import MissingData, WrongFormat, recognised
+from keepworth.tasks.splits import SPLITS
+from keepworth.tasks.verifiers import verify
+from tests.methods.benchmarks import fixtures
+
+
+def test_another_format_is_recognised_by_its_fields(tmp_path: Path) -> None:
+    fixtures.lines(tmp_path / "hotpotqa" / "train.jsonl.gz", [{"preference": "x", "mcq": {}}])
+    for part in ("dev", "test"):
+        fixtures.lines(tmp_path / "hotpotqa" / f"{part}.jsonl.gz", [fixtures.multihop(part)])
+    with pytest.raises(
+        WrongFormat, match=r"record 1: there is no 'id'.*no file of HotpotQA.*keepworth eval run prefeval"
+    ):
+        hotpotqa("train", data=tmp_path)
+    with pytest.raises(WrongFormat, match=r"is one file; HotpotQA has several.*Name the folder"):
+        hotpotqa("train", data=tmp_path / "hotpotqa" / "dev.jsonl.gz")
+    path = tmp_path / "prefeval.json"
+    path.write_text("{")
+    with pytest.raises(WrongFormat, match="is no JSON"):
+        prefeval("test", data=path)
+    path.write_text(json.dumps([fixtures.multihop("A")]))
+    with pytest.raises(WrongFormat, match="keepworth eval run 2wiki"):
+        prefeval("test", data=path)
+
+
+def test_a_file_in_the_place_of_a_name_is_told_what_reads_it(tmp_path: Path) -> None:
+    fixtures.longmemeval_file(tmp_path)
+    path = tmp_path / "longmemeval" / "longmemeval_s_cleaned.json"
+    with pytest.raises(WrongFormat, match=r"eval run longmemeval-file --data .*longmemeval_s_cleaned\.json"):
+        named(str(path))
+    assert longmemeval_file("train", data=path)
+    with pytest.raises(WrongFormat, match=r"There is no such file.*NAME\.jsonl"):
+        named("nowhere.json")
+    unknown = fixtures.whole(tmp_path / "unknown.json", [{"anything": 1}])
+    with pytest.raises(WrongFormat, match="Questions of your own"):
+        named(str(unknown))
+    with pytest.raises(UnknownName, match="Did you mean 'hotpotqa'"):
+        named("hotpot-qa")
+
+
+# Each family.
+
+
+def test_supporting_sentences_are_evidence_and_the_test_side_stays_whole(tmp_path: Path) -> None:
+    fixtures.multihop_folder(tmp_path, "hotpotqa")
+    sides = {split: hotpotqa(split, data=tmp_path) for split in SPLITS}
+    # B and D share a supporting paragraph with F, which is on a later side.
+    assert {split: [task.key[-1] for task in found] for split, found in sides.items()} == {
+        "train": ["A"],
+        "dev": ["C"],
+        "test": ["E", "F"],
+    }
+    task = sides["train"][0]
+    said = [(turn.speaker, turn.text) for session in task.sessions for turn in session.turns if turn.evidence]
+    assert sorted(said) == [("RunA", "RunA is 401 km long."), ("Town A", "It lies on the river RunA.")]
+    assert task.tags["type"] == "bridge-comparison"
+    fixtures.multihop_folder(tmp_path, "2wikimultihopqa")
+    one, two = two_wiki("test", data=tmp_path, pooled=True)
+    assert [session.id for session in one.sessions] == [session.id for session in two.sessions]
+    assert len(one.sessions) == 11
+    assert one.evidence != two.evidence
+
+
+def test_bfcl_finds_the_quoted_sentence_and_scores_as_the_leaderboard(tmp_path: Path) -> None:
+    fixtures.bfcl(tmp_path)
+    dog, daycare = bfcl_memory("train", data=tmp_path)
+    for task, wanted in ((dog, "Rex0"), (daycare, "Daycare")):
+        (said,) = [turn.text for session in task.sessions for turn in session.turns if turn.evidence]
+        assert wanted in said
+    assert len(dog.sessions) == 2
+    assert verify(dog, "His name is *REX0*, I think.") == 1.0
+    assert verify(dog, "Rex01") == 0.0
+    assert len(bfcl_memory("test", data=tmp_path)) == 6
+    assert {task.tags["type"] for task in bfcl_memory("test", data=tmp_path)} == {"finance", "healthcare", "student"}
+
+
+def test_a_preference_stands_first_and_its_session_has_a_name_that_says_nothing(tmp_path: Path) -> None:
+    fixtures.prefeval(tmp_path)
+    task = prefeval("test", data=tmp_path, distractors=3)[0]
+    assert [any(turn.evidence for turn in session.turns) for session in task.sessions] == [True, False, False, False]
+    assert task.sessions[0].date < task.sessions[1].date < task.asked_at
+    assert {len(session.id) for session in task.sessions} == {13}
+    more = prefeval("test", data=tmp_path, distractors=5)[0]
+    assert {session.id for session in task.sessions} < {session.id for session in more.sessions}
+    with pytest.raises(KeepworthError, match="distractors=-1"):
+        prefeval("test", data=tmp_path, distractors=-1)
+
+
+def test_timebench_tells_facts_and_asks(tmp_path: Path) -> None:
+    fixtures.timebench(tmp_path)
+    every = [task for split in SPLITS for task in timebench(split, data=tmp_path)]
+    assert len(every) == 20 * len(QUESTIONS)
+    fact = next(task for task in every if task.tags["type"] == "tempreason_l2")
+    (said,) = [turn.text for turn in fact.sessions[0].turns if turn.evidence]
+    assert said.endswith("from 1985.")
+    article = next(task for task in every if task.tags["type"] == "timeqa_easy")
+    assert article.sessions[0].turns[0].speaker.startswith("TimeqaEasy Person")
+    assert {task.tags["abstention"] for task in every if task.tags["type"].startswith("menatqa")} == {"true"}
+    few = timebench("test", data=tmp_path, tasks=("timeqa_hard",))
+    assert [task.key for task in few] == [
+        task.key for task in timebench("test", data=tmp_path) if task.tags["type"] == "timeqa_hard"
+    ]
+    assert timebench("test", data=tmp_path, tasks=("tempreason_l1",))[0].sessions == ()
+    with pytest.raises(UnknownName, match="Did you mean 'timeqa_hard'"):
+        timebench("test", data=tmp_path, tasks=("timeqa_hards",))
+    choices = [task for split in SPLITS for task in timebench_choices(split, data=tmp_path)]
+    assert len(choices) == 3 * 19 + 4 * 20  # one of each has only right options
+    dial = next(task for task in choices if task.tags["type"] == "timedial_f2")
+    assert dial.answers == ("a day", "a minute")
+    assert "it took <MASK>" in dial.input
+
+
+def test_only_intervals_with_both_ends_are_asked(tmp_path: Path) -> None:
+    fixtures.time_ranges(tmp_path)
+    sides = {split: time_ranges(split, data=tmp_path, memories=5) for split in SPLITS}
+    known = {turn.text for session in sides["test"][0].sessions for turn in session.turns}
+    assert len(known) == 5
+    assert sum(map(len, sides.values())) < 40
+    assert all(task.answers[0].count("/") == 1 and task.tags["type"] == "days" for task in sides["test"])
+    task = sides["test"][0]
+    start, end = task.answers[0].split("/")
+    assert verify(task, f"From {start} to {end}.") == 1.0
+    assert verify(task, f"{start[:10]}/{start[:10]}") == 1.0  # a day alone is all of it
+    assert verify(task, start) == 0.0
+
+
+def test_what_is_remembered_is_asked_nowhere(tmp_path: Path) -> None:
+    fixtures.math500(tmp_path)
+    fixtures.lines(
+        tmp_path / "gsm8k" / "train.jsonl",
+        [
+            {"question": task.input, "answer": f"<<1+1=2>>So it is.\n#### {task.answers[0]}"}
+            for task in arithmetic("gsm8k", "train")
+        ],
+    )
+    for name, load in (
+        ("gsm8k", lambda split: gsm8k(split, data=tmp_path, memories=10_000)),
+        ("svamp", lambda split: svamp(split, memories=10_000)),
+        ("math500", lambda split: math500(split, data=tmp_path, memories=10_000)),
+    ):
+        sides = {split: load(split) for split in SPLITS}
+        refuse_leaks(sides)
+        told = " ".join(turn.text for session in sides["test"][0].sessions for turn in session.turns)
+        assert sides["train"][0].sessions == sides["test"][0].sessions
+        assert not any(f"{task.input}\n" in told for found in sides.values() for task in found), name
+        assert "<<" not in told
+        assert not any("equation" in task.tags for task in sides["test"])
+    assert len(gsm8k("test", data=tmp_path)) == 1319
+    assert len(gsm8k("test", data=tmp_path)[0].sessions) == 500
+    (tmp_path / "gsm8k" / "train.jsonl").write_text('{"question": "x", "answer": "#### 1"}\n')
+    with pytest.raises(WrongFormat, match="has no solution of the problem"):
+        gsm8k("test", data=tmp_path)
+    assert verify(math500("test", data=tmp_path)[0], math500("test", data=tmp_path)[0].answers[0]) == 1.0
+
+
+def test_labels_have_numbers_and_sides_of_their_own(tmp_path: Path) -> None:
+    fixtures.banking77(tmp_path)
+    sides = {split: banking77(split, data=tmp_path, examples=2) for split in SPLITS}
+    intents = [{task.tags["type"] for task in found} for found in sides.values()]
+    assert sum(map(len, intents)) == len(set.union(*intents)) == 60
+    assert sum(map(len, sides.values())) == 180
+    task = sides["train"][0]
+    assert len(task.evidence) == 2
+    assert len(task.sessions) == 2 * len(intents[0])
+    told = [turn.text for session in task.sessions for turn in session.turns if turn.evidence]
+    assert all(task.tags["type"][6:] in text and text.endswith(f"has {task.answers[0]}.") for text in told)
+    assert banking77("train", data=tmp_path, named=True)[0].answers[0].startswith("topic ")
+
+
+def test_another_edition_of_longmemeval_hides_which_session_holds_the_answer(tmp_path: Path) -> None:
+    fixtures.longmemeval_file(tmp_path)
+    every = [task for split in SPLITS for task in longmemeval_file(split, data=tmp_path)]
+    assert len(every) == 29  # one is to be declined
+    task = every[0]
+    assert not any("answer" in session.id for session in task.sessions)
+    assert [session.date for session in task.sessions] == ["2023-05-10T02:21", "2023-05-20T02:21"]
+    assert task.evidence == (task.sessions[1].id,)
+    with_those = [task for split in SPLITS for task in longmemeval_file(split, data=tmp_path, abstention=True)]
+    assert len(with_those) == 30
+
+
+def test_the_second_version_of_longmemeval_is_read_from_its_three_files(tmp_path: Path) -> None:
+    fixtures.longmemeval_v2(tmp_path)
+    every = [task for split in SPLITS for task in longmemeval_v2(split, data=tmp_path)]
+    assert len(every) == 29  # one has a picture
+    task = every[0]
+    assert [turn.text for turn in task.sessions[0].turns] == [
+        "The goal is: buy",
+        "At: http://shop Thought: a sale Action: click Page: Lamps. Chairs.",
+        "The outcome was: success",
+    ]
+    assert task.tags["judged by"] == "norm_phrase_set_match"
+    fixtures.lines(tmp_path / "longmemeval-v2" / "trajectories.jsonl", [{"id": "t0", "states": []}])
+    with pytest.raises(WrongFormat, match="has no trajectory t"):
+        longmemeval_v2("test", data=tmp_path)
+
+
+def test_sets_of_others_for_agents(tmp_path: Path) -> None:
+    fixtures.memory_agent_bench(tmp_path)
+    one, two = memory_agent_bench("test", data=tmp_path)[:2]
+    assert one.sessions[0] is two.sessions[0]
+    assert [turn.text for turn in one.sessions[0].turns][1].endswith("is red.")
+    assert one.answers == ("blue", "Blue")
+    assert one.tags["type"] == "factconsolidation_sh_6k"
+    with pytest.raises(MissingData, match=r"Accurate_Retrieval\.jsonl"):
+        memory_agent_bench("test", data=tmp_path, competency="Accurate_Retrieval")
+
+    fixtures.memory_arena(tmp_path)
+    first, second, third = memory_arena("test", data=tmp_path)[:3]
+    assert [len(task.sessions) for task in (first, second, third)] == [1, 2, 3]
+    assert first.answers[0].startswith("B0")
+    assert f"What was right: {first.answers[0]}" in [turn.text for turn in second.sessions[1].turns]
+    assert (second.verifier, third.verifier) == ("contains_answer", "token_f1")
+
+    fixtures.lifelong_agent_bench(tmp_path)
+    sides = {split: lifelong_agent_bench(split, data=tmp_path, memories=5) for split in SPLITS}
+    assert sum(map(len, sides.values())) == 35
+    assert verify(sides["test"][0], sides["test"][0].answers[0].lower()) == 1.0
+    path = tmp_path / "lifelongagentbench" / "db_bench.json"
+    fixtures.whole(path, {"0": {"instruction": "x", "evaluation_info": {}, "skill_list": []}})
+    with pytest.raises(WrongFormat, match="operating system"):
+        lifelong_agent_bench("test", data=tmp_path)
+
+    fixtures.tau2(tmp_path)
+    sides = {split: tau2_bench(split, data=tmp_path, memories=4) for split in SPLITS}
+    assert len(sides["test"]) == 10
+    assert sum(map(len, sides.values())) == 36
+    assert sides["test"][0].answers == ("find_user; cancel_order",)
+    assert "Cancel order W30. I am Ann. Which tools" in sides["test"][0].input
+    assert sides["test"][0].sessions[0].turns[-1].text == "Cancel only orders that are pending."
+    assert verify(sides["test"][0], "cancel_order; find_user") == 1.0
+
+
+@pytest.mark.parametrize(
+    ("record", "read_by"),
+    [
+        ({"user_scenario": {}, "evaluation_criteria": {}}, "tau2-bench"),
+        ({"context": "", "questions": [], "answers": [], "metadata": {}}, "memoryagentbench"),
+        ({"id": 0, "questions": [], "answers": [], "category": ""}, "memoryarena"),
+        ({"instruction": "", "skill_list": [], "answer_info": {}}, "lifelongagentbench"),
+        ({"haystack_sessions": [], "answer_session_ids": []}, "longmemeval-file"),
+        ({"writes": [], "questions": []}, "FILE.jsonl"),
+        ({"messages": []}, "docs/benchmarks.md"),
+        ({"anything": 1}, ""),
+    ],
+)
+def test_what_a_record_looks_like(record: dict[str, object], read_by: str) -> None:
+    assert read_by in recognised(record)
+    if "keepworth eval run" in recognised(record) and "FILE" not in read_by:
+        assert named(read_by)
+
+
+# What is made.
+
+
+def test_needles_are_found_at_every_depth_and_nowhere_else() -> None:
+    tasks = needles("test", sessions=5, depths=3)
+    assert len(tasks) == 60
+    assert [task.tags["type"] for task in tasks[:3]] == ["depth 0.00", "depth 0.50", "depth 1.00"]
+    for task in tasks:
+        holding = [t for s in task.sessions for t in s.turns if task.answers[0] in t.text]
+        assert [turn.evidence for turn in holding] == [True]
+        person = task.input.split("of ")[-1].split("'")[0]
+        assert person in holding[0].text
+    assert needles("test", sessions=5, depths=3) == tasks
+    assert needles("test", sessions=5, depths=3, seed=1) != tasks
+
+
+def test_what_came_first_came_first_and_the_order_of_asking_says_nothing() -> None:
+    tasks = order_recall("test")
+    for task in tasks:
+        text = "\n".join(turn.text for session in task.sessions for turn in session.turns)
+        other = next(option for option in task.options if option not in task.answers)
+        assert text.index(task.answers[0]) < text.index(other)
+        assert all(not session.date for session in task.sessions)
+    first = sum(task.input.index(task.answers[0]) < 60 for task in tasks) / len(tasks)
+    assert 0.4 < first < 0.6
+    with pytest.raises(KeepworthError, match="distances=far"):
+        order_recall("test", distances=("far",))
+
+
+def test_the_event_book_can_be_answered_from_what_is_marked() -> None:
+    tasks = event_book("test")
+    kinds = {task.tags["type"] for task in tasks}
+    assert kinds == {"0 events", "1 events", "2 events", "3-5 events", "6+ events", "latest", "in order"}
+    for task in tasks:
+        said = [turn.text for session in task.sessions for turn in session.turns if turn.evidence]
+        if task.tags["type"] == "0 events":
+            assert (task.answers, said) == (("none",), [])
+        else:
+            assert all(any(thing in text for text in said) for thing in task.answers[0].split("; "))
+    with pytest.raises(KeepworthError, match="at least 10 chapters"):
+        event_book("test", chapters=3)
+
+
+def test_no_single_fact_answers_a_composition() -> None:
+    for hops in (2, 3):
+        for task in compositions("test", hops=hops):
+            said = [turn.text for session in task.sessions for turn in session.turns if turn.evidence]
+            assert len(said) == hops
+            person = task.key.split("/")[-2]
+            assert not any({person, task.answers[0]} <= set(re.findall(r"\w+", text)) for text in said)
+    with pytest.raises(KeepworthError, match="hops=4"):
+        compositions("test", hops=4)

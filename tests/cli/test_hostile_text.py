@@ -66,7 +66,7 @@ def evil(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ["checkpoint", "inspect", "evil"],
         ["report", "evil"],
         ["show", EVIL],
-        ["eval", "answerer", "--run", EVIL],
+        ["eval", "answerer", EVIL],
         ["train", EVIL],
         ["memory", "list", "--file", EVIL],
         [EVIL],

@@ -15,8 +15,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.pictures import write_picture
 from benchmarks.tables import markdown
-from keepworth.evaluation.curves import panels, write_picture
+from keepworth.evaluation.curves import panels
 from keepworth.evaluation.tables import ResultTable, tables_of
 from keepworth.learning.run_folder import RunFolder
 

@@ -85,20 +85,15 @@ def test_what_follows_two_dashes_is_text(tmp_path: Any, capsys: pytest.CaptureFi
     assert "--debug" in capsys.readouterr().out
 
 
-def test_options_of_before_name_those_of_now() -> None:
+def test_json_takes_no_file() -> None:
     numbers = App()
 
-    @numbers.command(moved={"--old": "It is called --new now."})
+    @numbers.command()
     def count(
         as_json: Annotated[bool, typer.Option("--json")] = False, out: Annotated[str, typer.Option("--out")] = ""
     ) -> None:
         typer.echo(f"{as_json} {out}")
 
-    for words in (["--old", "3"], ["--old=3"]):
-        refused = CliRunner().invoke(numbers, words).exception
-        assert isinstance(refused, KeepworthError)
-        assert "--old" in str(refused)
-        assert refused.fix == "It is called --new now."
     for words in (["--json", "numbers.json"], ["--json=numbers.json"]):
         refused = CliRunner().invoke(numbers, words).exception
         assert isinstance(refused, KeepworthError)

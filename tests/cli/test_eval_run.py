@@ -12,12 +12,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from keepworth import Memory
 from keepworth.cli.eval_run import FIRST, Pace, arms_of, reader_of
 from keepworth.cli.main import app
 from keepworth.episodes.errors import KeepworthError
 from keepworth.evaluation.harness import EvaluationFolder, Row
-from keepworth.evaluation.worth_page import write_worth_page
 from keepworth.tasks.benchmark import LeakingSplit
 from keepworth.tasks.data_files import WrongFormat
 from keepworth.tasks.json_lines import json_lines
@@ -344,12 +342,7 @@ def test_pages_need_no_sideways_scrolling(tmp_path: Path) -> None:
     out = tmp_path / "out"
     ran(saved(tmp_path / "mine.jsonl", lines()), out, "none", "bm25", "search", "random")
     called("board", out, "--out", tmp_path / "board.html")
-    with Memory(tmp_path / "a.mem", encoder="hashing") as memory:
-        memory.add("Ask for the Donaudampfschifffahrtsgesellschaftskapitänsmützenabzeichen " * 3)
-        for _ in range(3):
-            memory.reward(memory.search("who").decision, 1.0)
-        write_worth_page(tmp_path / "worth.html", "a.mem", memory.ledger(everything=True), {"m1": "x" * 200})
-    for page in (out / "report.html", tmp_path / "board.html", tmp_path / "worth.html"):
+    for page in (out / "report.html", tmp_path / "board.html"):
         text = page.read_text()
         asks = "<script>document.title = document.documentElement.scrollWidth + ' ' + innerWidth</script></body>"
         page.write_text(text.replace("</body>", asks))

@@ -64,7 +64,7 @@ def evil(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ["show", "evil", "plain"],
         ["report", "evil"],
         ["show", EVIL],
-        ["eval", "answerer", "--run", EVIL],
+        ["eval", "answerer", EVIL],
         ["train", EVIL],
         ["memory", "list", "--file", EVIL],
         [EVIL],

@@ -110,10 +110,7 @@ def test_version(command: Command) -> None:
         (("train", "counting", "--name", "a/b"), "'a/b' cannot be the name of a run"),
         (("demo", "--name", "/tmp"), "'/tmp' cannot be the name of a run"),
         (("eval", "answerer", "--out", "."), "is a folder"),
-        (("bench", "memory", "--out", "."), "is a folder"),
         (("eval", "answerer", "--json", "numbers.json"), "Write a file with --out numbers.json"),
-        (("eval", "answerer", "--run", "demo"), "keepworth eval answerer RUN"),
-        (("bench", "memory", "--json=numbers.json"), "Write a file with --out numbers.json"),
         (("report",), "There is no run in runs yet"),
         (("show", "nothing"), "There is no run 'nothing'"),
         (("objectives", "explain", "grppo"), "Did you mean"),
@@ -265,14 +262,6 @@ def test_show_pages_through_episodes(command: Command, tmp_path: Path) -> None:
     assert [row["reward"] for row in read_traces(tmp_path / "lines.jsonl")] == [
         each.episode.reward for each in list(run.episodes())[:2]
     ]
-
-
-def test_report_draws_a_picture(command: Command, tmp_path: Path) -> None:
-    sample_run(tmp_path / "runs" / "demo", steps=6)
-    code, out, _ = command("report", "demo", "--picture", "held_out.png")
-    assert code == 0
-    assert out.splitlines() == ["runs/demo/report.html", "held_out.png"]
-    assert (tmp_path / "held_out.png").read_bytes()[:4] == b"\x89PNG"
 
 
 def test_doctor_examines_the_machine(command: Command) -> None:

@@ -63,7 +63,7 @@ def test_what_is_missing_is_named_with_its_fix(monkeypatch: pytest.MonkeyPatch) 
     assert str(found.value).endswith('pip install "keepworth[train]"')
     with pytest.raises(MissingExtra, match=r"^An interval needs scipy, which is not installed\."):
         require("train", "An interval", "scipy")
-    require("train", "A picture", "matplotlib")
+    require("train", "A table", "statsmodels")
     assert missing("eval") == ["scipy"]
 
 

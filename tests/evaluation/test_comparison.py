@@ -81,7 +81,6 @@ def test_the_page_and_the_terminal_say_the_same(
     ("arguments", "says"),
     [
         (["show", "short", "long", "--episodes"], "--episodes pages through those of one run"),
-        (["report", "short", "long", "--picture", "x.png"], "--picture draws the curves of one run"),
         (["report", "short", "--out", "x.html"], "--out is for the page that compares"),
         (["show", "short", "short"], "named twice"),
     ],

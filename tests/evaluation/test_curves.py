@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from keepworth.episodes.errors import KeepworthError
-from keepworth.evaluation.curves import arm_name, drawn, panels, write_picture
+from keepworth.evaluation.curves import arm_name, drawn, panels
 from keepworth.evaluation.report import write_report
 from keepworth.evaluation.tables import table_of_rows, tables_of
 from keepworth.learning.run_folder import RunFolder
@@ -95,7 +95,6 @@ def test_what_was_measured_once_is_not_drawn(tmp_path: Path) -> None:
         run.append_eval(0, arm="untrained", metric="f1", mean=0.3, low=0.2, high=0.4, n=8)
         page = write_report(run).read_text(encoding="utf-8")
     assert '<figure class="chart' not in page
-    assert not (run.path / "curves.png").exists()
 
 
 def test_an_arm_is_named_the_model_first_and_then_what_it_is_shown() -> None:
@@ -111,12 +110,6 @@ def test_an_arm_keeps_its_colour_whatever_else_is_drawn() -> None:
     assert len(set(together)) == 5
     assert len(colour_indices([str(index) for index in range(30)])) == 30
     assert len(PALETTE) == len(PALETTE_DARK)
-
-
-def test_a_picture_is_a_png(tmp_path: Path) -> None:
-    found = panels([{"step": 1, "seconds/a": 1.0}, {"step": 2, "seconds/b": 2.0}], [measured(0, "trained", 0.3)])
-    path = write_picture(found, tmp_path / "curves.png", "run")
-    assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
 
 
 def test_a_table_has_a_line_per_arm_and_a_column_per_metric() -> None:
@@ -209,14 +202,6 @@ def test_a_count_without_an_interval_has_a_column_and_no_curve(tmp_path: Path) -
         assert [panel.key for panel in panels([], run.evals())] == ["held_out.f1"]
         page = write_report(run).read_text(encoding="utf-8")
     assert '<td class="number">0.250</td><td class="interval"></td>' in page
-
-
-@pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("name", [r"costs $\nothing$ at all", "a $ and $ b", "\x1b[31m\x07\x9b", "five $"])
-def test_a_name_is_drawn_as_it_is_without_a_word_on_the_terminal(name: str, tmp_path: Path, capfd):
-    found = drawn([Panel(name, name, name, tuple(Series(f"{name}{n}", name, (1, 2), (0.0, 1.0)) for n in range(2)))])
-    assert write_picture(found, tmp_path / "curves.png", name).read_bytes().startswith(b"\x89PNG")
-    assert capfd.readouterr() == ("", "")
 
 
 def test_a_chart_is_the_same_as_html_and_as_elements() -> None:

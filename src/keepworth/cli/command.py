@@ -1,4 +1,4 @@
-"""What every command of the command line has in common: its help, and what it answers to options of earlier versions.
+"""What every command of the command line has in common: its help.
 
 Help is plain text for any width. Boxes would take eight columns of 80, and the library that draws them half of the time that
 help takes.
@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 import shutil
 import textwrap
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -22,11 +21,10 @@ from keepworth.episodes.errors import KeepworthError
 
 
 class Command(TyperCommand):
-    """A command. Its epilog holds examples, a command line each. moved: options of earlier versions, and what to type now."""
+    """A command. Its epilog holds examples, a command line each."""
 
-    def __init__(self, *arguments: Any, moved: Mapping[str, str] | None = None, **options: Any) -> None:
+    def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.moved = moved or {}
         _name_arguments(self)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
@@ -36,8 +34,6 @@ class Command(TyperCommand):
         given = args[: args.index("--")] if "--" in args else args
         for word, following in pairwise([*given, ""]):
             option, _, value = word.partition("=")
-            if option in self.moved:
-                raise KeepworthError(f"{option} is not an option of `{ctx.command_path}` any more.", self.moved[option])
             file = value or following
             if (
                 option == "--json"
@@ -66,12 +62,9 @@ class App(typer.Typer):
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"cls": CommandGroup, "no_args_is_help": True, "rich_markup_mode": None, **options})
 
-    def command(
-        self, name: str | None = None, *, examples: str = "", moved: Mapping[str, str] | None = None, **options: Any
-    ) -> Callable[[Any], Any]:
-        """examples: command lines, one a line, for the end of its help. moved: see `Command`."""
-        made = partial(Command, moved=moved) if moved else Command
-        return super().command(name, cls=made, epilog=textwrap.dedent(examples).strip() or None, **options)  # type: ignore[arg-type]
+    def command(self, name: str | None = None, *, examples: str = "", **options: Any) -> Callable[[Any], Any]:
+        """examples: command lines, one a line, for the end of its help."""
+        return super().command(name, cls=Command, epilog=textwrap.dedent(examples).strip() or None, **options)  # type: ignore[arg-type]
 
 
 def _name_arguments(command: Any) -> None:

@@ -95,9 +95,7 @@ def stream(
     data: Annotated[
         Path | None, typer.Option("--data", help="The folder of a published set, or one that holds such folders.")
     ] = None,
-    out: Annotated[Path, typer.Option("--out", help="A folder: rows, summary, page and picture.")] = Path(
-        "runs/streams"
-    ),
+    out: Annotated[Path, typer.Option("--out", help="A folder: rows, summary and page.")] = Path("runs/streams"),
     method: Annotated[
         str,
         typer.Option(
@@ -140,11 +138,10 @@ def stream(
     from keepworth.episodes.errors import KeepworthError, UnknownName
     from keepworth.episodes.extras import require
     from keepworth.episodes.text import terminal
-    from keepworth.evaluation.curves import write_picture
     from keepworth.evaluation.power import require_enough
     from keepworth.evaluation.stream import Results, load, run_matrix, table
     from keepworth.evaluation.stream_claims import CONTROLS, claims, compared_method, planned
-    from keepworth.evaluation.stream_page import curve_panels, left_out, write_stream_page
+    from keepworth.evaluation.stream_page import write_stream_page
 
     # With --json, standard output has the result and nothing else.
     console = terminal(stderr=as_json)
@@ -154,7 +151,7 @@ def stream(
     if arms == "list":
         _list_arms(as_json)
         return
-    require("train", "keepworth eval stream", "scipy", "statsmodels", "matplotlib")
+    require("train", "keepworth eval stream", "scipy", "statsmodels")
     names = {"all": STREAMS, "attacks": ATTACKS}.get(streams, streams).split(",")
     chosen = (arms or (ATTACK_ARMS if streams == "attacks" else ARMS)).split(",")
     for name in names:
@@ -255,16 +252,12 @@ def stream(
     summary = {"plan": plan, "seeds": seeds, "table": table(results), "claims": claims(results, method, aim)}
     (out / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
     page = write_stream_page(out, summary, results)
-    panels = curve_panels(results, summary)
-    if panels:
-        write_picture(panels, out / "report.png", "Success over the stream", note=left_out(results, summary))
     if as_json:
         say_json(summary, indent=1)
         return
     print_summary(console, summary)
     console.print(f"The page: {page}", highlight=False)
-    beside = ["summary.json", "rows.jsonl", *["report.png"] * bool(panels)]
-    console.print(f"Beside it: {', '.join(beside)}", highlight=False)
+    console.print("Beside it: summary.json, rows.jsonl", highlight=False)
     if episodes:
         console.print(f"keepworth show {out} --episodes pages through the episodes")
 

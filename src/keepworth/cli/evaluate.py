@@ -47,7 +47,6 @@ def options() -> None: ...
 
 
 @app.command(
-    moved={"--run": "Give the run as it is: keepworth eval answerer RUN."},
     examples="""
     keepworth eval answerer
     keepworth eval answerer demo --set recall=retrieved --out retrieved.json

@@ -32,10 +32,6 @@ REMEMBER, LEARN, LOOK, SET_UP = "Remember", "Learn", "Look", "Set up"
 app.add_typer(memory_app, name="memory", rich_help_panel=REMEMBER)
 app.command(
     rich_help_panel=REMEMBER,
-    moved={
-        "--run": "Give the run as it is: keepworth serve RUN.",
-        "--model": "Give the model as it is: keepworth serve MODEL --memory FILE.",
-    },
     examples="""
     keepworth serve --memory agent.mem
     keepworth serve --memory agent.mem --upstream https://api.openai.com/v1

@@ -188,62 +188,35 @@ def report(
         list[str] | None,
         typer.Argument(metavar="[RUN]", help="Names of runs or their folders; the latest if none is given."),
     ] = None,
-    picture: Annotated[
-        Path | None, typer.Option("--picture", help="Also draw the held-out curves alone, as this PNG.")
-    ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="Where the page of several runs goes; comparison.html if not given.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the paths of what was written as JSON.")] = False,
     runs: Runs = Path("runs"),
 ) -> None:
-    """Make a run's report.html and curves.png anew, or a stream's page. Several runs become one page that compares them."""
+    """Make a run's report.html anew, or a stream's page. Several runs become one page that compares them."""
     from keepworth.episodes.errors import KeepworthError
-    from keepworth.episodes.extras import require
-    from keepworth.evaluation.curves import drawn, panels, write_picture
     from keepworth.evaluation.report import write_comparison, write_report
-    from keepworth.learning.run_folder import check_writable, disk
+    from keepworth.learning.run_folder import check_writable
 
-    def tell(page: Path, picture: Path | None = None) -> None:
+    def tell(page: Path) -> None:
         if as_json:
-            say_json({"page": str(page), "picture": None if picture is None else str(picture)})
-            return
-        for written in filter(None, (page, picture)):
-            say(written)
+            say_json({"page": str(page)})
+        else:
+            say(page)
 
     named = names or [""]
-    if len(named) == 1 and (folder := _evaluated(named[0], runs)) is not None:
-        if picture is not None or out is not None:
-            option = "--out" if picture is None else "--picture"
-            raise KeepworthError(f"{option} is about runs, and {folder} holds an evaluation.", "Leave it out.")
-        tell(_evaluation_page(folder))
-        return
     if len(named) == 1:
-        require("train", "The picture of a report", "matplotlib")
-    found = [named_or_latest(name, runs) for name in named]
-    if len(found) > 1:
-        if picture is not None:
-            raise KeepworthError("--picture draws the curves of one run.", "Name one, or leave --picture out.")
-        page = out or Path("comparison.html")
-        check_writable(page)
-        tell(write_comparison(found, page))
-        return
-    if out is not None:
-        raise KeepworthError("--out is for the page that compares several runs.", "Name more runs, or leave --out out.")
-    run = found[0]
-    if picture is not None:
-        check_writable(picture)
-    page = write_report(run)
-    if picture is not None:
-        held_out = [panel for panel in drawn(panels([], run.evals())) if panel.wide]
-        if not held_out:
+        if out is not None:
             raise KeepworthError(
-                f"{run.path} holds no held-out curve to draw: it takes measurements at two steps.",
-                "Leave --picture out.",
+                "--out is for the page that compares several runs.", "Name more runs, or leave --out out."
             )
-        with disk(picture):
-            write_picture(held_out, picture, "")
-    tell(page, picture)
+        folder = _evaluated(named[0], runs)
+        tell(write_report(named_or_latest(named[0], runs)) if folder is None else _evaluation_page(folder))
+        return
+    page = out or Path("comparison.html")
+    check_writable(page)
+    tell(write_comparison([named_or_latest(name, runs) for name in named], page))
 
 
 def named_or_latest(name: str, runs: Path) -> RunFolder:

@@ -28,7 +28,7 @@ EXTRAS: Mapping[str, Extra] = MappingProxyType(
     {
         "llm": Extra("a language model in this process", _LLM),
         "eval": Extra("evaluation, where the model that reads is elsewhere or none", _STATISTICS),
-        "train": Extra("training, evaluation and reports", (*_LLM, *_STATISTICS, "matplotlib")),
+        "train": Extra("training, evaluation and reports", (*_LLM, *_STATISTICS)),
         "server": Extra("serving a memory", ("starlette", "uvicorn")),
         "gateway": Extra("memory in front of a model", ("starlette", "uvicorn", "aiohttp")),
         "tracing": Extra("spans of OpenTelemetry", ("opentelemetry",)),

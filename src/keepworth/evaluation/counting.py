@@ -1,7 +1,7 @@
 """Memories that count what became of what they showed: rules of products and papers in a few lines, each over the nearest entries
 by cosine, so that they differ in the rule alone. What is counted is what fitted into the budget and was read.
 
-None of them needs a language model. Where the package of a rule can be run, `evaluation.rivals` has it.
+None of them needs a language model. Where the package of a rule can be run, `benchmarks.evaluation.rivals` has it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The report of a run: `report.html` (one file that needs nothing else, online or off) and `curves.png`."""
+"""The report of a run: `report.html` (one file that needs nothing else, online or off)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from keepworth.evaluation.curves import (
     metric_name,
     panels,
     trained_twin,
-    write_picture,
 )
 from keepworth.evaluation.tables import ArmRow, Cell, ResultTable, tables_of
 from keepworth.learning.run_folder import Row, RunFolder, StoredEpisode, disk, flatten
@@ -27,15 +26,13 @@ EPISODE_LIMIT = 20_000
 
 
 def write_report(run: RunFolder, *, episode_limit: int = EPISODE_LIMIT) -> Path:
-    """Make both files anew from what the run folder holds; returns the path of the page.
+    """Make the page anew from what the run folder holds; returns its path.
 
     Of more than `episode_limit` episodes the page holds the latest, and says so."""
     measured = panels(run.metrics(), run.evals())
     found = drawn(measured)
     page = run.path / "report.html"
     with disk(run.path):
-        if found:
-            write_picture(found, run.path / "curves.png", run.name)
         page.write_text(_page(run, charts_html(found) + _once(measured), episode_limit), encoding="utf-8")
     return page
 

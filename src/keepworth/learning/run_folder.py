@@ -13,7 +13,7 @@
       published/<role>/        the latest weights that were handed to an engine behind HTTP (`sampler`)
       weights/<role>/          the finished weights of a role, with step.json: the step at which they were finished
       result.json              the final tables
-      report.html, curves.png  made from the above (`keepworth report RUN`)
+      report.html  made from the above (`keepworth report RUN`)
 
 `step` counts optimiser steps over the whole run, whichever role they train, so that it orders everything.
 
@@ -331,7 +331,7 @@ LOCK = ".lock"
 _PATIENCE = 0.2
 """Seconds. Whoever asks `writer` holds the lock for an instant, which is no reason not to begin a run."""
 ROWS = ("metrics.jsonl", "evals.jsonl", "curriculum.jsonl", "shared.jsonl")
-FILES = (*ROWS, "result.json", "status.json", "report.html", "curves.png")
+FILES = (*ROWS, "result.json", "status.json", "report.html")
 FOLDERS = ("episodes", "checkpoints", "weights", "finished", "memory", "published")
 
 PLACED = (

@@ -363,7 +363,8 @@ def _read(folder: Path) -> list[TrainingRound]:
 def _tensors(folder: Path) -> dict[str, torch.Tensor]:
     from safetensors.torch import load_file
 
-    return load_file(folder / ADAPTER_WEIGHTS)
+    tensors: dict[str, torch.Tensor] = load_file(folder / ADAPTER_WEIGHTS)
+    return tensors
 
 
 def _draw(text: str) -> int:

@@ -9,7 +9,6 @@ import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -218,11 +217,6 @@ def pending(
 @app.command(
     rich_help_panel=LEARN,
     examples='keepworth memory worth m17 "how to refund"',
-    moved=dict.fromkeys(
-        ("--item", "--source", "--all", "--exact", "--page"),
-        "The account of all items is `keepworth memory ledger`, with the same options.",
-    )
-    | {"--trial": "It is `keepworth memory trials` now."},
 )
 def worth(
     id: Annotated[str, typer.Argument(metavar="ID", help="An item's id, such as m17.")] = "",
@@ -269,7 +263,6 @@ def _worth_lines(found: Worth) -> Iterator[str]:
     examples="""
     keepworth memory ledger
     keepworth memory ledger --source manual --exact
-    keepworth memory ledger --page worth.html
     """,
 )
 def ledger(
@@ -282,9 +275,6 @@ def ledger(
     exact: Annotated[
         bool, typer.Option("--exact", help="Wider intervals, which hold for any number of episodes.")
     ] = False,
-    page: Annotated[
-        Path | None, typer.Option("--page", metavar="FILE.html", help="The same, with trials, as a page of its own.")
-    ] = None,
     user: User = "",
     agent: Agent = "",
     session: Session = "",
@@ -293,13 +283,10 @@ def ledger(
     """Say what showing each item added, as far as chance decided whether it was shown, and what that has cost.
 
     The interval may be looked at after every reward: it misses the effect in at most one of 20 memories, whenever you look."""
-    if page and as_json:
-        raise typer.BadParameter("--page and --json are two forms of the same: leave one out")
     with learning(file, "none", user_id=user, agent_id=agent, session_id=session) as memory:
-        trials = memory.trials() if page else []
         if source:
             written = {each.provenance.source for each in memory.store.items(memory.scope)}
-            _known_source(source, written | {each.source for each in trials})
+            _known_source(source, written)
         statement = memory.ledger(items=[item] if item else None, source=source, everything=everything, exact=exact)
         found = memory.store.fetch(memory.scope, [each.item for each in statement.accounts])
         texts = {id: "(gone)" if one is None else one_line(one.text) for id, one in found.items()}
@@ -307,11 +294,6 @@ def ledger(
             for account in statement.accounts:
                 say_json({**_plain(account), "text": texts[account.item]})
             say_json(_plain(statement))
-        elif page:
-            from keepworth.evaluation.worth_page import write_worth_page
-
-            shown = [each for each in trials if source in ("", each.source)]
-            say(f"Written: {write_worth_page(page, str(file), statement, texts, shown, _worth_notes(statement))}")
         else:
             _tell_worth(statement, texts)
 

@@ -20,7 +20,7 @@ from typing import Any
 from keepworth.memory.errors import InvalidFilter, InvalidText, MemoryProblem, UnknownItem
 from keepworth.memory.item import LONGEST_NAME, LONGEST_TEXT, Item, later, now, plain_metadata, text_problem
 from keepworth.memory.memory import Memory
-from keepworth.memory.search.search import Ask, Hit, checked_query
+from keepworth.memory.search.search import Ask, Hit, Hits, checked_query
 from keepworth.memory.search.where import RANGES, parsed
 
 AGENT = "langgraph"
@@ -195,7 +195,8 @@ class _Entries:
         """Without the policy of a memory that is here: callers give no rewards."""
         how: dict[str, Any] = {"top_k": WIDE, "agent_id": AGENT, "where": where}
         if not isinstance(self._memory, Memory):
-            return self._memory.search(query, **how)
+            served: Hits = self._memory.search(query, **how)
+            return served
         (hits,) = self._memory._answer([Ask(query, plain=True)], **how)
         return hits
 

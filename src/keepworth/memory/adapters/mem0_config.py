@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from keepworth.episodes.errors import nearest
 from keepworth.memory.by_name import encoder as named_encoder
@@ -22,53 +22,36 @@ class InvalidConfig(InvalidFilter):
     """A configuration of mem0's that cannot take effect here."""
 
 
-@dataclass(frozen=True, slots=True)
-class Server:
-    """A provider that speaks OpenAI's protocol. option: what its URL is called in a configuration; url_variable, key_variable: in
-    the environment; chat, embedding: mem0's default models."""
+class Server(NamedTuple):
+    """A provider that speaks OpenAI's protocol. option: what its URL is called; key: the environment variable; needs_key: unless
+    another URL is given; chat, embedding: mem0's default models."""
 
     option: str
     url: str
-    key_variable: str = ""
+    key: str = ""
     chat: str = ""
     embedding: str = ""
-    url_variable: str = ""
-    needs_key: bool = False
+    needs_key: bool = True
 
 
-_OPENAI = Server(
-    "openai_base_url",
-    "https://api.openai.com/v1",
-    "OPENAI_API_KEY",
-    "gpt-5-mini",
-    "text-embedding-3-small",
-    "OPENAI_BASE_URL",
-    needs_key=True,
+OPENAI = Server(
+    "openai_base_url", "https://api.openai.com/v1", "OPENAI_API_KEY", "gpt-5-mini", "text-embedding-3-small"
 )
 SERVERS = {
-    "openai": _OPENAI,
-    "openai_structured": _OPENAI,
-    "ollama": Server("ollama_base_url", "http://localhost:11434", "", "llama3.1:70b", "nomic-embed-text"),
-    "lmstudio": Server("lmstudio_base_url", "http://localhost:1234/v1"),
-    "vllm": Server("vllm_base_url", "http://localhost:8000/v1", "VLLM_API_KEY", "Qwen/Qwen2.5-32B-Instruct"),
-    "together": Server("", "https://api.together.xyz/v1", "TOGETHER_API_KEY", needs_key=True),
-    "groq": Server("", "https://api.groq.com/openai/v1", "GROQ_API_KEY", "llama-3.3-70b-versatile", needs_key=True),
-    "deepseek": Server(
-        "deepseek_base_url",
-        "https://api.deepseek.com",
-        "DEEPSEEK_API_KEY",
-        "deepseek-chat",
-        url_variable="DEEPSEEK_API_BASE",
-        needs_key=True,
-    ),
-    "xai": Server("xai_base_url", "https://api.x.ai/v1", "XAI_API_KEY", url_variable="XAI_API_BASE", needs_key=True),
+    "openai": OPENAI,
+    "ollama": Server("ollama_base_url", "http://localhost:11434", "", "llama3.1:70b", "nomic-embed-text", False),
+    "lmstudio": Server("lmstudio_base_url", "http://localhost:1234/v1", needs_key=False),
+    "vllm": Server("vllm_base_url", "http://localhost:8000/v1", "VLLM_API_KEY", "Qwen/Qwen2.5-32B-Instruct", "", False),
+    "together": Server("", "https://api.together.xyz/v1", "TOGETHER_API_KEY"),
+    "groq": Server("", "https://api.groq.com/openai/v1", "GROQ_API_KEY", "llama-3.3-70b-versatile"),
+    "deepseek": Server("deepseek_base_url", "https://api.deepseek.com", "DEEPSEEK_API_KEY", "deepseek-chat"),
+    "xai": Server("xai_base_url", "https://api.x.ai/v1", "XAI_API_KEY"),
 }
+SECTIONS = ("vector_store", "llm", "embedder", "version", "custom_instructions")
 _NO_EFFECT = {
-    "vector_store": "memories and their vectors are kept in one file of ours: "
-    f"write {{'provider': '{OWN}', 'config': {{'path': 'agent.mem'}}}}, or leave the section out",
-    "graph_store": "there is no graph here: leave the section out",
-    "reranker": "nothing reranks here: leave the section out; `.memory.search(reranker=<function>)` takes a function",
-    "history_db_path": "the history is in the memory's own file: leave it out",
+    "graph_store": "there is no graph here",
+    "reranker": "nothing reranks here; `.memory.search(reranker=<function>)` takes a function",
+    "history_db_path": "the history is in the memory's own file",
 }
 
 
@@ -93,126 +76,88 @@ class Setup:
 def setup(config: Any) -> Setup:
     """What a configuration asks for: None, a dictionary as `from_config` takes it, or mem0's own `MemoryConfig`, of which counts
     what was set. Raises InvalidConfig."""
-    if config is not None and not isinstance(config, Mapping):
-        dumped = getattr(config, "model_dump", None)
-        if not callable(dumped):
-            raise InvalidConfig(
-                f"a configuration is a dictionary, the path of a file or a memory, got {config!r:.60}: give one of these"
-            )
-        config = dumped(exclude_unset=True)
-    readers: dict[str, Callable[[Any], Any]] = {
-        "vector_store": _path,
-        "llm": _llm,
-        "embedder": _embedder,
-        "version": _version,
-        "custom_instructions": _instructions,
-    }
-    found: dict[str, Any] = {}
-    for name, value in (config or {}).items():
-        if value is None:
-            continue
-        if name not in readers:
-            raise InvalidConfig(
-                f"{name}={value!r:.60} has no effect here: {_NO_EFFECT.get(name) or _meant(name, readers)}"
-            )
-        found |= readers[name](value)
-    if "chat" not in found and "rules" not in found and os.environ.get(_OPENAI.key_variable):
-        found |= _llm({"provider": "openai", "config": {"model": os.environ.get("OPENAI_MODEL") or None}})
-    return Setup(**found)
+    if hasattr(config, "model_dump"):
+        config = config.model_dump(exclude_unset=True)
+    if not isinstance(config, Mapping | None):
+        raise InvalidConfig(f"a configuration is a dictionary, the path of a file or a memory, got {config!r:.60}")
+    given = {name: value for name, value in (config or {}).items() if value is not None}
+    for name in given:
+        if name not in SECTIONS:
+            raise InvalidConfig(f"{name}= has no effect here: {_NO_EFFECT.get(name) or _meant(name, SECTIONS)}")
+    if given.get("version", "v1.1") != "v1.1":
+        raise InvalidConfig(f"version={given['version']!r:.40} has no effect here: answers have the shape of 'v1.1'")
+    path = FILE
+    if "vector_store" in given:
+        _, own = _section("vector_store", given, ("path",))
+        path = os.fspath(own.get("path", FILE))
+    chat, rules = None, False
+    if "llm" in given:
+        chat, rules = _llm(given)
+    elif os.environ.get(OPENAI.key):
+        model = os.environ.get("OPENAI_MODEL")
+        chat, _ = _llm({"llm": {"provider": "openai", "config": {"model": model}}})
+    return Setup(path, _encoder(given), chat, rules, given.get("custom_instructions", ""))
 
 
-def _path(section: Any) -> dict[str, Any]:
-    provider, config = _parts("vector_store", section, "")
-    if provider != OWN:
-        raise InvalidConfig(f"vector_store.provider={provider!r:.40} has no effect here: {_NO_EFFECT['vector_store']}")
-    _only("vector_store", config, ("path",))
-    path = config.get("path", FILE)
-    if not isinstance(path, (str, os.PathLike)):
-        raise InvalidConfig(f"vector_store.config.path={path!r:.40} is no path: give the name of a file, or ':memory:'")
-    return {"path": os.fspath(path)}
-
-
-def _llm(section: Any) -> dict[str, Any]:
-    provider, config = _parts("llm", section, "openai")
+def _llm(given: Mapping[str, Any]) -> tuple[Any, bool]:
+    """The language model, None for none; and whether rules find facts."""
+    provider, config = _section("llm", given, ("model", "api_key", "temperature", "max_tokens", "is_reasoning_model"))
     if provider == OWN:
-        _only("llm", config, ("model",))
-        if config.get("model", "rules") != "rules":
-            raise InvalidConfig(f"llm.config.model={config['model']!r:.40} does not exist here: there is 'rules'")
-        return {"rules": True}
-    server = _server("llm", provider)
-    _only("llm", config, ("model", "api_key", "temperature", "max_tokens", "is_reasoning_model", server.option))
-    url, key = _where("llm", server, config)
-    model = config.get("model") or server.chat
-    if not model:
-        raise InvalidConfig(f"llm.config names no model for {provider}: add 'model'")
+        return None, True
+    server = SERVERS[provider]
     chat = part("chat model")(
-        url,
-        model,
-        api_key=key,
+        _url(server, config),
+        _model("llm", provider, config, server.chat),
+        api_key=_key("llm", server, config),
         temperature=config.get("temperature", 0.1),
         max_tokens=config.get("max_tokens", 2000),
         reasoning=config.get("is_reasoning_model"),
     )
-    return {"chat": chat}
+    return chat, False
 
 
-def _embedder(section: Any) -> dict[str, Any]:
-    provider, config = _parts("embedder", section, "openai")
+def _encoder(given: Mapping[str, Any]) -> Any:
+    if "embedder" not in given:
+        return "default"
+    provider, config = _section("embedder", given, ("model", "api_key", "embedding_dims"))
     dimensions = config.get("embedding_dims")
-    if dimensions is not None and (not isinstance(dimensions, int) or dimensions < 1):
-        raise InvalidConfig(f"embedder.config.embedding_dims={dimensions!r:.40}: give a whole number of at least 1")
-    local = provider == "huggingface" and not config.get("huggingface_base_url")
-    if provider == OWN or local:
-        _only("embedder", config, ("model", "embedding_dims") if local else ("model",))
+    if provider in (OWN, "huggingface"):
         encoder = named_encoder(config.get("model") or "default")
-        if dimensions not in (None, encoder.identity.dimension):
-            raise InvalidConfig(
-                f"embedder.config.embedding_dims={dimensions} does not fit: {encoder.identity.model} has "
-                f"{encoder.identity.dimension} dimensions; leave it out"
-            )
-        return {"encoder": encoder}
-    if provider == "huggingface":
-        server = Server("huggingface_base_url", "", "HUGGINGFACE_API_KEY", embedding="tei")
-    else:
-        server = _server("embedder", provider)
-    _only("embedder", config, ("model", "api_key", "embedding_dims", server.option))
-    url, key = _where("embedder", server, config)
-    model = config.get("model") or server.embedding
-    if not model:
-        raise InvalidConfig(f"embedder.config names no model for {provider}: add 'model'")
+        there = encoder.identity.dimension
+        if dimensions not in (None, there):
+            raise InvalidConfig(f"embedder.config.embedding_dims={dimensions} does not fit: the model has {there}")
+        return encoder
+    server = SERVERS[provider]
+    url, key = _url(server, config), _key("embedder", server, config)
+    model = _model("embedder", provider, config, server.embedding)
     # As in mem0, OpenAI's models are asked for that many; of others this says how many they have.
-    cut = dimensions if server is _OPENAI else None
-    return {"encoder": part("hosted encoder")(url, model, api_key=key, dimensions=cut, dimension=dimensions)}
+    cut = dimensions if server is OPENAI else None
+    return part("hosted encoder")(url, model, api_key=key, dimensions=cut, dimension=dimensions)
 
 
-def _version(version: Any) -> dict[str, Any]:
-    if version != "v1.1":
-        raise InvalidConfig(f"version={version!r:.40} has no effect here: answers have the shape of 'v1.1'")
-    return {}
-
-
-def _instructions(text: Any) -> dict[str, Any]:
-    if not isinstance(text, str):
-        raise InvalidConfig(f"custom_instructions must be text, got {type(text).__name__}: give a string")
-    return {"instructions": text}
-
-
-def _parts(name: str, section: Any, usual: str) -> tuple[str, Mapping[str, Any]]:
-    """(provider, its configuration without what is None)."""
-    if not isinstance(section, Mapping):
+def _section(name: str, given: Mapping[str, Any], options: Collection[str]) -> tuple[str, dict[str, Any]]:
+    """(provider, its configuration without what is None). Raises InvalidConfig for what has no effect."""
+    section = given[name]
+    if not isinstance(section, Mapping) or not isinstance(section.get("config") or {}, Mapping):
         raise InvalidConfig(f"{name} must be a dictionary with provider and config, got {section!r:.60}")
-    _only(name, section, ("provider", "config"), inside="")
-    config = section.get("config") or {}
-    if not isinstance(config, Mapping):
-        raise InvalidConfig(f"{name}.config must be a dictionary, got {config!r:.60}")
-    return section.get("provider", usual), {key: value for key, value in config.items() if value is not None}
-
-
-def _only(name: str, config: Mapping[str, Any], known: Collection[str], inside: str = ".config") -> None:
-    names = [each for each in known if each]
-    for each in config:
-        if each not in names:
-            raise InvalidConfig(f"{name}{inside}.{each} has no effect here: {_meant(str(each), names)}")
+    provider = section.get("provider", "openai")
+    local = (OWN, "huggingface") if name == "embedder" else (OWN,)
+    if name == "vector_store" and provider != OWN:
+        raise InvalidConfig(
+            f"vector_store.provider={provider!r:.40} has no effect here: memories are kept in one file of ours: "
+            f"write {{'provider': '{OWN}', 'config': {{'path': 'agent.mem'}}}}, or leave the section out"
+        )
+    if name != "vector_store" and provider not in (*SERVERS, *local):
+        raise InvalidConfig(
+            f"{name}.provider={provider!r:.40} is not spoken to here: use one that speaks OpenAI's protocol "
+            f"({', '.join(SERVERS)}; any other server as 'openai' with openai_base_url), or '{OWN}'"
+        )
+    known = [*options, *(SERVERS[provider].option,)] if provider in SERVERS else options
+    config = {key: value for key, value in (section.get("config") or {}).items() if value is not None}
+    for option in config:
+        if option not in known:
+            raise InvalidConfig(f"{name}.config.{option} has no effect here: {_meant(str(option), known)}")
+    return provider, config
 
 
 def _meant(name: str, known: Collection[str]) -> str:
@@ -220,24 +165,24 @@ def _meant(name: str, known: Collection[str]) -> str:
     return f"did you mean {near!r}?" if near else f"leave it out; there is {', '.join(known)}"
 
 
-def _server(name: str, provider: Any) -> Server:
-    server = SERVERS.get(provider) if isinstance(provider, str) else None
-    if server is None:
-        raise InvalidConfig(
-            f"{name}.provider={provider!r:.40} is not spoken to here: use one that speaks OpenAI's protocol "
-            f"({', '.join(SERVERS)}; any other server as 'openai' with openai_base_url), or '{OWN}'"
-        )
-    return server
+def _url(server: Server, config: Mapping[str, Any]) -> str:
+    return str(
+        config.get(server.option) or (os.environ.get("OPENAI_BASE_URL") if server is OPENAI else "") or server.url
+    )
 
 
-def _where(name: str, server: Server, config: Mapping[str, Any]) -> tuple[str, str | None]:
-    """(URL, key). Raises InvalidConfig where a service that wants a key would be asked without one."""
-    stated = config.get(server.option) or (os.environ.get(server.url_variable) if server.url_variable else None)
-    url = str(stated or server.url)
-    key = config.get("api_key") or (os.environ.get(server.key_variable) if server.key_variable else None)
-    if not key and server.needs_key and not stated:
+def _key(name: str, server: Server, config: Mapping[str, Any]) -> str | None:
+    key = config.get("api_key") or os.environ.get(server.key or "-") or None
+    if key is None and server.needs_key and _url(server, config) == server.url:
         raise InvalidConfig(
-            f"{name} wants a key for {url}: set {server.key_variable}, or give {name}.config.api_key"
+            f"{name} wants a key for {server.url}: set {server.key}, or give {name}.config.api_key"
             + ("; add(..., infer=False) stores messages as they are, without a model" if name == "llm" else "")
         )
-    return url, key
+    return key
+
+
+def _model(name: str, provider: str, config: Mapping[str, Any], usual: str) -> str:
+    model = config.get("model") or usual
+    if not model:
+        raise InvalidConfig(f"{name}.config names no model for {provider}: add 'model'")
+    return str(model)

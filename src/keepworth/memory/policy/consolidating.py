@@ -174,4 +174,5 @@ def _merge(store: Store, items: Sequence[Item], text: str) -> Rewrite | str:
         outcome = transaction.perform(act, draft, now=now)
         return Rewrite(outcome.item, text, act.targets, source) if outcome.applied else outcome.reason
 
-    return store.change(items[0].scope, work, store.encode([text]))
+    done: Rewrite | str = store.change(items[0].scope, work, store.encode([text]))
+    return done

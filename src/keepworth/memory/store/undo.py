@@ -23,7 +23,7 @@ from keepworth.memory.store.transaction import Transaction
 Ranges = tuple[tuple[int, int], ...]
 _MAKING = ("ADD", "SUPERSEDE", "MERGE")
 REWRITE = "rewrite"
-"""Before ":" and the id of the item that it made: the source of a rewrite (see `policy.rewrites`)."""
+"""Before ":" and the id of the item that it made: the source of a rewrite (see `policy.consolidating`)."""
 
 
 @dataclass(frozen=True, slots=True)

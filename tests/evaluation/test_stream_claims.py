@@ -126,3 +126,12 @@ def test_after_a_run_it_is_said_whether_it_was_as_sharp_as_planned() -> None:
     assert all(each["sharpness"].startswith("planned for +-0.1 points, got +-") for each in found)
     assert all("seeds would do" in each["sharpness"] for each in found)
     assert {each["sharpness"] for each in said(12)["against_each"]} == {""}
+
+
+def test_differences_that_are_equal_but_for_rounding_need_no_number_of_seeds() -> None:
+    found = []
+    for seed in range(12):
+        for arm, right in (("memrl", 20 + seed), ("advantage", 27 + seed)):
+            bits = "1" * right + "0" * (90 - right)
+            found.append(StreamRow("near-miss", "random", seed, arm, bits, bits, 1, 0, 0, 0, 0, 0, 0, 0.0, 0.0))
+    assert all(each["seeds_for_this"] is None for each in claims(Results(found))["against_rivals"])

@@ -48,6 +48,9 @@ MARGIN = 0.02
 LEAST_EFFECT = 0.01
 """In spreads. A smaller one takes hundreds of thousands of seeds to find, so no number is given."""
 
+ROUNDING = 1e-9
+"""A smaller spread is that of rounding: every seed differs by the same."""
+
 NamedValues = list[tuple[str, list[float]]]
 
 
@@ -174,7 +177,7 @@ def _family(named: NamedValues) -> list[dict[str, Any]]:
     for each, (_, values) in zip(family(named), named, strict=True):
         # With the spread that was seen, so many seeds tell this difference from none in this family four times in five.
         sd, enough = float(np.std(values, ddof=1)), None
-        if sd > 0.0 and abs(each.difference) / sd > LEAST_EFFECT:
+        if sd > ROUNDING and abs(each.difference) / sd > LEAST_EFFECT:
             enough = max(needed, seeds_for_effect(sd, each.difference, len(named)))
         found.append(
             {**_record(each), "seeds_needed": needed, "seeds_for_this": enough, "verdict": verdict(each, needed)}

@@ -152,7 +152,11 @@ def _usage(prompts: Sequence[Tokens], groups: Sequence[Sequence[Sample]]) -> dic
 
 
 Body = Mapping[str, Any]
-HARMLESS = {"cache_salt", "user", "add_special_tokens", "skip_special_tokens", "return_token_ids", "request_id", "rid"}
+HARMLESS = {
+    *("cache_salt", "user", "add_special_tokens", "skip_special_tokens", "return_token_ids", "request_id", "rid"),
+    # At the values at which they change nothing, as the engine sends them.
+    *("min_p", "repetition_penalty", "presence_penalty", "frequency_penalty"),
+}
 _SAMPLING = {
     *("n", "max_tokens", "temperature", "seed", "stop_token_ids", "ignore_eos", "logprobs", "prompt_logprobs"),
     *("top_p", "top_k"),

@@ -150,16 +150,6 @@ def test_scores_and_samples_wait_out_a_pause_that_refuses_them() -> None:
         assert len(scores) == len(samples) == 1
 
 
-def test_what_changes_the_model_may_want_another_key(tmp_path: Path) -> None:
-    witness = trained(tmp_path / "a")
-    with ModelServer(tiny_model(), style="vllm", api_key="reader", control_key="admin-1905") as running:
-        with pytest.raises(MissingCapability, match="key"):
-            connect(running.url, api_key="reader", require=["adapters"])
-        with connect(running.url, api_key="reader", control_key="admin-1905", require=["adapters"]) as engine:
-            engine.publish(tmp_path / "a", 1, witness)
-            assert "1905" not in repr(engine) + repr(engine._client)
-
-
 def test_an_old_adapter_that_is_still_in_use_delays_nobody(tmp_path: Path) -> None:
     witnesses = [trained(tmp_path / str(version), seed=version) for version in (1, 2)]
     released = threading.Event()

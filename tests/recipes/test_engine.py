@@ -23,7 +23,7 @@ from keepworth.models.errors import EngineError, EngineRefused, EngineUnreachabl
 from keepworth.models.inprocess import InProcessModel
 from keepworth.recipes.configuration import as_toml, resolve
 from keepworth.recipes.front_door import find_recipe
-from keepworth.recipes.settings import CONTROL_KEY, KEY
+from keepworth.recipes.settings import KEY
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 from tests.stand_in.server import ModelServer
 
@@ -198,19 +198,6 @@ def test_a_stopped_run_goes_on_at_another_engine(checkpoint: Path, server: Model
     assert len({position_of(index) for _, index in groups}) == 8
     with pytest.raises(RunConflict, match="engine"):  # whether there is one is part of what the run is
         train(strings, strings.Config(model=str(checkpoint), **{**TINY, **STRINGS}), tmp_path / "run")
-
-
-def test_what_changes_the_engine_may_want_another_key(
-    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = InProcessModel.load(checkpoint, precision="fp32")
-    with ModelServer(model, api_key="reader-1905", control_key="admin-1905") as locked:
-        config = config_of(overwrite_reading, checkpoint, locked.url, steps=1, evaluate_every=1)
-        monkeypatch.setenv(KEY, "reader-1905")
-        with pytest.raises(MissingCapability, match="key"):
-            train(overwrite_reading, config, tmp_path / "without")
-        monkeypatch.setenv(CONTROL_KEY, "admin-1905")
-        assert train(overwrite_reading, config, tmp_path / "run").result()
 
 
 def test_the_key_comes_from_the_environment_and_is_written_nowhere(

@@ -1,13 +1,12 @@
-"""The tables of routes: our own, and vLLM's and SGLang's as released, refusals included.
+"""The tables of routes: our own, and vLLM's as released, refusals included.
 
-What vLLM 0.32 and 0.33 and SGLang 0.5.23 answer was read in their sources, and for vLLM 0.32 run. A route that is there says
+What vLLM 0.32 and 0.33 answer was read in their sources, and for vLLM 0.32 run. A route that is there says
 little: many are there and refuse.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
@@ -16,9 +15,7 @@ from keepworth.episodes.errors import UnknownName
 from keepworth.serving.calls import NotServed, ServedCall
 from tests.stand_in.generation import (
     completions,
-    generate,
     generate_tokens,
-    name_in,
     only,
     part,
     text,
@@ -26,7 +23,7 @@ from tests.stand_in.generation import (
 )
 from tests.stand_in.model import ServedModel
 
-ServerStyle = Literal["keepworth", "vllm", "sglang"]
+ServerStyle = Literal["keepworth", "vllm"]
 Table = dict[tuple[str, str], Callable[[ServedModel, ServedCall], Any]]
 """(method, path) -> what makes an answer of a model and a request."""
 
@@ -34,20 +31,11 @@ FEATURES: dict[str, frozenset[str]] = {
     "keepworth": frozenset({"adapters", "weights", "pause", "abort"}),
     # --enable-lora, VLLM_ALLOW_RUNTIME_LORA_UPDATING, VLLM_SERVER_DEV_MODE, --enable-scale-out, --tokens-only
     "vllm": frozenset({"lora", "runtime-lora", "dev-mode", "scale-out", "tokens-only"}),
-    "sglang": frozenset({"lora", "control"}),
 }
 """What each style can be started with."""
 
 
-@dataclass(frozen=True, slots=True)
-class Routes:
-    """controlled: the paths that change weights, pause and abort."""
-
-    table: Table
-    controlled: frozenset[str]
-
-
-def routes(style: ServerStyle, features: frozenset[str]) -> Routes:
+def routes(style: ServerStyle, features: frozenset[str]) -> Table:
     """Raises UnknownName for a style or a feature that does not exist."""
     if style not in FEATURES:
         raise UnknownName("server style", style, FEATURES)
@@ -59,8 +47,8 @@ def routes(style: ServerStyle, features: frozenset[str]) -> Routes:
         ("GET", "/v1/models"): partial(models, owner=style),
         ("POST", "/tokenize"): tokenize,
     }
-    reading, control = {"keepworth": _ours, "vllm": _vllm, "sglang": _sglang}[style](features)
-    return Routes({**always, **reading, **control}, frozenset(path for _, path in control))
+    reading, control = {"keepworth": _ours, "vllm": _vllm}[style](features)
+    return {**always, **reading, **control}
 
 
 def _ours(features: frozenset[str]) -> tuple[Table, Table]:
@@ -122,27 +110,6 @@ def _vllm(features: frozenset[str]) -> tuple[Table, Table]:
     return reading, control
 
 
-def _sglang(features: frozenset[str]) -> tuple[Table, Table]:
-    """The adapter routes are always there; without --enable-lora they answer 400."""
-    reading: Table = {
-        ("POST", "/generate"): generate,
-        ("GET", "/model_info"): model_info,
-        ("GET", "/server_info"): partial(server_info, lora="lora" in features),
-    }
-    control: Table = {}
-    if "control" in features:
-        lora = "lora" in features
-        control = {
-            ("POST", "/load_lora_adapter"): load_adapter_listed if lora else lora_not_enabled,
-            ("POST", "/unload_lora_adapter"): unload_adapter_listed if lora else lora_not_enabled,
-            ("POST", "/update_weights_from_disk"): update_from_disk,
-            ("POST", "/pause_generation"): pause_generation,
-            ("POST", "/continue_generation"): resume,
-            ("POST", "/abort_request"): abort_request,
-        }
-    return reading, control
-
-
 # -- adapters ---------------------------------------------------------------------------------------------------------
 
 
@@ -158,26 +125,12 @@ def unload_adapter(model: ServedModel, call: ServedCall) -> Any:
     return f"Success: LoRA adapter '{name}' removed successfully."
 
 
-def load_adapter_listed(model: ServedModel, call: ServedCall) -> Any:
-    load_adapter(model, call)
-    return {"success": True, "loaded_adapters": model.adapters()}
-
-
-def unload_adapter_listed(model: ServedModel, call: ServedCall) -> Any:
-    unload_adapter(model, call)
-    return {"success": True, "loaded_adapters": model.adapters()}
-
-
 def lora_disabled(model: ServedModel, call: ServedCall) -> Any:
     raise NotServed(
         "Call to add_lora method failed: LoRA is not enabled. Use --enable-lora to enable LoRA.",
         status=500,
         hang_up=True,
     )
-
-
-def lora_not_enabled(model: ServedModel, call: ServedCall) -> Any:
-    raise NotServed("LoRA is not enabled. Please set `--enable-lora` to enable LoRA.")
 
 
 # -- full weights -----------------------------------------------------------------------------------------------------
@@ -199,14 +152,6 @@ def update_version(model: ServedModel, call: ServedCall) -> Any:
     return {"success": True, "new_version": label}
 
 
-def update_from_disk(model: ServedModel, call: ServedCall) -> Any:
-    only(call.body, {"model_path", "weight_version", "flush_cache"})
-    folder, label = text(call.body, "model_path"), name_in(call.body, "weight_version", "default")
-    model.update_weights(folder)
-    model.set_label(label)
-    return {"success": True, "message": "Succeeded to update model weights."}
-
-
 def transfer_not_configured(model: ServedModel, call: ServedCall) -> Any:
     raise NotServed(
         "Weight transfer not configured. Please set weight_transfer_config to enable it.", status=500, hang_up=True
@@ -217,23 +162,12 @@ def weight_info(model: ServedModel, call: ServedCall) -> Any:
     return {"weight_version": model.labels[-1]}
 
 
-def model_info(model: ServedModel, call: ServedCall) -> Any:
-    return {"model_path": model.name, "is_generation": True, "weight_version": model.labels[-1]}
-
-
 # -- pausing and aborting ---------------------------------------------------------------------------------------------
 
 
 def pause(model: ServedModel, call: ServedCall) -> Any:
     mode = call.query.get("mode", "abort")
     model.pause(mode)  # type: ignore[arg-type]
-    return {"status": "paused"}
-
-
-def pause_generation(model: ServedModel, call: ServedCall) -> Any:
-    """A retracted request goes on from what it had computed here; SGLang computes that again under the new weights."""
-    mode = name_in(call.body, "mode", "abort")
-    model.pause("abort" if mode == "abort" else "keep")
     return {"status": "paused"}
 
 
@@ -251,10 +185,6 @@ def abort_named_requests(model: ServedModel, call: ServedCall) -> Any:
     if ids is None:
         raise NotServed("Missing 'request_ids' in request body")
     model.abort(ids)
-
-
-def abort_request(model: ServedModel, call: ServedCall) -> Any:
-    model.abort(None if call.body.get("abort_all") else [text(call.body, "rid")])
 
 
 def is_paused(model: ServedModel, call: ServedCall) -> Any:
@@ -278,10 +208,6 @@ def version(model: ServedModel, call: ServedCall) -> Any:
 
 def configuration(model: ServedModel, call: ServedCall) -> Any:
     return {"vllm_config": {"device_config": {"device": model.device.type}}}
-
-
-def server_info(model: ServedModel, call: ServedCall, *, lora: bool) -> Any:
-    return {"model_path": model.name, "enable_lora": lora, "dp_size": 1, "version": keepworth.__version__}
 
 
 def models(model: ServedModel, call: ServedCall, *, owner: ServerStyle) -> Any:

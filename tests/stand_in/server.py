@@ -1,6 +1,6 @@
-"""A stand-in for vLLM and SGLang: their routes over an in-process model, for tests.
+"""A stand-in for vLLM: its routes over an in-process model, for tests.
 
-It answers vLLM's documented routes (or SGLang's), so that what talks to an engine can be run and tested on a laptop against the
+It answers vLLM's documented routes, so that what talks to an engine can be run and tested on a laptop against the
 very weights that the in-process model has. It is no engine: it computes one request at a time and has no business on a network.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from functools import partial
 
 from keepworth.models.inprocess import InProcessModel
@@ -19,20 +18,11 @@ from tests.stand_in.model import ServedModel
 from tests.stand_in.routes import FEATURES, ServerStyle, routes
 
 
-@dataclass(frozen=True, slots=True)
-class Keys:
-    """What callers must send as a bearer token. control: for the routes in `controlled`, where it differs."""
-
-    key: str | None = field(default=None, repr=False)
-    control: str | None = field(default=None, repr=False)
-    controlled: frozenset[str] = frozenset()
-
-    def check(self, path: str, authorization: str) -> None:
-        """Raises NotServed."""
-        wanted = self.control if self.control is not None and path in self.controlled else self.key
-        if wanted is None or hmac.compare_digest(authorization.encode("latin-1"), f"Bearer {wanted}".encode()):
-            return
-        raise NotServed("The key is missing or wrong.", "Send it as: Authorization: Bearer KEY.", status=401)
+def check(key: str | None, path: str, authorization: str) -> None:
+    """Raises NotServed where callers must send `key` as a bearer token and did not."""
+    if key is None or hmac.compare_digest(authorization.encode("latin-1"), f"Bearer {key}".encode()):
+        return
+    raise NotServed("The key is missing or wrong.", "Send it as: Authorization: Bearer KEY.", status=401)
 
 
 class ModelServer(HttpServer):
@@ -40,8 +30,8 @@ class ModelServer(HttpServer):
 
     The model is taken over: see `ServedModel`. port 0: any free one; `url` says which. style: whose routes it answers; control:
     whether it also loads adapters, replaces weights, pauses and aborts; without: of FEATURES[style], what to leave out.
-    api_key: what callers must send as a bearer token; control_key: what they must send instead where they change the model.
-    limits: of bodies.
+    api_key: what callers must send as a bearer token; limits: of
+    bodies.
     """
 
     def __init__(
@@ -53,7 +43,6 @@ class ModelServer(HttpServer):
         control: bool = True,
         max_adapters: int = 8,
         api_key: str | None = None,
-        control_key: str | None = None,
         without: Iterable[str] = (),
         limits: ServerLimits | None = None,
     ) -> None:
@@ -61,10 +50,11 @@ class ModelServer(HttpServer):
         routes(style, left_out)  # raises for names that do not exist
         offered = routes(style, FEATURES[style] - left_out if control else frozenset())
         self.model = model if isinstance(model, ServedModel) else ServedModel(model, max_adapters, style == "vllm")
-        keys = Keys(api_key, control_key, offered.controlled)
-        table = {route: partial(answers, self.model) for route, answers in offered.table.items()}
+        table = {route: partial(answers, self.model) for route, answers in offered.items()}
         super().__init__(
-            lambda workers: application(table, keys.check, workers, limits or ServerLimits(), left=self.model.leave),
+            lambda workers: application(
+                table, partial(check, api_key), workers, limits or ServerLimits(), left=self.model.leave
+            ),
             port=port,
             name="model-server",
         )

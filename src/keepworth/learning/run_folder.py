@@ -338,7 +338,8 @@ PLACED = (
     *("engine", "token_budget", "checkpointing", "learners", "share", "ray_address"),
     *("workers", "worker_label", "scorers", "scorer_cores", "scorer_gpus", "scorer_label"),
 )
-"""Settings that say where the work is done and how much of it at once: a run may be continued with another value."""
+"""Settings that say where the work is done and how much of it at once: a run may be continued with another value. Whether there
+is an engine, or a folder to share, is part of what the run is."""
 
 
 class RunConflict(KeepworthError):
@@ -379,7 +380,8 @@ def refuse_foreign(path: Path) -> None:
 def refuse_other(path: Path, before: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
     """Raises RunConflict, naming the keys, where the run in `path` was configured otherwise."""
     then, now, absent = flatten(before), flatten(asked), "(absent)"
-    keys = sorted((then | now).keys() - set(PLACED))
+    other = {key for key in ("engine", "share") if bool(then.get(key)) != bool(now.get(key))}
+    keys = sorted((then | now).keys() - (set(PLACED) - other))
     changed = [key for key in keys if then.get(key, absent) != now.get(key, absent)]
     if changed:
         listed = "; ".join(f"{key}: {then.get(key, absent)!r} -> {now.get(key, absent)!r}" for key in changed)

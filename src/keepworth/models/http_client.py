@@ -19,7 +19,7 @@ _LONGEST_WAIT = 20.0
 _SPARE = 4
 """Connections besides those that may be busy for long: what is asked of a server shortly does not wait for them."""
 _FIXES = {
-    401: "The server wants a key: hand it over as api_key, or as control_key if only calls that change the model want it.",
+    401: "The server wants a key: hand it over as api_key.",
     403: "The key that was handed over does not allow this.",
     404: "Look at the URL and the model's name; GET /v1/models lists the names that the server knows.",
     413: "Send fewer or shorter prompts at once.",
@@ -60,12 +60,11 @@ class Tried:
 class JsonClient:
     """Calls of one server. Keys travel in a header and appear in no message and no repr.
 
-    control_key: for calls that change the model, where the server wants another one for those. connections:
+    connections:
     calls that may take long, at once."""
 
     url: str
     api_key: str | None = field(default=None, repr=False)
-    control_key: str | None = field(default=None, repr=False, kw_only=True)
     timeouts: Timeouts = Timeouts()
     retries: Retries = Retries()
     connections: int = 64
@@ -87,7 +86,7 @@ class JsonClient:
         self._client.close()
 
     def get(self, path: str) -> Any:
-        return self._call("GET", path, None, {}, idempotent=True, control=False)
+        return self._call("GET", path, None, {}, idempotent=True)
 
     def post(
         self,
@@ -95,32 +94,29 @@ class JsonClient:
         body: Mapping[str, Any],
         *,
         idempotent: bool = False,
-        control: bool = False,
         query: Mapping[str, str] | None = None,
     ) -> Any:
         """The answer's JSON (None where the body is empty or a plain sentence).
 
         idempotent: made twice the call does what it does once, so that it is repeated after passing failures.
-        control: it changes the model. Raises EngineUnreachable, EngineTimeout, EngineDied, EngineRefused or BadAnswer.
+        Raises EngineUnreachable, EngineTimeout, EngineDied, EngineRefused or BadAnswer.
         """
-        return self._call("POST", path, body, query or {}, idempotent=idempotent, control=control)
+        return self._call("POST", path, body, query or {}, idempotent=idempotent)
 
-    def tried(self, method: str, path: str, body: Mapping[str, Any] | None = None, *, control: bool = False) -> Tried:
+    def tried(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Tried:
         """What the server says to a call that changes nothing there, an error or not."""
-        response = self._sent(method, path, body, {}, control)
+        response = self._sent(method, path, body, {})
         try:
             answer = response.json()
         except ValueError:
             answer = None
         return Tried(response.status_code, answer, self._without_key(_detail(response)))
 
-    def _call(
-        self, method: str, path: str, body: Any, query: Mapping[str, str], *, idempotent: bool, control: bool
-    ) -> Any:
+    def _call(self, method: str, path: str, body: Any, query: Mapping[str, str], *, idempotent: bool) -> Any:
         attempts = self.retries.attempts if idempotent else 1
         for attempt in range(1, attempts + 1):
             try:
-                response = self._sent(method, path, body, query, control)
+                response = self._sent(method, path, body, query)
             except (EngineUnreachable, EngineTimeout, EngineDied):
                 if attempt == attempts:
                     raise
@@ -133,8 +129,8 @@ class JsonClient:
             raise self._refused(method, path, response)
         return self._parsed(path, response)
 
-    def _sent(self, method: str, path: str, body: Any, query: Mapping[str, str], control: bool) -> httpx.Response:
-        key = (self.control_key if control else None) or self.api_key
+    def _sent(self, method: str, path: str, body: Any, query: Mapping[str, str]) -> httpx.Response:
+        key = self.api_key
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         try:
             return self._client.request(method, path, json=body, params=dict(query) or None, headers=headers)
@@ -185,9 +181,7 @@ class JsonClient:
             ) from error
 
     def _without_key(self, text: str) -> str:
-        for key in (self.api_key, self.control_key):
-            text = text.replace(key, "***") if key else text
-        return text
+        return text.replace(self.api_key, "***") if self.api_key else text
 
 
 def checked(url: str) -> str:

@@ -126,12 +126,12 @@ def _vllm(client: JsonClient) -> dict[str, tuple[bool, str]]:
     tokens = client.tried("POST", "/inference/v1/generate", {})
     paused = client.tried("GET", "/is_paused")
     resume = _route(client, "/resume")
-    abort = client.tried("POST", "/abort_requests", {"request_ids": ["no-request-of-a-probe"]}, control=True)
-    rpc = client.tried("POST", "/collective_rpc", {"method": "check_health"}, control=True)
+    abort = client.tried("POST", "/abort_requests", {"request_ids": ["no-request-of-a-probe"]})
+    rpc = client.tried("POST", "/collective_rpc", {"method": "check_health"})
     label = client.tried("GET", "/weight_info")
     # Loading what is not there fails as not found where adapters are on, and otherwise where they are not.
     body = {"lora_name": _PROBE, "lora_path": f"/nonexistent/{_PROBE}"}
-    adapters = client.tried("POST", "/v1/load_lora_adapter", body, control=True)
+    adapters = client.tried("POST", "/v1/load_lora_adapter", body)
     return {
         "adapters": (adapters.status in (400, 404) and _PROBE in adapters.detail, adapters.detail),
         "weights": (rpc.well and label.well, rpc.detail if not rpc.well else label.detail),
@@ -358,7 +358,7 @@ class Publisher:
                 "Choose another run name: a reused one may answer from the caches of the old weights.",
             )
         body = {"lora_name": name, "lora_path": str(folder)}
-        self._client.post("/v1/load_lora_adapter", body, control=True)
+        self._client.post("/v1/load_lora_adapter", body)
         listed = self._listed()
         self._lists_adapters = name in listed
         if name not in listed:
@@ -383,7 +383,7 @@ class Publisher:
         for name in names:
             with suppress(EngineError):
                 body = {"lora_name": name}
-                self._client.post("/v1/unload_lora_adapter", body, idempotent=True, control=True)
+                self._client.post("/v1/unload_lora_adapter", body, idempotent=True)
 
     # -- full weights -----------------------------------------------------------------------------------------------
 
@@ -419,8 +419,8 @@ class Publisher:
         with paused():
             # No released weight transfer backend of vLLM reads a folder; its worker's own method does.
             call = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
-            self._client.post("/collective_rpc", call, control=True)
-            self._client.post("/update_weight_version", {"new_version": label}, idempotent=True, control=True)
+            self._client.post("/collective_rpc", call)
+            self._client.post("/update_weight_version", {"new_version": label}, idempotent=True)
             self.updates += 1
         found = self._label()
         if found != label:
@@ -554,7 +554,6 @@ class HttpModel:
         max_staleness: int = 0,
         probe_tolerance: float = 0.1,
         api_key: str | None = None,
-        control_key: str | None = None,
         concurrency: int = 64,
         scoring: int | None = None,
         timeouts: Timeouts | None = None,
@@ -566,15 +565,14 @@ class HttpModel:
         "adapters", "weights", "pause", "abort", "version_spans", what the caller will use. run: first part of adapter names
         (`run@version`); by default one that no earlier run can have used. max_staleness: how many versions behind the newest
         may still be sampled from; that many and one stay loaded. probe_tolerance: nats by which both sides may differ,
-        in the mean over the probe's tokens. control_key: for calls that change the model, where they take another key than
-        `api_key`. concurrency: requests at once; scoring: of these, how many may score. By default
+        in the mean over the probe's tokens. concurrency: requests at once; scoring: of these, how many may score. By default
         as many, but one at a time on vLLM's processor build, which several end (in development mode it says what it is).
 
         Raises EngineUnreachable, MissingCapability, BadAnswer and what the calls of `JsonClient` raise.
         """
         settings = Timeouts() if timeouts is None else timeouts
         retries = Retries() if retries is None else retries
-        client = JsonClient(url, api_key, settings, retries, concurrency, control_key=control_key)
+        client = JsonClient(url, api_key, settings, retries, concurrency)
         card = card_of(client, model)
         found = capabilities_of(client)
         wire = wire_for(client, card, found)
@@ -871,12 +869,12 @@ class HttpModel:
         self.require("pause")
         if mode not in ("abort", "wait", "keep"):
             raise UnknownName("pause mode", mode, ("abort", "wait", "keep"))
-        self._client.post("/pause", {}, query={"mode": mode}, idempotent=True, control=True)
+        self._client.post("/pause", {}, query={"mode": mode}, idempotent=True)
 
     def resume(self) -> None:
         """Raises EngineError where the engine says that it is paused all the same."""
         self.require("pause")
-        self._client.post("/resume", {}, idempotent=True, control=True)
+        self._client.post("/resume", {}, idempotent=True)
         if (self._client.get("/is_paused") or {}).get("is_paused"):
             raise EngineError(f"{self.url} is still paused after POST /resume.", "Does another client pause it?")
 
@@ -885,7 +883,7 @@ class HttpModel:
         self.require("abort")
         named = [self._wire.id_form.format(each) for each in (self.in_flight if ids is None else ids)]
         if named:
-            self._client.post("/abort_requests", {"request_ids": named}, idempotent=True, control=True)
+            self._client.post("/abort_requests", {"request_ids": named}, idempotent=True)
 
     @property
     def in_flight(self) -> tuple[str, ...]:

@@ -38,8 +38,6 @@ LABEL = r"^$|^[A-Za-z0-9_./-]+=[A-Za-z0-9_.-]+$"
 """Of hosts, as `ray start --labels` takes one."""
 KEY = "KEEPWORTH_ENGINE_KEY"
 """The environment variable that holds an engine's key: configurations are written to disk, and keys are not."""
-CONTROL_KEY = "KEEPWORTH_ENGINE_CONTROL_KEY"
-"""The same for calls that change the model, where the engine wants another key for them."""
 
 GROUP_RELATIVE = varied(preset("tis"), name="group_relative", ratio=Token("current"), surrogate=Plain())
 """An episode's reward against its group's, averaged over tokens; one update a batch. On policy the ratio is 1; what the

@@ -36,7 +36,7 @@ from keepworth.models.adapter import Named, attach_lora, is_tied, load_trained, 
 from keepworth.models.attention import round_up
 from keepworth.models.inprocess import InProcessModel, Precision
 from keepworth.models.threads import SLOWER, in_faster_type, settle_threads
-from keepworth.recipes.settings import CONTROL_KEY, KEY, TrainingSettings, own_entropy
+from keepworth.recipes.settings import KEY, TrainingSettings, own_entropy
 from keepworth.rollouts.driver import RolloutContext, together
 
 if TYPE_CHECKING:
@@ -367,7 +367,6 @@ def engines_of(
                 require=("weights", "pause") if train == "full" else ("adapters",),
                 max_staleness=settings.max_staleness,
                 api_key=os.environ.get(KEY) or None,
-                control_key=os.environ.get(CONTROL_KEY) or None,
                 concurrency=max(8, settings.slots),
             )
             engines.append(connections.enter_context(engine))

@@ -276,7 +276,7 @@ def test_a_policy_that_is_given_twice_is_not_taught_twice(
                 memory.reward(memory.search("a torn thing").decision, 1.0)
                 if memory.learning._keeper is not None:
                     memory.learning._keeper.join()
-            taught.append(policy.valuer.q.data[:2].tolist())
+            taught.append(made.valuer.q.data[:2].tolist())
     assert taught[0] == taught[1]
     assert "gave the same one again" in caplog.text
 

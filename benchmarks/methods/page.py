@@ -30,7 +30,7 @@ this of itself; another package adds one by an entry point of the group `keepwor
 `python -m benchmarks.methods.page`.
 
 The verdict is about the claim: *held*, *held in part*, *not held*, or *not reachable here*; *not measured* where there is no
-result. Behind each verdict stands a file `benchmarks/methods/NAME.json` with command, revision, arms and intervals.
+result. Behind each verdict stands a file of its name in `benchmarks/methods/`, with command, revision, arms and intervals.
 """
 
 

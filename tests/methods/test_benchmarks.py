@@ -15,13 +15,13 @@ import pytest
 
 from keepworth.episodes.episode import Task
 from keepworth.registry import methods
-from keepworth.tasks.benchmark import Benchmark, digest, named, refuse_leaks, sharing, sizes
+from keepworth.tasks.benchmark import Benchmark, benchmarks, digest, named, refuse_leaks, sharing, sizes
 from keepworth.tasks.data_files import MissingData
 from keepworth.tasks.splits import SPLITS
 from keepworth.tasks.verifiers import verify
 from tests.methods.benchmarks import fixtures
 
-BENCHMARKS: dict[str, Benchmark] = {name: method.make for name, method in methods("benchmark").items()}  # type: ignore[misc]
+BENCHMARKS = benchmarks()
 BY_PATH = [name for name, benchmark in BENCHMARKS.items() if not benchmark.shipped]
 
 

@@ -36,18 +36,19 @@ def listing(
     from keepworth.recipes.systems import NAMES as SYSTEMS
     from keepworth.recipes.systems import PATTERNS
     from keepworth.registry import methods
+    from keepworth.tasks.benchmark import benchmarks as all_benchmarks
     from keepworth.tasks.benchmark import sizes
 
-    known, declared = sizes(), methods("benchmark")
+    known, declared, made = sizes(), methods("benchmark"), all_benchmarks()
     if as_json:
         benchmarks = {
             name: {
                 "about": benchmark.about,
-                "kind": benchmark.make.kind,
+                "kind": made[name].kind,
                 "questions": known[name]["questions"] if name in known else None,
-                "licence": benchmark.make.licence,
-                "shipped": benchmark.make.shipped,
-                "settings": list(benchmark.make.settings()),
+                "licence": made[name].licence,
+                "shipped": made[name].shipped,
+                "settings": list(made[name].settings()),
             }
             for name, benchmark in declared.items()
         }
@@ -59,7 +60,7 @@ def listing(
         return
     rows = []
     for name, benchmark in declared.items():
-        data = benchmark.make
+        data = made[name]
         count = " / ".join(f"{many:,}" for many in known[name]["questions"].values()) if name in known else "?"
         where = "" if data.shipped else "  (--data)"
         rows.append((name, f"{benchmark.about}; {data.kind}, {count}; {data.licence}{where}"))

@@ -13,7 +13,7 @@ from keepworth.cli.eval_stream import stream
 from keepworth.cli.output import Runs, say_json
 
 if TYPE_CHECKING:
-    from keepworth.methods.recipes.memory_r1 import Config
+    from keepworth.methods.recipes._memory_r1.settings import Config
 
 
 app = App(help="Measure models and runs on held-out questions, and memories on streams.")
@@ -87,7 +87,7 @@ def answerer(
     from keepworth.learning.run_folder import check_writable, disk, find_run, versions
     from keepworth.learning.watch.progress import PlainProgress, progress_for
     from keepworth.methods.recipes._memory_r1.answerer import recall_for, table_arms, task_sets
-    from keepworth.methods.recipes.memory_r1 import Config
+    from keepworth.methods.recipes._memory_r1.settings import Config
     from keepworth.models.threads import settle_threads
     from keepworth.recipes.configuration import resolve
     from keepworth.recipes.training import kept_weights, loaded_model, with_weights

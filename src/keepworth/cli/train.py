@@ -16,13 +16,13 @@ from keepworth.episodes.errors import KeepworthError
 from keepworth.memory.place import file_of
 from keepworth.recipes.front_door import (
     OWN,
-    Recipe,
     carry_out,
     made_of,
     opened,
     record_of,
     run_name,
 )
+from keepworth.recipes.recipe import Recipe
 from keepworth.recipes.workers import Origin
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from keepworth.environments.dials import dialled, parsed
 from keepworth.environments.scene import Stream
@@ -72,13 +72,12 @@ class World:
 
 def worlds() -> dict[str, World]:
     """Every world by name."""
-    return {name: declared.make for name, declared in methods("world").items()}  # type: ignore[misc]
+    return {name: cast(World, declared.make) for name, declared in methods("world").items()}
 
 
 def world(name: str) -> World:
     """The world of a stream, whose dials leave it as it is. Raises UnknownName."""
-    made: World = method("world", name.partition("~")[0]).make  # type: ignore[assignment]
-    return made
+    return cast(World, method("world", name.partition("~")[0]).make)
 
 
 def missing(name: str, data: Path | None = None) -> KeepworthError | None:

@@ -12,11 +12,11 @@ import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from keepworth.episodes.episode import Task
 from keepworth.episodes.errors import KeepworthError, UnknownName, require_known
-from keepworth.registry import method
+from keepworth.registry import method, methods
 from keepworth.tasks.data_files import WrongFormat, recognised, records
 from keepworth.tasks.entries import MemoryEntry, entries
 from keepworth.tasks.metrics import normalise
@@ -223,13 +223,17 @@ def _one_source(one: Task, other: Task) -> bool:
 # By name.
 
 
+def benchmarks() -> dict[str, Benchmark]:
+    """Every benchmark by name."""
+    return {name: cast(Benchmark, declared.make) for name, declared in methods("benchmark").items()}
+
+
 def named(name: str) -> Benchmark:
     """Raises UnknownName; WrongFormat where it is a file, which says what reads it."""
     path = Path(name)
     if path.is_file() or path.suffix in (".json", ".csv", ".parquet", ".gz"):
         raise WrongFormat(f"{name} is no name of a benchmark, and no file of JSON lines.", _reader_of(path))
-    benchmark: Benchmark = method("benchmark", name).make  # type: ignore[assignment]
-    return benchmark
+    return cast(Benchmark, method("benchmark", name).make)
 
 
 def _reader_of(path: Path) -> str:

@@ -28,6 +28,7 @@ from pydantic import ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
 
 from keepworth.episodes.errors import KeepworthError, UnknownName, nearest
+from keepworth.registry import methods
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -764,13 +765,20 @@ def read(text: str) -> Any:
         raise ObjectiveError(f"{text[:80]!r} is not a part of an objective.", "Write it as Clip(0.2, 0.28).") from None
 
 
+def _parts(name: str) -> dict[str, type]:
+    """All parts; those that files of objectives declare are loaded where `name` is none of the others."""
+    if name not in PARTS and name[:1].isupper():
+        methods("objective")
+    return PARTS
+
+
 def _made(node: ast.expr) -> Any:
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-        if node.func.id not in PARTS:
+        if node.func.id not in _parts(node.func.id):
             raise UnknownName("part of an objective", node.func.id, PARTS)
         named = {str(each.arg): _made(each.value) for each in node.keywords}
         return PARTS[node.func.id](*map(_made, node.args), **named)
     if isinstance(node, ast.Name):
         word = node.id
-        return PARTS[word]() if word in PARTS else None if word.lower() == "none" else word
+        return PARTS[word]() if word in _parts(word) else None if word.lower() == "none" else word
     return ast.literal_eval(node)

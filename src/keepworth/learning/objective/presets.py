@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from pydantic import ValidationError
 
@@ -80,5 +80,4 @@ def preset(name: str, **changes: Any) -> Objective:
 
 def source_of(name: str) -> Source:
     """Where the objective of that name comes from. Raises UnknownName."""
-    source: Source = method("objective", name).make.source  # type: ignore[attr-defined]
-    return source
+    return cast(Preset, method("objective", name).make).source

@@ -179,7 +179,12 @@ def _usage(prompts: Sequence[Tokens], groups: Sequence[Sequence[Sample]]) -> dic
 
 
 Body = Mapping[str, Any]
-HARMLESS = {"cache_salt", "user", "add_special_tokens", "skip_special_tokens", "return_token_ids", "request_id", "rid"}
+HARMLESS = {
+    *("cache_salt", "user", "add_special_tokens", "skip_special_tokens", "return_token_ids", "request_id", "rid"),
+    *("min_p", "repetition_penalty", "presence_penalty", "frequency_penalty"),
+    *("stream", "echo", "stop", "min_tokens"),
+}
+"""What changes nothing here: engines are sent neutral values of these."""
 _SAMPLING = {
     *("n", "max_tokens", "temperature", "seed", "stop_token_ids", "ignore_eos", "logprobs", "prompt_logprobs"),
     *("top_p", "top_k"),

@@ -69,7 +69,6 @@ SOME = {
     "test_what_is_gone_is_left_out_unless_asked_for": "commands that name a file",
     "test_a_source_that_nothing_has_is_named_with_the_nearest": "commands that name a file",
     "test_of_a_log_without_odds_nothing_is_guessed": "rows of a file",
-    "test_what_is_followed_is_what_is_read_anew": "commands that name a file",
     "test_one_source_is_switched_and_the_rest_stays": "commands that name a file",
     "test_the_command_line_refuses_what_is_not_text": "commands that name a file",
     "test_a_value_that_nobody_wrote_is_damage_and_nothing_is_written_after_it_was_met": "rows of a file",

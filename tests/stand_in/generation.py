@@ -1,4 +1,4 @@
-"""Routes that generate and score, in the form that vLLM documents, and how their requests are read."""
+"""Routes that generate and score, in the form that vLLM and SGLang document, and how their requests are read."""
 
 from __future__ import annotations
 
@@ -66,6 +66,33 @@ def generate_tokens(model: ServedModel, call: ServedCall, id_form: str = "{}") -
     ]
     scores = _scores(model, name, inside, prompts, {}, call.caller)[0] if wanted.scored else None
     return {"request_id": request, "prompt_token_ids": list(prompt), "choices": choices, "prompt_logprobs": scores}
+
+
+def generate(model: ServedModel, call: ServedCall) -> Any:
+    body = call.body
+    only(body, {"input_ids", "sampling_params", "return_logprob", "logprob_start_len", "lora_path", "rid", "stream"})
+    settings = dict(part(body, "sampling_params"))
+    settings["max_tokens"] = settings.pop("max_new_tokens", 128)
+    settings["seed"] = settings.pop("sampling_seed", None)
+    wanted = asked(model, settings, set())
+    (prompt,) = prompts = _only_one(prompts_of(model, body, "input_ids"), "input_ids")
+    name, request = name_in(body, "lora_path"), name_in(body, "rid", uuid.uuid4().hex)
+    meta: dict[str, Any] = {"id": request, "prompt_tokens": len(prompt), "finish_reason": {"type": "length"}}
+    ids: Tokens = ()
+    if wanted.params is not None:
+        sample = _drawn(model, name, request, prompts, wanted, call.caller)[0][0]
+        ids = sample.ids
+        meta["finish_reason"] = {"type": _REASONS[sample.finish]}
+        meta["output_token_logprobs"] = [[p, t, None] for p, t in zip(sample.logprobs, sample.ids, strict=True)]
+        meta["weight_version"] = model.labels[-1]
+        meta["weight_versions"] = _spans(model, sample)
+    if body.get("return_logprob") and body.get("logprob_start_len") == 0:
+        found = _scores(model, name, request, prompts, {}, call.caller)[0] or []
+        meta["input_token_logprobs"] = [
+            [entry[str(token)]["logprob"] if entry else None, token, None]
+            for token, entry in zip(prompt, found, strict=True)
+        ]
+    return {"text": model.decode(ids), "output_ids": list(ids), "meta_info": meta}
 
 
 def tokenize(model: ServedModel, call: ServedCall) -> Any:
@@ -154,9 +181,10 @@ def _usage(prompts: Sequence[Tokens], groups: Sequence[Sequence[Sample]]) -> dic
 Body = Mapping[str, Any]
 HARMLESS = {
     *("cache_salt", "user", "add_special_tokens", "skip_special_tokens", "return_token_ids", "request_id", "rid"),
-    # At the values at which they change nothing, as the engine sends them.
     *("min_p", "repetition_penalty", "presence_penalty", "frequency_penalty"),
+    *("stream", "echo", "stop", "min_tokens"),
 }
+"""What changes nothing here: engines are sent neutral values of these."""
 _SAMPLING = {
     *("n", "max_tokens", "temperature", "seed", "stop_token_ids", "ignore_eos", "logprobs", "prompt_logprobs"),
     *("top_p", "top_k"),

@@ -64,7 +64,7 @@ class App(typer.Typer):
 
     def command(self, name: str | None = None, *, examples: str = "", **options: Any) -> Callable[[Any], Any]:
         """examples: command lines, one a line, for the end of its help."""
-        return super().command(name, cls=Command, epilog=textwrap.dedent(examples).strip() or None, **options)  # type: ignore[arg-type]
+        return super().command(name, cls=Command, epilog=textwrap.dedent(examples).strip() or None, **options)
 
 
 def _name_arguments(command: Any) -> None:

@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.writing.setting import HERE
+HERE = Path(__file__).parent
 from keepworth import Keeper, Memory
 from keepworth.episodes.episode import Operation, OperationKind, Session
 from keepworth.evaluation.statistics import interval

@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 import math
-from itertools import combinations
 
 import numpy as np
 import pytest
 
-from keepworth.episodes.errors import KeepworthError
 from keepworth.evaluation.diagnostics import (
     Recall,
-    Retention,
     abstention,
-    by_tier,
-    cross_domain,
-    crossing,
     pass_at,
-    pass_curve,
     recall_at,
     recognition,
-    retained,
-    retention,
     stage,
-    tier,
-    transfer,
     where_points_go,
 )
 

@@ -14,8 +14,6 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-WORDS = {"streams": ["write"]}
-"""What a page is called with, where that is not nothing."""
 
 
 def pages() -> list[str]:
@@ -35,7 +33,7 @@ def main() -> None:
     before = texts()
     for name in pages():
         print(name, flush=True)
-        command = [sys.executable, "-m", f"benchmarks.{name}.page", *WORDS.get(name, [])]
+        command = [sys.executable, "-m", f"benchmarks.{name}.page"]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
         if done.returncode:
             raise SystemExit(f"benchmarks/{name}/page.py failed:\n{done.stderr}")

@@ -72,26 +72,6 @@ def updates(result: dict[str, Any]) -> str:
     return f"{markdown(('kept', *scores, 'items kept', 'words shown'), rows)}\n\n{cases} questions. {measured(result)}"
 
 
-def labelled(result: dict[str, Any]) -> str:
-    """What hand labels say of real conversations."""
-    names = {
-        "kept sentences that are facts": "kept sentences that are facts",
-        "facts that are kept": "facts that are kept",
-        "what gave way and was outdated": "replaced statements that were outdated",
-    }
-    rows = [
-        (shown, *(share(result[f"{name}, {when}"]) for when in ("before", "after"))) for name, shown in names.items()
-    ]
-    counts = [
-        f"{result[f'what gave way in all, {when}']['mean']} of {result[f'what gave way in all, {when}']['n']}"
-        for when in ("before", "after")
-    ]
-    return markdown(
-        ("LongMemEval, labelled by hand", "rules before", "rules"),
-        [*rows, ("statements that replaced another", *counts)],
-    )
-
-
 def quickstarts(result: dict[str, Any]) -> str:
     rows = [
         (
@@ -189,29 +169,6 @@ def latency(result: dict[str, Any]) -> str:
         f"load {min(loads):.1f} to {max(loads):.1f} when a round began. "
         f"A call has {result['memory_tokens']['mean']:.0f} tokens of memory on average. The time to encode the query is not "
         f"included: vectors are of hashed words (`python -m benchmarks.agents.latency`). {measured(result)}"
-    )
-
-
-def background(result: dict[str, Any]) -> str:
-    rows = []
-    for run in result["runs"]:
-        first, inside = run["until the first swap"], run.get("swapped in")
-        back = run.get("taken back", {})
-        shown = ("", "", "") if inside is None else (inside["adapter"], inside["control"], inside["interval"])
-        shares = (
-            *(f"{100 * each['brief']:.0f} % of {each['n']}" if each else "" for each in shown[:2]),
-            f"{100 * inside['difference']:+.0f} ({100 * shown[2][0]:.0f} to {100 * shown[2][1]:.0f})" if inside else "",
-        )
-        ended = f"after {back['calls']} calls: {back['state']}" if back else ""
-        rows.append((str(run["seed"]), str(first["calls"]), f"{100 * first['brief before']:.0f} %", *shares, ended))
-    head = (
-        *("seed", "calls to the first swap", "brief until then", "brief, by the adapter", "brief, by what it replaced"),
-        *("difference in points, 95 %", "one that was taught wrong"),
-    )
-    return (
-        f"{markdown(head, rows)}\n\n`smollm2-135m-instruct`, rounds of {result['runs'][0]['settings']['episodes']} episodes, "
-        f"{result['callers']} callers. The reward is whether an answer has at most {result['brief']} words. Adapter and control "
-        f"answered in the same minutes, by chance (`python -m benchmarks.agents.background`). {measured(result)}"
     )
 
 
@@ -315,14 +272,13 @@ def loop_in_short(result: dict[str, Any]) -> str:
 
 def main() -> None:
     takes_nothing(__doc__)
-    named = {"kills": kills, "scan": scan, "fuzz": fuzz, "latency": latency, "background": background}
+    named = {"kills": kills, "scan": scan, "fuzz": fuzz, "latency": latency}
     for name, table in named.items():
         if (HERE / f"{name}.json").exists():
             filled(PAGE, name, table(json.loads((HERE / f"{name}.json").read_text())))
     result = json.loads((HERE / "facts.json").read_text())
     filled(PAGE, "facts", facts(result))
     filled(PAGE, "facts-longmemeval", updates(result))
-    filled(PAGE, "facts-labels", labelled(json.loads((HERE / "labels.json").read_text())["result"]))
     filled(QUICKSTARTS, "quickstarts", quickstarts(json.loads((HERE / "quickstarts.json").read_text())))
     filled(QUICKSTARTS, "hosts", hosts(json.loads((HERE / "hosts.json").read_text())))
     filled(PAGE, "signals", signals(json.loads((HERE / "signals.json").read_text())))

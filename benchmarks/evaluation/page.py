@@ -13,7 +13,6 @@ from benchmarks.tables import filled, markdown, takes_nothing
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent.parent / "docs" / "systems.md"
-STATISTICS = HERE.parent.parent / "docs" / "statistics.md"
 DEPTHS = {"turn@5": "evidence @5", "turn@10": "@10", "turn@50": "@50", "shown": "in 512 tokens"}
 FUSED = {"locomo-fused": "turn@5", "longmemeval+500-fused": "session@5"}
 
@@ -144,62 +143,6 @@ def pairs() -> str:
     return markdown(("benchmark", "questions", *SYSTEMS), lines)
 
 
-def diagnosed(part: str) -> str:
-    """What `benchmarks.evaluation.diagnose` measured."""
-    of = json.loads((HERE / "diagnose.json").read_text())[part]
-    if part == "passes":
-        crossed = of["crossing"]
-        curves = {name: {k: ends for k, *ends in rows} for name, rows in of["curves"].items()}
-        ks = list(curves["base"])
-        lines = [
-            (
-                f"the model {name}",
-                *(f"{curves[key][k][0]:.2f} ({curves[key][k][1]:.2f} to {curves[key][k][2]:.2f})" for k in ks),
-            )
-            for key, name in (("base", "as it comes"), ("tuned", "tuned"))
-        ]
-        ahead = {"first": "The tuned model", "second": "The model as it comes", "": "Neither"}[crossed["first_ahead"]]
-        where = "the curves do not cross" if crossed["k"] is None else f"the other is ahead from k = {crossed['k']} on"
-        said = (
-            f"{ahead} is ahead at k = 1, and {where}; they cross in {crossed['share']:.0%} of resamples. "
-            f"Of {of['questions']} questions {crossed['only_first']} are solved by the tuned model alone, and "
-            f"{crossed['only_second']} by the other alone, in {of['samples']} samples each."
-        )
-        return markdown(("pass@k", *ks), lines) + "\n\n" + said
-    if part == "carries":
-        lines = [
-            (
-                name,
-                f"{of['base'][name]:.3f}",
-                f"{gain['difference']:+.3f} ({gain['low']:+.3f} to {gain['high']:+.3f})",
-                gain["clusters"],
-            )
-            for name, gain in of["gain"].items()
-        ]
-        said = (
-            f"Mean gain where it was tuned {of['inside']:+.3f}, elsewhere {of['outside']:+.3f}. Questions are resampled, also "
-            "where several are about one conversation."
-        )
-        return (
-            markdown(("answers from the evidence", "as it comes", "gain of the tuned", "questions"), lines)
-            + "\n\n"
-            + said
-        )
-    cells = {(cell["arm"], cell["exposures"], cell["delay"]): cell for cell in of["cells"]}
-    times = sorted({key[1:] for key in cells})
-    lines = [
-        (
-            f"told {many} times" if many > 1 else "told once",
-            f"{delay} more facts",
-            *(span(cells[arm, many, delay]) for arm in ("weights", "store")),
-        )
-        for many, delay in times
-    ]
-    tried = ", ".join(f"{float(rate):g}" for rate in of["tried on dev"])
-    said = f"{of['facts']} facts; learning rate {of['rate']:g}, the best of {tried} on other people."
-    return markdown(("exposures", "after", "weights", "store"), lines, left=2) + "\n\n" + said
-
-
 READ = ("longmemeval+500-read", "locomo-read")
 
 
@@ -214,9 +157,6 @@ def main() -> None:
     if (HERE / "pairs.json").exists():
         filled(PAGE, "pairs", pairs())
     filled(PAGE, "not-run", not_run())
-    if (HERE / "diagnose.json").exists():
-        for part in ("passes", "carries", "retention"):
-            filled(STATISTICS, part, diagnosed(part))
 
 
 if __name__ == "__main__":

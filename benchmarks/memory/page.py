@@ -7,7 +7,6 @@ python -m benchmarks.memory.page
 from __future__ import annotations
 
 import json
-import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -165,39 +164,6 @@ def crash(result: Result) -> str:
     )
 
 
-def real_sentences(result: Result) -> str:
-    rows = [
-        (
-            _pair((row["search"]["p50"], row["search"]["p95"])),
-            _number(row["index alone"]["p50"]),
-            _pair((both["search"]["p50"], both["search"]["p95"])),
-            f"{row['ms per query, 32 at once']:.2f}",
-        )
-        for row, both in zip(result["dense"], result["both"], strict=True)
-    ]
-    head = ("search by meaning, ms", "of it the vectors, ms", "by both from the text, ms", "32 at once, ms/query")
-    text = (
-        f"{result['sentences']:,} sentences, {result['questions']:,} questions, {result['encoder']}. Milliseconds are p50 / p95, "
-        f"or p50. One thread reads all vectors in {result['limit_ms']:.2f} ms: the search takes "
-        f"{result['dense'][0]['search']['p50'] / result['limit_ms']:.2f} times that."
-    )
-    return f"{text}\n\n{markdown(head, rows)}\n\n" + _setting(result["machine"])
-
-
-def real_words(result: Result) -> str:
-    words = [
-        (
-            {"common words only": "three of the 24 commonest words"}.get(row["queries"], row["queries"]),
-            f"{row['search']['p50']:.3g} / {row['search']['p95']:.3g}",
-            f"{row['answered']:.2f}",
-            f"{row['same ten as full BM25']:.3f}",
-        )
-        for row in result["words"]
-    ]
-    head = ("search by words", "ms", "answered", "same ten as full BM25")
-    return markdown(head, words) + "\n\n" + _setting(result["machine"])
-
-
 def _number(value: float | None) -> str:
     if value is None:
         return ""
@@ -243,51 +209,6 @@ def finding(result: Result) -> str:
     return markdown(head, rows) + "\n\n" + _setting(result["machine"])
 
 
-def scan(result: Result) -> str:
-    """The exact scan beside reading the same bytes."""
-    rows = [
-        (
-            {
-                "all cosines": "all cosines, a row at a time (the engine's)",
-                "matrix product": "all cosines, by a matrix product",
-            }.get(row["what"], row["what"]),
-            f"{row['median']:.2f}",
-            f"{row['least']:.2f}",
-            f"{row['ratio']:.2f} ({row['ratios'][0]:.2f} to {row['ratios'][1]:.2f})",
-        )
-        for row in result["rows"]
-    ]
-    head = ("", "median, ms", "least, ms", "times the limit (least to most)")
-    text = f"{result['size']:,} vectors of {result['dimension']} numbers, {result['rounds']} rounds."
-    return f"{text}\n\n{markdown(head, rows)}\n\n" + _setting(result["machine"])
-
-
-def filters(result: Result) -> str:
-    """A search by words and meaning with a filter against the same search without."""
-    found = next(each for each in result if each["mode"] == "hybrid")
-    rows = [
-        (
-            row["filter"],
-            f"{row['with']:.1f}",
-            f"{row['ratio']:.2f} ({row['ratios'][0]:.2f} to {row['ratios'][-1]:.2f})",
-            f"{max(each['rows'][number]['first'] for each in result):,.0f}",
-        )
-        for number, row in enumerate(found["rows"])
-    ]
-    plain = statistics.median(row["without"] for row in found["rows"])
-    text = f"{found['size']:,} items, {found['queries']} queries, {found['rounds']} rounds. Without a filter: {plain:.1f} ms."
-    head = ("filter", "ms", "times without", "first search, ms")
-    return f"{text}\n\n{markdown(head, rows)}\n\n" + _setting(found["machine"])
-
-
-def planted(result: Result) -> str:
-    lines = [
-        (name, f"{each['mean']:.2f} [{each['low']:.2f}, {each['high']:.2f}]", each["n"])
-        for name, each in result["rows"].items()
-    ]
-    return markdown(("planted facts", "found [95 %]", "questions"), lines) + "\n\n" + _setting(result["machine"])
-
-
 TABLES: dict[str, tuple[str, Callable[[Result], str]]] = {
     "engine": ("engine", engine),
     "cold": ("cold", growth),
@@ -296,12 +217,7 @@ TABLES: dict[str, tuple[str, Callable[[Result], str]]] = {
     "concurrency": ("concurrency", concurrency),
     "crash": ("crash", crash),
     "postgres": ("postgres", postgres),
-    "real_sentences": ("real_sentences", real_sentences),
-    "real sentences by words": ("real_sentences_words", real_words),
-    "scan": ("scan", scan),
-    "filters": ("filters", filters),
     "finding": ("finding", finding),
-    "planted": ("planted", planted),
 }
 """Place on the page: the JSON file, and what makes a table of it."""
 

@@ -5,13 +5,12 @@ python -m benchmarks.speed.page
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from benchmarks.speed import episodes, long_answers, sampling, training_step
+from benchmarks.speed import episodes, sampling, training_step
 from benchmarks.speed.rows import Row
 from benchmarks.speed.run import BUSY
 from benchmarks.speed.setting import HERE, ratio
@@ -105,39 +104,6 @@ def episodes_table() -> str:
     return _table(head, lines, found)
 
 
-def long_answers_table() -> str:
-    if not long_answers.FILE.exists():
-        return MISSING
-    result = json.loads(long_answers.FILE.read_text())
-    lines = []
-    for each in result["cases"].values():
-        passes = f"{each['micro_batches']} plain"
-        if each["recomputed"]:
-            plain = each["micro_batches"] - each["recomputed"]
-            passes = " and ".join(filter(None, (f"{plain} plain" if plain else "", f"{each['recomputed']} recomputed")))
-        spent = [
-            f"{each[phase][key] / unit:,.{digits}f}" if each[phase] else ""
-            for phase in ("sampling", "learning")
-            for key, unit, digits in (("wall", 1, 0), ("cpu", 1, 0), ("peak_bytes", 1e9, 1))
-        ]
-        name = f"{each['prompts']} x {each['group']} x {each['tokens']:,}"
-        lines.append((name, f"{each['token_budget']:,}", each["checkpointing"], passes, *spent))
-    head = ("prompts x answers x tokens", "budget", "checkpointing", "passes", "sampling, s", "processor s", "peak GB")
-    records = [
-        {**result, "dtype": each["dtype"], "rounds": [{"machine": each["machine"]}]}
-        for each in result["cases"].values()
-    ]
-    kept = next((each["bytes_of_a_token"] for each in result["cases"].values() if each["bytes_of_a_token"]), None)
-    loaded = max(each["loaded_bytes"] for each in result["cases"].values())
-    about = f"One step each. Loaded, with an adapter of rank 16: {loaded / 1e9:.1f} GB."
-    if kept:
-        about += (
-            f" A token keeps {kept['plain'] / 1e3:,.0f} KB in a plain pass, {kept['recomputed'] / 1e3:,.0f} KB in a "
-            "recomputed one."
-        )
-    return _table((*head, "learning, s", "processor s", "peak GB"), lines, records) + "\n\n" + about
-
-
 def _trl(found: Sequence[Result]) -> str:
     sides = [side for record in found for each in record["rounds"] for side in each["sides"].values() if "trl" in side]
     if not sides:
@@ -175,7 +141,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "trl": training_table,
     "memory": memory_table,
     "episodes": episodes_table,
-    "long_answers": long_answers_table,
 }
 
 

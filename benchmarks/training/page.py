@@ -1,4 +1,4 @@
-"""Put a newcomer's script into docs/training.md, training beside TRL's into docs/from_trl.md, and that on logs into docs/logs.md.
+"""Put a newcomer's script into docs/training.md, and training beside TRL's into docs/from_trl.md.
 
 python -m benchmarks.training.page
 """
@@ -73,37 +73,9 @@ def beside_trl(found: dict[str, Any]) -> str:
     return "\n\n".join((" ".join(about), markdown(head, rows, align="---"), " ".join(below)))
 
 
-def logs(found: dict[str, Any]) -> str:
-    """Levels and gains of each method, test set and way."""
-    by = {(row["method"], row["test"], row["way"], row["what"]): row for row in found["rows"]}
-    rows = [
-        [test, way.replace("_", " "), method, *(interval(by[method, test, way, what]) for what in LEVELS), each["n"]]
-        for (method, test, way, what), each in by.items()
-        if what == "gain" and "next of" not in test
-    ]
-    seeds = found["rows"][0]["seeds"]
-    head = ("tested on", "memory", "trained by", "before", "after", "gain, 95 %", "tasks")
-    return "\n\n".join(
-        (
-            markdown(head, rows, 3),
-            f"Token F1, greedy; {found['settings']['steps']} updates, {seeds} seed{'s' * (seeds > 1)}, averaged before the "
-            f"interval is taken. `{found['command']}`.",
-        )
-    )
-
-
-LEVELS = ("untrained", "trained", "gain")
-
-
-def interval(row: dict[str, Any]) -> str:
-    sign = "+" if row["what"] == "gain" else ""
-    return f"{row['mean']:{sign}.2f} ({row['low']:{sign}.2f} to {row['high']:{sign}.2f})"
-
-
 TABLES = (
     (HERE / "newcomer.json", "training.md", newcomer),
     (HERE / "beside_trl.json", "from_trl.md", beside_trl),
-    (HERE.parent / "learning/logs.json", "logs.md", logs),
 )
 
 

@@ -29,7 +29,6 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.writing.setting import HERE
 from keepworth import Keeper, Memory
 from keepworth.episodes.episode import Operation, OperationKind, Session
 from keepworth.evaluation.statistics import interval
@@ -44,7 +43,7 @@ from keepworth.tasks.locomo import locomo
 from keepworth.tasks.longmemeval import questions
 from keepworth.tasks.splits import SPLITS, draw_order
 
-OUT = HERE / "keeping.json"
+OUT = Path(__file__).parent / "keeping.json"
 PLACES, REWARDS, LOOKS, PERSON = 8, 400, (100, 400), 10
 SHRINKAGE = 30.0
 RULE = np.array([0.5, -1.0, 1.0] + [0.0] * (len(MARKS) - 3))

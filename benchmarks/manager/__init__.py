@@ -1,1 +1,0 @@
-"""Does training help a manager to keep its memory?"""

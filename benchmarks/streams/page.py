@@ -247,21 +247,6 @@ def ordinary() -> str:
     return lines(["attack", "attacker's gain", "cost", "gain allowed"], rows)
 
 
-def naming() -> str:
-    """What it costs, in points, that people are told apart where nobody attacks."""
-    rows = [
-        [
-            each["stream"],
-            *(
-                f"{points(each[key]['mean'], '+')} ({span(each[key])}) of {points(each[key]['unnamed'])}"
-                for key in ("success", "held_out")
-            ),
-        ]
-        for each in of("ordinary")["claims"]["naming"]
-    ]
-    return lines(["stream", "cost while learning", "cost, frozen"], rows)
-
-
 def tampered() -> str:
     by: dict[str, list[str]] = {}
     for each in of("tampering")["claims"]["tampering"]:
@@ -317,29 +302,6 @@ def labelled_standing() -> str:
     return "\n".join(said)
 
 
-def labelled_parts() -> str:
-    """What leaving a part out, or another setting, costs on dev streams: the mean over all of them, and the stream where it costs
-    most."""
-    record = json.loads((RESULTS / "labelled-parts.json").read_text())
-    rows = []
-    for arm in record["together"]["live"]["against"]:
-        if not arm.startswith("mixture"):
-            continue
-        row = [f"`{arm}`"]
-        for measure in ("live", "frozen"):
-            mean, low, high = (HUNDRED * each for each in record["together"][measure]["against"][arm])
-            cells = [each for each in record["streams"] if each["measure"] == measure]
-            most = max(cells, key=lambda each: each["against"][arm][0])
-            row += [
-                f"{mean:+.1f} ({low:+.1f} to {high:+.1f})",
-                f"{HUNDRED * most['against'][arm][0]:+.1f} ({most['stream']}, {most['encoder']})",
-            ]
-        rows.append(row)
-    seeds = record["together"]["live"]["pairs"]
-    head = f"left out or set otherwise, {min(seeds.values())} seeds"
-    return lines([head, "costs while learning", "at most", "costs frozen", "at most"], rows)
-
-
 STEPS = ("several-steps", "science")
 MEASURED = ("one-step", "free-words", "banking77", *STEPS, "seen-before")
 OVERVIEW = ("one-step", "free-words", "several-steps", "science", "seen-before", "banking77")
@@ -349,12 +311,10 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "best": lambda: best(*MEASURED),
     "parts": lambda: parts("parts"),
     "labelled-standing": labelled_standing,
-    "labelled-parts": labelled_parts,
     "left": lambda: left(*MEASURED),
     "attacks": attacked,
     "recovery": recovered,
     "ordinary": ordinary,
-    "naming": naming,
     "tampering": tampered,
     "overhead": overhead,
 }

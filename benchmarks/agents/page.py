@@ -179,11 +179,12 @@ def latency(result: dict[str, Any]) -> str:
         for kind, row in kinds.items()
     ]
     head = ("", "asked", "answered a second", "p50 ms", "p95 ms", "CPU ms a call")
-    about, loads = result["machine"], result["load_average"]
+    cores, loads = result["machine"]["cores"], result["load_average"]
+    each = result["items"] // result["people"]
     return (
-        f"{markdown(head, rows)}\n\nTimes of whole calls over {result['connections']} connections, each call a new conversation of one "
-        f"of {result['people']} people with {result['items'] // result['people']:,} items. Vectors are of hashed words. Medians of "
-        f"{len(loads)} rounds on {about['cores']} shared cores, load {min(loads):.1f} to {max(loads):.1f}. {measured(result)}"
+        f"{markdown(head, rows)}\n\nTimes of whole calls over {result['connections']} connections, each call a new conversation "
+        f"of one of {result['people']} people with {each:,} items. Vectors are of hashed words. Medians of {len(loads)} rounds on "
+        f"{cores} shared cores, load {min(loads):.1f} to {max(loads):.1f}. {measured(result)}"
     )
 
 

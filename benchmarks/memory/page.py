@@ -60,8 +60,8 @@ def peers(result: Result) -> str:
         rows.append((f"{row['name']} ({versions})", syncs, f"{found['items']:,}", *cells, limit))
     head = ("store", "disk syncs per add", "items", "add", "search all", "one user", "limit of search all")
     text = (
-        f"Milliseconds, p50 / p95, where {result['seconds']:g} seconds of adding one by one led (at most {result['size']:,} items). "
-        f"One disk sync takes {result['sync_ms']:.2g} ms."
+        f"Milliseconds, p50 / p95, where {result['seconds']:g} seconds of adding one by one led (at most {result['size']:,} "
+        f"items). One disk sync takes {result['sync_ms']:.2g} ms."
     )
     return text + "\n\n" + markdown(head, rows) + "\n\n" + _setting(result["machine"])
 

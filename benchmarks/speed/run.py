@@ -15,7 +15,7 @@ import argparse
 import os
 import time
 
-from benchmarks.speed import branches, episodes, sampling, training_step
+from benchmarks.speed import episodes, sampling, training_step
 from benchmarks.speed.rows import Row
 from benchmarks.speed.setting import machine
 
@@ -27,7 +27,7 @@ BUSY = 0.7
 
 def all_rows(trl_python: str) -> list[Row]:
     """In the order in which they are measured: the quick ones first, but TRL's settings before the steps that use them."""
-    alone = [*sampling.rows(), *episodes.rows(), *branches.rows(), *training_step.recomputed_rows()]
+    alone = [*sampling.rows(), *episodes.rows(), *training_step.recomputed_rows()]
     steps = training_step.rows(trl_python) if trl_python else []
     settings = training_step.setting_rows(trl_python) if trl_python else []
     short = [row for row in alone if row.minutes < LONG]

@@ -183,8 +183,8 @@ def latency(result: dict[str, Any]) -> str:
     each = result["items"] // result["people"]
     return (
         f"{markdown(head, rows)}\n\nTimes of whole calls over {result['connections']} connections, each call a new conversation "
-        f"of one of {result['people']} people with {each:,} items. Vectors are of hashed words. Medians of {len(loads)} rounds on "
-        f"{cores} shared cores, load {min(loads):.1f} to {max(loads):.1f}. {measured(result)}"
+        f"of one of {result['people']} people with {each:,} items. Vectors are of hashed words. Medians of {len(loads)} rounds "
+        f"on {cores} shared cores, load {min(loads):.1f} to {max(loads):.1f}. {measured(result)}"
     )
 
 

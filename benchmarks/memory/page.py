@@ -231,25 +231,6 @@ def finding(result: Result) -> str:
     return markdown(head, rows) + "\n\n" + _setting(result["machine"])
 
 
-def scan(result: Result) -> str:
-    """The exact scan beside reading the same bytes."""
-    rows = [
-        (
-            {
-                "all cosines": "all cosines, a row at a time (the engine's)",
-                "matrix product": "all cosines, by a matrix product",
-            }.get(row["what"], row["what"]),
-            f"{row['median']:.2f}",
-            f"{row['least']:.2f}",
-            f"{row['ratio']:.2f} ({row['ratios'][0]:.2f} to {row['ratios'][1]:.2f})",
-        )
-        for row in result["rows"]
-    ]
-    head = ("", "median, ms", "least, ms", "times the limit (least to most)")
-    text = f"{result['size']:,} vectors of {result['dimension']} numbers, {result['rounds']} rounds."
-    return f"{text}\n\n{markdown(head, rows)}\n\n" + _setting(result["machine"])
-
-
 def filters(result: Result) -> str:
     """A search by words and meaning with a filter against the same search without."""
     found = next(each for each in result if each["mode"] == "hybrid")
@@ -286,7 +267,6 @@ TABLES: dict[str, tuple[str, Callable[[Result], str]]] = {
     "postgres": ("postgres", postgres),
     "real_sentences": ("real_sentences", real_sentences),
     "real sentences by words": ("real_sentences_words", real_words),
-    "scan": ("scan", scan),
     "filters": ("filters", filters),
     "finding": ("finding", finding),
     "planted": ("planted", planted),

@@ -20,8 +20,8 @@ from keepworth.learning.objective.presets import source_of
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "objectives.md"
-SHOWN = ("all", "stale", "sparse", "small")
-"""Settings that have a table; the walks of several turns tell no arms apart."""
+SHOWN = ("all", "stale")
+"""Settings that have a table."""
 
 
 def objectives() -> str:

@@ -72,26 +72,6 @@ def updates(result: dict[str, Any]) -> str:
     return f"{markdown(('kept', *scores, 'items kept', 'words shown'), rows)}\n\n{cases} questions. {measured(result)}"
 
 
-def labelled(result: dict[str, Any]) -> str:
-    """What hand labels say of real conversations."""
-    names = {
-        "kept sentences that are facts": "kept sentences that are facts",
-        "facts that are kept": "facts that are kept",
-        "what gave way and was outdated": "replaced statements that were outdated",
-    }
-    rows = [
-        (shown, *(share(result[f"{name}, {when}"]) for when in ("before", "after"))) for name, shown in names.items()
-    ]
-    counts = [
-        f"{result[f'what gave way in all, {when}']['mean']} of {result[f'what gave way in all, {when}']['n']}"
-        for when in ("before", "after")
-    ]
-    return markdown(
-        ("LongMemEval, labelled by hand", "rules before", "rules"),
-        [*rows, ("statements that replaced another", *counts)],
-    )
-
-
 def quickstarts(result: dict[str, Any]) -> str:
     rows = [
         (
@@ -318,7 +298,6 @@ def main() -> None:
     result = json.loads((HERE / "facts.json").read_text())
     filled(PAGE, "facts", facts(result))
     filled(PAGE, "facts-longmemeval", updates(result))
-    filled(PAGE, "facts-labels", labelled(json.loads((HERE / "labels.json").read_text())["result"]))
     filled(QUICKSTARTS, "quickstarts", quickstarts(json.loads((HERE / "quickstarts.json").read_text())))
     filled(QUICKSTARTS, "hosts", hosts(json.loads((HERE / "hosts.json").read_text())))
     filled(PAGE, "signals", signals(json.loads((HERE / "signals.json").read_text())))

@@ -40,29 +40,6 @@ def latency(results: Sequence[Result]) -> str:
     return "\n\n".join(parts)
 
 
-def staleness_zero(results: Sequence[Result]) -> str:
-    parts = []
-    for result in results:
-        rows = [
-            (
-                arm,
-                f"{statistics.median(result['cpu_seconds_per_step'][arm]):.3f} s",
-                f"{statistics.median(result['tokens_per_step'][arm]):.0f}",
-                _spread(cost, 3),
-            )
-            for arm, cost in result["cost"].items()
-        ]
-        alone, whole, _ = (statistics.median(each) for each in result["cpu_seconds_per_step"].values())
-        episodes = result["groups"] * result["members"]
-        parts.append(
-            markdown((result["model"], "CPU time of a step", "tokens", "times the cost"), rows)
-            + f"\n\n{result['groups']} questions, {result['members']} answers each; {result['rounds']} rounds. To the group "
-            f"sampler alone whole calls add {1000 * (whole - alone):.0f} ms a step, in which {episodes} episodes are made and "
-            "rewarded. " + _setting(result)
-        )
-    return "\n\n".join(parts)
-
-
 SHOWN = (
     "synchronous",
     "synchronous, a quarter, longest first",
@@ -183,7 +160,6 @@ def _setting(result: Result) -> str:
 
 
 TABLES: dict[str, tuple[Callable[[Sequence[Result]], str], tuple[str, ...]]] = {
-    "staleness_zero": (staleness_zero, ("staleness_zero.json", "staleness_zero_135m.json")),
     "latency": (latency, ("latency.json", "latency_135m.json")),
     "lengths": (lengths, ("lengths.json", "lengths_135m.json")),
     "staleness": (staleness, ("staleness.json",)),

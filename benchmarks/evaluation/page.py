@@ -15,7 +15,7 @@ HERE = Path(__file__).parent
 PAGE = HERE.parent.parent / "docs" / "systems.md"
 STATISTICS = HERE.parent.parent / "docs" / "statistics.md"
 DEPTHS = {"turn@5": "evidence @5", "turn@10": "@10", "turn@50": "@50", "shown": "in 512 tokens"}
-FUSED = {"locomo-fused": "turn@5", "longmemeval+500-fused": "session@5"}
+FUSED = {"locomo-fused": "turn@5"}
 
 
 def span(cell: Any) -> str:
@@ -166,38 +166,22 @@ def diagnosed(part: str) -> str:
             f"{crossed['only_second']} by the other alone, in {of['samples']} samples each."
         )
         return markdown(("pass@k", *ks), lines) + "\n\n" + said
-    if part == "carries":
-        lines = [
-            (
-                name,
-                f"{of['base'][name]:.3f}",
-                f"{gain['difference']:+.3f} ({gain['low']:+.3f} to {gain['high']:+.3f})",
-                gain["clusters"],
-            )
-            for name, gain in of["gain"].items()
-        ]
-        said = (
-            f"Mean gain where it was tuned {of['inside']:+.3f}, elsewhere {of['outside']:+.3f}. Questions are resampled, also "
-            "where several are about one conversation."
-        )
-        return (
-            markdown(("answers from the evidence", "as it comes", "gain of the tuned", "questions"), lines)
-            + "\n\n"
-            + said
-        )
-    cells = {(cell["arm"], cell["exposures"], cell["delay"]): cell for cell in of["cells"]}
-    times = sorted({key[1:] for key in cells})
     lines = [
         (
-            f"told {many} times" if many > 1 else "told once",
-            f"{delay} more facts",
-            *(span(cells[arm, many, delay]) for arm in ("weights", "store")),
+            name,
+            f"{of['base'][name]:.3f}",
+            f"{gain['difference']:+.3f} ({gain['low']:+.3f} to {gain['high']:+.3f})",
+            gain["clusters"],
         )
-        for many, delay in times
+        for name, gain in of["gain"].items()
     ]
-    tried = ", ".join(f"{float(rate):g}" for rate in of["tried on dev"])
-    said = f"{of['facts']} facts; learning rate {of['rate']:g}, the best of {tried} on other people."
-    return markdown(("exposures", "after", "weights", "store"), lines, left=2) + "\n\n" + said
+    said = (
+        f"Mean gain where it was tuned {of['inside']:+.3f}, elsewhere {of['outside']:+.3f}. Questions are resampled, also "
+        "where several are about one conversation."
+    )
+    return (
+        markdown(("answers from the evidence", "as it comes", "gain of the tuned", "questions"), lines) + "\n\n" + said
+    )
 
 
 READ = ("longmemeval+500-read", "locomo-read")
@@ -215,7 +199,7 @@ def main() -> None:
         filled(PAGE, "pairs", pairs())
     filled(PAGE, "not-run", not_run())
     if (HERE / "diagnose.json").exists():
-        for part in ("passes", "carries", "retention"):
+        for part in ("passes", "carries"):
             filled(STATISTICS, part, diagnosed(part))
 
 

@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from benchmarks.tables import takes_nothing
+
 HERE = Path(__file__).parent
 BENCHMARKS = HERE.parent
 NORMAL = 1.96
@@ -139,6 +141,7 @@ POLICIES: dict[str, tuple[tuple[str, ...], str, str]] = {
 
 
 def main() -> None:
+    takes_nothing(__doc__)
     for evidence in (*map(of_streams, POLICIES), amemguard(), mixture(), rmm(), rules(), changes(), trained()):
         file = HERE / f"{evidence['name']}.json"
         file.write_text(json.dumps(evidence, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

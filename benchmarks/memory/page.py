@@ -274,25 +274,31 @@ TABLES: dict[str, tuple[str, Callable[[Result], str]]] = {
 """Place on the page: the JSON file, and what makes a table of it."""
 
 
+REWARDS = ("true", "flipped", "constant", "permuted")
+
+
 def learning(result: Result) -> str:
     """The tables of how fast the default policy learns."""
-    rows: list[tuple[str, ...]] = []
-    for what, row in result["two notes"]["default"].items():
-        rows.append((f"two notes: {what}", "default policy", _learned(row)))
-    for name in ("slates", "traps"):
-        rows += [(f"{name}: {what}", "default policy", _learned(row)) for what, row in result[name].items()]
-    tables = [markdown(("what", "policy", "value"), rows, left=2)]
-    gains = []
+    parts = {"two notes": result["two notes"]["default"], "slates": result["slates"], "traps": result["traps"]}
+    rows = [(f"{name}: {what}", _learned(row)) for name, part in parts.items() for what, row in part.items()]
+    gains: dict[tuple[str, str], dict[str, Any]] = {}
     for what, row in result["banking77"].items():
-        if row["mean"] != row["mean"]:
-            continue
-        world, _, rest = what.rpartition(" tasks, ")
-        gains.append(
-            (f"{world} tasks" if world else what, rest if world else "", _learned(row), row.get("worst prefix", ""))
-        )
-    head = ("BANKING77", "policy, rewards", "points over plain search", "lowest mean from task 50 on")
-    tables.append(markdown(head, gains, left=2))
-    return "\n\n".join(tables) + "\n\nMeans over draws, with 95 % intervals. `" + result["command"] + "`"
+        world, found, rest = what.partition(" tasks, ")
+        if not found:
+            rows.append((what, _learned(row)))
+        elif row["mean"] == row["mean"]:
+            policy, _, rewards = rest.partition(", ")
+            gains.setdefault((f"{world} tasks", policy), {})[rewards] = row
+    lines = [
+        (*key, *(f"{_learned(of[rewards])}; {of[rewards]['worst prefix']:.2f}" for rewards in REWARDS))
+        for key, of in gains.items()
+    ]
+    head = ("BANKING77", "policy", *(f"rewards {rewards}" for rewards in REWARDS))
+    return (
+        f"{markdown(('the default policy', 'value'), rows)}\n\n{markdown(head, lines, left=2)}\n\n"
+        "Of BANKING77: points over plain search, and behind the semicolon the lowest mean from task 50 on. Means over draws, "
+        f"with 95 % intervals. `{result['command']}`"
+    )
 
 
 def _learned(row: Any) -> str:

@@ -80,19 +80,9 @@ def arms(record: Record) -> str:
     return "\n\n".join(parts)
 
 
-def prompts(record: Record) -> str:
-    rows = [
-        [name, *(estimate(found[split]) for split in ("train and dev", "dev"))]
-        for name, found in record["prompts"].items()
-    ]
-    split = record["prompts"][record["chosen"]]
-    sizes = (f"{name} (n = {split[name]['n']})" for name in ("train and dev", "dev"))
-    return markdown(["token F1, untrained", *sizes], rows)
-
-
 def manager(record: Record) -> str:
     parts = []
-    for table in record["tables"]:
+    for table in (each for each in record["tables"] if "near misses" not in each["title"]):
         metrics = list(dict.fromkeys(row["metric"] for row in table["rows"]))
         names = list(dict.fromkeys(row["arm"] for row in table["rows"]))
         cells = {(row["arm"], row["metric"]): estimate(row) for row in table["rows"]}
@@ -126,7 +116,6 @@ def picture() -> str:
 
 TABLES: dict[str, tuple[str, Callable[[Record], str]]] = {
     "demo-minutes": ("benchmarks/demo.json", minutes),
-    "prompts": ("benchmarks/answerer/prompts.json", prompts),
     "answerer-arms": ("benchmarks/answerer/arms.json", arms),
     "manager": ("benchmarks/manager/manager.json", manager),
 }

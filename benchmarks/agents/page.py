@@ -27,7 +27,7 @@ def measured(result: dict[str, Any]) -> str:
     """When the numbers were taken: the code may have changed since."""
     about = result["machine"]
     at, version = about["measured_at"], about["versions"]["keepworth"]
-    return f"Measured {at[:10]} {at[11:16]} UTC, keepworth {version}; later changes of the code are not included."
+    return f"Measured {at[:10]}, keepworth {version}."
 
 
 def facts(result: dict[str, Any]) -> str:
@@ -159,16 +159,12 @@ def latency(result: dict[str, Any]) -> str:
         for kind, row in kinds.items()
     ]
     head = ("", "asked", "answered a second", "p50 ms", "p95 ms", "CPU ms a call")
-    about, loads = result["machine"], result["load_average"]
+    cores, loads = result["machine"]["cores"], result["load_average"]
+    each = result["items"] // result["people"]
     return (
-        f"{markdown(head, rows)}\n\nTimes of whole calls, each from when it was due, over "
-        f"{result['connections']} connections. The upstream answers at once. "
-        f"{result['people']} people have {result['items'] // result['people']:,} items each. Each call begins a new "
-        f"conversation: it searches the memory, begins an episode and is recorded. One in four is a statement. Medians of "
-        f"{len(loads)} rounds. {about['cores']} cores ({about['processor']}), shared with others: "
-        f"load {min(loads):.1f} to {max(loads):.1f} when a round began. "
-        f"A call has {result['memory_tokens']['mean']:.0f} tokens of memory on average. The time to encode the query is not "
-        f"included: vectors are of hashed words (`python -m benchmarks.agents.latency`). {measured(result)}"
+        f"{markdown(head, rows)}\n\nTimes of whole calls over {result['connections']} connections, each call a new conversation "
+        f"of one of {result['people']} people with {each:,} items. Vectors are of hashed words. Medians of {len(loads)} rounds "
+        f"on {cores} shared cores, load {min(loads):.1f} to {max(loads):.1f}. {measured(result)}"
     )
 
 

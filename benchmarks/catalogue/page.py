@@ -37,19 +37,17 @@ def where(benchmark: Benchmark) -> str:
 def main() -> None:
     takes_nothing(__doc__)
     known = sizes()
-    rows, counts = [], []
+    rows = []
     for name, benchmark in methods("benchmark").items():
         each, size = benchmark.make, known.get(name)
-        judged = (
-            ", ".join(f"`{name}`" if name != "choice" else "right option" for name in size["judged"]) if size else ""
-        )
-        rows.append((f"`{each.name}`", benchmark.about, judged or each.metric, each.licence, where(each)))
+        judged, counted = each.metric, ""
         if size:
-            split = [f"{size['questions'][side]:,}" for side in SPLITS]
-            counts.append((f"`{each.name}`", *split, f"{size['haystacks']:,}", f"{size['entries']:,}"))
-    filled(PAGE, "benchmarks", markdown(("name", "what it asks", "judged by", "licence", "where"), rows, left=5))
-    head = ("name", "train", "dev", "test", "haystacks (test)", "entries in one")
-    filled(PAGE, "sizes", markdown(head, counts))
+            judged = ", ".join(f"`{name}`" if name != "choice" else "right option" for name in size["judged"]) or judged
+            counted = " / ".join(f"{size['questions'][side]:,}" for side in SPLITS)
+            counted += f"; {size['haystacks']:,} x {size['entries']:,}"
+        rows.append((f"`{each.name}`", benchmark.about, judged, each.licence, where(each), counted))
+    head = ("name", "what it asks", "judged by", "licence", "where", "train / dev / test; haystacks x entries")
+    filled(PAGE, "benchmarks", markdown(head, rows, left=len(head)))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from benchmarks.tables import filled, markdown, takes_nothing
 HERE = Path(__file__).parent
 PAGE = HERE.parent.parent / "docs" / "systems.md"
 DEPTHS = {"turn@5": "evidence @5", "turn@10": "@10", "turn@50": "@50", "shown": "in 512 tokens"}
-FUSED = {"locomo-fused": "turn@5", "longmemeval+500-fused": "session@5"}
+FUSED = {"locomo-fused": "turn@5"}
 
 
 def span(cell: Any) -> str:

@@ -45,7 +45,7 @@ HEADLINE: dict[str, tuple[str, ...]] = {
 }
 RUNS: dict[str, tuple[str, ...]] = {
     "locomo-found": ("locomo", *FOUND, "--reader", "none"),
-    **{f"{name}-fused": (name, *FUSED, "--reader", "none") for name in ("locomo", "longmemeval+500")},
+    "locomo-fused": ("locomo", *FUSED, "--reader", "none"),
     **HEADLINE,
 }
 NOT_RUN = {

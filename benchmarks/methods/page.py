@@ -22,6 +22,8 @@ HEADINGS = {
     "control_agent": ("Agents of control", ""),
     "study": ("Studies", ""),
 }
+HEAD = ("name", "what it does", "paper", "what the paper claims", "what differs here", "verdict")
+UNMEASURED = "*not measured*"
 TOP = """# Methods
 
 Find a method here, with what its paper says, what differs, and what was measured. `keepworth methods` prints this list, and
@@ -30,7 +32,8 @@ this of itself; another package adds one by an entry point of the group `keepwor
 `python -m benchmarks.methods.page`.
 
 The verdict is about the claim: *held*, *held in part*, *not held*, or *not reachable here*; *not measured* where there is no
-result. Behind each verdict stands a file of its name in `benchmarks/methods/`, with command, revision, arms and intervals.
+result. A column that would be empty is left out. Behind each verdict stands a file of its name in `benchmarks/methods/`, with
+command, revision, arms and intervals.
 """
 
 
@@ -46,14 +49,15 @@ def rendered() -> str:
         if rows:
             heading, use = HEADINGS[kind]
             parts.append(f"## {heading}\n" + (f"\n{use}\n" if use else ""))
-            head = ("name", "what it does", "paper", "what the paper claims", "what differs here", "verdict")
-            parts.append(markdown(head, rows, left=len(head)) + "\n")
+            filled = [at for at in range(len(HEAD)) if any(each[at] not in ("", UNMEASURED) for each in rows)]
+            shown = [[each[at] for at in filled] for each in rows]
+            parts.append(markdown([HEAD[at] for at in filled], shown, left=len(filled)) + "\n")
     return "\n".join(parts)
 
 
 def row(method: Method) -> tuple[str, ...]:
     measured = evidence(method.name)
-    verdict = f"*{measured['verdict']}*. {measured['sentence']}" if measured else "*not measured*"
+    verdict = f"*{measured['verdict']}*. {measured['sentence']}" if measured else UNMEASURED
     label = f" ({method.label})" if method.label else ""
     cells = (method.about + label, method.paper, method.claim, method.differs, verdict)
     return (f"`{method.name}`", *(cell.replace("|", "\\|") for cell in cells))

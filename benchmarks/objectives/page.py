@@ -13,25 +13,13 @@ from typing import Any, get_type_hints
 import numpy as np
 
 from benchmarks.tables import filled, markdown, takes_nothing
-from keepworth.learning.objective.explain import listing
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import kinds_in, signature
-from keepworth.learning.objective.presets import source_of
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "objectives.md"
-SHOWN = ("all", "stale", "sparse", "small")
-"""Settings that have a table; the walks of several turns tell no arms apart."""
-
-
-def objectives() -> str:
-    rows = []
-    for name, advantage, ratio, surrogate, correction, aggregation, kl in listing():
-        source = source_of(name)
-        where = f"arXiv {source.arxiv}" if source.arxiv else "see `explain`"
-        rows.append((f"`{name}`", advantage, ratio, surrogate, correction, aggregation, kl, where))
-    head = ("name", "advantage", "ratio", "surrogate", "correction", "mean", "KL", "source")
-    return markdown(head, rows, align="---")
+SHOWN = ("all", "stale")
+"""Settings that have a table."""
 
 
 def axes() -> str:
@@ -119,7 +107,7 @@ def parity() -> str:
 
 def main() -> None:
     takes_nothing(__doc__)
-    parts = {"parts": axes(), "presets": objectives(), "parity": parity(), **{name: setting(name) for name in SHOWN}}
+    parts = {"parts": axes(), "parity": parity(), **{name: setting(name) for name in SHOWN}}
     for name, content in parts.items():
         filled(PAGE, name, content)
 

@@ -103,7 +103,7 @@ def run_in_order(page: Path, folder: Path, marks: tuple[str, ...]) -> int:
         if file is not None:
             (folder / file[1]).write_text(code, encoding="utf-8")
         elif language == "python":
-            exec(compile("\n" * line + code, str(page), "exec"), namespace)
+            exec(compile("\n" * line + code, str(page), "exec", dont_inherit=True), namespace)
         else:
             path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
             environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT / "src")}

@@ -224,13 +224,6 @@ def test_other_tenants_are_not_answered_by_what_one_taught() -> None:
     assert training.chosen("", "") == "round@1", "a call without memory is no part of a comparison"
 
 
-def test_a_gain_is_told_from_none_by_its_error() -> None:
-    assert module.AdapterProbe(0.2, 0.1, 20).above(1.28)
-    assert not module.AdapterProbe(0.1, 0.1, 20).above(1.28)
-    assert module.AdapterProbe(-0.2, 0.1, 20).below(1.28)
-    assert not module.AdapterProbe(-0.1, 0.1, 20).below(1.28)
-
-
 def test_rounds_that_cannot_be_read_are_an_error(tmp_path: Path) -> None:
     (tmp_path / "rounds.json").write_text('[{"number": 1}]')
     with pytest.raises(Exception, match="no rounds that can be read"):

@@ -152,14 +152,14 @@ def test_starting_over_deletes_no_files_of_something_else(command: Command, tmp_
     (tmp_path / "mine" / "weights" / "model.bin").write_text("precious")
     code, _, err = command("train", "counting", "--runs", ".", "--name", "mine", "--fresh")
     assert code == 2
-    assert "mine holds weights, but no record of a run" in err
+    assert "mine holds files, but no record of a run" in err
     assert (tmp_path / "mine" / "weights" / "model.bin").read_text() == "precious"
 
 
 def test_where_the_numbers_go_is_tried_before_they_are_measured(command: Command, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     code, _, err = command("eval", "answerer", "--out", "file/numbers.json", "nothing")
-    assert (code, "file stands where a folder should be" in err) == (2, True)
+    assert (code, "file cannot be written" in err) == (2, True)
     code, _, err = command("eval", "answerer", "--out", "new/numbers.json", "nothing")
     assert (code, "There is no run 'nothing'" in err) == (2, True)
     assert (tmp_path / "new").is_dir()

@@ -532,3 +532,17 @@ def test_a_policy_of_before_that_a_file_names_is_the_default_one(tmp_path: Path)
     with opened(tmp_path / "a.mem") as memory, warnings.catch_warnings():
         warnings.simplefilter("error")
         assert memory.search(ASKED).policy == "default"
+
+
+def test_an_item_gets_credit_where_the_action_follows_from_it() -> None:
+    right = []
+    for seed in range(3):
+        memory, generator = Memory(encoder="hashing", seed=seed), np.random.default_rng(seed)
+        memory.add_many(["To reset the router hold the button.", "To reset the router pull the plug."])
+        for _ in range(60):
+            with memory.episode("the router") as episode:
+                plug = "plug" in episode.search("how do I reset the router", top_k=1)[0].text
+                episode.act("plug" if plug else "button")
+                episode.reward(float(generator.random() < (0.8 if plug else 0.2)))
+            right.append(plug)
+    assert np.mean(np.reshape(right, (3, 60))[:, 40:]) > 0.9

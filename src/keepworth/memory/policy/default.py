@@ -200,8 +200,8 @@ class RewardRecord:
         self._places: dict[str, int] = {}
         self._slates = False
         self._likelihood = np.zeros(2 + 3 * len(MODELS))
-        self._weights: Floats | None = None
-        self._pull = np.zeros((len(RIDGES), 0))
+        self._weights: dict[bool, Floats] = {}
+        self._pull = np.zeros((2, len(RIDGES), 0))
         self._unfitted: set[str] = set()
         self._doubts: dict[str, float] = {}
         self._ordinals: dict[str, int] = {}
@@ -300,7 +300,8 @@ class RewardRecord:
             for key in keys:
                 self._arms[credit].add(key, row)
         self._slates = self._slates or len(shown) > 1
-        self._count, self._weights = row + 1, None
+        self._count = row + 1
+        self._weights.clear()
         if self._count - self._first > self.newest:
             self._count_in(self._first, -1.0)
             self._first += 1
@@ -378,7 +379,7 @@ class RewardRecord:
         self._question, self._lead = grown(self._question[kept], size), grown(self._lead[kept], size)
         self._rewards, self._weight = grown(self._rewards[kept], size), grown(self._weight[kept], size)
         self._lost = grown(self._lost[kept], size)
-        self._pull = np.pad(self._pull[:, kept], ((0, 0), (0, size - (self._count - gone))))
+        self._pull = np.pad(self._pull[:, :, kept], ((0, 0), (0, 0), (0, size - (self._count - gone))))
         self._first, self._count = 0, self._count - gone
 
     # Judging.
@@ -386,17 +387,20 @@ class RewardRecord:
     @property
     def weights(self) -> Floats:
         """How much each estimate counts: the two that know no arms, then the models of each way of giving credit."""
-        if self._weights is not None:
-            return self._weights
-        lead, done = float(bool(self._arms[LEAD].rows)), float(bool(self._arms[DONE].rows))
-        credits = np.array([lead, float(self._slates), done])
-        prior = np.concatenate([[OWN, HERE], np.kron(credits / max(1.0, credits.sum()), _PRIOR)])
-        with np.errstate(divide="ignore"):
-            log = np.log(prior) + self._likelihood
-        found: Floats = np.exp(log - log.max())
-        found /= found.sum()
-        self._weights = found
-        return found
+        return self._weigh(actions=True)
+
+    def _weigh(self, *, actions: bool) -> Floats:
+        """The same; without those of actions where nothing that can be shown advises one."""
+        if actions not in self._weights:
+            lead, done = bool(self._arms[LEAD].rows), actions and bool(self._arms[DONE].rows)
+            credits = np.array([lead, self._slates, done], dtype=np.float64)
+            prior = np.concatenate([[OWN, HERE], np.kron(credits / max(1.0, credits.sum()), _PRIOR)])
+            likely = prior > 0.0
+            log = np.log(prior[likely]) + self._likelihood[likely]
+            weights = np.zeros(len(prior))
+            weights[likely] = np.exp(log - log.max())
+            self._weights[actions] = weights / weights.sum()
+        return self._weights[actions]
 
     @property
     def _usual(self) -> float:
@@ -458,21 +462,24 @@ class RewardRecord:
         """What the ridges say of actions beyond what is usual, by model; shape (models, actions)."""
         for key in self._unfitted.intersection(keys):
             self._fit(key)
-        pull = near.cosine[rows - self._first] * self._pull[:, rows] * RIDGES[:, None] ** (self._count - rows)
+        of_rewards, of_ones = self._pull[:, :, rows]
+        pull = near.cosine[rows - self._first] * RIDGES[:, None] ** (self._count - rows)
+        pull = pull * (of_rewards - near.usual * of_ones)
         ridges = [np.bincount(arm, by_row, len(keys)) for by_row in pull]
         return np.stack([*ridges, np.zeros(len(keys))])[_RIDGE]
 
     def _fit(self, key: str) -> None:
-        """Fit the ridges of an action to its latest rewards."""
+        """Fit the ridges of an action to its latest rewards, and to ones: what is usual changes with the rewards of others."""
         self._unfitted.discard(key)
         rows = self._arms[DONE].of(key)
-        self._pull[:, rows] = 0.0
+        self._pull[:, :, rows] = 0.0
         rows = rows[(rows >= self._first) & (self._weight[rows] > 0.0)][-LATEST:]
         vectors = self._questions[self._question[rows]].astype(np.float64)
         for ridge, keep in enumerate(RIDGES):
             alike = (vectors @ vectors.T) * keep ** np.abs(rows[:, None] - rows)
             alike[np.diag_indices(len(rows))] += NOISE / self._weight[rows]
-            self._pull[ridge, rows] = np.linalg.solve(alike, self._rewards[rows] - self._usual)
+            goals = np.stack([self._rewards[rows], np.ones(len(rows))], axis=1)
+            self._pull[:, ridge, rows] = np.linalg.solve(alike, goals).T
 
     def estimate(self, query: Query, candidates: Candidates, pool: Pool) -> Values:
         items = [pool.items[row] for row in candidates.rows.tolist()]
@@ -495,7 +502,8 @@ class RewardRecord:
         n = len(items)
         if not len(self) or not n:
             return Values(np.zeros(n), np.zeros(n), worth=(UNKNOWN,) * n)
-        near, weights = self._near(vector), self.weights
+        advised, signs = _advised(items, situation)
+        near, weights = self._near(vector), self._weigh(actions=any(advised))
         means, times, earned, seen = np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n)
         found: list[tuple[Floats, Floats, Floats]] = []  # weight, gain and its variance, by model
         expected = near.expected
@@ -511,7 +519,7 @@ class RewardRecord:
                 continue
             keys, sign = [item.id for item in items], np.ones(n)
             if credit == DONE:
-                keys, sign = _advised(items, situation)
+                keys, sign = advised, signs
             judged = self._judge(near, credit, keys)
             means += sign * (model @ judged.gain)
             predicted += model @ judged.base + sign * (model @ judged.gain)

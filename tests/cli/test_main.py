@@ -65,7 +65,7 @@ def recipe(monkeypatch: pytest.MonkeyPatch) -> None:
     module.METHOD = Method("recipe", "counting", "Counting", "Counts.", made)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "counting_recipe", module)
     entry = EntryPoint("counting", "counting_recipe", GROUP)
-    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [entry])
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group="": [entry] if group == GROUP else [])
 
 
 @pytest.fixture

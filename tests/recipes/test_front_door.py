@@ -526,7 +526,7 @@ def test_other_packages_add_recipes_and_cannot_take_a_shipped_name(
         (tmp_path / f"of_others_{name}.py").write_text(made.format(name=name))
     monkeypatch.syspath_prepend(str(tmp_path))
     points = [EntryPoint(name, name, GROUP) for name in ("of_others_theirs", "nowhere_at_all")]
-    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: points)
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group="": points if group == GROUP else [])
     assert find_recipe("theirs").about == "Ours."
     assert find_recipe("theirs")(steps=12)
     with pytest.raises(UnknownName) as missing:

@@ -38,7 +38,7 @@ from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.text import as_line
 from keepworth.evaluation.study import Rows, Study, rows_of
 from keepworth.methods.studies._made_ratings import write
-from keepworth.recipes.slates import EvidencePolicy, EvidenceQuestion, train_evidence
+from keepworth.methods.studies._slates import EvidencePolicy, EvidenceQuestion, train_evidence
 from keepworth.registry import Method
 from keepworth.tasks.ratings import RatedItem, Rating, Ratings, ratings
 from keepworth.tasks.splits import side

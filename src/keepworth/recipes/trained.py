@@ -67,11 +67,8 @@ def trained_by(run: RunFolder, role: str = "") -> Trained:
     """What a run has finished training. role: which, where it trained several. Raises KeepworthError."""
     roles = run.finished_roles()
     if not roles:
-        last = run.latest_checkpoint(verify=False)
-        instead = f", or export what it has at step {last.step} with --checkpoint" if last else ""
         raise KeepworthError(
-            f"{run.path} has not finished training a role.",
-            f"Continue the run with the command that began it{instead}.",
+            f"{run.path} has not finished training a role.", "Continue the run with the command that began it."
         )
     if not role and len(roles) > 1:
         raise KeepworthError(f"{run.path} trained {' and '.join(roles)}.", f"Say which: --role {roles[0]}.")

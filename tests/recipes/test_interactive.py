@@ -24,13 +24,13 @@ from keepworth.learning.objective.presets import presets
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import SilentProgress
 from keepworth.methods.recipes import arithmetic, overwrite_reading, strings
+from keepworth.methods.recipes._strings import worked_out
 from keepworth.models.adapter import unfreeze
 from keepworth.models.inprocess import InProcessModel
 from keepworth.recipes.front_door import find_recipe
 from keepworth.recipes.interactive import Measured, run_system
 from keepworth.recipes.training import kept_weights
 from keepworth.rollouts.driver import Limits, Play, play
-from keepworth.tasks.strings import worked_out
 from keepworth.tasks.verifiers import same_words
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 

@@ -98,14 +98,6 @@ def test_the_lines_of_docs_cluster_md_begin_a_ray_and_train_there(
     assert [row["step"] for row in RunFolder.open(tmp_path / "runs" / "there").metrics()] == [1, 2]
 
 
-def nodes_of(ray: Any, address: str) -> list[Any]:
-    ray.init(address=address, logging_level="ERROR")
-    try:
-        return list(ray.nodes())
-    finally:
-        ray.shutdown()
-
-
 @pytest.mark.parametrize("killed", ["nobody", "worker", "raylet"])
 def test_a_run_on_several_nodes_is_that_of_one_process(
     alone: tuple[Origin, Path, Any], address: str, tmp_path: Path, killed: str

@@ -31,9 +31,9 @@ from keepworth.learning.trainer import Schedule
 from keepworth.learning.trainer import train as train_steps
 from keepworth.learning.watch.progress import Progress
 from keepworth.memory.overlay import Bank
+from keepworth.methods.recipes._reader import FoundReader, found_reader, restored
 from keepworth.models.files import ModelKind, path_of
 from keepworth.models.inprocess import InProcessModel
-from keepworth.recipes.reader import FoundReader, found_reader, restored
 from keepworth.recipes.settings import curriculum_of, objective_of, with_budget
 from keepworth.recipes.training import (
     batch,

@@ -330,7 +330,7 @@ def _settings(tuned: Path | None, arms: list[str]) -> Settings:
 
     if tuned is None:
         return {}
-    wanted = 'The tuner writes {"KIND": {"METHOD": {"settings": {...}}}}: see benchmarks/streams/tuned.json.'
+    wanted = 'Write {"KIND": {"METHOD": {"settings": {...}}}}: see benchmarks/streams/tuned.json.'
     try:
         settings = {
             kind: {name: dict(found["settings"]) for name, found in methods.items()}

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, model_validator
 
 from keepworth.episodes.errors import require_known
-from keepworth.recipes.code_digest import code_digest
 from keepworth.recipes.interactive import (
     EPISODE,
     Measured,
@@ -97,8 +96,7 @@ class Given:
     """What is handed over besides settings.
 
     reward: a function, several, or the name of a verifier; beside an environment they add to what that gives. environment, agent:
-    made for each task, in the place of a question and of a `Chat`. recall: what a memory shows for a task; memory: its name.
-    code: of reward, environment and agent the digests, as they were handed over: they may change while they work."""
+    made for each task, in the place of a question and of a `Chat`. recall: what a memory shows for a task; memory: its name."""
 
     tasks: OwnTasks
     reward: Any = None
@@ -106,11 +104,6 @@ class Given:
     agent: Callable[[Task, Bank | None], Agent] | None = None
     recall: Callable[[Config], Recall] | None = None
     memory: str = ""
-    code: Mapping[str, str] = field(init=False)
-
-    def __post_init__(self) -> None:
-        parts = {"reward": self.reward, "environment": self.environment, "agent": self.agent}
-        object.__setattr__(self, "code", {name: code_digest(each) for name, each in parts.items()})
 
     def record(self, config: Config) -> dict[str, Any]:
         """What a run is continued with, besides its settings: values that JSON can hold."""
@@ -123,7 +116,6 @@ class Given:
             "environment": _named(self.environment),
             "agent": _named(self.agent),
             "memory": self.memory,
-            "code": dict(self.code),
         }
 
     @property

@@ -112,7 +112,7 @@ class Scoring:
 
     @property
     def digest(self) -> str:
-        """Of the source text alone, which runs of earlier versions have on file; see `keepworth.recipes.code_digest`."""
+        """Of the source text: a run is continued with the rewards that it began with."""
         sources = []
         for each in self.rewards:
             try:

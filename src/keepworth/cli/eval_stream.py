@@ -399,7 +399,7 @@ def run_job(
             cache=known,
             # What it would have done with other memory is one more pass of a model for every task.
             measure_regret=model is None,
-            checkpoints=CHECKPOINTS if "~" not in name and world(name).generated else (),
+            checkpoints=CHECKPOINTS if world(name).generated else (),
             record=None if episodes is None else met.append,
         )
         if episodes is not None:

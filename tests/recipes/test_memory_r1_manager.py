@@ -9,13 +9,13 @@ import pytest
 
 from keepworth.agents.answerer import Style
 from keepworth.episodes.errors import KeepworthError, UnknownName
-from keepworth.evaluation.manager import always
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import SilentProgress
 from keepworth.methods.recipes import memory_r1
 from keepworth.methods.recipes._memory_r1 import answerer as memory_r1_answerer
 from keepworth.methods.recipes._memory_r1 import manager as memory_r1_manager
 from keepworth.methods.recipes._memory_r1.manager import manager_tables, reading_of
+from keepworth.methods.recipes._memory_r1.measures import always
 from keepworth.models.errors import UnknownModel
 from keepworth.recipes.training import kept_weights
 from keepworth.rollouts.memory_r1 import ModelReader

@@ -14,13 +14,13 @@ from keepworth.episodes.needs import needs_train
 from keepworth.agents.manager import ROLE as MANAGER
 from keepworth.agents.manager import Choose, Manager, ManagerState
 from keepworth.episodes.errors import KeepworthError, UnknownName
-from keepworth.evaluation.manager import chosen_by
 from keepworth.learning.run_folder import RunFolder, is_run, read_json
 from keepworth.memory.policy.slots import Writer
 from keepworth.models.adapter import load_trained, merged_network
 from keepworth.models.files import ModelKind, path_of
 from keepworth.models.inprocess import DTYPES, InProcessModel, Precision
 from keepworth.recipes.training import kept_weights
+from keepworth.rollouts.memory_r1 import chosen_by
 
 EXPORT_RECORD = "export.json"
 """In an exported folder: what it was made from, and what was measured. Says also that the folder is ours to replace."""

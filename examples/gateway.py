@@ -7,9 +7,9 @@ import os
 import subprocess
 
 from openai import OpenAI
-from stand_in import endpoint
 
 from keepworth import Client
+from stand_in import endpoint
 
 with endpoint() as (upstream, key, model):
     command = [

@@ -4,10 +4,10 @@ from typing import TypedDict
 
 from langgraph.graph import END, START, StateGraph
 from langgraph.store.base import BaseStore
-from stand_in import endpoint
 
 from keepworth import Memory
 from keepworth.memory.adapters.langgraph import as_langgraph_store
+from stand_in import endpoint
 
 
 class State(TypedDict):

@@ -2,9 +2,8 @@
 
 import json
 
-from stand_in import endpoint
-
 from keepworth.memory.adapters.mem0 import Memory  # from mem0 import Memory
+from stand_in import endpoint
 
 
 def facts(messages):

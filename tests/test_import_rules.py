@@ -57,7 +57,7 @@ TWINS = {
 
 
 ONCE = {
-    "LearningMemory", "EpisodeOfMemory", "World", "WorldMaker", "OneQuestion", "played",
+    "LearningMemory", "EpisodeOfMemory", "WorldMaker", "OneQuestion", "played",
 }  # fmt: skip
 """Names of the second memory, and of the second kind of environment with its own runner."""
 

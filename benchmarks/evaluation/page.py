@@ -128,19 +128,7 @@ def not_run() -> str:
     return "\n".join(f"* {name}: {reason}." for name, reason in of["not run"].items())
 
 
-SYSTEMS = ("bm25", "bm25s", "dense", "search", "mem0", "policy:mixture")
 """`langgraph` finds what `dense` does, and so do the counters, `keepworth` what `search` does."""
-
-
-def pairs() -> str:
-    """The share of evidence that each system shows, on every benchmark that marks evidence."""
-    of = json.loads((HERE / "pairs.json").read_text())
-    lines = []
-    for name, row in of["rows"].items():
-        if row["reader"] == "none":
-            cells = (row["systems"].get(system, {}).get("shown") for system in SYSTEMS)
-            lines.append((name, row["questions"], *("—" if cell is None else f"{cell['mean']:.2f}" for cell in cells)))
-    return markdown(("benchmark", "questions", *SYSTEMS), lines)
 
 
 READ = ("longmemeval+500-read", "locomo-read")
@@ -154,8 +142,6 @@ def main() -> None:
             filled(PAGE, name, fused(name, depth))
     for name in READ:
         filled(PAGE, name, read(name))
-    if (HERE / "pairs.json").exists():
-        filled(PAGE, "pairs", pairs())
     filled(PAGE, "not-run", not_run())
 
 

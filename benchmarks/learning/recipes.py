@@ -28,11 +28,11 @@ from benchmarks.training.rules import best_of
 from keepworth.evaluation.statistics import estimate
 from keepworth.learning.run_folder import RunFolder, versions
 from keepworth.learning.watch.progress import progress_for
+from keepworth.methods.recipes._strings import composition_of
 from keepworth.recipes.front_door import find_recipe
 from keepworth.recipes.interactive import CALLS, term_value
 from keepworth.tasks.arithmetic import problems
 from keepworth.tasks.metrics import tokens
-from keepworth.tasks.strings import composition_of
 
 HERE = Path(__file__).parent
 TERMS = {"strings": "same_words", "overwrite_reading": "token_f1", "arithmetic": "expression", "tool_policy": "numeric"}

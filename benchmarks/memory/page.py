@@ -37,17 +37,6 @@ def engine(result: Result) -> str:
     return markdown(head, rows) + f"\n\n{result['size']:,} items, seed {result['seed']}. " + _setting(result["machine"])
 
 
-def growth(result: Result) -> str:
-    names = [row["name"] for row in result[-1]["figures"]]
-    rows = []
-    for name in names:
-        found = [next((row for row in record["figures"] if row["name"] == name), None) for record in result]
-        unit = next(row["unit"] for row in found if row)
-        rows.append((name, unit, *(_with_limit(row) for row in found)))
-    head = ("median (limit)", "unit", *(f"{record['size']:,}" for record in result))
-    return markdown(head, rows) + "\n\n" + _setting(result[-1]["machine"])
-
-
 def peers(result: Result) -> str:
     rows = []
     for row in result["rows"]:
@@ -199,7 +188,6 @@ def finding(result: Result) -> str:
 
 TABLES: dict[str, tuple[str, Callable[[Result], str]]] = {
     "engine": ("engine", engine),
-    "cold": ("cold", growth),
     "adds": ("adds", adds),
     "peers": ("peers", peers),
     "concurrency": ("concurrency", concurrency),

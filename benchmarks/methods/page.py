@@ -33,7 +33,7 @@ this of itself; another package adds one by an entry point of the group `keepwor
 
 The verdict is about the claim: *held*, *held in part*, *not held*, or *not reachable here*; *not measured* where there is no
 result. A column that would be empty is left out. Behind each verdict stands a file of its name in `benchmarks/methods/`, with
-command, revision, arms and intervals.
+command, revision, arms and intervals. A command that is there no more can be run at that revision.
 """
 
 

@@ -260,7 +260,7 @@ def test_a_stream_is_measured_by_the_same_command(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr("keepworth.cli.eval_stream.stream", lambda **options: given.append(options))
     called(
         "run",
-        "near-miss~swap",
+        "near-miss",
         "none",
         "policy:exprag",
         "--setting",
@@ -273,7 +273,7 @@ def test_a_stream_is_measured_by_the_same_command(tmp_path: Path, monkeypatch: p
     arms = "none,exprag,exprag+shuffled,oracle"
     assert given == [
         {
-            "streams": "near-miss~swap",
+            "streams": "near-miss",
             "arms": arms,
             "split": "held-out",
             "encoder": "words",

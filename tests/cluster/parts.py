@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-import signal
 from typing import Any
 
 import numpy as np
-
-from keepworth.episodes.episode import RewardTerm
 
 
 class Counter:
@@ -30,15 +26,3 @@ class Counter:
 
     def pid(self) -> int:
         return os.getpid()
-
-
-class Judge:
-    """Stands where a `RewardWorker` does; a reward's value is the process that gave it."""
-
-    async def terms(self, task: str, answer: str) -> list[RewardTerm]:
-        if answer == "die":
-            os.kill(os.getpid(), signal.SIGKILL)
-        if answer == "fail":
-            raise ValueError(f"no reward for {task}")
-        await asyncio.sleep(0.2)  # others are asked meanwhile
-        return [RewardTerm("process", float(id(self)))]

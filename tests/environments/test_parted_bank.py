@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keepworth.environments.bounded_bank import BoundedBank
-from keepworth.environments.parted_bank import DONE, BankCall, ChunkedWriting, PartedBank, calls_of
+from keepworth.methods.recipes._bank.parted import DONE, BankCall, ChunkedWriting, PartedBank, calls_of
 
 FACTS = ("a", "b", "c", "d", "e f", "g h i")
 WORDS = st.one_of(

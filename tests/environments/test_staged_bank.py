@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keepworth.environments.bounded_bank import BoundedBank
-from keepworth.environments.parted_bank import DONE, PartedBank
-from keepworth.environments.staged_bank import STORE, StagedWriting, WritingStage
+from keepworth.methods.recipes._bank.parted import DONE, PartedBank
+from keepworth.methods.recipes._bank.staged import STORE, StagedWriting, WritingStage
 
 FACTS = ("a b", "c", "d e f", "g")
 MESSAGES = ("x y z", "u v", "w")

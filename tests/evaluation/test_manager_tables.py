@@ -9,7 +9,9 @@ import pytest
 
 from keepworth.agents.manager import ManagerState
 from keepworth.episodes.episode import Session, Task, Turn
-from keepworth.evaluation.manager import (
+from keepworth.evaluation.statistics import estimate, paired_gain
+from keepworth.memory.overlay import Bank
+from keepworth.methods.recipes._memory_r1.measures import (
     always,
     answer_rows,
     fact_stream,
@@ -18,8 +20,6 @@ from keepworth.evaluation.manager import (
     operation_accuracy,
     operation_rows,
 )
-from keepworth.evaluation.statistics import estimate, paired_gain
-from keepworth.memory.overlay import Bank
 from keepworth.tasks.operations import operation_tasks, shown_memories
 from tests.rollouts.scripted_model import FunctionReader
 

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import Progress, SilentProgress
+from keepworth.methods.recipes._bank import calls as bank_calls
 from keepworth.recipes.front_door import find_recipe
 from keepworth.registry import methods
-from keepworth.rollouts import bank_calls
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 from tests.recipes.writer_runs import echoing
 

@@ -10,12 +10,15 @@ import numpy as np
 import pytest
 
 from keepworth.environments.bounded_bank import BoundedBank
-from keepworth.environments.parted_bank import PartedBank
-from keepworth.environments.staged_bank import STORE, StagedWriting
 from keepworth.episodes import Episode
 from keepworth.learning.objective.advantage import advantages
 from keepworth.learning.objective.batch import rows_of
 from keepworth.methods.recipes import agemem
+from keepworth.methods.recipes._bank import calls as bank_calls
+from keepworth.methods.recipes._bank.calls import write_by_calls
+from keepworth.methods.recipes._bank.parted import PartedBank
+from keepworth.methods.recipes._bank.rollouts import BankAnswer, BankReading, task_of
+from keepworth.methods.recipes._bank.staged import STORE, StagedWriting
 from keepworth.methods.recipes.agemem import (
     AGEMEM,
     context_reward,
@@ -29,9 +32,6 @@ from keepworth.methods.recipes.agemem import (
     prevention,
     task_reward,
 )
-from keepworth.rollouts import bank_calls
-from keepworth.rollouts.bank_calls import write_by_calls
-from keepworth.rollouts.bounded_bank import BankAnswer, BankReading, task_of
 from keepworth.rollouts.driver import RolloutContext, together
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 from tests.recipes.writer_runs import echoing, run_of

@@ -19,10 +19,10 @@ from keepworth.episodes.episode import MemoryEvent, Operation, OperationKind, Pa
 from keepworth.evaluation.tables import tables_of
 from keepworth.learning.run_folder import RunFolder
 from keepworth.methods.recipes import bounded_bank, fine_mem, memory_r2
+from keepworth.methods.recipes._bank.rollouts import used_by
+from keepworth.methods.recipes._bank.writing import WriterStreams, rule_digits
 from keepworth.methods.recipes.fine_mem import with_lines, with_shares
 from keepworth.recipes.training import kept_weights
-from keepworth.recipes.writing import WriterStreams, rule_digits
-from keepworth.rollouts.bounded_bank import used_by
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 from tests.recipes.writer_runs import LOCAL, TINY, echoing, run_of
 

@@ -18,7 +18,6 @@ from keepworth.learning.trainer import Schedule, best_step, has_ended
 from keepworth.learning.watch.progress import SilentProgress
 from keepworth.methods.recipes import arithmetic, bounded_bank
 from keepworth.recipes.interactive import Playing, run_system
-from keepworth.recipes.model_card import _data
 from keepworth.recipes.trained import trained_by
 from keepworth.recipes.training import kept_weights
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
@@ -87,8 +86,6 @@ def test_the_best_weights_are_kept_and_measured(checkpoint: Path, tmp_path: Path
     assert not same(load_file(best.checkpoints()[1].path / "policy" / "adapter_model.safetensors"), weights_of(best))
     assert json.loads((kept_weights(best, "policy") / "step.json").read_text()) == {"step": 7, "weights_of": 6}
     assert trained_by(best).step == 6
-    card = "\n".join(_data(best, "policy", best.config, 6))
-    assert "in 7 steps, of which step 6 has the weights that were kept" in card
     trained = [[row["mean"] for row in run.evals() if row["arm"] == "trained"] for run in (six, best)]
     assert trained[0] == trained[1]
     result = best.result()

@@ -42,7 +42,7 @@ def test_conversations_become_a_run_with_the_controls_of_memory(
 ) -> None:
     run = keepworth.train(
         source=chats,
-        kinds=("cloze", "next"),
+        kinds=("cloze",),
         model=str(chat_checkpoint),
         runs=tmp_path,
         progress=SilentProgress(),
@@ -60,10 +60,10 @@ def test_conversations_become_a_run_with_the_controls_of_memory(
 
 
 def test_the_report_is_printed_before_anything_is_trained(chats: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["train", "--source", str(chats), "--kinds", "cloze,next,order", "--report"]) == 0
+    assert main(["train", "--source", str(chats), "--kinds", "cloze", "--report"]) == 0
     text = capsys.readouterr().out
     assert "chats: 16 sessions" in text
-    assert "order: " in text
+    assert "cloze: " in text
     assert "Rewards: 16 answers, 0 to 1" in text
     assert main(["train", "--source", str(chats), "--report", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["sessions"] == 16

@@ -11,17 +11,17 @@ import pytest
 from pydantic import ValidationError
 
 from keepworth.environments.bounded_bank import BoundedBank
-from keepworth.environments.parted_bank import ChunkedWriting
 from keepworth.episodes import Episode
 from keepworth.evaluation.tables import tables_of
 from keepworth.learning.objective.advantage import advantages
 from keepworth.learning.objective.batch import rows_of
 from keepworth.methods.recipes import mem_alpha
+from keepworth.methods.recipes._bank import calls as bank_calls
+from keepworth.methods.recipes._bank.calls import write_by_calls
+from keepworth.methods.recipes._bank.parted import ChunkedWriting
+from keepworth.methods.recipes._bank.rollouts import BankAnswer, BankReading, task_of
+from keepworth.methods.recipes._reader import FoundReader
 from keepworth.methods.recipes.mem_alpha import MEM_ALPHA, compression, fits, imitated, success, validity, writing_of
-from keepworth.recipes.reader import FoundReader
-from keepworth.rollouts import bank_calls
-from keepworth.rollouts.bank_calls import write_by_calls
-from keepworth.rollouts.bounded_bank import BankAnswer, BankReading, task_of
 from keepworth.rollouts.driver import RolloutContext, together
 from keepworth.tasks.fact_streams import FactStream
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
@@ -140,7 +140,7 @@ def test_the_rule_fills_the_bank_and_then_replaces_the_least_specific() -> None:
     now.act(said)
     stay = {each.text for each in now.shown}
     plain = BoundedBank(2)
-    from keepworth.recipes.writing import rule_lines
+    from keepworth.methods.recipes._bank.writing import rule_lines
 
     for line, fact in zip(rule_lines(STREAM), STATEMENTS, strict=True):
         plain.write(line, fact)

@@ -9,13 +9,14 @@ import pytest
 
 from keepworth.agents.answerer import Style
 from keepworth.episodes.errors import KeepworthError, UnknownName
-from keepworth.evaluation.manager import always
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import SilentProgress
+from keepworth.methods.recipes import _reader as reader
 from keepworth.methods.recipes import memory_r1
 from keepworth.methods.recipes._memory_r1 import answerer as memory_r1_answerer
 from keepworth.methods.recipes._memory_r1 import manager as memory_r1_manager
 from keepworth.methods.recipes._memory_r1.manager import manager_tables, reading_of
+from keepworth.methods.recipes._memory_r1.measures import always
 from keepworth.models.errors import UnknownModel
 from keepworth.recipes.training import kept_weights
 from keepworth.rollouts.memory_r1 import ModelReader
@@ -85,8 +86,8 @@ def test_the_reader_answers_in_the_style_and_is_named_after_its_weights(
         SilentProgress(),
         reading_of(config, run),  # type: ignore[arg-type]
     )
-    model = memory_r1_manager.loaded_model(config, SilentProgress())
-    monkeypatch.setattr(memory_r1_manager, "loaded_model", lambda config, progress: model)
+    model = reader.loaded_model(config, SilentProgress())
+    monkeypatch.setattr(reader, "loaded_model", lambda config, progress: model)
     assert measures.reader.identity == ModelReader(model, style=Style.DISTIL).identity
     assert measures.reader.identity != ModelReader(model).identity
     assert measures.reader.identity != ModelReader(model, style=Style.DISTIL, weights="run/abc").identity

@@ -5,17 +5,23 @@ from __future__ import annotations
 import math
 from datetime import datetime
 from itertools import permutations
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keepworth import Memory
-from keepworth.episodes.errors import KeepworthError
 from keepworth.memory.policy.propensity import plackett_luce
 from keepworth.memory.time_window import TimeWindow
+from keepworth.methods.studies._slates import (
+    FEATURES,
+    CandidateEvidence,
+    EvidencePolicy,
+    EvidenceQuestion,
+    features,
+    slate_gradient,
+    train_evidence,
+)
 from keepworth.methods.studies.memory_t1 import (
     answer_coverage,
     event_fidelity,
@@ -23,16 +29,7 @@ from keepworth.methods.studies.memory_t1 import (
     grounding,
     session_proximity,
 )
-from keepworth.recipes.slates import (
-    FEATURES,
-    CandidateEvidence,
-    EvidencePolicy,
-    EvidenceQuestion,
-    Widening,
-    features,
-    slate_gradient,
-    train_evidence,
-)
+from keepworth.recipes.systems import Widening
 
 MAY = TimeWindow(datetime(2023, 5, 1), datetime(2023, 5, 31, 23, 59))
 
@@ -184,24 +181,3 @@ def test_reward_teaches_what_words_do_not_say_and_permuted_rewards_do_not() -> N
     assert first_right(EvidencePolicy(0)) <= 0.2
     assert first_right(train_evidence(worlds(0), epochs=60, rate=0.02)) >= 0.9
     assert first_right(train_evidence(worlds(0), epochs=60, rate=0.02, permuted=True)) <= 0.6
-
-
-def test_a_policy_chooses_in_a_memory(tmp_path: Path) -> None:
-    policy = EvidencePolicy(0)
-    policy.parameters["a"][:] = 0.0
-    policy.parameters["a"][FEATURES.index("inside")] = 9.0
-    policy.save(tmp_path / "policy.json")
-    with Memory(tmp_path / "own.mem", encoder=None) as memory:
-        memory.add("I met Tom at lunch, lunch with Tom.", event_time="2023-06-01T12:00")
-        memory.add("I met Emma at lunch.", event_time="2023-06-20T12:00")
-        question = "Who did I meet at lunch last Tuesday?"
-        select = EvidencePolicy.load(tmp_path / "policy.json").selector("2023-06-22T11:12")
-        assert [hit.text for hit in memory.search(question, top_k=1, selector=select)] == ["I met Emma at lunch."]
-
-
-def test_what_is_no_policy_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "policy.json"
-    for text in ("", "[]", "{}", '{"features": ["words"], "parameters": {"a": [1.0]}}'):
-        path.write_text(text)
-        with pytest.raises(KeepworthError):
-            EvidencePolicy.load(path)

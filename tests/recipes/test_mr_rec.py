@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from keepworth.episodes.errors import KeepworthError
 from keepworth.methods.studies._made_ratings import write
+from keepworth.methods.studies._ratings import RatedItem, Rating, Ratings, ratings
 from keepworth.methods.studies.mr_rec import (
     ASPECT_FEATURES,
     MOST,
@@ -28,7 +29,6 @@ from keepworth.methods.studies.mr_rec import (
     requests,
     train_asking,
 )
-from keepworth.tasks.ratings import RatedItem, Rating, Ratings, ratings
 from keepworth.tasks.splits import side
 
 ITEMS = {

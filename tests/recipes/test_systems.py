@@ -8,7 +8,6 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,7 +31,6 @@ from keepworth.evaluation.system import (
 )
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.models.encoders import encoder
-from keepworth.recipes.slates import EvidencePolicy
 from keepworth.recipes.systems import Elsewhere, maker
 from tests.evaluation.test_harness import Copies, ran, tasks_of
 
@@ -341,11 +339,8 @@ def dated(system: Any) -> None:
     system.write(haystack(Task("t", "s", "q", ("a",), "token_f1", sessions=sessions)))
 
 
-@pytest.mark.parametrize("name", ["windowed", "memory-t1"])
-def test_only_the_window_of_a_question_is_searched(name: str, tmp_path: Path) -> None:
-    EvidencePolicy().save(tmp_path / "policy.json")
-    named = f"{name}:{tmp_path / 'policy.json'}" if name == "memory-t1" else name
-    system = maker(named, lambda: encoder("hashing"))()
+def test_only_the_window_of_a_question_is_searched() -> None:
+    system = maker("windowed", lambda: encoder("hashing"))()
     try:
         dated(system)
 

@@ -14,12 +14,12 @@ from keepworth.evaluation.tables import tables_of
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import SilentProgress
 from keepworth.methods.recipes import bounded_bank, mem_alpha
+from keepworth.methods.recipes._bank.rollouts import chatted, rated
+from keepworth.methods.recipes._bank.writing import WriterStreams, teacher_digits
+from keepworth.methods.recipes._reader import FoundReader
 from keepworth.models.chat import ChatModel, from_environment
 from keepworth.models.errors import ChatError
 from keepworth.models.http_client import Retries
-from keepworth.recipes.reader import FoundReader
-from keepworth.recipes.writing import WriterStreams, teacher_digits
-from keepworth.rollouts.bounded_bank import chatted, rated
 from keepworth.tasks.fact_streams import longmemeval_streams
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 from tests.models.test_chat import says

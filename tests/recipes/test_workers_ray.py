@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
-from keepworth.learning.placement import CannotPlace
 from keepworth.learning.run_folder import RunFolder
 from keepworth.recipes.training import kept_weights
 from keepworth.recipes.workers import Origin
@@ -97,52 +96,6 @@ def test_the_lines_of_docs_cluster_md_begin_a_ray_and_train_there(
             node.terminate()
             node.communicate(timeout=60)
     assert [row["step"] for row in RunFolder.open(tmp_path / "runs" / "there").metrics()] == [1, 2]
-
-
-JUDGED = """
-from pathlib import Path
-
-tasks = [{"prompt": f"{n} + {n}", "answer": str(2 * n)} for n in range(40)]
-
-def reward(answer, row):
-    import ray
-
-    if ray.is_initialized():
-        with open(Path(__file__).with_name("nodes"), "a") as file:
-            file.write(f"{ray.get_runtime_context().get_node_id()}\\n")
-    return len(answer) / 10 + float(row["answer"] in answer)
-
-settings = {"format": "plain", "max_tokens": 6, "evaluate_every": 2, "checkpoint_every": 1}
-"""
-
-
-def test_scorers_and_workers_run_on_the_hosts_with_their_labels(
-    alone: tuple[Origin, Path, Any], address: str, tmp_path: Path
-) -> None:
-    import ray
-
-    _, checkpoint, expected = alone
-    (tmp_path / "mine.py").write_text(JUDGED)
-    origin = Origin(str(tmp_path / "mine.py"))
-    place = {"ray_address": address, "scorers": 1}
-    with pytest.raises(
-        CannotPlace, match=r"scorer 1, which needs .* on a host with the label room=attic: .*room=judge"
-    ):
-        run_of(origin, checkpoint, tmp_path / "nowhere", **place, scorer_label="room=attic")
-    assert not (tmp_path / "nodes").exists()
-    labels = {"worker_label": "room=play", "scorer_label": "room=judge"}
-    run, _ = run_of(origin, checkpoint, tmp_path / "run", **place, **labels, workers=2)
-    assert rows(run) == rows(expected)
-    rooms = {each["NodeID"]: each["Labels"].get("room") for each in nodes_of(ray, address)}
-    assert {rooms[each] for each in (tmp_path / "nodes").read_text().split()} == {"judge"}
-
-
-def nodes_of(ray: Any, address: str) -> list[Any]:
-    ray.init(address=address, logging_level="ERROR")
-    try:
-        return list(ray.nodes())
-    finally:
-        ray.shutdown()
 
 
 @pytest.mark.parametrize("killed", ["nobody", "worker", "raylet"])

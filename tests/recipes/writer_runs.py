@@ -13,7 +13,7 @@ import pytest
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import SilentProgress
 from keepworth.methods.recipes import memory_r2
-from keepworth.recipes.reader import FoundReader
+from keepworth.methods.recipes._reader import FoundReader
 from tests.rollouts.scripted_model import FunctionReader
 
 TINY: dict[str, Any] = {

@@ -13,7 +13,7 @@ from keepworth.environments.bounded_bank import BoundedBank
 from keepworth.episodes import DecisionKind, Episode, Task
 from keepworth.episodes.episode import ParseStatus
 from keepworth.learning.collect.episode_credit import as_rerolls, writers
-from keepworth.rollouts.bounded_bank import (
+from keepworth.methods.recipes._bank.rollouts import (
     PROMPT,
     BankReading,
     asked,

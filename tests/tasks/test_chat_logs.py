@@ -133,29 +133,15 @@ def test_a_history_behind_other_system_messages_is_taken_once() -> None:
     assert [each.system for each in log.conversations[0].messages[::2]] == [each["content"] for each in days]
 
 
-def test_a_history_of_which_only_the_last_part_is_repeated_is_taken_once() -> None:
-    windows = [exchanges(*names) for names in ("a", "ab", "bc", "cd", "bcd")]
-    log = read(*({"messages": each, "session": "s", "time": f"2026-01-0{n + 1}"} for n, each in enumerate(windows)))
-    assert texts(log) == ["a b c d"]
-    assert log.left_out == {"messages that a later line of the same session repeats": 12}
-    assert [turn.date[:10] for turn in log.conversations[0].session.turns[::2]] == [
-        "",
-        *(f"2026-01-0{n}" for n in "234"),
-    ]
-
-
 def test_an_exchange_that_is_said_twice_is_no_history() -> None:
     lines = [exchanges(name) for name in "abcb"]
     assert texts(read(*({"messages": each, "session": "s"} for each in lines))) == ["a b c b"]
 
 
-@pytest.mark.parametrize("before", ["", "ab"])
-def test_an_answer_that_was_drawn_again_is_imitated_without_the_other(before: str) -> None:
-    asked = exchanges(*before, "q")[:-1]
+def test_an_answer_that_was_drawn_again_is_imitated_without_the_other() -> None:
+    asked = exchanges("q")[:-1]
     tries = [[*asked, {"role": "assistant", "content": each}] for each in ("bad", "good")]
     lines = [{"messages": each, "session": "s", "rating": n} for n, each in enumerate(tries)]
-    if before:  # the window moves on before the question
-        lines = [{"messages": exchanges(*"zab"), "session": "s"}, *lines]
     log = read(*lines, {"messages": [*tries[1], *exchanges("c")], "session": "s"})
     one, other = log.conversations
     assert [
@@ -170,10 +156,7 @@ def test_an_answer_that_was_drawn_again_is_imitated_without_the_other(before: st
         "user c",
         "assistant c",
     ]  # and what is shared is there once
-    assert len(one.messages) == len(asked) + 1 + 2 * bool(before)
-    late = [{**each, "reward": 0.5} if each["content"] == "assistant b" else each for each in tries[1]]
-    values = [value for *_, value in rewarded(read(*lines, {"messages": late, "session": "s"}))]
-    assert values.count(0.5) == bool(before)  # of what two threads share, once
+    assert len(one.messages) == len(asked) + 1
 
 
 @settings(max_examples=60, deadline=None)

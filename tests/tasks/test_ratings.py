@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from keepworth.methods.studies._ratings import RatedItem, Rating, ratings
 from keepworth.tasks.data_files import MissingData, WrongFormat
-from keepworth.tasks.ratings import RatedItem, Rating, ratings
 
 MOVIES = 'movieId,title,genres\n1,"Alien, the",Horror|Sci-Fi\n2,Blank,(no genres listed)\n'
 SEEN = "userId,movieId,rating,timestamp\n7,1,4.5,20\n7,2,2,10\n"

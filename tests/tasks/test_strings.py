@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keepworth.episodes.errors import UnknownName
-from keepworth.tasks.splits import SPLITS
-from keepworth.tasks.strings import (
+from keepworth.methods.recipes._strings import (
     FUNCTIONS,
     WORDS,
     composition_of,
@@ -20,6 +19,7 @@ from keepworth.tasks.strings import (
     value,
     worked_out,
 )
+from keepworth.tasks.splits import SPLITS
 from keepworth.tasks.verifiers import last_value, same_words
 
 X = ("a", "b", "c")

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,17 +7,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from keepworth.episodes.episode import Session, Turn
 from keepworth.episodes.errors import UnknownName
 from keepworth.recipes.own import Config
-from keepworth.tasks import sentence_choices
 from keepworth.tasks.chat_logs import ChatLog, logged
 from keepworth.tasks.data_files import WrongFormat
 from keepworth.tasks.metrics import tokens
-from keepworth.tasks.sentence_choices import chosen, in_common, next_sentence, said_first, statements
 from keepworth.tasks.splits import SPLITS
-from keepworth.tasks.unlabelled import SELF_SUPERVISED, unlabelled
-from keepworth.tasks.verifiers import verify
+from keepworth.tasks.unlabelled import statements, unlabelled
 
 NAMES = ("Ann", "Bert", "Carla", "Dora", "Emil", "Fritz", "Gina", "Hanna", "Ivo", "Jana", "Karl", "Lena")
 PLACES = ("Leeds", "York", "Hull", "Bath", "Derby", "Truro", "Wells", "Ripon")
@@ -66,20 +61,19 @@ def test_nothing_of_a_session_a_person_or_a_sentence_is_on_two_sides(drawn: list
         for n, (numbers, person) in enumerate(drawn)
     ]
     log = log_of(rows)
-    for kind in SELF_SUPERVISED:
-        try:
-            made = unlabelled(log, [kind]).tasks
-        except WrongFormat:  # too little that is apart
-            continue
-        place: dict[str, str] = {}
-        for split in SPLITS:
-            for task in made.by_split[split]:
-                people = {f"person {session.id.split('/')[0]}" for session in task.sessions if "/" in session.id}
-                asked = {f"asked {task.input}"}
-                words = {f"said {each.words}" for session in task.sessions for each in statements(session)}
-                for mark in {*(f"session {each.id}" for each in task.sessions), *people, *asked, *words}:
-                    assert place.setdefault(mark, split) == split, mark
-        assert {task.tags["split"] for task in made.by_split["train"]} == {"train"}
+    try:
+        made = unlabelled(log).tasks
+    except WrongFormat:  # too little that is apart
+        return
+    place: dict[str, str] = {}
+    for split in SPLITS:
+        for task in made.by_split[split]:
+            people = {f"person {session.id.split('/')[0]}" for session in task.sessions if "/" in session.id}
+            asked = {f"asked {task.input}"}
+            words = {f"said {each.words}" for session in task.sessions for each in statements(session)}
+            for mark in {*(f"session {each.id}" for each in task.sessions), *people, *asked, *words}:
+                assert place.setdefault(mark, split) == split, mark
+    assert {task.tags["split"] for task in made.by_split["train"]} == {"train"}
 
 
 def test_cloze_answers_stand_in_their_evidence_and_nowhere_in_what_is_asked() -> None:
@@ -91,153 +85,18 @@ def test_cloze_answers_stand_in_their_evidence_and_nowhere_in_what_is_asked() ->
         assert not set(tokens(answer)) & set(tokens(task.input))
 
 
-def test_what_came_next_came_next() -> None:
-    for task in unlabelled(simple(), ["next"]).tasks.all:
-        before, right = task.row["before"], chosen(task)
-        (evidence,) = [turn for session in task.sessions for turn in session.turns if turn.evidence]
-        assert f"{before} {right}" in evidence.text
-        memory = " ".join(turn.text for session in task.sessions for turn in session.turns)
-        assert all(each in memory for each in task.row["choices"])  # being there decides nothing
-        assert not any(f"{before} {each}" in memory for each in task.row["choices"] if each != right)
-        assert verify(task, task.answers[0]) == 1
-        assert verify(task, " ".join(str(n) for n in range(1, 5))) == 0  # all of them are no answer
-        assert len(set(task.row["choices"])) == 4
-
-
-def test_what_was_said_first_was_said_first() -> None:
-    tasks = unlabelled(simple(), ["order"]).tasks.all
-    for task in tasks:
-        places = {
-            text: (session.date, session.id, turn.index)
-            for text in task.row["choices"]
-            for session in task.sessions
-            for turn in session.turns
-            if text in turn.text
-        }
-        assert min(places, key=lambda text: places[text]) == chosen(task)
-    assert {len(task.evidence) for task in tasks} == {1, 2}  # pairs of one session, and of two
-
-
-def test_what_was_said_first_follows_the_times_of_messages() -> None:
-    """Sessions that last for weeks, one in another."""
-    rows = []
-    for n in range(24):
-        messages = [
-            {"role": "user", "content": sentence(2 * n + place), "time": time}
-            for place, time in enumerate((f"2026-01-{n + 1:02d}", f"2026-02-{28 - n:02d}"))
-        ]
-        rows.append({"messages": messages, "session": f"s{n}"})
-    tasks = unlabelled(log_of(rows), ["order"]).tasks.all
-    said_at = {each["content"]: each["time"] for one in rows for each in one["messages"]}
-    assert {len(task.evidence) for task in tasks} == {1, 2}
-    for task in tasks:
-        assert min(task.row["choices"], key=said_at.__getitem__) == chosen(task)
-
-
-def test_times_that_contradict_the_order_of_messages_are_not_asked_about() -> None:
-    session = Session(
-        "s", "2026-01-02", (Turn("user", sentence(0), 0), Turn("user", sentence(1), 1, date="2026-01-01"))
-    )
-    assert said_first([session]) == []
-
-
-def test_without_times_only_one_session_has_an_order() -> None:
-    sessions = [Session(f"s{n}", "", tuple(Turn("user", sentence(4 * n + i), i) for i in range(4))) for n in range(3)]
-    tasks = said_first(sessions)
-    assert len(tasks) == 6
-    assert all(len(task.evidence) == 1 for task in tasks)
-
-
-def test_a_sentence_said_twice_is_asked_about_by_nobody() -> None:
-    texts = [
-        f"{sentence(0)} {sentence(1)}",
-        f"{sentence(0)} {sentence(2)}",
-        f"{sentence(3)} {sentence(4)}",
-        sentence(5),
-    ]
-    session = Session("s", "", tuple(Turn("user", text, i) for i, text in enumerate(texts)))
-    (task,) = next_sentence([session])
-    assert task.row["before"] == sentence(3)
-    assert all(sentence(0) not in each.input for each in said_first([session]))
-
-
-def test_a_long_turn_takes_no_more_for_a_sentence_than_a_short_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    compared: Counter[str] = Counter()
-
-    def counting(name: str) -> None:
-        original = getattr(sentence_choices, name)
-
-        def counted(*given: Any) -> Any:
-            compared[name] += 1
-            return original(*given)
-
-        monkeypatch.setattr(sentence_choices, name, counted)
-
-    counting("_overlap")
-    counting("_ordered")
-    found = []
-    for count in (100, 400):
-        text = " ".join(f"We saw the tree {n} near the lake {n * n}." for n in range(count))
-        session = Session("s", "", (Turn("user", text, 0), Turn("user", sentence(0), 1)))
-        compared.clear()
-        assert len(next_sentence([session])) > count / 4
-        assert len(said_first([session])) == 1
-        found.append(dict(compared))
-    short, long = found
-    assert long["_overlap"] < 5 * short["_overlap"]
-    assert long["_ordered"] < 5 * short["_ordered"]
-
-
-def test_nearness_in_words_and_length_decide_nothing() -> None:
-    """What follows shares half of the words of what it follows and is longer; other sentences share more, or are longer still."""
-    texts = []
-    for n in range(12):
-        words = [f"w{n}x{part}" for part in "abcdef"]
-        texts.append(f"We {' '.join(words)} now. We {' '.join(words[:3])} q{n} r{n} s{n} t{n} now.")
-        texts.append(f"We {' '.join(words[:5])} q{n} now.")
-        texts.append(f"We saw u{n} in v{n} with many many many other people of the town again today.")
-        texts.append(f"We had y{n} for z{n} once.")
-    session = Session("s", "", tuple(Turn("user", text, i) for i, text in enumerate(texts)))
-    tasks = [task for seed in range(40) for task in next_sentence([session], seed)]
-    nearest = sum(in_common(task)[int(task.answers[0]) - 1] == max(in_common(task)) for task in tasks) / len(tasks)
-    longest = sum(len(chosen(task).split()) == max(len(each.split()) for each in task.row["choices"]) for task in tasks)
-    assert len(tasks) == 480
-    assert (
-        nearest < 0.8
-    )  # 1 - 3/47, were the wrong ones drawn at random; each has one nearer sentence, taken half the time or more
-    assert longest / len(tasks) < 0.35
-
-
 def test_the_report_counts() -> None:
-    report = unlabelled(simple(), SELF_SUPERVISED).report
+    report = unlabelled(simple()).report
     assert (report.sessions, report.dated, report.turns, report.statements) == (24, 24, 72, 144)
     assert report.tied_sets == 24
     assert sum(report.sides.values()) == 24
-    cloze, following, order = report.kinds
+    (cloze,) = report.kinds
     assert sum(cloze.by_split.values()) == 144  # one of each statement
-    assert (following.chance, order.chance) == (0.25, 0.5)
-    assert [each.answer_in_evidence for each in report.kinds] == [1.0, 1.0, 1.0]
     assert all(0 <= value <= 1 for each in report.kinds for value in each.shortcuts.values())
     text = "\n".join(report.lines())
     assert "24 sessions" in text
     assert "may be chance" in text
     assert report.to_json()["kinds"][0]["kind"] == "cloze"
-
-
-def test_rules_and_their_opposites_are_measured() -> None:
-    """The shorter sentence comes first; the next one is shortest and has no word in common."""
-    rows = []
-    for n in range(60):
-        words = [f"{letter}{n}" for letter in "abcdefghij"]
-        said = f"We saw {' '.join(words[:6])} today. It was {words[6]} and {words[7]} out there."
-        later = [f"Later we saw {' '.join(words[:k])} and many other people too." for k in (3, 4, 5)]
-        rows.append({"messages": [{"role": "user", "content": each} for each in (said, *later)], "session": f"s{n}"})
-    following, order = unlabelled(log_of(rows), ["next", "order"], distractors=0).report.kinds
-    assert following.shortcuts["the shortest"] == 1
-    assert following.shortcuts["fewest words in common"] == 1
-    assert following.shortcuts["the first"] + following.shortcuts["the last"] < 1
-    assert order.best_shortcut[0] == "the shorter"
-    assert order.shortcuts["the first"] + order.shortcuts["the last"] == 1
 
 
 def test_what_may_be_chance_follows_from_what_a_run_measures_on() -> None:
@@ -254,7 +113,7 @@ def test_what_may_be_chance_follows_from_what_a_run_measures_on() -> None:
 
 def test_the_order_of_the_lines_changes_nothing() -> None:
     rows = [row(range(6 * n, 6 * n + 6), session=f"s{n}") for n in range(12)]
-    one, other = unlabelled(log_of(rows), ["cloze", "next"]), unlabelled(log_of(rows[::-1]), ["cloze", "next"])
+    one, other = unlabelled(log_of(rows)), unlabelled(log_of(rows[::-1]))
     assert one.tasks == other.tasks
 
 
@@ -313,7 +172,7 @@ def test_of_what_is_imitated_only_counts_are_told() -> None:
     report = unlabelled(scored([1.0] * 20), ["rewarded"]).report
     (line,) = [each for each in report.lines() if each.startswith("rewarded:")]
     assert line.endswith("test tasks.")
-    assert report.kinds[0].answer_in_evidence is None
+    assert not report.kinds[0].shortcuts
 
 
 def test_rewards_that_say_nothing_are_refused() -> None:

@@ -287,7 +287,7 @@ ON_STREAMS = {"live": "", "shuffled": "+shuffled", "masked": "+masked"}
 def is_stream(name: str) -> bool:
     from keepworth.registry import methods
 
-    return name.partition("~")[0] in methods("world")
+    return name in methods("world")
 
 
 def _given(context: typer.Context, name: str) -> bool:

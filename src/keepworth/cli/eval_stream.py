@@ -330,7 +330,7 @@ def _settings(tuned: Path | None, arms: list[str]) -> Settings:
 
     if tuned is None:
         return {}
-    wanted = 'The tuner writes {"KIND": {"METHOD": {"settings": {...}}}}: see benchmarks/streams/tuned.json.'
+    wanted = 'Write {"KIND": {"METHOD": {"settings": {...}}}}: see benchmarks/streams/tuned.json.'
     try:
         settings = {
             kind: {name: dict(found["settings"]) for name, found in methods.items()}
@@ -399,7 +399,7 @@ def run_job(
             cache=known,
             # What it would have done with other memory is one more pass of a model for every task.
             measure_regret=model is None,
-            checkpoints=CHECKPOINTS if "~" not in name and world(name).generated else (),
+            checkpoints=CHECKPOINTS if world(name).generated else (),
             record=None if episodes is None else met.append,
         )
         if episodes is not None:

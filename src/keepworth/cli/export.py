@@ -32,9 +32,6 @@ def export(
     dtype: Annotated[
         str, typer.Option("--dtype", help="Of merged weights: bfloat16, float16 or float32; the base's if not given.")
     ] = "",
-    checkpoint: Annotated[
-        bool, typer.Option("--checkpoint", help="Of a run that has not finished: what its last checkpoint holds.")
-    ] = False,
     probe: Annotated[
         bool, typer.Option("--probe", help="Also write the prompts that were compared: texts of the run's data.")
     ] = False,
@@ -58,7 +55,6 @@ def export(
         role=role,
         base=base,
         with_base=with_base,
-        checkpoint=checkpoint,
         dtype=dtype,
         probe=probe,
     )

@@ -84,9 +84,7 @@ def train(
             help="Conversations, or a memory's file, that tasks without labels are made of.",
         ),
     ] = None,
-    kinds: Annotated[
-        str, typer.Option("--kinds", help="With --source: of cloze, next, order, with commas; or rewarded.")
-    ] = "",
+    kinds: Annotated[str, typer.Option("--kinds", help="With --source: cloze or rewarded.")] = "",
     report: Annotated[
         bool, typer.Option("--report", help="With --source: print what can be learned from it, and exit.")
     ] = False,

@@ -1,1 +1,1 @@
-"""Rollout workers and scorers as actors of Ray, on this machine or on several hosts."""
+"""Rollout workers as actors of Ray, on this machine or on several hosts."""

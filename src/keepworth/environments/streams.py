@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from keepworth.environments.dials import dialled, parsed
 from keepworth.environments.scene import Stream
 from keepworth.episodes.errors import KeepworthError
 from keepworth.registry import method, methods
@@ -76,22 +75,19 @@ def worlds() -> dict[str, World]:
 
 
 def world(name: str) -> World:
-    """The world of a stream, whose dials leave it as it is. Raises UnknownName."""
-    return cast(World, method("world", name.partition("~")[0]).make)
+    """The world of a stream. Raises UnknownName."""
+    return cast(World, method("world", name).make)
 
 
 def missing(name: str, data: Path | None = None) -> KeepworthError | None:
     """What keeps the stream `name` from running here, with its fix; None where nothing does.
 
-    Raises UnknownName for a stream or a dial that there is not, and KeepworthError for a dial out of range."""
-    plain, _, dials = name.partition("~")
-    if dials:
-        parsed(dials, length=2)
-    made = world(plain)
+    Raises UnknownName for a stream that there is not."""
+    made = world(name)
     if made.data and data is None:
-        return KeepworthError(f"the stream {plain} needs its data.", f"Give {made.data}, or what holds it, as --data.")
+        return KeepworthError(f"the stream {name} needs its data.", f"Give {made.data}, or what holds it, as --data.")
     if lacks := made.lacks():
-        return KeepworthError(f"the stream {plain} needs {lacks}.", "Install it, or choose a generated stream.")
+        return KeepworthError(f"the stream {name} needs {lacks}.", "Install it, or choose a generated stream.")
     return None
 
 
@@ -106,11 +102,8 @@ def opened(
 ) -> Stream:
     """The stream `name`, generated or from other people's data and worlds. length: where not the stream's own.
 
-    NAME~swap, NAME~hidden=0.5~event ... is that stream under dials of chance (`keepworth.environments.dials`).
     Errors: UnknownName; KeepworthError where a package, Java or data is missing, naming it and the fix."""
     lacks = missing(name, data)
     if lacks is not None:
         raise lacks
-    stream = world(name)(split=split, seed=seed, order=order, length=length, data=data)
-    dials = name.partition("~")[2]
-    return replace(dialled(stream, parsed(dials, len(stream.tasks))), family=name) if dials else stream
+    return world(name)(split=split, seed=seed, order=order, length=length, data=data)

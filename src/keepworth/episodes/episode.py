@@ -10,7 +10,8 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import Enum
-from typing import Any
+from functools import cache
+from typing import Any, get_args, get_origin, get_type_hints
 
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import FinishReason, Tokens, VersionSpan
@@ -421,12 +422,13 @@ def episode_from_json(record: Mapping[str, Any]) -> Episode:
     """The inverse of `episode_to_json`. Raises BadRecord, naming the field, on anything else."""
     identity = record.get("id", "?")
     try:
-        return _episode(record)
+        episode: Episode = _read(Episode, record)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise BadRecord(
             f"Record {identity!r} is not an episode of this version: {type(error).__name__}: {error}.",
             "Read it with the version of keepworth that wrote it, or write it again.",
         ) from error
+    return episode
 
 
 def _plain(value: object) -> Any:
@@ -441,64 +443,23 @@ def _plain(value: object) -> Any:
     return value
 
 
-def _episode(record: Mapping[str, Any]) -> Episode:
-    known = {each.name for each in fields(Episode)}
-    unknown = sorted(set(record) - known)
-    if unknown:
-        raise ValueError(f"unknown field {unknown[0]!r}")
-    given = dict(record)
-    given["segments"] = tuple(_segment(each) for each in given["segments"])
-    given["expected"] = tuple(given["expected"])
-    given["rewards"] = tuple(
-        RewardTerm(**{**each, "scope": RewardScope(each.get("scope", "episode"))}) for each in given["rewards"]
-    )
-    given["stop"] = StopReason(given["stop"])
-    given["shown"] = tuple(Shown(**each) for each in given.get("shown", ()))
-    given["decisions"] = tuple(_decision(each) for each in given.get("decisions", ()))
-    given["operations"] = tuple(_event(each) for each in given.get("operations", ()))
-    given["errors"] = tuple(given.get("errors", ()))
-    given["exchanges"] = tuple(Exchange(**each) for each in given.get("exchanges", ()))
-    given["memory_steps"] = tuple(
-        MemoryStep(**{**each, "kind": MemoryStepKind(each["kind"])}) for each in given.get("memory_steps", ())
-    )
-    given["seconds"] = dict(given.get("seconds", {}))
-    return Episode(**given)
+@cache
+def _hints(record: type) -> dict[str, Any]:
+    return get_type_hints(record)
 
 
-def _segment(record: Mapping[str, Any]) -> Segment:
-    return Segment(
-        **{
-            **record,
-            "context": tuple(record["context"]),
-            "ids": tuple(record["ids"]),
-            "logprobs": tuple(record["logprobs"]),
-            "finish": FinishReason(record["finish"]),
-            "spans": tuple(VersionSpan(**each) for each in record["spans"]),
-        }
-    )
-
-
-def _decision(record: Mapping[str, Any]) -> Decision:
-    return Decision(
-        **{
-            **record,
-            "kind": DecisionKind(record["kind"]),
-            "candidates": tuple((str(item), float(score)) for item, score in record["candidates"]),
-            "chosen": tuple(record["chosen"]),
-        }
-    )
-
-
-def _event(record: Mapping[str, Any]) -> MemoryEvent:
-    operation = record["operation"]
-    return MemoryEvent(
-        operation=Operation(
-            **{
-                **operation,
-                "kind": OperationKind(operation["kind"]),
-                "targets": tuple(operation.get("targets", ())),
-            }
-        ),
-        status=ParseStatus(record["status"]),
-        outcome=record["outcome"],
-    )
+def _read(hint: Any, value: Any) -> Any:
+    """The inverse of `_plain`, by the type that a field has."""
+    if is_dataclass(hint):
+        hints = _hints(hint)  # type: ignore[arg-type]
+        if unknown := sorted(set(value) - set(hints)):
+            raise ValueError(f"unknown field {unknown[0]!r}")
+        return hint(**{name: _read(hints[name], each) for name, each in value.items()})  # type: ignore[operator]
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return hint(value)
+    if get_origin(hint) is tuple:
+        parts = get_args(hint)
+        if parts in ((int, ...), (float, ...), (str, ...)):
+            return tuple(value)
+        return tuple(_read(parts[0] if parts[-1] is ... else parts[place], each) for place, each in enumerate(value))
+    return value

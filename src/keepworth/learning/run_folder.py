@@ -336,7 +336,7 @@ FOLDERS = ("episodes", "checkpoints", "weights", "finished", "memory", "publishe
 
 PLACED = (
     *("engine", "token_budget", "checkpointing", "learners", "share", "ray_address"),
-    *("workers", "worker_label", "scorers", "scorer_cores", "scorer_gpus", "scorer_label"),
+    *("workers", "worker_label"),
 )
 """Settings that say where the work is done and how much of it at once: a run may be continued with another value. Whether there
 is an engine, or a folder to share, is part of what the run is."""

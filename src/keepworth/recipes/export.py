@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import json
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,36 +23,29 @@ from keepworth.episodes.needs import needs_train
 import torch
 
 from keepworth.episodes.episode import Segment
-from keepworth.episodes.errors import KeepworthError, UnknownName, require_known
+from keepworth.episodes.errors import KeepworthError, require_known
 from keepworth.episodes.model import FinishReason, SamplingParams, Tokens
 from keepworth.learning.run_folder import (
     TRAIN,
     RunFolder,
-    disk,
     episode_files,
     read_json,
-    read_learner,
-    reading,
     replacing_folder,
 )
-from keepworth.models.adapter import copy_texts, merged_network, save_network, save_trained, with_adapter
+from keepworth.models.adapter import copy_texts, merged_network, save_network, with_adapter
 from keepworth.models.errors import UnsupportedModel
 from keepworth.models.files import BASE_RECORD, hub_parts, is_hub_id, record_of, sha256_of
 from keepworth.models.inprocess import InProcessModel
 from keepworth.recipes.model_card import ModelCard, card
-from keepworth.recipes.settings import TrainingSettings
 from keepworth.recipes.trained import (
     BASE_FOLDER,
     EXPORT_RECORD,
     Trained,
-    model_of,
-    precision_of,
     trained_by,
 )
-from keepworth.recipes.training import trainable
 
 if TYPE_CHECKING:
-    from keepworth.learning.run_folder import Checkpoint
+    pass
 
 PROBE = "probe.json"
 TOLERANCE = 0.1
@@ -105,7 +96,6 @@ def export(
     role: str = "",
     base: str = "",
     with_base: bool = False,
-    checkpoint: bool = False,
     dtype: str = "",
     probe: bool = False,
 ) -> Exported:
@@ -113,101 +103,54 @@ def export(
 
     merged: weights that stand alone; else the adapter. role: which of several that the run trained. base: the name that others
     know the base by, where the run's own is a folder. with_base: with an adapter, the base's files as well, under `base/`.
-    checkpoint: of a run that has not finished, what its last checkpoint holds. dtype: of merged weights, float32, bfloat16 or
-    float16; if "", the base's where the answers stay the same, else float32. probe: also write the prompts that were compared,
-    and the run's answers: texts of its data.
+    dtype: of merged weights, float32, bfloat16 or float16; if "", the base's where the answers stay the same, else float32.
+    probe: also write the prompts that were compared, and the run's answers: texts of its data.
 
     Raises KeepworthError for what cannot be exported so, ExportDiffers where the folder would say something else than the run,
     and DiskTrouble."""
     run = run if isinstance(run, RunFolder) else RunFolder.open(run)
     folder = Path(folder)
     _require_options(merged, with_base, dtype, base)
-    with _trained(run, role, checkpoint) as trained:
-        if not merged and not trained.is_adapter:
-            raise KeepworthError(
-                f"{run.path} trained all weights of {trained.role}: there is no adapter.", "Leave --adapter out."
-            )
-        own = {"run": run.name, "role": trained.role, "kind": "merged" if merged else "adapter"}
-        _require_place(folder, run, own)
-        source = _base_of(run, trained)
-        named = base or str(source.record["repository"])
-        if not merged and not is_hub_id(named) and not with_base:
-            raise KeepworthError(
-                f"The adapter was trained on {Path(named).name}, a folder of this machine, which others do not have.",
-                "Export merged weights, give its files along with --with-base, or say with --base what others call it.",
-            )
-        with replacing_folder(folder) as place:
-            rounded = None
-            if merged:
-                stored, agreement, rounded = _write_merged(run, trained, source, place, dtype)
-            else:
-                stored, agreement = _write_adapter(run, trained, source, place)
-                _name_base(place, named if is_hub_id(named) else BASE_FOLDER, source.record if not base else {})
-                if with_base:
-                    _copy_base(source.folder, place / BASE_FOLDER)
-            record = {
-                **own,
-                "step": trained.step,
-                "dtype": stored,
-                "base": {**source.record, "repository": named if is_hub_id(named) else Path(named).name},
-                "trained": {path.name: sha256_of(path) for path in sorted(trained.weights.glob("*.safetensors"))},
-                "agreement": asdict(agreement),
-                **({"rounded": asdict(rounded)} if rounded else {}),
-            }
-            _write_json(place / EXPORT_RECORD, record)
-            if probe:
-                _write_json(place / PROBE, {"cases": _cases(run, trained)})
-            told = ModelCard(
-                run, folder.name, record, with_base=with_base, licence=_licence(trained.model, source.folder)
-            )
-            (place / "README.md").write_text(card(told), encoding="utf-8")
-            for path in place.rglob("*.safetensors"):
-                path.chmod(0o644)  # safetensors leaves 0600
-    return Exported(folder, own["kind"], trained.role, trained.step, stored, agreement, rounded)
-
-
-# What is exported: a role's finished weights, or those of a checkpoint.
-
-
-@contextmanager
-def _trained(run: RunFolder, role: str, checkpoint: bool) -> Iterator[Trained]:
-    if not checkpoint:
-        yield trained_by(run, role)
-        return
-    if roles := run.finished_roles():
+    trained = trained_by(run, role)
+    if not merged and not trained.is_adapter:
         raise KeepworthError(
-            f"{run.path} has finished training {' and '.join(roles)}: its last checkpoint holds nothing newer.",
-            "Leave --checkpoint out.",
+            f"{run.path} trained all weights of {trained.role}: there is no adapter.", "Leave --adapter out."
         )
-    last = run.latest_checkpoint()
-    if last is None:
-        raise KeepworthError(f"{run.path} has no checkpoint yet.", "Continue the run with the command that began it.")
-    with tempfile.TemporaryDirectory(prefix="keepworth-checkpoint-") as name:
-        yield _of_checkpoint(run, role, last, Path(name))
-
-
-def _of_checkpoint(run: RunFolder, role: str, last: Checkpoint, folder: Path) -> Trained:
-    model = model_of(run)
-    state = read_learner(last, mapped=True)
-    with reading(last.path, last):
-        own, step = str(state["role"]), int(state["first"]) + int(state["step"])
-        saved = state["learner"]["master_weights"]
-    if role and role != own:
-        raise UnknownName("role", role, [own], where=str(last.path))
-    found = Trained(own, folder, model, step, precision_of(run))
-    loaded = InProcessModel.load(found.base, name=model, precision=found.precision)
-    named = trainable(loaded, TrainingSettings.model_construct(**run.config))
-    if set(named) != set(saved):
-        raise UnsupportedModel(
-            f"{last.path} holds other weights than this version trains, for example {min(set(named) ^ set(saved))}.",
-            "Continue the run with the command that began it.",
+    own = {"run": run.name, "role": trained.role, "kind": "merged" if merged else "adapter"}
+    _require_place(folder, run, own)
+    source = _base_of(run, trained)
+    named = base or str(source.record["repository"])
+    if not merged and not is_hub_id(named) and not with_base:
+        raise KeepworthError(
+            f"The adapter was trained on {Path(named).name}, a folder of this machine, which others do not have.",
+            "Export merged weights, give its files along with --with-base, or say with --base what others call it.",
         )
-    with torch.no_grad():
-        for name, value in saved.items():
-            named[name].copy_(value)
-    with disk(folder):
-        save_trained(loaded, named, folder)
-    return found
+    with replacing_folder(folder) as place:
+        rounded = None
+        if merged:
+            stored, agreement, rounded = _write_merged(run, trained, source, place, dtype)
+        else:
+            stored, agreement = _write_adapter(run, trained, source, place)
+            _name_base(place, named if is_hub_id(named) else BASE_FOLDER, source.record if not base else {})
+            if with_base:
+                _copy_base(source.folder, place / BASE_FOLDER)
+        record = {
+            **own,
+            "step": trained.step,
+            "dtype": stored,
+            "base": {**source.record, "repository": named if is_hub_id(named) else Path(named).name},
+            "trained": {path.name: sha256_of(path) for path in sorted(trained.weights.glob("*.safetensors"))},
+            "agreement": asdict(agreement),
+            **({"rounded": asdict(rounded)} if rounded else {}),
+        }
+        _write_json(place / EXPORT_RECORD, record)
+        if probe:
+            _write_json(place / PROBE, {"cases": _cases(run, trained)})
+        told = ModelCard(run, folder.name, record, with_base=with_base, licence=_licence(trained.model, source.folder))
+        (place / "README.md").write_text(card(told), encoding="utf-8")
+        for path in place.rglob("*.safetensors"):
+            path.chmod(0o644)  # safetensors leaves 0600
+    return Exported(folder, own["kind"], trained.role, trained.step, stored, agreement, rounded)
 
 
 # The base: which files, and whether they are still those that training began from.

@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from keepworth.learning.watch.progress import Progress
     from keepworth.models.http_engine import HttpModel
     from keepworth.models.inprocess import InProcessModel
-    from keepworth.recipes.scorers import AskedElsewhere
     from keepworth.recipes.workers import Origin
     from keepworth.rollouts.driver import Drawing, Limits, Play, Rollout, RolloutContext
 
@@ -174,8 +173,7 @@ class System:
     does. right: the calls of a task as they should be, for method = supervised. optional: reward terms that may
     have nothing to say of an episode, which is then left out of their mean. unit: from a task's key to what is generalised over,
     where several test questions are of one such; None where each question is its own. ready: raises for what the model cannot do,
-    once it is loaded and before anything is measured. drawn: how answers are drawn where they are measured; greedily if None.
-    scored: who is asked for rewards that have processes of their own."""
+    once it is loaded and before anything is measured. drawn: how answers are drawn where they are measured; greedily if None."""
 
     role: str
     title: str
@@ -197,16 +195,12 @@ class System:
     unit: Callable[[str], str] | None = None
     ready: Callable[[InProcessModel, Progress], None] | None = None
     drawn: Drawing | None = None
-    scored: AskedElsewhere | None = None
     note: str = ""
     headline: str = "{metric} on {test}: {before:.2f} before training, {after:.2f} after."
 
     def learn(self, settings: Settings, run: RunFolder, progress: Progress, origin: Origin | None = None) -> None:
         """Train and measure: see `recipe.Learns`."""
-        from keepworth.recipes.scorers import scorers_of
-
-        with scorers_of(settings, self.scored, origin, run, progress):  # type: ignore[arg-type]
-            run_system(settings, self, run, progress, origin)
+        run_system(settings, self, run, progress, origin)
 
     def rollout(self, settings: Settings, model: Model) -> WorkerRollout:
         """What a rollout worker runs."""
@@ -247,10 +241,9 @@ def run_system(
             )
     if settings.share:
         require_sharing(system, objective)
-    score = None if system.scored is None else system.scored.terms
     with (
         engines_of(settings, settings.train, run, progress) as engines,
-        workers_of(settings, origin, run, progress, score) as workers,
+        workers_of(settings, origin, run, progress) as workers,
         prepared(settings, objective, system.role, run, progress) as (model, learner),
     ):
         ended = _train_system(settings, system, model, learner, run, progress, engines, workers)

@@ -12,7 +12,7 @@ from keepworth.memory.store import log
 from keepworth.tasks.chat_logs import ChatLog, chat_log, logged
 from keepworth.tasks.unlabelled import MadeTasks, unlabelled
 
-KINDS = ("cloze", "next")
+KINDS = ("cloze",)
 """What is trained where nothing is said."""
 SETTINGS: Mapping[str, Any] = {
     "system": "Answer from memory, with the words that were asked for and no others.",

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, model_validator
 
 from keepworth.episodes.errors import require_known
-from keepworth.recipes.code_digest import code_digest
 from keepworth.recipes.interactive import (
     EPISODE,
     Measured,
@@ -21,8 +20,7 @@ from keepworth.recipes.interactive import (
     supervised,
 )
 from keepworth.recipes.rewards import AlsoRewarded, Scoring, place_of, scoring, try_rewards
-from keepworth.recipes.scorers import AskedElsewhere
-from keepworth.recipes.settings import LABEL, Amount, Count, Idle, require_effect
+from keepworth.recipes.settings import Amount, Count, Idle, require_effect
 from keepworth.tasks.data_files import WrongFormat
 from keepworth.tasks.own import MissingField, OwnTasks, messages_of
 from keepworth.tasks.splits import SPLITS
@@ -70,18 +68,6 @@ class Config(Settings):
     answer_top_k: Amount = Field(
         default=0, description="with answer_temperature: so many of the likeliest tokens; 0: all"
     )
-    scorers: int = Field(
-        default=0,
-        ge=0,
-        description="processes that run the rewards, each of which loads them once; 0: none (see docs/cluster.md)",
-    )
-    scorer_cores: Count = Field(default=1, description="processor cores of a scorer")
-    scorer_gpus: int = Field(default=0, ge=0, description="GPUs of a scorer, whole ones")
-    scorer_label: str = Field(
-        default="",
-        pattern=LABEL,
-        description="KEY=VALUE; scorers run on hosts whose `ray start` had --labels=KEY=VALUE",
-    )
     questions: int | None = Field(
         default=100, ge=2, description="measure on so many, drawn by a fixed rule; None is all"
     )
@@ -95,10 +81,6 @@ class Config(Settings):
         if not self.answer_temperature:
             yield ("answer_top_p", "answer_top_k"), "where answers are greedy", "set answer_temperature"
         yield from idle_in_imitation(self)
-        if not self.scorers:
-            yield ("scorer_cores", "scorer_gpus", "scorer_label"), "with scorers = 0", "set scorers"
-        elif not self.ray_address:
-            yield ("scorer_label",), "without ray_address, on one host", "set ray_address"
         if self.format == "plain":
             yield ("thinking",), "with format = plain", "set format = chat"
 
@@ -114,8 +96,7 @@ class Given:
     """What is handed over besides settings.
 
     reward: a function, several, or the name of a verifier; beside an environment they add to what that gives. environment, agent:
-    made for each task, in the place of a question and of a `Chat`. recall: what a memory shows for a task; memory: its name.
-    code: of reward, environment and agent the digests, as they were handed over: they may change while they work."""
+    made for each task, in the place of a question and of a `Chat`. recall: what a memory shows for a task; memory: its name."""
 
     tasks: OwnTasks
     reward: Any = None
@@ -123,11 +104,6 @@ class Given:
     agent: Callable[[Task, Bank | None], Agent] | None = None
     recall: Callable[[Config], Recall] | None = None
     memory: str = ""
-    code: Mapping[str, str] = field(init=False)
-
-    def __post_init__(self) -> None:
-        parts = {"reward": self.reward, "environment": self.environment, "agent": self.agent}
-        object.__setattr__(self, "code", {name: code_digest(each) for name, each in parts.items()})
 
     def record(self, config: Config) -> dict[str, Any]:
         """What a run is continued with, besides its settings: values that JSON can hold."""
@@ -140,7 +116,6 @@ class Given:
             "environment": _named(self.environment),
             "agent": _named(self.agent),
             "memory": self.memory,
-            "code": dict(self.code),
         }
 
     @property
@@ -185,7 +160,7 @@ def require_given(config: Config, given: Given) -> None:
     if given.reward is not None:
         idle.append((("verifier",), "with a reward", "leave the reward out"))
     else:
-        idle.append((("weights", "scorers"), "without rewards of your own", "give them"))
+        idle.append((("weights",), "without rewards of your own", "give them"))
     if given.agent is not None:
         keys = ("format", "system", "stop", "thinking")
         idle.append((keys, "with an agent of your own", "leave the agent out"))
@@ -197,10 +172,7 @@ def require_given(config: Config, given: Given) -> None:
     if supervised(config):
         require_imitable(given)
     if (score := given.score(config)) is not None:
-        if config.scorers:
-            require_apart(score, given)  # they are tried where they run
-        else:
-            try_rewards(score, given.tasks.all, played=given.environment is not None)
+        try_rewards(score, given.tasks.all, played=given.environment is not None)
     elif given.environment is None:
         require_known("verifier", config.verifier, (*VERIFIERS, *TASK_VERIFIERS))
         for task in given.tasks.all:
@@ -209,16 +181,6 @@ def require_given(config: Config, given: Given) -> None:
                     f"{place_of(task)} has no field 'answer', against which {task.verifier or config.verifier} judges.",
                     "Add it, or give a reward of your own.",
                 )
-
-
-def require_apart(score: Scoring, given: Given) -> None:
-    """Raises ValueError for a reward that reads more than a task and its answer, which is what scorers are sent."""
-    batched = [each.name for each in score.rewards if each.batched]
-    if given.environment is not None and batched:
-        raise ValueError(
-            f"scorers are sent a task and its answer, and the reward {batched[0]!r} takes `completions` of an environment: leave "
-            "scorers out, or let it take (answer, row)"
-        )
 
 
 def require_imitable(given: Given) -> None:
@@ -250,9 +212,6 @@ def system(config: Config, given: Given) -> System:
     from keepworth.rollouts.driver import Drawing, Limits, Play
 
     score, recall, tasks_of = given.score(config), recall_of(config, given), given.judged(config)
-    elsewhere = AskedElsewhere() if score is not None and config.scorers else None
-    if score is not None:
-        score = replace(score, elsewhere=elsewhere)
 
     def environment(task: Task) -> Environment:
         if given.environment is None:
@@ -298,7 +257,6 @@ def system(config: Config, given: Given) -> System:
         drawn=Drawing(config.answer_temperature, config.answer_top_k, config.answer_top_p),
         note=f"{given.tasks.note} {_drawn(config)}, {config.max_tokens} tokens an answer.".strip(),
         right=(lambda model, task: [right_answer(config, task, recall, model)]) if supervised(config) else None,
-        scored=elsewhere,
     )
 
 

@@ -12,7 +12,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from keepworth.environments.bridges import ToolClass
 from keepworth.environments.environment import Environment, ScoresTheEnd, Step, in_lasting_loop, in_thread
@@ -20,9 +20,6 @@ from keepworth.episodes.episode import Observation, RewardTerm, Task
 from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.tasks.own import DataRow, MissingField, messages_of
 from keepworth.tasks.verifiers import VERIFIERS, verify
-
-if TYPE_CHECKING:
-    from keepworth.recipes.scorers import AskedElsewhere
 
 RewardFunction = Callable[..., Any]
 Rewards = str | RewardFunction | Sequence[str | RewardFunction]
@@ -88,17 +85,13 @@ class PlayedEpisode:
 @dataclass(frozen=True, slots=True)
 class Scoring:
     """Rewards as the score of a `keepworth.environments.question.Question`. logged: what the task's verifier says
-    of the answer is written down beside them, and does not count. elsewhere: says what the rewards say, in the place of this
-    process."""
+    of the answer is written down beside them, and does not count."""
 
     rewards: tuple[Reward, ...]
     logged: bool = False
-    elsewhere: AskedElsewhere | None = None
 
     async def terms(self, task: Task, answer: str, played: PlayedEpisode | None = None) -> list[RewardTerm]:
         """What each reward says, without those that have nothing to say."""
-        if self.elsewhere is not None:
-            return await self.elsewhere.terms(task.key, answer)
         terms = []
         for reward in self.rewards:
             found = await in_thread(called, reward, task, answer, played)  # it may compute for long, or hang
@@ -119,7 +112,7 @@ class Scoring:
 
     @property
     def digest(self) -> str:
-        """Of the source text alone, which runs of earlier versions have on file; see `keepworth.recipes.code_digest`."""
+        """Of the source text: a run is continued with the rewards that it began with."""
         sources = []
         for each in self.rewards:
             try:

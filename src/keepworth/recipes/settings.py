@@ -138,7 +138,7 @@ class TrainingSettings(BaseModel):
     )
     ray_address: str = Field(
         default="",
-        description="HOST:PORT of a Ray that runs, for workers and scorers; empty starts one on this machine",
+        description="HOST:PORT of a Ray that runs, for workers; empty starts one on this machine",
     )
 
     @property
@@ -253,7 +253,7 @@ def idle_in_training(settings: TrainingSettings) -> Iterator[Idle]:
         yield ("engine_model",), "without engine", "set engine"
     if not settings.workers:
         yield ("worker_label",), "with workers = 0", "set workers"
-    if not settings.workers and not getattr(settings, "scorers", 0):
+    if not settings.workers:
         yield ("ray_address",), "with workers = 0, where this process does everything", "set workers"
     elif not settings.ray_address:
         yield ("worker_label",), "without ray_address, on one host", "set ray_address"

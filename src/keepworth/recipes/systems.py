@@ -35,8 +35,7 @@ from keepworth.evaluation.system import (
     as_remembered,
 )
 from keepworth.memory.item import Item, Provenance
-from keepworth.memory.time_window import window_of
-from keepworth.recipes.slates import EvidencePolicy, Widening
+from keepworth.memory.time_window import TimeWindow, window_of
 from keepworth.tasks.benchmark import place
 from keepworth.tasks.entries import MemoryEntry
 
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
     from keepworth.memory.search.search import Fusion, Hits
     from keepworth.models.chat import ChatModel
 
+    Bools = npt.NDArray[np.bool_]
     Vectors = npt.NDArray[np.float32]
 
 
@@ -116,25 +116,43 @@ class OwnMemory:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
+@dataclass(frozen=True, slots=True)
+class Widening:
+    """Days by which a window is widened. What happened in March is often told of in April, and never in February.
+
+    The defaults are what was best on LongMemEval's training questions in two of three seeds."""
+
+    before: float = 0.0
+    after: float = 30.0
+
+    def holds(self, window: TimeWindow, when: datetime) -> bool:
+        return -self.before <= window.gap(when) <= self.after
+
+    def keeps(self, window: TimeWindow | None, said_at: Sequence[datetime]) -> Bools:
+        """Which of what was said then is kept: all where no window is known, or where nothing was said in it."""
+        inside = np.ones(len(said_at), dtype=bool)
+        if window is not None:
+            inside = np.array([self.holds(window, when) for when in said_at], dtype=bool)
+        return inside if inside.any() else np.ones(len(said_at), dtype=bool)
+
+
 class WindowedMemory(OwnMemory):
     """Our own memory, of which only what was said in the window of time that a question speaks of is searched; all of it where it
-    speaks of none, or where nothing was said in it. chosen: a policy of `memory_t1`, which then chooses among what is found."""
+    speaks of none, or where nothing was said in it."""
 
-    def __init__(self, encoder: Encoder, widening: Widening, policy: EvidencePolicy | None = None) -> None:
+    def __init__(self, encoder: Encoder, widening: Widening) -> None:
         super().__init__(None, encoder)
-        self._widening, self._choosing = widening, policy
+        self._widening = widening
 
     def _searched(self, question: AskedQuestion) -> Hits:
         assert self._memory is not None
         window, widening = window_of(question.text, question.asked_at), self._widening
-        choosing = self._choosing
-        select = None if choosing is None else choosing.selector(question.asked_at)
 
         def inside(item: Item) -> bool:
             date = item.provenance.date
             return window is None or not date or widening.holds(window, datetime.fromisoformat(date))
 
-        search = partial(self._memory.search, question.text, top_k=question.most, selector=select)
+        search = partial(self._memory.search, question.text, top_k=question.most)
         return search(where=inside) or search()
 
 
@@ -202,7 +220,6 @@ NAMES: Mapping[str, str] = {
 PATTERNS: Mapping[str, str] = {
     "search:NAME=VALUE,...": "our search with another `Fusion`: method=, lexical=, dense=, constant=",
     "policy:NAME": "our memory with another policy; keepworth eval stream --arms list names them",
-    "memory-t1:FILE": "windowed, chosen by a policy that python -m benchmarks.memory_t1.run --save FILE kept",
     "command:WORDS": "a program that reads and writes JSON lines, in any language",
     "endpoint:URL": "an agent with its own memory behind an OpenAI-compatible URL; --model names it",
 }
@@ -245,9 +262,6 @@ def maker(name: str, encoder: Callable[[], Encoder], elsewhere: Elsewhere | None
 
         require_known("policy", rest, policies())
         return lambda: OwnMemory(rest, encoder())
-    if kind == "memory-t1" and colon:
-        policy = EvidencePolicy.load(Path(rest))
-        return lambda: WindowedMemory(encoder(), Widening(), policy)
     if kind == "command" and colon:
         words = _command(rest)
         return lambda: ForeignSystem(words, lambda texts: encoder().encode(texts))

@@ -14,13 +14,13 @@ from keepworth.episodes.needs import needs_train
 from keepworth.agents.manager import ROLE as MANAGER
 from keepworth.agents.manager import Choose, Manager, ManagerState
 from keepworth.episodes.errors import KeepworthError, UnknownName
-from keepworth.evaluation.manager import chosen_by
 from keepworth.learning.run_folder import RunFolder, is_run, read_json
 from keepworth.memory.policy.slots import Writer
 from keepworth.models.adapter import load_trained, merged_network
 from keepworth.models.files import ModelKind, path_of
 from keepworth.models.inprocess import DTYPES, InProcessModel, Precision
 from keepworth.recipes.training import kept_weights
+from keepworth.rollouts.memory_r1 import chosen_by
 
 EXPORT_RECORD = "export.json"
 """In an exported folder: what it was made from, and what was measured. Says also that the folder is ours to replace."""
@@ -67,11 +67,8 @@ def trained_by(run: RunFolder, role: str = "") -> Trained:
     """What a run has finished training. role: which, where it trained several. Raises KeepworthError."""
     roles = run.finished_roles()
     if not roles:
-        last = run.latest_checkpoint(verify=False)
-        instead = f", or export what it has at step {last.step} with --checkpoint" if last else ""
         raise KeepworthError(
-            f"{run.path} has not finished training a role.",
-            f"Continue the run with the command that began it{instead}.",
+            f"{run.path} has not finished training a role.", "Continue the run with the command that began it."
         )
     if not role and len(roles) > 1:
         raise KeepworthError(f"{run.path} trained {' and '.join(roles)}.", f"Say which: --role {roles[0]}.")

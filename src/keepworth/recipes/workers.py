@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from keepworth.episodes.errors import KeepworthError
 
@@ -56,10 +56,8 @@ def workers_of(
     origin: Origin | None,
     run: RunFolder,
     progress: Progress,
-    score: Callable[[str, str], Awaitable[Any]] | None = None,
 ) -> Iterator[RolloutWorkers | None]:
-    """The workers that run a recipe's rollouts; None where this process does. At the end they are closed. score: what an answer
-    to the task with a key is worth, where rewards have processes of their own.
+    """The workers that run a recipe's rollouts; None where this process does. At the end they are closed.
 
     Raises KeepworthError where a worker cannot make the recipe, and what `Cluster.spawn` raises."""
     if not settings.workers:
@@ -69,25 +67,23 @@ def workers_of(
     from keepworth.learning.placement import Needs, Part
 
     progress.phase(f"starting {settings.workers} rollout workers")
-    given = {**made_there(settings, origin, run, "workers"), "run": str(run.path.resolve())}
+    given = {**made_there(settings, origin, run), "run": str(run.path.resolve())}
     cluster = cluster_of(settings)
     try:
         part = Part("keepworth.recipes.rollout_worker:RolloutWorker", given)
         needs = Needs(label=settings.worker_label)
-        yield RolloutWorkers(cluster, part, settings.workers, progress.note, needs, score)
+        yield RolloutWorkers(cluster, part, settings.workers, progress.note, needs)
     finally:
         cluster.close()
 
 
-def made_there(
-    settings: TrainingSettings, origin: Origin | None, run: RunFolder, setting: Literal["workers", "scorers"]
-) -> dict[str, Any]:
-    """What a recipe is made of in another process. Raises KeepworthError, naming the setting, where it cannot be found there."""
+def made_there(settings: TrainingSettings, origin: Origin | None, run: RunFolder) -> dict[str, Any]:
+    """What a recipe is made of in another process. Raises KeepworthError where it cannot be found there."""
     if origin is None:
         raise KeepworthError(
-            f"{setting} = {getattr(settings, setting)}: a {setting[:-1]} makes the recipe anew in its own process, and this one "
+            f"workers = {settings.workers}: a worker makes the recipe anew in its own process, and this one "
             "was given as objects of Python.",
-            f"Put tasks, reward and environment into a file, and train that: keepworth train FILE.py. Or leave {setting} out.",
+            "Put tasks, reward and environment into a file, and train that: keepworth train FILE.py. Or leave workers out.",
         )
     config = settings.model_dump(mode="json")
     record = {name: value for name, value in run.config.items() if name not in ("recipe", *config)}

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from keepworth.agents import answerer, manager
-from keepworth.agents.manager import ANSWER_TOKENS, ManagerState, act, format_reward, observe
+from keepworth.agents.manager import ANSWER_TOKENS, Choose, ManagerState, act, format_reward, observe
 from keepworth.agents.recall import Recall, Recalled
 from keepworth.episodes.episode import Episode, MemoryEvent, ParseStatus, RewardTerm, Segment, Shown, StopReason, Task
 from keepworth.episodes.model import FinishReason, Model, Sample, SamplingParams, Tokens, VersionSpan
@@ -406,6 +406,17 @@ def manager_params(model: Model, *, n: int = 1, temperature: float = 1.0, seed: 
 
 Judge = Callable[[str], Awaitable[Consequence]]
 """What a member's text leads to."""
+
+
+def chosen_by(model: Model) -> Choose:
+    """The model as a manager, greedy."""
+
+    def choose(states: Sequence[ManagerState]) -> list[str]:
+        prompts = [model.encode(state.prompt) for state in states]
+        drawn = model.sample(prompts, manager_params(model, temperature=0.0))
+        return [model.decode(sample.ids) for (sample,) in drawn]
+
+    return choose
 
 
 async def manage(

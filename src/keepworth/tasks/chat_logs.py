@@ -56,7 +56,7 @@ ROLES: Mapping[str, str] = MappingProxyType(
     }
 )
 RECENT = 50
-"""Places in a session, and tries at it, that a line is compared with."""
+"""Tries at a session that a line is compared with."""
 _WORDS = {
     **dict.fromkeys(("up", "thumbs_up", "thumbsup", "👍", "good", "positive", "like", "liked", "yes", "correct"), 1.0),
     **dict.fromkeys(("down", "thumbs_down", "thumbsdown", "👎", "bad", "negative", "dislike", "no", "incorrect"), 0.0),
@@ -316,82 +316,53 @@ def _time(row: Mapping[str, Any], place: str) -> str:
         ) from None
 
 
+@dataclass(slots=True)
 class _Thread:
     """What is said in a session, line by line. shared: how many of its first messages are those of `parent`, after which another
     answer or question was tried."""
 
-    def __init__(self, parent: _Thread | None = None, shared: int = 0) -> None:
-        self.parent, self.shared = parent, shared
-        self.messages: list[LoggedMessage] = []
-        self.places: dict[tuple[str, str], list[int]] = {}
-        self.add(parent.messages[:shared] if parent else ())
+    messages: list[LoggedMessage]
+    parent: _Thread | None = None
+    shared: int = 0
 
-    def add(self, messages: Iterable[LoggedMessage]) -> None:
-        for each in messages:
-            self.places.setdefault((each.role, each.text), []).append(len(self.messages))
-            self.messages.append(each)
-
-    def starts(self, message: LoggedMessage) -> Iterable[int]:
-        """Where a line that begins with `message` may begin here."""
-        return dict.fromkeys([0, *self.places.get((message.role, message.text), ())[-RECENT:]])
-
-    def alike(self, start: int, line: Sequence[LoggedMessage]) -> int:
-        """How many messages from `start` are those of the line."""
-        count = 0
-        while count < min(len(line), len(self.messages) - start) and _same(self.messages[start + count], line[count]):
-            count += 1
-        return count
-
-    def first_with(self, place: int) -> _Thread:
-        """The thread in which the message at `place` was said first."""
-        thread = self
-        while place < thread.shared and thread.parent is not None:
-            thread = thread.parent
-        return thread
+    def alike(self, line: Sequence[LoggedMessage]) -> int:
+        """How many of its first messages the line repeats."""
+        pairs = zip(self.messages, line, strict=False)
+        return sum(1 for _ in itertools.takewhile(lambda pair: _said(pair[0]) == _said(pair[1]), pairs))
 
     def repeated(self, place: int, message: LoggedMessage) -> None:
-        """What a later line says of a message of this thread's own."""
-        own = self.messages[place]
-        if message.reward is None and (own.time or not message.time):
+        """What a later line says of a message: its reward, and when it was said."""
+        if self.parent is not None and place < self.shared:
+            self.parent.repeated(place, message)
             return
+        own = self.messages[place]
         reward = own.reward if message.reward is None else message.reward
         self.messages[place] = replace(own, reward=reward, time=own.time or message.time)
 
 
-def _same(one: LoggedMessage, other: LoggedMessage) -> bool:
-    return (one.role, one.text) == (other.role, other.text)
+def _said(message: LoggedMessage) -> tuple[str, str]:
+    return message.role, message.text
 
 
 def _threads(lines: Sequence[Conversation], left_out: Counter[str]) -> list[_Thread]:
-    """What the lines of one session say. Clients send their history each time, or the last part of it: what a later line repeats
-    is taken once. Where it goes on with another answer, or another question, than what is there, that is a thread of its own."""
-    latest = _Thread()
-    latest.add(lines[0].messages)
+    """What the lines of one session say. Clients send their history each time: what a later line repeats from the beginning is
+    taken once. Where it goes on with another answer, or another question, than what is there, that is a thread of its own."""
+    latest = _Thread(list(lines[0].messages))
     threads = [latest]
-    for each in lines[1:]:
-        found = max(_overlaps(threads[-RECENT:], each.messages), key=lambda one: one[:2], default=None)
-        alike = 0
-        if found is not None:
-            goes_on, alike, start, latest = found
-            for place, one in enumerate(each.messages[:alike], start=start):
-                latest.first_with(place).repeated(place, one)
+    for line in lines[1:]:
+        recent = threads[-RECENT:]
+        thread = max(reversed(recent), key=lambda one: one.alike(line.messages))
+        alike = thread.alike(line.messages)
+        if alike:
+            latest = thread
             left_out["messages that a later line of the same session repeats"] += alike
-            if not goes_on:
-                latest = _Thread(latest.first_with(start + alike - 1), start + alike)
+            for place, message in enumerate(line.messages[:alike]):
+                latest.repeated(place, message)
+            if alike < min(len(latest.messages), len(line.messages)):
+                latest = _Thread(latest.messages[:alike], latest, alike)
                 threads.append(latest)
-        latest.add(replace(one, time=one.time or each.time) for one in each.messages[alike:])
+        latest.messages += [replace(one, time=one.time or line.time) for one in line.messages[alike:]]
     return threads
-
-
-def _overlaps(threads: Sequence[_Thread], line: Sequence[LoggedMessage]) -> Iterator[tuple[bool, int, int, _Thread]]:
-    """(whether the thread goes on with the rest of the line, or holds all of it; messages in common; from where on; the thread),
-    the latest first. One exchange alone may be said twice: where it stands in the middle it is no repeated history."""
-    for thread in reversed(threads):
-        for start in thread.starts(line[0]) if line else ():
-            alike = thread.alike(start, line)
-            history = start == 0 or len(line) > 2 <= alike
-            if alike and (start + alike == len(thread.messages) or history):
-                yield start + alike == len(thread.messages) or alike == len(line), alike, start, thread
 
 
 def rewarded(log: ChatLog) -> Iterator[tuple[Conversation, int, float]]:

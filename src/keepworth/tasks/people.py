@@ -6,13 +6,9 @@ of the word (`keepworth.tasks.splits.side`), so that they never depend on a seed
 
 from __future__ import annotations
 
-import random
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from types import MappingProxyType
 
-from keepworth.episodes.episode import Session, Task, Turn
 from keepworth.episodes.errors import require_known
 from keepworth.tasks.splits import SPLITS, side
 
@@ -134,118 +130,3 @@ def values_of(attribute: Attribute, split: str) -> tuple[str, ...]:
 def checked_split(split: str) -> str:
     """`split` itself. Raises UnknownName where there is none of that name."""
     return require_known("split", split, SPLITS)
-
-
-# Short texts about people, section by section, and a question about one of them: reading with a dial, and no end of tasks.
-#
-# Every text holds the fact that is asked for, among facts that are like it: the same person with other attributes, other
-# people with the same attribute. In some the fact changes later on, and what counts is what it changed to; so a memory has
-# to be chosen by the question, kept through what does not matter, and given up for what is newer.
-
-
-SOURCE = "people"
-VERSION = 1
-CHANGED = 0.3
-"""Share of the texts in which the fact changes."""
-QUESTIONS: Mapping[str, str] = MappingProxyType(
-    {
-        "city": "Which city does {n} live in?",
-        "job": "What is {n}'s job?",
-        "pet": "What pet does {n} have?",
-        "drink": "What does {n} like to drink?",
-        "language": "Which language is {n} learning?",
-        "instrument": "Which instrument does {n} play?",
-        "car": "Which car does {n} drive?",
-        "sport": "Which sport does {n} do?",
-        "class day": "On which day is {n}'s cooking class?",
-    }
-)
-"""By the key of the attribute."""
-
-
-def people_reading(split: str, count: int, seed: int = 0, *, sections: int = 3, sentences: int = 2) -> list[Task]:
-    """`count` tasks: each session of a task is a section, each of its turns a sentence. The first n of a larger count are
-    the same n.
-
-    No name of one split occurs in another. answers: one value, a word. tags: type (the attribute), split, changed.
-    Errors: UnknownName for a split; ValueError for a text too short to hold a change."""
-    if sections < 2 or sentences < 1:
-        raise ValueError(
-            f"people_reading: at least two sections of one sentence, not sections={sections}, sentences={sentences}"
-        )
-    checked_split(split)
-    return [_task(split, index, seed, sections, sentences) for index in range(count)]
-
-
-def text_of(task: Task) -> tuple[str, ...]:
-    """The sections, as they are read."""
-    return tuple(" ".join(turn.text for turn in session.turns) for session in task.sessions)
-
-
-def evidence_of(task: Task) -> tuple[str, ...]:
-    """What a reader could at best have remembered: the sentence that holds the answer."""
-    return (_asked_for(task)[-1],)
-
-
-def memories_of(task: Task, nothing: str) -> tuple[str, ...]:
-    """What is right to remember after each section: the newest sentence on what is asked for; `nothing` before there is one."""
-    asked_for = set(_asked_for(task))
-    found = [nothing]
-    for session in task.sessions:
-        found.append(next((turn.text for turn in session.turns if turn.text in asked_for), found[-1]))
-    return tuple(found[1:])
-
-
-def _asked_for(task: Task) -> tuple[str, ...]:
-    """The sentences on what is asked for, in the order of the text: one, or two where it changed."""
-    return tuple(turn.text for session in task.sessions for turn in session.turns if turn.evidence)
-
-
-def _task(split: str, index: int, seed: int, sections: int, sentences: int) -> Task:
-    draw = random.Random(f"people_reading/{VERSION}/{split}/{seed}/{sections}/{sentences}/{index}")
-    person, attribute = draw.choice(names_of(split)), draw.choice(ATTRIBUTES)
-    before, after = draw.sample(values_of(attribute, split), 2)
-    changed = draw.random() < CHANGED
-    text = draw.choice(attribute.states).format(n=person, v=before)
-    places = sorted(draw.sample(range(sections), 2)) if changed else [draw.randrange(sections)]
-    said = [text, draw.choice(attribute.changes).format(n=person, v=after)] if changed else [text]
-    held: list[list[tuple[str, bool]]] = [[] for _ in range(sections)]
-    for number, place in enumerate(places):
-        held[place].append((said[number], True))
-    taken = {(person, attribute.key)}
-    for section in held:
-        while len(section) < sentences:
-            section.append((_other(person, attribute, taken, split, draw), False))
-        draw.shuffle(section)
-    key = f"{SOURCE}/{split}/{seed}/{sections}x{sentences}/{index}"
-    return Task(
-        key=key,
-        source=SOURCE,
-        input=QUESTIONS[attribute.key].format(n=person),
-        answers=(after if changed else before,),
-        verifier="token_f1",
-        sessions=tuple(
-            Session(
-                id=f"{key}/{number}",
-                date="",
-                turns=tuple(
-                    Turn(speaker="text", text=text, index=place, evidence=evidence)
-                    for place, (text, evidence) in enumerate(section)
-                ),
-            )
-            for number, section in enumerate(held)
-        ),
-        evidence=tuple(f"{key}/{place}" for place in places),
-        tags={"type": attribute.key, "split": split, "changed": str(changed).lower()},
-    )
-
-
-def _other(person: str, attribute: Attribute, taken: set[tuple[str, str]], split: str, draw: random.Random) -> str:
-    """A sentence that shares the person or the attribute with what is asked for, or neither; nothing is said twice."""
-    while True:
-        like = draw.random()
-        who = person if like < 0.4 else draw.choice(names_of(split))
-        what = attribute if 0.4 <= like < 0.8 else draw.choice(ATTRIBUTES)
-        if (who, what.key) not in taken:
-            taken.add((who, what.key))
-            return draw.choice(what.states).format(n=who, v=draw.choice(values_of(what, split)))

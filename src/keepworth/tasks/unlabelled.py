@@ -1,18 +1,16 @@
 """Tasks without labels from logs of one's own, with their sides and with what can be known before anything is trained.
 
     log = chat_log("chats.jsonl")
-    made = unlabelled(log, ("cloze", "next"))
+    made = unlabelled(log, ("cloze",))
     made.tasks        # OwnTasks: by side, nothing of a session on two of them
     made.report       # how many of what, what guessing earns, what was left out
 
 | kind | asked | answer |
 | --- | --- | --- |
 | cloze | a sentence of the user with its name, number or date hidden | what is hidden, word for word in memory |
-| next | a sentence of the user | which of four sentences came right after it |
-| order | two sentences of the user | which of them was said first |
 | rewarded | the conversation before an answer that had more reward than the average | that answer |
 
-The first three are what is called self-supervised: the conversation is its own answer key. The last are rows to imitate
+The first is self-supervised: the conversation is its own answer key. The second gives rows to imitate
 (`method = supervised`, behaviour cloning of what was filtered by reward): nobody can reward an answer that is not in the log.
 """
 
@@ -20,35 +18,27 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import zip_longest
+from functools import lru_cache
 from math import sqrt
 from statistics import fmean
 from typing import Any
 
 from keepworth.episodes.episode import Session, Task
 from keepworth.episodes.errors import require_known
+from keepworth.memory.sentences import sentences
 from keepworth.tasks.chat_logs import ChatLog, Conversation, rewarded
 from keepworth.tasks.cloze import BLANK, cloze, spans
 from keepworth.tasks.data_files import WrongFormat
 from keepworth.tasks.metrics import tokens
 from keepworth.tasks.own import OwnTasks, divided
-from keepworth.tasks.sentence_choices import (
-    CHOICES,
-    chosen,
-    in_common,
-    next_sentence,
-    said_first,
-    statements,
-)
 from keepworth.tasks.splits import SPLITS, draw_order, side, tied
 from keepworth.tasks.verifiers import verify
 
-KINDS = ("cloze", "next", "order", "rewarded")
-SELF_SUPERVISED = KINDS[:3]
+KINDS = ("cloze", "rewarded")
 MOST = 1000
-"""Tasks of one kind on one side."""
+"""Cloze tasks on one side."""
 PHRASE_SESSIONS, PHRASE_SHARE = 10, 0.05
 """A sentence in more sessions than this, and in more than this share of them, is a phrase: nothing is asked about it."""
 TELLING = 6
@@ -58,17 +48,37 @@ FEW = 100
 
 
 @dataclass(frozen=True, slots=True)
+class UserStatement:
+    """A sentence of a user; words: normalised."""
+
+    text: str
+    words: str
+
+
+@lru_cache(maxsize=65_536)
+def statements(session: Session) -> tuple[UserStatement, ...]:
+    """The user's sentences of 6 to 40 words, from a capital to a full stop, without quotations."""
+    return tuple(
+        UserStatement(text, " ".join(tokens(text)))
+        for turn in session.turns
+        if turn.speaker == "user"
+        for text in sentences(turn.text)
+        if 6 <= len(text.split()) <= 40
+        and text.endswith((".", "!"))
+        and text[0].isupper()
+        and not set('"“”') & set(text)
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class KindReport:
-    """One kind of task. chance: of a guess among the choices. shortcuts: what simple rules earn on the tasks that are held out
-    (dev and test, `held_out` of them); none looks for a sentence in memory. answer_in_evidence: the share of those whose answer
-    can be read in their evidence, which a rule that looks there may reach. Of what is imitated only by_split is known."""
+    """One kind of task. shortcuts: what simple rules earn on the tasks that are held out (dev and test, `held_out` of them); none
+    looks for a sentence in memory. Of what is imitated only by_split is known."""
 
     kind: str
     by_split: Mapping[str, int]
     held_out: int = 0
-    chance: float = 0.0
     shortcuts: Mapping[str, float] = field(default_factory=dict)
-    answer_in_evidence: float | None = None
 
     @property
     def best_shortcut(self) -> tuple[str, float]:
@@ -119,14 +129,9 @@ class LogReport:
         yield f"{known}{self.dated} sessions with a time, {self.tied_sets} sets of sessions that share no sentence."
         for each in self.kinds:
             counts = ", ".join(f"{each.by_split[split]} {split}" for split in SPLITS)
-            if each.answer_in_evidence is None:
-                yield f"{each.kind}: {counts} tasks."
-                continue
             rule, value = each.best_shortcut
-            guess = f"a guess {each.chance:.2f}, " if each.chance else ""
-            rules = f"{guess}best simple rule {value:.2f} ({rule})"
-            evidence = f"answer in the evidence {each.answer_in_evidence:.2f}"
-            yield f"{each.kind}: {counts} tasks. On {each.held_out} held out: {rules}, {evidence}."
+            rules = f" On {each.held_out} held out: best simple rule {value:.2f} ({rule})." if each.shortcuts else ""
+            yield f"{each.kind}: {counts} tasks.{rules}"
         found = self.rewards
         if found.count:
             values = f"{found.low:g} to {found.high:g}, mean {found.mean:.2f}"
@@ -146,7 +151,7 @@ class MadeTasks:
 
 
 def unlabelled(
-    log: ChatLog, kinds: Sequence[str] = ("cloze", "next"), *, seed: int = 0, distractors: int = 4, questions: int = 100
+    log: ChatLog, kinds: Sequence[str] = ("cloze",), *, seed: int = 0, distractors: int = 4, questions: int = 100
 ) -> MadeTasks:
     """Tasks of `kinds` from a log, on three sides that share no session, no person and no sentence that is asked about; of the
     kind rewarded, no question and no answer either.
@@ -202,7 +207,7 @@ def unlabelled(
         if kind == "rewarded":
             made = _to_imitate(log, side_of, threshold, common, left_out)
         else:
-            made = _of_kind(kind, sessions, side_of, people, phrases, seed, distractors, log.name)
+            made = _cloze(sessions, side_of, people, phrases, seed, distractors, log.name)
         by_kind[kind] = made
         if not all(made.values()):
             empty = next(split for split in SPLITS if not made[split])
@@ -210,7 +215,7 @@ def unlabelled(
                 f"{log.name}: there is no task of the kind {kind} on the {empty} side ({len(sessions)} sessions).",
                 _missing(kind),
             )
-    by_split = {split: tuple(_in_turn([made[split] for made in by_kind.values()])) for split in SPLITS}
+    by_split = {split: tuple(task for made in by_kind.values() for task in made[split]) for split in SPLITS}
     cluster = {task.key: roots[_home(task)] for tasks in by_split.values() for task in tasks}
     whole = [each.id for each in log.conversations if not each.of]
     counts = Counter(side_of[id] for id in whole)
@@ -247,7 +252,7 @@ def _sides(roots: Mapping[str, str], usable: Collection[str]) -> dict[str, str]:
     return {id: by_root.get(root) or side(root) for id, root in roots.items()}
 
 
-def _phrases(sessions: Any) -> frozenset[str]:
+def _phrases(sessions: Iterable[Session]) -> frozenset[str]:
     listed = list(sessions)
     often = Counter(words for session in listed for words in {each.words for each in statements(session)})
     bound = max(PHRASE_SESSIONS, PHRASE_SHARE * len(listed))
@@ -295,8 +300,7 @@ def _common(heard: Collection[Sequence[str]]) -> frozenset[str]:
     return frozenset(mark for mark, found in begins.items() if len(found) > bound)
 
 
-def _of_kind(
-    kind: str,
+def _cloze(
     sessions: Mapping[str, Session],
     side_of: Mapping[str, str],
     people: Mapping[str, str],
@@ -311,20 +315,11 @@ def _of_kind(
         together[side_of[id], people[id]].append(sessions[id])
     made: dict[str, list[Task]] = {split: [] for split in SPLITS}
 
-    def common(sentence: str) -> bool:
-        return " ".join(tokens(sentence)) in phrases
-
     for (split, _), listed in together.items():
         if not any(turn.speaker == "user" for session in listed for turn in session.turns):
             continue
-        own: dict[str, Any] = {"distractors": distractors, "source": f"{name}-{kind}", "split": split}
-        if kind == "cloze":
-            made[split] += [
-                each for each in cloze(listed, seed, MOST, later=True, **own) if not common(_restored(each))
-            ]
-        else:
-            build: Callable[..., list[Task]] = next_sentence if kind == "next" else said_first
-            made[split] += build(listed, seed, MOST, without=common, **own)
+        tasks = cloze(listed, seed, MOST, later=True, distractors=distractors, source=f"{name}-cloze", split=split)
+        made[split] += [each for each in tasks if " ".join(tokens(_restored(each))) not in phrases]
     return {split: sorted(tasks, key=lambda each: draw_order(seed, each.key))[:MOST] for split, tasks in made.items()}
 
 
@@ -383,12 +378,6 @@ def _home(task: Task) -> str:
     return task.evidence[0] if task.evidence else str(task.row["session"])
 
 
-def _in_turn(listed: Sequence[Sequence[Task]]) -> Iterator[Task]:
-    """Kinds take turns, so that the first so many are of all kinds."""
-    for together in zip_longest(*listed):
-        yield from (each for each in together if each is not None)
-
-
 # What is known before training.
 
 
@@ -397,12 +386,9 @@ def _measured(kind: str, made: Mapping[str, Sequence[Task]], sessions: Mapping[s
     counts = {split: len(made[split]) for split in SPLITS}
     if kind == "rewarded":
         return KindReport(kind, counts)
-    rules = _cloze_rules(made["train"], sessions) if kind == "cloze" else _NEXT if kind == "next" else _ORDER
+    rules = _cloze_rules(made["train"], sessions)
     shortcuts = {name: fmean(verify(task, rule(task)) for task in held_out) for name, rule in rules.items()}
-    chance = {"cloze": 0.0, "next": 1 / CHOICES, "order": 1 / 2}[kind]
-    return KindReport(
-        kind, counts, len(held_out), chance, shortcuts, fmean(_in_evidence(kind, task) for task in held_out)
-    )
+    return KindReport(kind, counts, len(held_out), shortcuts)
 
 
 Rule = Callable[[Task], str]
@@ -428,37 +414,6 @@ def _cloze_rules(train: Sequence[Task], sessions: Mapping[str, Session]) -> dict
     return {"the most frequent answer of its kind": frequent, "the latest of its kind in memory": latest}
 
 
-def _most(values: Sequence[float]) -> str:
-    """The number of the choice with the most, the first of several."""
-    return str(max(range(len(values)), key=values.__getitem__) + 1)
-
-
-def _words(task: Task) -> list[int]:
-    return [len(each.split()) for each in task.row["choices"]]
-
-
-_NEXT: dict[str, Rule] = {
-    "most words in common": lambda task: _most(in_common(task)),
-    "fewest words in common": lambda task: _most([-each for each in in_common(task)]),
-    "the longest": lambda task: _most(_words(task)),
-    "the shortest": lambda task: _most([-each for each in _words(task)]),
-    "the first": lambda task: "1",
-    "the last": lambda task: str(CHOICES),
-}
-_ORDER: dict[str, Rule] = {
-    "the longer": lambda task: _most(_words(task)),
-    "the shorter": lambda task: _most([-each for each in _words(task)]),
-    "the first": lambda task: "1",
-    "the last": lambda task: "2",
-}
-
-
-def _in_evidence(kind: str, task: Task) -> bool:
-    """Whether the answer stands word for word in the turns that are its evidence."""
-    answer = task.answers[0] if kind == "cloze" else chosen(task)
-    return any(answer in turn.text for session in task.sessions for turn in session.turns if turn.evidence)
-
-
 def _rewards(log: ChatLog, threshold: float) -> RewardReport:
     listed = list(rewarded(log))
     if not listed:
@@ -480,12 +435,10 @@ def _rewards(log: ChatLog, threshold: float) -> RewardReport:
 def _missing(kind: str) -> str:
     if kind == "rewarded":
         return "Give more sessions in which an answer has more reward than the average."
-    needs = {
-        "cloze": "a sentence of the user in the first person, 6 to 40 words, with a name, a number or a date",
-        "next": "two statements of the user one after the other, and three more to choose from",
-        "order": "two statements of the user in different turns",
-    }[kind]
-    return f"It needs {needs}, on each side: give more sessions, or leave the kind out."
+    return (
+        "It needs a sentence of the user in the first person, 6 to 40 words, with a name, a number or a date, on each side: "
+        "give more sessions."
+    )
 
 
 def _verdict(report: LogReport, alone: bool) -> Iterator[str]:
@@ -494,7 +447,7 @@ def _verdict(report: LogReport, alone: bool) -> Iterator[str]:
     train = sum(each.by_split["train"] for each in report.kinds)
     if own:
         yield (
-            "What can be learned: to use what memory shows (restore what was said, and say what followed what). What cannot: "
+            "What can be learned: to use what memory shows (restore what was said). What cannot: "
             "facts of other conversations, or which answers people like."
         )
     else:
@@ -513,10 +466,5 @@ def _verdict(report: LogReport, alone: bool) -> Iterator[str]:
     )
     if own:
         yield "Simple rules look for no sentence in memory: one that does may earn as much as has its answer in the evidence."
-    for each in own:
-        rule, value = each.best_shortcut
-        error = 1.96 * sqrt(each.chance * (1 - each.chance) / max(1, each.held_out))
-        if each.chance and value > each.chance + error:
-            yield f"{each.kind}: the rule {rule!r} alone is right in {value:.2f}, more often than chance."
     if report.rewards.count and own:
         yield "These kinds do not use the rewards. kinds = rewarded imitates the answers that were rewarded."

@@ -35,13 +35,13 @@ from keepworth.registry import Method
 
 if TYPE_CHECKING:
     from keepworth.environments.bounded_bank import BoundedBank
-    from keepworth.environments.parted_bank import ChunkTurn
-    from keepworth.environments.staged_bank import StagedWriting
     from keepworth.episodes.episode import RewardTerm
+    from keepworth.methods.recipes._bank.calls import WritingCourse
+    from keepworth.methods.recipes._bank.parted import ChunkTurn
+    from keepworth.methods.recipes._bank.rollouts import BankAnswer
+    from keepworth.methods.recipes._bank.staged import StagedWriting
+    from keepworth.methods.recipes._bank.writing import WriterStreams
     from keepworth.recipes.recipe import Learns
-    from keepworth.recipes.writing import WriterStreams
-    from keepworth.rollouts.bank_calls import WritingCourse
-    from keepworth.rollouts.bounded_bank import BankAnswer
     from keepworth.tasks.fact_streams import FactStream
 
 PROMPT_ID = "agemem/1"
@@ -78,7 +78,7 @@ class Config(bounded_bank.Config):
 
 
 def system(config: Config) -> Learns:
-    from keepworth.recipes.writing import ByCalls, Writer
+    from keepworth.methods.recipes._bank.writing import ByCalls, Writer
 
     calls = ByCalls(
         course=lambda stream, bank, streams: staged(config, stream, bank, streams),
@@ -97,8 +97,8 @@ def system(config: Config) -> Learns:
 
 
 def staged(config: Config, stream: FactStream, bank: BoundedBank, streams: WriterStreams) -> StagedWriting:
-    from keepworth.environments.parted_bank import PartedBank
-    from keepworth.environments.staged_bank import STORE, StagedWriting
+    from keepworth.methods.recipes._bank.parted import PartedBank
+    from keepworth.methods.recipes._bank.staged import STORE, StagedWriting
 
     return StagedWriting(
         [fact.statement for fact in stream.facts],
@@ -166,8 +166,8 @@ def quality(now: StagedWriting) -> float:
     came. A rule, in the place of a judge. 0 of an empty store."""
     from statistics import median
 
-    from keepworth.environments.staged_bank import STORE
     from keepworth.memory.policy.importance import specificity
+    from keepworth.methods.recipes._bank.staged import STORE
 
     usual = median(map(specificity, now.storing.facts))
     own = now.bank.entries(STORE)
@@ -216,8 +216,8 @@ def tokens_of(texts: Collection[str]) -> set[str]:
 def imitated(now: StagedWriting, config: Config) -> str:
     """Store the most specific facts, filter every message, retrieve what shares most words with the question. It sees
     no answer."""
-    from keepworth.environments.staged_bank import STORE, WritingStage
-    from keepworth.recipes.writing import most_specific_calls
+    from keepworth.methods.recipes._bank.staged import STORE, WritingStage
+    from keepworth.methods.recipes._bank.writing import most_specific_calls
 
     if now.stage is WritingStage.STORE:
         share = max(1, round(config.chunk * config.budget / config.length)) if config.unit == "items" else 1
@@ -227,7 +227,7 @@ def imitated(now: StagedWriting, config: Config) -> str:
 
 def fetched(now: StagedWriting, retrievals: int) -> str:
     """Filter every message; then retrieve what shares most words with the question, of equals the latest."""
-    from keepworth.environments.staged_bank import STORE, WritingStage
+    from keepworth.methods.recipes._bank.staged import STORE, WritingStage
 
     calls = [f"-M{number}" for number in now.messages]
     if now.stage is WritingStage.ANSWER:
@@ -240,7 +240,7 @@ def fetched(now: StagedWriting, retrievals: int) -> str:
 
 def latest(now: StagedWriting) -> str:
     """Store everything, so that the latest stay; filter nothing; retrieve the latest."""
-    from keepworth.environments.staged_bank import STORE, WritingStage
+    from keepworth.methods.recipes._bank.staged import STORE, WritingStage
 
     if now.stage is WritingStage.STORE:
         return " ".join(f"{STORE}{number}" for number in range(len(now.storing.waiting)))
@@ -251,7 +251,7 @@ def latest(now: StagedWriting) -> str:
 
 def knowing(now: StagedWriting, stream: FactStream) -> str:
     """Store the evidence alone, filter every message, retrieve all."""
-    from keepworth.environments.staged_bank import STORE, WritingStage
+    from keepworth.methods.recipes._bank.staged import STORE, WritingStage
 
     if now.stage is WritingStage.STORE:
         first = len(now.storing.facts) - len(now.storing.rest)

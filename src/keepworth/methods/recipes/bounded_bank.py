@@ -115,7 +115,7 @@ class Config(Settings):
 
 
 def system(config: Config) -> Learns:
-    from keepworth.recipes.writing import Writer
+    from keepworth.methods.recipes._bank.writing import Writer
 
     return Writer()
 

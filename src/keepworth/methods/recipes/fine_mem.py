@@ -61,7 +61,7 @@ class Config(bounded_bank.Config):
 
 
 def system(config: Config) -> Learns:
-    from keepworth.recipes.writing import Writer
+    from keepworth.methods.recipes._bank.writing import Writer
 
     return Writer()
 
@@ -71,7 +71,7 @@ def with_shares(episode: Episode, attributed: float, used: int) -> Episode:
 
     Nobody can have used an empty bank: its reward is shared evenly by all writes."""
     from keepworth.learning.collect.episode_credit import MemoryQuestion, with_attribution
-    from keepworth.rollouts.bounded_bank import used_by
+    from keepworth.methods.recipes._bank.rollouts import used_by
 
     (answer,) = [term for term in episode.rewards if term.name == "answer"]
     rewards = tuple(replace(term, weight=0.0) if term is answer else term for term in episode.rewards)

@@ -31,12 +31,12 @@ from keepworth.registry import Method
 
 if TYPE_CHECKING:
     from keepworth.environments.bounded_bank import BoundedBank
-    from keepworth.environments.parted_bank import ChunkedWriting, ChunkTurn
     from keepworth.episodes import Episode
     from keepworth.episodes.episode import RewardTerm
+    from keepworth.methods.recipes._bank.calls import WritingCourse
+    from keepworth.methods.recipes._bank.parted import ChunkedWriting, ChunkTurn
+    from keepworth.methods.recipes._bank.rollouts import BankAnswer
     from keepworth.recipes.recipe import Learns
-    from keepworth.rollouts.bank_calls import WritingCourse
-    from keepworth.rollouts.bounded_bank import BankAnswer
 
 CORE, EPISODIC, SEMANTIC = "C", "E", "S"
 ASK = "Store events as E, facts as S, the one about me as C:"
@@ -112,7 +112,7 @@ class Config(bounded_bank.Config):
 
 
 def system(config: Config) -> Learns:
-    from keepworth.recipes.writing import ByCalls, Writer
+    from keepworth.methods.recipes._bank.writing import ByCalls, Writer
 
     share = max(1, round(config.chunk * config.budget / config.length)) if config.unit == "items" else 1
     calls = ByCalls(
@@ -127,7 +127,7 @@ def system(config: Config) -> Learns:
 
 
 def writing_of(config: Config, facts: Sequence[str], bank: BoundedBank) -> ChunkedWriting:
-    from keepworth.environments.parted_bank import ChunkedWriting, PartedBank
+    from keepworth.methods.recipes._bank.parted import ChunkedWriting, PartedBank
 
     parted = PartedBank(bank, (EPISODIC, SEMANTIC), {CORE: config.core_tokens})
     return ChunkedWriting(facts, parted, config.chunk, config.recent, ASK)
@@ -188,7 +188,7 @@ def part_of(text: str) -> str:
 
 def imitated(course: ChunkedWriting, share: int) -> str:
     """A response by the rule `most specific`, each fact in the part that fits it."""
-    from keepworth.recipes.writing import most_specific_calls
+    from keepworth.methods.recipes._bank.writing import most_specific_calls
 
     return most_specific_calls(course, share, part_of, CORE, SEMANTIC)
 

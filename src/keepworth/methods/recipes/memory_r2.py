@@ -58,7 +58,7 @@ class Config(bounded_bank.Config):
 
 
 def system(config: Config) -> Learns:
-    from keepworth.recipes.writing import Writer
+    from keepworth.methods.recipes._bank.writing import Writer
 
     return Writer()
 

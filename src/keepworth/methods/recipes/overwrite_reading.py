@@ -133,7 +133,7 @@ def system(config: Config) -> System:
 def right(model: InProcessModel, task: Task) -> list[Pair]:
     """A text about people read as it should be: each call's prompt, and the right memory or answer behind it."""
     from keepworth.agents.overwrite_reader import NOTHING, answering, reading
-    from keepworth.tasks.people import memories_of, text_of
+    from keepworth.methods.recipes._people_reading import memories_of, text_of
 
     pairs: list[Pair] = []
     memory = NOTHING
@@ -169,7 +169,7 @@ class Texts:
 
 
 def _people(config: Config) -> Texts:
-    from keepworth.tasks.people import evidence_of, people_reading, text_of
+    from keepworth.methods.recipes._people_reading import evidence_of, people_reading, text_of
 
     def tasks(split: str, count: int, seed: int) -> list[Task]:
         return people_reading(split, count, seed, sections=config.sections, sentences=config.sentences)

@@ -86,8 +86,8 @@ def system(config: Config) -> System:
     from keepworth.agents.agent import Completer
     from keepworth.environments.question import Question
     from keepworth.learning.collect.curriculum import drawn_task, position_of
+    from keepworth.methods.recipes._strings import composition_of, steps, string_tasks, worked_out, written
     from keepworth.rollouts.driver import Limits, Play
-    from keepworth.tasks.strings import composition_of, steps, string_tasks, worked_out, written
 
     depth, trained_depth = config.depth, config.depth + config.deeper
     head = f"{written(*EXAMPLE)} = {', '.join(steps(*EXAMPLE))}\n"

@@ -26,7 +26,8 @@ from keepworth.evaluation.study import Rows, Study, rows_of
 from keepworth.memory.search.index import InvertedIndex
 from keepworth.memory.search.index import tokens as terms_of
 from keepworth.memory.time_window import TimeWindow, window_of
-from keepworth.recipes.slates import MOST, POOL, CandidateEvidence, EvidenceQuestion, Widening, features, train_evidence
+from keepworth.methods.studies._slates import MOST, POOL, CandidateEvidence, EvidenceQuestion, features, train_evidence
+from keepworth.recipes.systems import Widening
 from keepworth.registry import Method
 from keepworth.tasks.benchmark import haystack, place, turn_of
 from keepworth.tasks.entries import MemoryEntry

@@ -38,9 +38,9 @@ from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.text import as_line
 from keepworth.evaluation.study import Rows, Study, rows_of
 from keepworth.methods.studies._made_ratings import write
-from keepworth.recipes.slates import EvidencePolicy, EvidenceQuestion, train_evidence
+from keepworth.methods.studies._ratings import RatedItem, Rating, Ratings, ratings
+from keepworth.methods.studies._slates import EvidencePolicy, EvidenceQuestion, train_evidence
 from keepworth.registry import Method
-from keepworth.tasks.ratings import RatedItem, Rating, Ratings, ratings
 from keepworth.tasks.splits import side
 
 if TYPE_CHECKING:
@@ -383,7 +383,7 @@ def run(data: str = "", users: int = 600, seed: int = 0) -> Rows:
     """How well the wanted item ranks, by what is asked of a user's memory.
 
     Args:
-        data: A folder with ratings and items (`keepworth.tasks.ratings`); without one, a made world is written and read.
+        data: A folder with ratings and items (see `_ratings.py`); without one, a made world is written and read.
         users: Of the made world.
         seed: Of the training.
     """

@@ -10,13 +10,13 @@ from keepworth.agents import recall as recalling
 from keepworth.agents.answerer import Style
 from keepworth.agents.recall import Recall
 from keepworth.episodes import Episode, Model, SamplingParams, Task
-from keepworth.evaluation.manager import answers, rows
 from keepworth.learning.collect.curriculum import drawn_task
 from keepworth.learning.learner import Imitator, Learner
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.trainer import Learns, Schedule
 from keepworth.learning.trainer import train as train_steps
 from keepworth.learning.watch.progress import Plan, Progress
+from keepworth.methods.recipes._memory_r1.measures import answers, rows
 from keepworth.models.files import ModelKind, path_of
 from keepworth.models.inprocess import InProcessModel
 from keepworth.recipes.settings import curriculum_of, objective_of, with_budget

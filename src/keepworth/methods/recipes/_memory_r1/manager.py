@@ -15,15 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from keepworth.agents.manager import ANSWER_TOKENS, Choose, warm_start_examples
 from keepworth.episodes import Episode, Task
-from keepworth.evaluation.manager import (
-    always,
-    answer_rows,
-    chosen_by,
-    keeping_evidence,
-    maintained_answers,
-    operation_accuracy,
-    operation_rows,
-)
 from keepworth.learning.collect.curriculum import drawn_task, position_of
 from keepworth.learning.learner import Learner
 from keepworth.learning.run_folder import RunFolder
@@ -31,9 +22,17 @@ from keepworth.learning.trainer import Schedule
 from keepworth.learning.trainer import train as train_steps
 from keepworth.learning.watch.progress import Progress
 from keepworth.memory.overlay import Bank
+from keepworth.methods.recipes._memory_r1.measures import (
+    always,
+    answer_rows,
+    keeping_evidence,
+    maintained_answers,
+    operation_accuracy,
+    operation_rows,
+)
+from keepworth.methods.recipes._reader import FoundReader, found_reader, restored
 from keepworth.models.files import ModelKind, path_of
 from keepworth.models.inprocess import InProcessModel
-from keepworth.recipes.reader import FoundReader, found_reader, restored
 from keepworth.recipes.settings import curriculum_of, objective_of, with_budget
 from keepworth.recipes.training import (
     batch,
@@ -52,6 +51,7 @@ from keepworth.rollouts.memory_r1 import (
     ModelReader,
     Score,
     answer_reward,
+    chosen_by,
     conversation_step,
     manage,
     manager_params,

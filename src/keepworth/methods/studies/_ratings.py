@@ -75,7 +75,10 @@ def ratings(data: str | os.PathLike[str] | None = None) -> Ratings:
     """The ratings of a folder; None reads the environment variable KEEPWORTH_DATA.
 
     Raises MissingData, which says what was looked for and where; WrongFormat, which names the file, the line and the column."""
-    where = {"folder": "ratings", "source": "whoever may give it to you, or write one (keepworth.tasks.ratings)"}
+    where = {
+        "folder": "ratings",
+        "source": "whoever may give it to you, or write one (keepworth.methods.studies._ratings)",
+    }
     of_ratings = located("A set of ratings", RATINGS, data, several=True, **where)
     of_items = located("The items of a set of ratings", ITEMS, data, several=True, **where)
     items = _items(of_items)

@@ -18,7 +18,6 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from keepworth.environments.bounded_bank import BoundedBank, words
-from keepworth.environments.parted_bank import ChunkedWriting, PartedBank, calls_of
 from keepworth.episodes import Episode, Task
 from keepworth.episodes.episode import Shown
 from keepworth.episodes.errors import KeepworthError
@@ -31,26 +30,9 @@ from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.trainer import train as train_steps
 from keepworth.learning.watch.progress import Progress
 from keepworth.memory.policy.importance import specificity
-from keepworth.models.chat import ChatModel, from_environment
-from keepworth.models.errors import ChatError
-from keepworth.models.files import ModelKind, path_of
-from keepworth.models.inprocess import InProcessModel
-from keepworth.recipes.interactive import Pair
-from keepworth.recipes.reader import found_reader, restored
-from keepworth.recipes.settings import curriculum_of, objective_of, require_objective, with_budget
-from keepworth.recipes.training import (
-    batch,
-    collector_of,
-    engines_of,
-    finish,
-    imitate_first,
-    keep_weights,
-    prepared,
-    require_room,
-)
-from keepworth.recipes.workers import refuse_workers
-from keepworth.rollouts.bank_calls import Earned, WritingCourse, fitted, write_by_calls
-from keepworth.rollouts.bounded_bank import (
+from keepworth.methods.recipes._bank.calls import Earned, WritingCourse, fitted, write_by_calls
+from keepworth.methods.recipes._bank.parted import ChunkedWriting, PartedBank, calls_of
+from keepworth.methods.recipes._bank.rollouts import (
     DIGITS,
     ROLE,
     BankReading,
@@ -64,6 +46,24 @@ from keepworth.rollouts.bounded_bank import (
     write_bank,
     written,
 )
+from keepworth.methods.recipes._reader import found_reader, restored
+from keepworth.models.chat import ChatModel, from_environment
+from keepworth.models.errors import ChatError
+from keepworth.models.files import ModelKind, path_of
+from keepworth.models.inprocess import InProcessModel
+from keepworth.recipes.interactive import Pair
+from keepworth.recipes.settings import curriculum_of, objective_of, require_objective, with_budget
+from keepworth.recipes.training import (
+    batch,
+    collector_of,
+    engines_of,
+    finish,
+    imitate_first,
+    keep_weights,
+    prepared,
+    require_room,
+)
+from keepworth.recipes.workers import refuse_workers
 from keepworth.rollouts.driver import RolloutContext
 from keepworth.rollouts.memory_r1 import ModelReader, Reader
 from keepworth.tasks.fact_streams import FactStream, fact_streams

@@ -15,18 +15,14 @@ policy begins as BM25.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from keepworth.episodes.errors import KeepworthError
 from keepworth.memory.policy.propensity import gumbel_top_k
-from keepworth.memory.search.search import Hit, HitSelector, Selected
 from keepworth.memory.time_window import DAY, TimeWindow, window_of
 from keepworth.tasks.metrics import tokens
 
@@ -37,26 +33,6 @@ if TYPE_CHECKING:
     Bools = npt.NDArray[np.bool_]
 
 POOL, MOST, HIDDEN = 20, 5, 128
-
-
-@dataclass(frozen=True, slots=True)
-class Widening:
-    """Days by which a window is widened. What happened in March is often told of in April, and never in February.
-
-    The defaults are what was best on LongMemEval's training questions in two of three seeds (`benchmarks.memory_t1.run`)."""
-
-    before: float = 0.0
-    after: float = 30.0
-
-    def holds(self, window: TimeWindow, when: datetime) -> bool:
-        return -self.before <= window.gap(when) <= self.after
-
-    def keeps(self, window: TimeWindow | None, said_at: Sequence[datetime]) -> Bools:
-        """Which of what was said then is kept: all where no window is known, or where nothing was said in it."""
-        inside = np.ones(len(said_at), dtype=bool)
-        if window is not None:
-            inside = np.array([self.holds(window, when) for when in said_at], dtype=bool)
-        return inside if inside.any() else np.ones(len(said_at), dtype=bool)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,43 +146,6 @@ class EvidencePolicy:
     def ranked(self, x: Floats) -> list[int]:
         """Candidates, the best first, of equal ones the earlier."""
         return [int(each) for each in np.argsort(-self.scores(x)[:-1], kind="stable")]
-
-    def selector(self, asked_at: str, pool: int = POOL) -> HitSelector:
-        """For `Memory.search(question, selector=..., since=..., until=...)`: the `k` best of the `pool` best by words."""
-
-        def select(question: str, hits: Sequence[Hit], k: int) -> Selected:
-            order = sorted(range(len(hits)), key=lambda place: -(hits[place].lexical or 0.0))[:pool]
-            x = features(question, asked_at, [_candidate(hits[place]) for place in order])
-            return Selected(tuple(order[place] for place in self.ranked(x)[:k]), 1.0, "memory-t1")
-
-        return select
-
-    def save(self, path: Path) -> None:
-        numbers = {name: each.tolist() for name, each in self.parameters.items()}
-        path.write_text(json.dumps({"features": self.names, "parameters": numbers}) + "\n", encoding="utf-8")
-
-    @classmethod
-    def load(cls, path: Path) -> EvidencePolicy:
-        """Raises KeepworthError where the file holds no policy over today's features."""
-        try:
-            record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            fits = tuple(record["features"]) == FEATURES
-            numbers = {name: np.array(each, dtype=np.float64) for name, each in record["parameters"].items()}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise KeepworthError(f"{path} holds no policy: {error!r:.80}.", "Train one, and save it there.") from None
-        made = cls(hidden=numbers["b"].size if "b" in numbers else HIDDEN)
-        shapes = {name: each.shape for name, each in made.parameters.items()}
-        if not fits or {name: each.shape for name, each in numbers.items()} != shapes:
-            raise KeepworthError(f"{path} holds a policy over other features.", "Train it anew.")
-        made.parameters = numbers
-        return made
-
-
-def _candidate(hit: Hit) -> CandidateEvidence:
-    said = datetime.fromisoformat(hit.item.event_time or hit.item.provenance.date or hit.item.written_at)
-    return CandidateEvidence(
-        hit.text, said.replace(tzinfo=None), hit.item.provenance.speaker, hit.lexical or 0.0, hit.dense or 0.0
-    )
 
 
 def slate_gradient(scores: Floats, slate: Sequence[int], most: int) -> Floats:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from keepworth.environments.bounded_bank import BankEntry
-from keepworth.environments.parted_bank import CallOutcome, ChunkTurn
 from keepworth.episodes.episode import (
     Decision,
     DecisionKind,
@@ -27,7 +26,8 @@ from keepworth.episodes.episode import (
     StopReason,
 )
 from keepworth.episodes.model import Model, Sample, SamplingParams, Tokens
-from keepworth.rollouts.bounded_bank import ROLE, BankAnswer, Read, item_of, state_of_entries, task_of
+from keepworth.methods.recipes._bank.parted import CallOutcome, ChunkTurn
+from keepworth.methods.recipes._bank.rollouts import ROLE, BankAnswer, Read, item_of, state_of_entries, task_of
 from keepworth.rollouts.driver import RolloutContext
 from keepworth.tasks.fact_streams import FactStream
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from keepworth.agents.answerer import Style
-from keepworth.agents.manager import Choose, ManagerState, act, observe
+from keepworth.agents.manager import Choose, act, observe
 from keepworth.agents.recall import Recall
 from keepworth.episodes.episode import Episode, ParseStatus, Task
 from keepworth.episodes.model import Model, SamplingParams
@@ -27,7 +27,6 @@ from keepworth.rollouts.memory_r1 import (
     READ_ITEMS,
     Reader,
     answer,
-    manager_params,
     operation_step,
     provenance_of,
     retrieved,
@@ -36,17 +35,6 @@ from keepworth.tasks.facts import Fact, decisive_facts, facts_of
 from keepworth.tasks.metrics import bleu1, exact_match, token_f1
 from keepworth.tasks.operations import read_operation
 from keepworth.tasks.splits import draw_order
-
-
-def chosen_by(model: Model) -> Choose:
-    """The model as a manager, greedy."""
-
-    def choose(states: Sequence[ManagerState]) -> list[str]:
-        prompts = [model.encode(state.prompt) for state in states]
-        drawn = model.sample(prompts, manager_params(model, temperature=0.0))
-        return [model.decode(sample.ids) for (sample,) in drawn]
-
-    return choose
 
 
 def always(line: str) -> Choose:

@@ -6,7 +6,7 @@ fetched again.
     stage 3   the question, the store    R0 retrieves entry 0 into the context, -M1 and M1 as before
 
 The reader is given the context alone: messages that are left, then what was retrieved. What does not fit into its
-window is cut off at the end. Any text is legal, as in `keepworth.environments.parted_bank`.
+window is cut off at the end. Any text is legal, as in `keepworth.methods.recipes._bank.parted`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from keepworth.environments.bounded_bank import BankEntry
-from keepworth.environments.parted_bank import (
+from keepworth.methods.recipes._bank.parted import (
     BankCall,
     CallOutcome,
     ChunkedWriting,

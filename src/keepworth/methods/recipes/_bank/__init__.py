@@ -1,0 +1,1 @@
+"""What the recipes of writers of bounded banks share."""

@@ -20,10 +20,11 @@ from hypothesis import strategies as st
 from keepworth import Memory
 from keepworth.cli.main import main
 from keepworth.memory.store import requests as noted
+from keepworth.memory.verbs import VERBS
 from keepworth.serving.access import ROLES, Access, Tokens, new_access, tokens_of
 from keepworth.serving.application import ServerLimits
 from keepworth.serving.calls import NotServed
-from keepworth.serving.memory_routes import BASE, ROUTES
+from keepworth.serving.memory_routes import BASE
 from keepworth.serving.memory_server import MemoryServer
 
 JSON = {"Content-Type": "application/json"}
@@ -103,9 +104,9 @@ def test_a_page_of_another_site_is_refused_and_no_answer_is_for_pages(server: Me
 @pytest.mark.parametrize("role", ROLES)
 def test_each_route_wants_its_role(server: MemoryServer, tenant: str, role: str) -> None:
     with as_(server, tenant, role) as client:
-        for route in ROUTES:
+        for route in VERBS:
             path = route.path.replace("{id}", "m1")
-            status = client.request(route.method, path, json={} if route.body else None).status_code
+            status = client.request(route.method, path, json={} if route.in_body else None).status_code
             assert (status == 403) == (route.role != role), (route, status)
 
 
@@ -564,7 +565,7 @@ def test_the_description_names_every_route_and_every_reference_leads_somewhere(s
     headers = {"Authorization": f"Bearer {server.token}"}
     document = httpx.get(f"{server.url}/openapi.json", headers=headers, trust_env=False).json()
     described = {(method.upper(), path) for path, each in document["paths"].items() for method in each}
-    assert {(route.method, BASE + route.path) for route in ROUTES} <= described
+    assert {(route.method, BASE + route.path) for route in VERBS} <= described
     names = [each["operationId"] for path in document["paths"].values() for each in path.values()]
     assert len(names) == len(set(names))
     for reference in re.findall(r'"\$ref": "#/components/schemas/(\w+)"', json.dumps(document)):
@@ -644,13 +645,13 @@ VALUES = st.recursive(
 @st.composite
 def anything(draw: st.DrawFn) -> tuple[str, str, Any, dict[str, Any]]:
     """A request to any route, with fields that it knows and values that it need not."""
-    route = draw(st.sampled_from(ROUTES))
+    route = draw(st.sampled_from(VERBS))
     path = route.path.replace(
         "{id}", quote(draw(st.sampled_from(["m1", "m2", "e1", "s1", "é", "m-1", "m99999999999999999999"])))
     )
-    body = None
-    if route.body is not None:
-        names = sorted(route.body.model_fields)
+    names = sorted(route.model.model_fields)
+    body, query = None, {}
+    if names and route.in_body:
         likely = {
             "content": "some words to keep",
             "query": "words",
@@ -660,15 +661,9 @@ def anything(draw: st.DrawFn) -> tuple[str, str, Any, dict[str, Any]]:
         }
         given_ = {name: likely[name] for name in names if name in likely and draw(st.integers(0, 3))}
         body = {**given_, **draw(st.dictionaries(st.sampled_from(names), VALUES, max_size=3))}
-    query: dict[str, Any] = {}
-    if route.query is not None:
-        query = draw(
-            st.dictionaries(
-                st.sampled_from(sorted(route.query.model_fields)),
-                st.text(max_size=8) | st.sampled_from(["1", "true", "m1", "s1"]),
-                max_size=2,
-            )
-        )
+    elif names:
+        values = st.text(max_size=8) | st.sampled_from(["1", "true", "m1", "s1"])
+        query = draw(st.dictionaries(st.sampled_from(names), values, max_size=2))
     return route.method, path, body, query
 
 

@@ -33,7 +33,9 @@ class InvalidVector(MemoryProblem, ValueError):
 
 
 class InvalidFilter(MemoryProblem, ValueError):
-    """A search option that does not exist or cannot take effect."""
+    """A search option that does not exist or cannot take effect. field: its name, where the message does not say it."""
+
+    field = ""
 
 
 class UnknownOption(InvalidFilter, TypeError):

@@ -23,7 +23,7 @@ from filelock import FileLock
 from keepworth.episodes.errors import KeepworthError, UnknownName, require_known
 from keepworth.memory.durable_file import PRIVATE, replacing
 from keepworth.memory.errors import InvalidTime, StorageFailed, StorageFull
-from keepworth.memory.item import Scope, later, now, timestamp
+from keepworth.memory.item import Scope, later, now, one_spelling, timestamp
 from keepworth.serving.calls import NotServed
 
 ROLES = ("read", "write", "reward", "admin")
@@ -77,6 +77,20 @@ class Access:
     def operates(self) -> bool:
         """Whether it is of whoever runs the server: it gives tokens of every tenant, and sees what the server counts."""
         return self.tenant == "" and self.whole and "admin" in self.roles
+
+    def person(self, by: str | None) -> str | None:
+        """Whose word a reward is: that of the token's person, where it has one, else as the program says. Raises NotServed."""
+        if not self.user_id:
+            return by
+        if by and one_spelling(by) != self.user_id:
+            raise NotServed(
+                f"This token is of {self.user_id!r}, and gives nobody else's word.",
+                "Leave by out.",
+                status=403,
+                about="by",
+                value=by,
+            )
+        return self.user_id
 
     def _check_shared(self, name: str, permissions: Sequence[str]) -> None:
         """Raises KeepworthError for what cannot take effect."""

@@ -1,4 +1,4 @@
-"""The verbs of `keepworth.Memory` over HTTP: one table of routes, from which also their description (OpenAPI) is made."""
+"""The verbs of memory over HTTP: routes, and their description (OpenAPI), made from the table of verbs."""
 
 from __future__ import annotations
 
@@ -6,25 +6,22 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 from pydantic.json_schema import models_json_schema
 
 import keepworth
-from keepworth.episodes.episode import episode_to_json
 from keepworth.episodes.errors import KeepworthError
 from keepworth.memory import errors
-from keepworth.memory.item import Item, Provenance, Status, one_spelling
-from keepworth.memory.search.where import Filter, from_text, parsed
-from keepworth.memory.store import injections, log
+from keepworth.memory.item import LONGEST_NAME
 from keepworth.memory.store.requests import keep_answer, noted_request, noting
-from keepworth.serving import memory_requests as asks
-from keepworth.serving.access import Access, Tokens, new_access
+from keepworth.memory.verbs import MOST, VERBS, Caller, Name, Verb, verb
+from keepworth.serving.access import LONGEST_DAYS, PERMISSIONS, ROLES, Access, Tokens, new_access
 from keepworth.serving.audit import entries, may_see
 from keepworth.serving.calls import NotServed, ReadyAnswer, RouteAnswers, ServedCall
 from keepworth.serving.metrics import Metrics
@@ -33,416 +30,81 @@ from keepworth.serving.wire import plain
 from keepworth.serving.wrong_fields import first_mistake
 
 BASE = "/v1/memory"
-IN_QUARANTINE = "(held in quarantine)"
 _LONGEST_KEY = 255
 _KEY = "idempotency-key"
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """A request to a memory, checked. body, query: what its models made of it; path: what its path names."""
+class ServedCaller(Caller):
+    """A caller over HTTP, with what its token opens."""
 
-    open: OpenMemory
     access: Access
-    body: Any
-    query: Any
-    path: Mapping[str, str]
+    open: OpenMemory
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryRoute:
-    """answers: makes JSON of what is wanted, and says in its first line what it does. role: that the token must have. writes:
-    whether an idempotency key has a meaning."""
-
-    method: str
-    path: str
-    role: str
-    answers: Callable[[Wanted], Any]
-    body: type[asks._RequestBody] | None = None
-    query: type[asks._RequestQuery] | None = None
-    writes: bool = False
-
-    @property
-    def name(self) -> str:
-        return str(getattr(self.answers, "func", self.answers).__name__)
-
-    @property
-    def summary(self) -> str:
-        return str(getattr(self.answers, "func", self.answers).__doc__).splitlines()[0]
-
-
-# -- items ------------------------------------------------------------------------------------------------------------
-
-
-def add_items(wanted: Wanted) -> Any:
-    """Remember a text, messages, or several texts."""
-    body, memory = wanted.body, wanted.open.memory
-    if (body.content is None) == (body.texts is None):
-        raise _wrong("content", None, "One of content and texts says what to remember.", "Give one of the two.")
-    options = body.given("content", "texts", "infer", "provenances")
-    if body.provenances is not None:
-        options["provenances"] = [Provenance(**each.model_dump()) for each in body.provenances]
-    wanted.open.touch(body.episode)
-    if body.texts is not None:
-        if body.infer:
-            raise _wrong("infer", True, "infer is for messages, and texts are stored as they are.", "Give content.")
-        return {"items": [_told(wanted, each) for each in memory.add_many(body.texts, **options)]}
-    done = memory.add(body.content, infer=body.infer, **options)
-    return {"items": [_told(wanted, each) for each in (done if isinstance(done, list) else [done])]}
-
-
-def _told(wanted: Wanted, item: Item) -> Any:
-    """What was made of what was said: in quarantine it may say what somebody else said before."""
-    return plain(_masked(item) if _withheld(wanted, item) else item)
-
-
-def list_items(wanted: Wanted) -> Any:
-    """Items in order of writing, or the newest first, a page at a time."""
-    options = wanted.query.given("kinds", "where")
-    found = _checked_filter(wanted.query.where or None)
-    if found is not None:
-        # What is held back says nothing, not even whether it would be found.
-        options["where"] = replace(found, function=lambda item: not _withheld(wanted, item))
-    kinds = [each for each in wanted.query.kinds.split(",") if each]
-    page = wanted.open.memory.get_all(kinds=kinds, **options, **of_nobody(wanted, wanted.query.user_id))
-    return {
-        "items": [_item(wanted, each) for each in page],
-        "next": page[-1].id if len(page) == wanted.query.limit else "",
-    }
-
-
-def get_item(wanted: Wanted) -> Any:
-    """An item in its latest state."""
-    return _item(wanted, wanted.open.memory.get(wanted.path["id"]))
-
-
-def _item(wanted: Wanted, item: Item | None) -> Any:
-    """As it is; of one in quarantine, to whoever may not release it, that it is there; and to whoever may not read, no words."""
-    if item is not None and _withheld(wanted, item):
-        item = _masked(item)
-    if item is not None and "read" not in wanted.access.roles:
-        item = replace(item, text="", key="", metadata={}, provenance=Provenance())
-    return plain(item)
-
-
-def _masked(item: Item) -> Item:
-    return replace(item, text=IN_QUARANTINE, key="", metadata={}, provenance=Provenance())
-
-
-def _withheld(wanted: Wanted, item: Item) -> bool:
-    return item.status is Status.QUARANTINED and "admin" not in wanted.access.roles
-
-
-def list_quarantined(wanted: Wanted) -> Any:
-    """Items in quarantine, which no search shows, a page at a time."""
-    page = wanted.open.memory.quarantined(**wanted.query.given())
-    return {"items": plain(page), "next": page[-1].id if len(page) == wanted.query.limit else ""}
-
-
-def release_item(wanted: Wanted) -> Any:
-    """Let an item out of quarantine."""
-    return plain(wanted.open.memory.release(wanted.path["id"]))
-
-
-def update_item(wanted: Wanted) -> Any:
-    """Reword an item, or set its status, trust, end or metadata."""
-    told = wanted.body.status is not None or wanted.body.metadata is not None
-    if told and wanted.open.memory.get(wanted.path["id"]).status is Status.QUARANTINED:
-        wanted.access.require("admin")
-    return _item(wanted, wanted.open.memory.update(wanted.path["id"], **wanted.body.given()))
-
-
-def supersede_item(wanted: Wanted) -> Any:
-    """The fact changed: a new item takes the place of this one."""
-    return _item(wanted, wanted.open.memory.supersede(wanted.path["id"], **wanted.body.given()))
-
-
-def delete_item(wanted: Wanted) -> Any:
-    """Hide an item; it can be brought back by a rollback."""
-    wanted.open.memory.delete(wanted.path["id"], **wanted.query.given())
-    return {"deleted": 1}
-
-
-def delete_items(wanted: Wanted) -> Any:
-    """Delete every item of a user, an agent or a session."""
-    return {"deleted": wanted.open.memory.delete_all(**wanted.query.given())}
-
-
-def item_history(wanted: Wanted) -> Any:
-    """Everything that happened to an item."""
-    listed = wanted.open.memory.history(wanted.path["id"])
-    held = bool(listed) and listed[-1].after is not None and listed[-1].after.status is Status.QUARANTINED
-    if held and "admin" not in wanted.access.roles:  # a former wording may hold the secret, too
-        wanted.access.require("admin")
-    return {"revisions": plain(listed)}
-
-
-def item_worth(wanted: Wanted) -> Any:
-    """What showing an item adds, as far as rewards say."""
-    return plain(wanted.open.memory.worth(wanted.path["id"], wanted.query.query))
-
-
-def forget_items(wanted: Wanted) -> Any:
-    """Delete items, or erase them for good (role admin)."""
-    if wanted.body.purge_history:
-        wanted.access.require("admin")
-    erased = wanted.open.memory.forget(*wanted.body.ids, purge_history=wanted.body.purge_history)
-    return {"erased": plain(erased)}
-
-
-# -- searches and outcomes --------------------------------------------------------------------------------------------
-
-
-def search(wanted: Wanted) -> Any:
-    """The items that fit a query, best first."""
-    wanted.open.touch(wanted.body.episode)
-    return plain(wanted.open.memory.search(**_searched(wanted, wanted.body.user_id)))
-
-
-def search_many(wanted: Wanted) -> Any:
-    """Several searches at once."""
-    wanted.open.touch(wanted.body.episode)
-    return {"results": plain(wanted.open.memory.search_many(**_searched(wanted, wanted.body.user_id)))}
-
-
-def _searched(wanted: Wanted, person: str) -> dict[str, Any]:
-    """What a search is told. Items in quarantine are for whoever may release them."""
-    if Status.QUARANTINED.value in wanted.body.statuses:
-        wanted.access.require("admin")
-    where = _checked_filter(wanted.body.where)
-    return {**wanted.body.given(), "where": where, **of_nobody(wanted, person)}
-
-
-def _checked_filter(where: Mapping[str, Any] | str | None) -> Filter | None:
-    """where: as it is, or as JSON. A mistake in it may quote what stands in other fields, too."""
-    try:
-        return parsed(from_text(where) if isinstance(where, str) else where)
-    except errors.InvalidFilter as error:
-        raise _wrong("where", where, error.message, error.fix) from None
-
-
-def of_nobody(wanted: Wanted, person: str) -> dict[str, Any]:
-    """What is about no person, and not about everybody: see `Access.everybody`. person: whom the request names."""
-    return {} if person or wanted.access.everybody else {"nobody": True}
-
-
-def begin_episode(wanted: Wanted) -> Any:
-    """Begin an episode: one attempt at a task."""
-    options = wanted.body.given()
-    options["by"] = _person(wanted.access, wanted.body.by) or ""
-    live = wanted.open.begin(**options)
-    return {"id": live.id, "task": live.task, "number": live.number, "scope": plain(live.scope)}
-
-
-def list_episodes(wanted: Wanted) -> Any:
-    """Ids of episodes, oldest first, a page at a time."""
-    page = wanted.open.memory.episodes(**wanted.query.given(), **of_nobody(wanted, wanted.query.user_id))
-    return {"episodes": page, "next": page[-1] if len(page) == wanted.query.limit else ""}
-
-
-def get_episode(wanted: Wanted) -> Any:
-    """The record of an episode."""
-    memory, id = wanted.open.memory, wanted.path["id"]
-    record = memory.episode_record(id)
-    if "admin" not in wanted.access.roles:  # what it wrote or saw may lie in quarantine
-        concerned = log.concerned_by(memory.store, id)
-        back = {each: _held_back(wanted, each) for ids in concerned for each in ids}
-        back |= {each.item: _held_back(wanted, each.item) for each in record.shown}
-        operations = [
-            replace(event, operation=replace(event.operation, text=IN_QUARANTINE))
-            if event.operation.text and any(back[each] for each in ids)
-            else event
-            for event, ids in zip(record.operations, concerned, strict=True)
-        ]
-        shown = [replace(each, text=IN_QUARANTINE) if back[each.item] else each for each in record.shown]
-        record = replace(record, operations=tuple(operations), shown=tuple(shown))
-        if memory.store.scan is not None:  # what a model of this process read and drew is kept as it was, for training
-            segments = [
-                replace(each, context=(), ids=(), logprobs=(), spans=(), text=memory._unsaid(each.text))
-                for each in record.segments
-            ]
-            record = replace(record, segments=tuple(segments), answer=memory._unsaid(record.answer))
-    return episode_to_json(record)
-
-
-def _held_back(wanted: Wanted, id: str) -> bool:
-    """Also of what is not there any more, or said what another said already, whose state nobody knows here."""
-    try:
-        return _withheld(wanted, wanted.open.memory.get(id))
-    except KeepworthError:
-        return True
-
-
-def get_receipt(wanted: Wanted) -> Any:
-    """Which items were recalled for a call through the gateway, and which are in the bytes that went upstream."""
-    id = wanted.open.episode(wanted.path["id"]).id
-    receipt = injections.receipt(wanted.open.memory.store, id)
-    if receipt is None:
-        raise NotServed(
-            f"Episode {id!r:.40} has no receipt: it was no call through the gateway, or one of long ago.",
-            "Calls through /v1/chat/completions have one.",
-            status=404,
-            code="UnknownEpisode",
-            about="id",
-            value=id,
-        )
-    return receipt
-
-
-def episode_search(wanted: Wanted) -> Any:
-    """Search as part of an episode."""
-    live = wanted.open.episode(wanted.path["id"])
-    return plain(live.search(**_searched(wanted, wanted.body.user_id or live.scope.user)))
-
-
-def episode_act(wanted: Wanted) -> Any:
-    """Say what was done after the last searches."""
-    wanted.open.episode(wanted.path["id"]).act(wanted.body.action)
-    return {}
-
-
-def episode_step_reward(wanted: Wanted) -> Any:
-    """The reward of the last act alone."""
-    wanted.open.episode(wanted.path["id"]).step_reward(wanted.body.value)
-    return {}
-
-
-def episode_reward(wanted: Wanted) -> Any:
-    """Credit everything an episode showed."""
-    return plain(wanted.open.episode(wanted.path["id"]).reward(**_reward(wanted)))
-
-
-def episode_end(wanted: Wanted) -> Any:
-    """Note that an episode is over."""
-    wanted.open.episode(wanted.path["id"]).end(wanted.body.outcome)
-    return {}
-
-
-def reward(wanted: Wanted) -> Any:
-    """Credit an episode, or one search, at once or days later."""
-    return plain(wanted.open.memory.reward(**_reward(wanted)))
-
-
-def pending(wanted: Wanted) -> Any:
-    """Episodes in which something was done and that have no reward."""
-    return {"episodes": wanted.open.memory._pending(**of_nobody(wanted, ""))}
-
-
-def ledger(wanted: Wanted) -> Any:
-    """What showing each item added, from draws of chance."""
-    memory, query = wanted.open.memory, wanted.query
-    items = [each for each in query.items.split(",") if each] or None
-    nobody = of_nobody(wanted, "")
-    if items is None and (nobody or not wanted.access.whole):  # the ledger is of the whole tenant
-        listed = memory.store.items(memory.scope, current=not query.everything)
-        items = [each.id for each in listed if not (nobody and each.scope.user)]
-    return plain(memory.ledger(items=items, source=query.source, everything=query.everything, exact=query.exact))
-
-
-def _reward(wanted: Wanted) -> dict[str, Any]:
-    options: dict[str, Any] = wanted.body.given()
-    person = _person(wanted.access, options.get("by"))
-    return options if person is None else {**options, "by": person}
-
-
-def _person(access: Access, by: str | None) -> str | None:
-    """Whose word it is: that of the token's person, where it has one, else as the program says."""
-    if not access.user_id:
-        return by
-    if by and one_spelling(by) != access.user_id:
-        raise NotServed(
-            f"This token is of {access.user_id!r}, and gives nobody else's word.",
-            "Leave by out.",
-            status=403,
-            about="by",
-            value=by,
-        )
-    return access.user_id
-
-
-# -- undo, and what belongs to a person -------------------------------------------------------------------------------
-
-
-def snapshot(wanted: Wanted) -> Any:
-    """A name for the present state."""
-    return {"snapshot": wanted.open.memory.snapshot()}
-
-
-def diff(wanted: Wanted) -> Any:
-    """Items that differ between two snapshots."""
-    return {"differences": plain(wanted.open.memory.diff(wanted.query.one, wanted.query.other))}
-
-
-def rollback(wanted: Wanted) -> Any:
-    """Undo an episode, a source, a person's rewards, one change, or all since a snapshot."""
-    return plain(wanted.open.memory.rollback(**wanted.body.given()))
-
-
-def export(wanted: Wanted) -> ReadyAnswer:
-    """All items and episodes of a user, an agent or a session, as lines of JSON."""
-    memory, bounds = wanted.open.memory, wanted.query.given()
-    bounds["user_id"] = bounds.get("user_id", "") or wanted.access.user_id  # what is shared with it is not of it
-    lines: list[Any] = []
-    after = ""
-    while page := memory.get_all(limit=asks.MOST, after=after, all_states=True, **bounds):
-        lines += [{"item": plain(item)} for item in page]
-        after = page[-1].id
-    after = ""
-    while ids := memory.episodes(limit=asks.MOST, after=after, **bounds):
-        lines += [{"episode": episode_to_json(memory.episode_record(id))} for id in ids]
-        after = ids[-1]
-    text = "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines)
-    return ReadyAnswer(text.encode(), "application/x-ndjson")
-
-
-def erase(wanted: Wanted) -> Any:
-    """Erase a user, an agent or a session for good."""
-    return plain(wanted.open.memory.erase(**wanted.body.given()))
-
-
-# -- who may do what --------------------------------------------------------------------------------------------------
-
-
-def who(wanted: Wanted) -> Any:
+@verb("GET /access", "read")
+def who(caller: ServedCaller) -> Any:
     """What this token opens."""
-    return _token(wanted.access)
+    return _token(caller.access)
 
 
-def list_tokens(wanted: Wanted, tokens: Tokens) -> Any:
-    """Tokens at rest, without the tokens."""
-    return {"tokens": [_token(each) for each in tokens.all() if _reaches(wanted.access, each)]}
+def token_verbs(tokens: Tokens) -> tuple[Verb, ...]:
+    """The verbs that list, make and remove tokens."""
 
+    @verb("GET /tokens", "admin", key="tokens")
+    def list_tokens(caller: ServedCaller) -> Any:
+        """Tokens at rest, without the tokens."""
+        return [_token(each) for each in tokens.all() if _reaches(caller.access, each)]
 
-def add_token(wanted: Wanted, tokens: Tokens) -> Any:
-    """A new token; this answer is the only place it is seen."""
-    body, own = wanted.body, wanted.access
-    made = new_access(
-        tenant=own.tenant if body.tenant is None else body.tenant,
-        user_id=body.user_id or own.user_id,
-        agent_id=body.agent_id or own.agent_id,
-        roles=body.roles,
-        name=body.name,
-        days=body.days,
-        shared=body.shared,
-    )
-    if not _reaches(own, made) or not set(made.roles) <= set(own.roles) or not _shares(own, made):
-        raise NotServed(
-            "A token gives what it has itself, and no more.",
-            "Ask for the tenant, the bounds and the roles of this token, or for fewer.",
-            status=403,
+    @verb("POST /tokens", "admin")
+    def add_token(
+        caller: ServedCaller,
+        tenant: Name | None = None,
+        user_id: Name = "",
+        agent_id: Name = "",
+        roles: Annotated[list[Role], Field(min_length=1, max_length=10)] = ["read", "write", "reward"],  # noqa: B006
+        name: Annotated[str, Field(max_length=LONGEST_NAME)] = "",
+        days: Days = None,
+        shared: Shared = {},  # noqa: B006
+    ) -> Any:
+        """A new token; this answer is the only place it is seen."""
+        own = caller.access
+        made = new_access(
+            tenant=own.tenant if tenant is None else tenant,
+            user_id=user_id or own.user_id,
+            agent_id=agent_id or own.agent_id,
+            roles=roles,
+            name=name,
+            days=days,
+            shared=shared,
         )
-    return {"token": tokens.add(made), **_token(made)}
+        if not _reaches(own, made) or not set(made.roles) <= set(own.roles) or not _shares(own, made):
+            raise NotServed(
+                "A token gives what it has itself, and no more.",
+                "Ask for the tenant, the bounds and the roles of this token, or for fewer.",
+                status=403,
+            )
+        return {"token": tokens.add(made), **_token(made)}
+
+    @verb("DELETE /tokens/{id}", "admin", key="removed")
+    def remove_token(caller: ServedCaller, id: str) -> Any:
+        """Take a token back."""
+        if not any(each.id == id and _reaches(caller.access, each) for each in tokens.all()):
+            raise NotServed(
+                f"There is no token {id!r:.40}.", f"GET {BASE}/tokens lists them.", status=404, about="id", value=id
+            )
+        tokens.remove(id)
+        return 1
+
+    return list_tokens, add_token, remove_token
 
 
-def remove_token(wanted: Wanted, tokens: Tokens) -> Any:
-    """Take a token back."""
-    id = wanted.path["id"]
-    if not any(each.id == id and _reaches(wanted.access, each) for each in tokens.all()):
-        raise NotServed(
-            f"There is no token {id!r:.40}.", f"GET {BASE}/tokens lists them.", status=404, about="id", value=id
-        )
-    tokens.remove(id)
-    return {"removed": 1}
+Role = Annotated[str, Field(json_schema_extra={"enum": list(ROLES)})]
+Days = Annotated[float | None, Field(gt=0, le=LONGEST_DAYS, description="Until it ends; never if left out.")]
+Shared = Annotated[
+    dict[str, list[Annotated[str, Field(json_schema_extra={"enum": list(PERMISSIONS)})]]],
+    Field(max_length=100, description="By name of a user that stands for a team: read, or read and write."),
+]
 
 
 def _reaches(own: Access, other: Access) -> bool:
@@ -461,72 +123,41 @@ def _token(access: Access) -> dict[str, Any]:
     return {**asdict(access), "roles": list(access.roles), "shared": shared}
 
 
-ROUTES = (
-    MemoryRoute("POST", "/items", "write", add_items, asks.NewItemsBody, writes=True),
-    MemoryRoute("GET", "/items", "read", list_items, query=asks.ListQuery),
-    MemoryRoute("DELETE", "/items", "write", delete_items, query=asks.ScopeQuery, writes=True),
-    MemoryRoute("GET", "/items/{id}", "read", get_item),
-    MemoryRoute("PATCH", "/items/{id}", "write", update_item, asks.UpdateBody, writes=True),
-    MemoryRoute("DELETE", "/items/{id}", "write", delete_item, query=asks.DeleteQuery, writes=True),
-    MemoryRoute("POST", "/items/{id}/supersede", "write", supersede_item, asks.SupersedeBody, writes=True),
-    MemoryRoute("GET", "/items/{id}/history", "read", item_history),
-    MemoryRoute("GET", "/items/{id}/worth", "read", item_worth, query=asks.WorthQuery),
-    MemoryRoute("GET", "/quarantine", "admin", list_quarantined, query=asks.QuarantineQuery),
-    MemoryRoute("POST", "/items/{id}/release", "admin", release_item, writes=True),
-    MemoryRoute("POST", "/forget", "write", forget_items, asks.ForgetBody, writes=True),
-    MemoryRoute("POST", "/search", "read", search, asks.SearchBody),
-    MemoryRoute("POST", "/searches", "read", search_many, asks.SearchesBody),
-    MemoryRoute("POST", "/episodes", "read", begin_episode, asks.EpisodeBody, writes=True),
-    MemoryRoute("GET", "/episodes", "read", list_episodes, query=asks.EpisodesQuery),
-    MemoryRoute("GET", "/episodes/{id}", "read", get_episode),
-    MemoryRoute("GET", "/episodes/{id}/receipt", "read", get_receipt),
-    MemoryRoute("POST", "/episodes/{id}/search", "read", episode_search, asks.EpisodeSearchBody),
-    MemoryRoute("POST", "/episodes/{id}/act", "read", episode_act, asks.ActBody, writes=True),
-    MemoryRoute("POST", "/episodes/{id}/step_reward", "reward", episode_step_reward, asks.StepRewardBody, writes=True),
-    MemoryRoute("POST", "/episodes/{id}/reward", "reward", episode_reward, asks.EpisodeRewardBody, writes=True),
-    MemoryRoute("POST", "/episodes/{id}/end", "read", episode_end, asks.EndBody, writes=True),
-    MemoryRoute("POST", "/rewards", "reward", reward, asks.RewardBody, writes=True),
-    MemoryRoute("GET", "/pending", "read", pending),
-    MemoryRoute("GET", "/ledger", "read", ledger, query=asks.LedgerQuery),
-    MemoryRoute("POST", "/snapshots", "admin", snapshot),
-    MemoryRoute("GET", "/diff", "admin", diff, query=asks.DiffQuery),
-    MemoryRoute("POST", "/rollbacks", "admin", rollback, asks.RollbackBody, writes=True),
-    MemoryRoute("GET", "/export", "admin", export, query=asks.ScopeQuery),
-    MemoryRoute("POST", "/erase", "admin", erase, asks.EraseBody, writes=True),
-    MemoryRoute("GET", "/access", "read", who),
-)  # fmt: skip
+def audit_verb(file: Path) -> Verb:
+    """The verb that lists the audit log in `file`."""
 
+    @verb("GET /audit", "admin")
+    def list_audit(
+        caller: ServedCaller,
+        limit: Annotated[int, Field(ge=1, le=MOST)] = 100,
+        after: Annotated[int, Field(ge=0, le=2**53, description="The `next` of the page before.")] = 0,
+    ) -> Any:
+        """Who did what, oldest first, a page at a time."""
+        # `next` counts what this token may see: a place in the file would tell how much others do.
+        seen = (entry for entry in entries(file) if may_see(caller.access, entry))
+        listed = list(islice(seen, after, after + limit))
+        return {"entries": listed, "next": after + len(listed)}
 
-def list_audit(wanted: Wanted, file: Path) -> Any:
-    """Who did what, oldest first, a page at a time."""
-    # `next` counts what this token may see: a place in the file would tell how much others do.
-    after, limit = wanted.query.after, wanted.query.limit
-    seen = (entry for entry in entries(file) if may_see(wanted.access, entry))
-    listed = list(islice(seen, after, after + limit))
-    return {"entries": listed, "next": after + len(listed)}
-
-
-def audit_routes(file: Path) -> tuple[MemoryRoute, ...]:
-    return (MemoryRoute("GET", "/audit", "admin", partial(list_audit, file=file), query=asks.AuditQuery),)
-
-
-def token_routes(tokens: Tokens) -> tuple[MemoryRoute, ...]:
-    return (
-        MemoryRoute("GET", "/tokens", "admin", partial(list_tokens, tokens=tokens)),
-        MemoryRoute("POST", "/tokens", "admin", partial(add_token, tokens=tokens), asks.TokenBody),
-        MemoryRoute("DELETE", "/tokens/{id}", "admin", partial(remove_token, tokens=tokens)),
-    )  # fmt: skip
+    return list_audit
 
 
 def memory_table(
-    memories: OpenMemories, tokens: Tokens, metrics: Metrics, audit: Path, more: tuple[MemoryRoute, ...] = ()
+    memories: OpenMemories, tokens: Tokens, metrics: Metrics, audit: Path, more: tuple[Verb, ...] = ()
 ) -> dict[tuple[str, str], RouteAnswers]:
-    """(method, path) -> what answers it. audit: the file of the audit log. more: routes beside those of the verbs."""
-    routes = (*ROUTES, *token_routes(tokens), *audit_routes(audit), *more)
+    """The routes of a server.
+
+    Args:
+        audit: The file of the audit log.
+        more: Verbs beside those of memory.
+
+    Returns:
+        (method, path) -> what answers it.
+    """
+    verbs = (*VERBS, who, *token_verbs(tokens), audit_verb(audit), *more)
     table: dict[tuple[str, str], RouteAnswers] = {
-        (each.method, BASE + each.path): partial(_answer, each, memories) for each in routes
+        (each.method, BASE + each.path): partial(_answer, each, memories) for each in verbs
     }
-    document = json.dumps(described(routes)).encode()
+    document = json.dumps(described(verbs)).encode()
     table["GET", "/openapi.json"] = lambda call: ReadyAnswer(document)
     table["GET", "/health"] = lambda call: None
     table["GET", "/metrics"] = partial(_metrics, metrics)
@@ -544,37 +175,53 @@ def _metrics(metrics: Metrics, call: ServedCall) -> ReadyAnswer:
     return ReadyAnswer(metrics.text().encode(), "text/plain; version=0.0.4; charset=utf-8")
 
 
-def _answer(route: MemoryRoute, memories: OpenMemories, call: ServedCall) -> Any:
+class _NoFields(BaseModel, extra="forbid"):
+    pass
+
+
+def _answer(verb: Verb, memories: OpenMemories, call: ServedCall) -> Any:
     access: Access = call.access
-    access.require(route.role)
-    if route.body is None and call.raw:
+    access.require(verb.role)
+    if call.raw and not (verb.in_body and verb.model.model_fields):
         raise NotServed(
-            f"{route.method} {BASE}{route.path} takes no body.", "Send it without a body.", status=422, about="body"
+            f"{verb.method} {BASE}{verb.path} takes no body.", "Send it without a body.", status=422, about="body"
         )
-    body = _checked(route.body or asks.NoFields, call.body)
-    query = _checked(route.query or asks.NoFields, dict(call.query))
+    body = _checked(verb.model if verb.in_body else _NoFields, call.body)
+    query = _checked(_NoFields if verb.in_body else verb.model, dict(call.query))
+    fields = body if verb.in_body else query
+    given = fields.model_dump(exclude_unset=True)
     try:
-        wanted = Wanted(memories.of(access), access, body, query, call.path)
-        named = list(_named(body, query, call.path))
+        open = memories.of(access)
+        named = list(_named(given, call.path))
         if access.shared:
-            named += [f"user_id={name}" for name in wanted.open.owners(named) if name != access.user_id]
+            named += [f"user_id={name}" for name in open.owners(named) if name != access.user_id]
+
+        def answered() -> Any:
+            result = verb.function(ServedCaller(open.memory, access, open), **call.path, **given)
+            if verb.lines:
+                text = "".join(f"{json.dumps(plain(line), ensure_ascii=False)}\n" for line in result)
+                return ReadyAnswer(text.encode(), "application/x-ndjson")
+            answer = plain({verb.key: result} if verb.key else {} if result is None else result)
+            if verb.pages:
+                answer["next"] = getattr(result[-1], "id", result[-1]) if len(result) == fields.limit else ""
+            return answer
+
         key = call.headers.get(_KEY)
-        answer = route.answers(wanted) if key is None or not route.writes else _once(wanted, key, route, call)
+        answer = answered() if key is None or not verb.writes else _once(verb, key, access, open, call, answered)
         call.touched.extend(named)  # of what was carried out alone: what is refused may say any words
-        if route.writes:
+        if verb.writes:
             call.touched.extend(_made(answer))
         return answer
     except KeepworthError as error:
         raise problem(error, {**call.query, **call.body, **call.path}, memories.paths()) from error
 
 
-def _named(body: Any, query: Any, path: Mapping[str, str]) -> Iterator[str]:
+def _named(given: Mapping[str, Any], path: Mapping[str, str]) -> Iterator[str]:
     """Ids that a request names, and whose things it is about where it says so."""
     yield from path.values()
-    for each in (body, query):
-        yield from getattr(each, "ids", ())
-        yield from (value for name in ("target", "episode") if (value := getattr(each, name, "")))
-        yield from (f"{name}={value}" for name in ("user_id", "agent_id") if (value := getattr(each, name, "")))
+    yield from given.get("ids", ())
+    yield from (value for name in ("target", "episode") if (value := given.get(name)))
+    yield from (f"{name}={value}" for name in ("user_id", "agent_id") if (value := given.get(name)))
 
 
 def _made(answer: Any) -> Iterator[str]:
@@ -584,7 +231,7 @@ def _made(answer: Any) -> Iterator[str]:
         yield from (each["id"] for each in made if isinstance(each, Mapping) and isinstance(each.get("id"), str))
 
 
-def _once(wanted: Wanted, key: str, route: MemoryRoute, call: ServedCall) -> Any:
+def _once(verb: Verb, key: str, access: Access, open: OpenMemory, call: ServedCall, answered: Callable[[], Any]) -> Any:
     """Carried out unless it was already, under this key."""
     if not 0 < len(key) <= _LONGEST_KEY or not key.isascii() or not key.isprintable():
         raise _wrong(
@@ -593,10 +240,10 @@ def _once(wanted: Wanted, key: str, route: MemoryRoute, call: ServedCall) -> Any
             f"An idempotency key has 1 to {_LONGEST_KEY} printable ASCII characters.",
             "Send a UUID.",
         )
-    access, store = wanted.access, wanted.open.memory.store
+    store = open.memory.store
     name = _digest(access.user_id, access.agent_id, key)
-    digest = _digest(route.method, route.path, *call.path.values(), *call.query, *call.query.values(), call.raw)
-    with wanted.open.alone(name):
+    digest = _digest(verb.method, verb.path, *call.path.values(), *call.query, *call.query.values(), call.raw)
+    with open.alone(name):
         before = noted_request(store, name)
         if before is not None:
             if before.digest != digest:
@@ -614,7 +261,7 @@ def _once(wanted: Wanted, key: str, route: MemoryRoute, call: ServedCall) -> Any
                 )
             return ReadyAnswer(before.answer.encode(), headers={"Idempotency-Replayed": "true"})
         with noting(store, name, digest):
-            answer = route.answers(wanted)
+            answer = answered()
         keep_answer(store, name, digest, json.dumps(answer))
         return answer
 
@@ -652,7 +299,7 @@ def problem(error: KeepworthError, given: Mapping[str, Any], paths: tuple[str, .
     status = next((status for kind, status in _STATUS if isinstance(error, kind)), 422)
     if isinstance(error, errors.InvalidScope) and " is already " in message:
         status = 403
-    about = _field(message, given)
+    about = getattr(error, "field", "") or _field(message, given)
     fix = error.fix or message.rpartition(": ")[2]  # one sentence of memory's says both
     return NotServed(message, fix, status=status, code=type(error).__name__, about=about, value=given.get(about))
 
@@ -686,9 +333,9 @@ def _wrong(about: str, value: object, message: str, fix: str) -> NotServed:
 # -- the description --------------------------------------------------------------------------------------------------
 
 
-def described(routes: tuple[MemoryRoute, ...]) -> dict[str, Any]:
+def described(verbs: tuple[Verb, ...]) -> dict[str, Any]:
     """An OpenAPI 3.1 document."""
-    bodies = {each.body for each in routes if each.body is not None}
+    bodies = [each.model for each in verbs if each.in_body and each.model.model_fields]
     listed = sorted(bodies, key=lambda kind: kind.__name__)
     _, schemas = models_json_schema(
         [(kind, "validation") for kind in listed], ref_template="#/components/schemas/{model}"
@@ -703,7 +350,7 @@ def described(routes: tuple[MemoryRoute, ...]) -> dict[str, Any]:
         },
     }
     paths: dict[str, dict[str, Any]] = {}
-    for each in routes:
+    for each in verbs:
         paths.setdefault(BASE + each.path, {})[each.method.lower()] = _operation(each)
     return {
         "openapi": "3.1.0",
@@ -717,34 +364,33 @@ def described(routes: tuple[MemoryRoute, ...]) -> dict[str, Any]:
     }
 
 
-def _operation(route: MemoryRoute) -> dict[str, Any]:
-    named = re.findall(r"{(\w+)}", route.path)
+def _operation(verb: Verb) -> dict[str, Any]:
     parameters: list[dict[str, Any]] = [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in named
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in verb.in_path
     ]
-    if route.query is not None:
-        schema = route.query.model_json_schema()
+    fields = verb.model.model_json_schema()
+    required = fields.get("required", ())
+    if not verb.in_body:
         parameters += [
-            {"name": name, "in": "query", "required": name in schema.get("required", ()), "schema": each}
-            for name, each in schema["properties"].items()
+            {"name": name, "in": "query", "required": name in required, "schema": each}
+            for name, each in fields.get("properties", {}).items()
         ]
-    if route.writes:
+    if verb.writes:
         key = {"type": "string", "minLength": 1, "maxLength": _LONGEST_KEY, "pattern": "^[ -~]*$"}
         parameters.append({"name": "Idempotency-Key", "in": "header", "required": False, "schema": key})
-    kind = "application/x-ndjson" if route.answers is export else "application/json"
+    kind = "application/x-ndjson" if verb.lines else "application/json"
     content = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
     operation: dict[str, Any] = {
-        "operationId": route.name,
-        "summary": route.summary,
-        "description": f"Role: {route.role}.",
+        "operationId": verb.name,
+        "summary": verb.summary,
+        "description": f"Role: {verb.role}.",
         "parameters": parameters,
         "responses": {
             "200": {"description": "Done.", "content": {kind: {"schema": {}}}},
             "default": {"description": "Refused.", "content": content},
         },
     }
-    if route.body is not None:
-        schema = {"$ref": f"#/components/schemas/{route.body.__name__}"}
-        required = bool(route.body.model_json_schema().get("required"))
-        operation["requestBody"] = {"required": required, "content": {"application/json": {"schema": schema}}}
+    if verb.in_body and verb.model.model_fields:
+        schema = {"$ref": f"#/components/schemas/{verb.model.__name__}"}
+        operation["requestBody"] = {"required": bool(required), "content": {"application/json": {"schema": schema}}}
     return operation

@@ -16,15 +16,16 @@ from starlette.types import ASGIApp
 from keepworth.episodes.errors import KeepworthError
 from keepworth.memory.place import MemoryPlace, place_of
 from keepworth.memory.scan import Scan
+from keepworth.memory.verbs import Verb
 from keepworth.serving.access import Access, Tokens, tokens_of
 from keepworth.serving.application import LOCAL_HOSTS, ServerLimits, Streamed, application
 from keepworth.serving.audit import AuditLog, audit_of
 from keepworth.serving.calls import anthropic_error, openai_error
 from keepworth.serving.http_server import LOOPBACK, HttpServer, reachable_here_alone
-from keepworth.serving.memory_routes import MemoryRoute, memory_table
+from keepworth.serving.memory_routes import memory_table
 from keepworth.serving.metrics import Metrics
 from keepworth.serving.open_memories import OpenMemories
-from keepworth.serving.overview_routes import OVERVIEW_ROUTES, RunFolders, checked_settings, server_routes
+from keepworth.serving.overview_routes import RunFolders, checked_settings, server_verbs
 from keepworth.serving.page_routes import page_table
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ class MemoryServer(HttpServer):
             there = Upstream(upstream, upstream_key)
         shown = checked_settings({"memory": str(place), "listens to": host, "audit": audit, "MCP": mcp, **options})
         shown |= {"gateway to": there.url} if there is not None else {}
-        more = (*OVERVIEW_ROUTES, *server_routes(shown, runs, gateway=there is not None))
+        more = server_verbs(shown, runs, gateway=there is not None)
         make = partial(self._application, host=host, upstream=there, settings=gateway, mcp=mcp, more=more)
         self.memories = OpenMemories(place, {"scan": Scan(), **options})
         try:
@@ -143,7 +144,7 @@ class MemoryServer(HttpServer):
         upstream: AnyUpstream | None,
         settings: GatewaySettings | None,
         mcp: bool,
-        more: tuple[MemoryRoute, ...],
+        more: tuple[Verb, ...],
     ) -> ASGIApp:
         streamed: dict[tuple[str, str], Streamed] = {}
         if upstream is not None:

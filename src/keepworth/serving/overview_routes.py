@@ -4,18 +4,19 @@ up, and training runs."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from itertools import accumulate
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
+
+from pydantic import Field
 
 import keepworth
 from keepworth.memory.memory import Memory
 from keepworth.memory.store import log
+from keepworth.memory.verbs import MOST, Bounds, Page, Verb, verb
 from keepworth.page.charts import Panel, Series, as_elements
-from keepworth.serving import memory_requests as asks
 from keepworth.serving.access import Access
 from keepworth.serving.calls import NotServed
-from keepworth.serving.memory_routes import MemoryRoute, Wanted, of_nobody
+from keepworth.serving.memory_routes import ServedCaller
 from keepworth.serving.wire import plain
 
 NEWEST = 5_000
@@ -35,9 +36,10 @@ class RunFolders(Protocol):
         """One run, with its curves and tables. Raises KeepworthError."""
 
 
-def overview(wanted: Wanted) -> Any:
+@verb("GET /overview", "read")
+def overview(caller: ServedCaller) -> Any:
     """How much there is, and what rewards say: their course, and what trials came to."""
-    memory, nobody = wanted.open.memory, bool(of_nobody(wanted, ""))
+    memory, nobody = caller.memory, bool(caller.nobody())
     with memory.store.database.reading() as connection:
         items, episodes = log.totals(connection, memory._seen(), nobody)
         news = log.news(connection, memory.scope, log.cancelled(connection), newest=NEWEST)
@@ -70,108 +72,127 @@ def reward_curve(rewards: Sequence[float]) -> Panel:
     return Panel("reward", "Reward", "", (until, means), wide=True, along="reward")
 
 
-def list_episode_summaries(wanted: Wanted) -> Any:
+@verb("GET /episode_summaries", "read", Bounds, Page, key="episodes", pages=True)
+def list_episode_summaries(caller: ServedCaller, **options: Any) -> Any:
     """Episodes in one line each, the newest first, a page at a time."""
-    query, memory = wanted.query, wanted.open.memory
+    memory = caller.memory
     memory._decisions.flush()
-    scope = memory._narrowed(query.user_id, query.agent_id, query.session_id)
-    before = memory._begun(query.after).number if query.after else log.LAST
-    nobody = bool(of_nobody(wanted, query.user_id))
+    scope = memory._narrowed(*(options.get(name, "") for name in Bounds.model_fields))
+    before = memory._begun(options["after"]).number if options.get("after") else log.LAST
+    nobody = bool(caller.nobody(options.get("user_id", "")))
     with memory.store.database.reading() as connection:
-        found = log.summaries(
-            connection, lambda id: memory.store.scope_named(connection, id), scope, before, query.limit, nobody
+        return log.summaries(
+            connection,
+            lambda id: memory.store.scope_named(connection, id),
+            scope,
+            before,
+            options.get("limit", 100),
+            nobody,
         )
-    return {"episodes": plain(found), "next": found[-1].id if len(found) == query.limit else ""}
-
-
-OVERVIEW_ROUTES = (
-    MemoryRoute("GET", "/overview", "read", overview),
-    MemoryRoute("GET", "/episode_summaries", "read", list_episode_summaries, query=asks.EpisodesQuery),
-)
 
 
 # -- the policy --------------------------------------------------------------------------------------------------------
 
 
-def get_policy(wanted: Wanted) -> Any:
+@verb("GET /policy", "admin")
+def get_policy(caller: ServedCaller) -> Any:
     """Which policy chooses, and which others there are."""
-    memory = _whole(wanted)
+    memory = _whole(caller)
     with memory.store.database.reading() as connection:
         gone = log.cancelled(connection)
         promoted = log.promotions(connection, lambda id: memory.store.scope_named(connection, id), memory.scope, gone)
     return {"policy": memory.policy, "promoted": promoted, "known": list(memory._known_policies())}
 
 
-def estimate_policy(wanted: Wanted) -> Any:
+@verb("GET /policy/estimate", "admin")
+def estimate_policy(
+    caller: ServedCaller,
+    policy: str,
+    method: Annotated[str, Field(json_schema_extra={"enum": ["snips", "ips", "dr", "items"]})] = "snips",
+) -> Any:
     """What mean reward another policy would have had on the logged choices."""
-    estimate = _whole(wanted).evaluate(wanted.query.policy, method=wanted.query.method)
+    estimate = _whole(caller).evaluate(policy, method=method)
     return {**plain(estimate), "low": estimate.interval[0], "high": estimate.interval[1]}
 
 
-def promote_policy(wanted: Wanted, gateway: bool) -> Any:
-    """Let another policy choose from now on."""
-    memory, name = _whole(wanted), wanted.body.policy
-    if gateway and memory.learning is not None and memory.learning.finds_itself(name):
-        raise NotServed(
-            f"Policy {name!r:.60} finds items itself, and this server has a gateway, which searches within a prompt's bounds.",
-            "Choose one that ranks what a search finds, such as 'default'.",
-            status=422,
-            code="InvalidPolicy",
-            about="policy",
-            value=name,
-        )
-    memory.promote(name)
-    return {"policy": memory.policy}
-
-
-def demote_policy(wanted: Wanted) -> Any:
+@verb("POST /policy/demote", "admin", key="policy", writes=True)
+def demote_policy(caller: ServedCaller) -> str:
     """Back to the policy before the last promotion."""
-    return {"policy": _whole(wanted).demote()}
+    return _whole(caller).demote()
 
 
-def _whole(wanted: Wanted) -> Memory:
+def _whole(caller: ServedCaller) -> Memory:
     """What a policy learns is of all people of a tenant. Raises NotServed."""
-    if not wanted.access.whole:
+    if not caller.access.whole:
         raise NotServed(
             "The policy is of everybody, and this token is bound to a person or an agent.",
             "Use a token with the role admin that is bound to nobody.",
             status=403,
             about="Authorization",
         )
-    return wanted.open.memory
+    return caller.memory
 
+
+# -- the server --------------------------------------------------------------------------------------------------------
 
 _OF_THE_MACHINE = ("memory", "listens to", "gateway to")
 """Settings that are for whoever runs the server alone."""
 
 
-# -- the server --------------------------------------------------------------------------------------------------------
+def server_verbs(
+    settings: Mapping[str, Any], runs: RunFolders | None = None, *, gateway: bool = False
+) -> tuple[Verb, ...]:
+    """The verbs that depend on how the server was started."""
 
+    @verb("POST /policy/promote", "admin", key="policy", writes=True)
+    def promote_policy(caller: ServedCaller, policy: str) -> str | None:
+        """Let another policy choose from now on."""
+        memory = _whole(caller)
+        if gateway and memory.learning is not None and memory.learning.finds_itself(policy):
+            raise NotServed(
+                f"Policy {policy!r:.60} finds items itself, and this server has a gateway, which searches within a prompt's "
+                "bounds.",
+                "Choose one that ranks what a search finds, such as 'default'.",
+                status=422,
+                code="InvalidPolicy",
+                about="policy",
+                value=policy,
+            )
+        memory.promote(policy)
+        return memory.policy
 
-def get_settings(wanted: Wanted, settings: Mapping[str, Any]) -> Any:
-    """What this server runs with."""
-    encoder = wanted.open.memory.store.encoder_identity()
-    made = {} if encoder is None else {"vectors of": encoder.model, "dimensions": encoder.dimension}
-    hidden = () if wanted.access.operates else _OF_THE_MACHINE
-    shown = {name: value for name, value in settings.items() if name not in hidden}
-    return {"keepworth": keepworth.__version__, **shown, **made}
+    @verb("GET /settings", "admin")
+    def get_settings(caller: ServedCaller) -> Any:
+        """What this server runs with."""
+        encoder = caller.memory.store.encoder_identity()
+        made = {} if encoder is None else {"vectors of": encoder.model, "dimensions": encoder.dimension}
+        hidden = () if caller.access.operates else _OF_THE_MACHINE
+        shown = {name: value for name, value in settings.items() if name not in hidden}
+        return {"keepworth": keepworth.__version__, **shown, **made}
 
+    @verb("GET /runs", "admin")
+    def list_runs(
+        caller: ServedCaller,
+        limit: Annotated[int, Field(ge=1, le=MOST)] = 50,
+        after: Annotated[str, Field(description="`next` of the page before.")] = "",
+    ) -> Any:
+        """Training runs in the folder that the server was given, the newest first, a page at a time."""
+        _operates(caller.access)
+        page, then = runs.page(after, limit) if runs is not None else ([], "")
+        return {"runs": page, "next": then, "folder": str(getattr(runs, "folder", ""))}
 
-def list_runs(wanted: Wanted, runs: RunFolders | None) -> Any:
-    """Training runs in the folder that the server was given, the newest first, a page at a time."""
-    _operates(wanted.access)
-    if runs is None:
-        return {"runs": [], "next": "", "folder": ""}
-    page, next_ = runs.page(wanted.query.after, wanted.query.limit)
-    return {"runs": page, "next": next_, "folder": str(getattr(runs, "folder", ""))}
+    @verb("GET /runs/{name}", "admin")
+    def get_run(caller: ServedCaller, name: str) -> Any:
+        """A training run, with its curves and tables."""
+        _operates(caller.access)
+        if runs is None:
+            raise NotServed("This server was given no folder of runs.", "Start it with --runs FOLDER.", status=404)
+        return runs.run(name)
 
-
-def get_run(wanted: Wanted, runs: RunFolders | None) -> Any:
-    """A training run, with its curves and tables."""
-    _operates(wanted.access)
-    if runs is None:
-        raise NotServed("This server was given no folder of runs.", "Start it with --runs FOLDER.", status=404)
-    return runs.run(wanted.path["name"])
+    return (
+        overview, list_episode_summaries, get_policy, estimate_policy, promote_policy, demote_policy, get_settings,
+        list_runs, get_run,
+    )  # fmt: skip
 
 
 def _operates(access: Access) -> None:
@@ -182,20 +203,6 @@ def _operates(access: Access) -> None:
             status=403,
             about="Authorization",
         )
-
-
-def server_routes(
-    settings: Mapping[str, Any], runs: RunFolders | None = None, *, gateway: bool = False
-) -> tuple[MemoryRoute, ...]:
-    return (
-        MemoryRoute("GET", "/policy", "admin", get_policy),
-        MemoryRoute("GET", "/policy/estimate", "admin", estimate_policy, query=asks.EstimateQuery),
-        MemoryRoute("POST", "/policy/promote", "admin", partial(promote_policy, gateway=gateway), asks.PolicyBody, writes=True),
-        MemoryRoute("POST", "/policy/demote", "admin", demote_policy, writes=True),
-        MemoryRoute("GET", "/settings", "admin", partial(get_settings, settings=settings)),
-        MemoryRoute("GET", "/runs", "admin", partial(list_runs, runs=runs), query=asks.RunsQuery),
-        MemoryRoute("GET", "/runs/{name}", "admin", partial(get_run, runs=runs)),
-    )  # fmt: skip
 
 
 def checked_settings(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,647 @@
+"""The verbs of memory, each written once: its route, role, typed fields, documentation and function.
+
+HTTP routes with their OpenAPI description and the clients are made from this table. What differs by caller is beside the verb:
+whoever may not release an item sees no words of one in quarantine, and a call that names no person is about what concerns nobody.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Protocol, get_type_hints
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
+from pydantic.config import JsonDict
+
+from keepworth.episodes.episode import episode_to_json
+from keepworth.episodes.errors import KeepworthError
+from keepworth.memory import errors
+from keepworth.memory.episode import LiveEpisode
+from keepworth.memory.item import LONGEST_NAME, Item, ItemKind, Provenance, Status
+from keepworth.memory.memory import Memory
+from keepworth.memory.search.search import MODES
+from keepworth.memory.search.where import Filter, from_text, parsed
+from keepworth.memory.store import injections, log
+
+IN_QUARANTINE = "(held in quarantine)"
+MOST = 1000
+"""Of whatever is listed or asked for at once: texts, ids, hits, a page."""
+
+
+class Rights(Protocol):
+    """What a caller may do."""
+
+    @property
+    def user_id(self) -> str: ...
+    @property
+    def roles(self) -> Collection[str]: ...
+    @property
+    def whole(self) -> bool:
+        """Whether it sees everything of its tenant."""
+        ...
+
+    @property
+    def everybody(self) -> bool:
+        """Whether a call that names no person is about everybody."""
+        ...
+
+    def require(self, role: str) -> None:
+        """Raises KeepworthError where it lacks the role."""
+
+    def person(self, by: str | None) -> str | None:
+        """Whose word a reward is. Raises KeepworthError where it may not speak for `by`."""
+
+
+class Episodes(Protocol):
+    """The episodes under way."""
+
+    def begin(self, **options: Any) -> LiveEpisode: ...
+    def episode(self, id: str) -> LiveEpisode: ...
+    def touch(self, id: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who calls a verb, and of which memory."""
+
+    memory: Memory
+    access: Rights
+    open: Episodes
+
+    def item(self, item: Item) -> Item:
+        """An item as the caller may see it: one in quarantine without its words, and none with words where it may not read."""
+        if self.withholds(item):
+            item = masked(item)
+        if "read" not in self.access.roles:
+            item = replace(item, text="", key="", metadata={}, provenance=Provenance())
+        return item
+
+    def withholds(self, item: Item) -> bool:
+        return item.status is Status.QUARANTINED and "admin" not in self.access.roles
+
+    def withholds_id(self, id: str) -> bool:
+        """Whether an item is withheld; also one that is gone, whose state nobody can tell."""
+        try:
+            return self.withholds(self.memory.get(id))
+        except KeepworthError:
+            return True
+
+    def nobody(self, person: str = "") -> dict[str, Any]:
+        """The option that leaves out what is about other people, where the call names no person."""
+        return {} if person or self.access.everybody else {"nobody": True}
+
+    def search(self, person: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The options of a search: a checked filter, and items in quarantine only for whoever may release them."""
+        if Status.QUARANTINED.value in options.get("statuses", ()):
+            self.access.require("admin")
+        return {**options, "where": _filter(options.get("where")), **self.nobody(person)}
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """One verb.
+
+    Args:
+        method, path: Its route.
+        role: What a caller must have.
+        function: Takes the caller, what the path names, and the fields that were given.
+        model: The fields, checked.
+        of: The method of `Memory` or `LiveEpisode` with the same arguments.
+        key: The name of the result in the answer; "" where the result is the whole answer.
+        writes: Whether an idempotency key has a meaning, and an audit of changes names it.
+        pages: Whether it lists a page at a time; the answer then has `next`.
+        lines: Whether the answer is lines of JSON.
+    """
+
+    method: str
+    path: str
+    role: str
+    function: Callable[..., Any]
+    model: type[BaseModel]
+    of: Callable[..., Any] | None = None
+    key: str = ""
+    writes: bool = False
+    pages: bool = False
+    lines: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.function.__name__
+
+    @property
+    def summary(self) -> str:
+        return str(self.function.__doc__).splitlines()[0]
+
+    @property
+    def in_body(self) -> bool:
+        """Whether the fields are a body, and not the parameters of a URL."""
+        return self.method in ("POST", "PATCH")
+
+    @property
+    def in_path(self) -> list[str]:
+        return re.findall(r"{(\w+)}", self.path)
+
+
+class _Fields(BaseModel):
+    """Fields that are not listed are refused."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+class _StrictFields(_Fields):
+    """A body's values are converted from no other type; those of a URL are text."""
+
+    model_config = ConfigDict(strict=True)
+
+
+def verb(
+    route: str,
+    role: str,
+    *fields: type[BaseModel],
+    of: Callable[..., Any] | None = None,
+    key: str = "",
+    schema: JsonDict | None = None,
+    writes: bool = False,
+    pages: bool = False,
+    lines: bool = False,
+) -> Callable[[Callable[..., Any]], Verb]:
+    """A decorator that makes a verb of a function.
+
+    Args:
+        route: "METHOD /path".
+        role: See `Verb`, as for what is not listed here.
+        fields: More fields than the function names, which are its `**options`.
+        schema: What JSON Schema says of the fields together.
+    """
+    method, _, path = route.partition(" ")
+
+    def make(function: Callable[..., Any]) -> Verb:
+        hints = get_type_hints(function, include_extras=True)
+        named = [
+            each
+            for each in list(inspect.signature(function).parameters.values())[1:]
+            if each.kind is not each.VAR_KEYWORD and f"{{{each.name}}}" not in path
+        ]
+        bases = (*fields, _StrictFields if method in ("POST", "PATCH") else _Fields)
+        model: type[BaseModel] = create_model(
+            function.__name__.title().replace("_", ""),
+            __base__=bases,
+            __module__=__name__,
+            __cls_kwargs__={"json_schema_extra": schema} if schema else None,
+            **{each.name: (hints[each.name], ... if each.default is each.empty else each.default) for each in named},
+        )  # type: ignore[call-overload]
+        return Verb(method, path, role, function, model, of, key, writes, pages, lines)
+
+    return make
+
+
+# -- fields -----------------------------------------------------------------------------------------------------------
+
+
+def _whole(value: Any) -> Any:
+    """1.0 is a whole number to JSON Schema, and to languages that have one kind of numbers."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+_KINDS: list[Any] = [each.value for each in ItemKind]
+_STATUSES: list[Any] = [each.value for each in Status]
+# What `Memory` refuses by itself, with better words, only the description says.
+Name = Annotated[str, Field(max_length=LONGEST_NAME, json_schema_extra={"pattern": r"^[^\u0000-\u001f]*$"})]
+Kind = Annotated[str, Field(json_schema_extra={"enum": _KINDS})]
+StatusName = Annotated[str, Field(json_schema_extra={"enum": _STATUSES})]
+Whole = Annotated[int, BeforeValidator(_whole)]
+Time = str | float
+Kinds = Annotated[
+    str,
+    Field(
+        description="Kinds of items, with commas between them; all if left out.",
+        json_schema_extra={"pattern": f"^(({'|'.join(_KINDS)})(,({'|'.join(_KINDS)}))*)?$"},
+    ),
+]
+Ids = Annotated[str, Field(description="Ids, with commas between them; all that were shown with a reward if left out.")]
+Entry = Annotated[
+    int,
+    Field(ge=0, le=2**53, description="One change, by the `seq` that the history of an item gives it."),
+    BeforeValidator(_whole),
+]
+
+
+class Page(BaseModel):
+    limit: int = Field(100, ge=1, le=MOST)
+    after: str = Field("", description="`next` of the page before.")
+
+
+class Bounds(BaseModel):
+    user_id: Name = ""
+    agent_id: Name = ""
+    session_id: Name = ""
+
+
+class Origin(_StrictFields):
+    """Where a text comes from."""
+
+    source: str = ""
+    session: str = ""
+    turn: Whole = Field(-1, ge=-1, le=2**53)
+    speaker: str = ""
+    date: str = ""
+
+
+class Writing(Bounds):
+    kind: Kind = "fact"
+    key: str = ""
+    event_time: Time = ""
+    valid_from: Time = ""
+    valid_to: Time = ""
+    expires_at: Time = ""
+    ttl: float | None = None
+    trust: float = 1.0
+    status: StatusName = "active"
+    metadata: dict[str, Any] | None = None
+    source: str = ""
+    dedupe: bool | float = False
+    repeat: bool = False
+    episode: str = ""
+
+
+class Searching(Bounds):
+    top_k: Whole = Field(10, ge=1, le=MOST)
+    mode: Annotated[str, Field(json_schema_extra={"enum": list(MODES)})] | None = None
+    threshold: float | None = None
+    actions: list[str] = Field([], max_length=MOST)
+    explain: bool = False
+    kinds: list[Kind] = Field([], max_length=100)
+    statuses: list[StatusName] = Field(["active"], max_length=100)
+    where: dict[str, Any] | None = None
+    since: Time = ""
+    until: Time = ""
+    as_of: Time = ""
+    half_life: float = 0.0
+    diversity: float = 0.0
+
+
+class InEpisode(BaseModel):
+    episode: str = ""
+    step: Whole = Field(0, ge=0, le=10**9)
+
+
+def _not_empty(name: str) -> JsonDict:
+    value: JsonDict = {"type": ["string", "array", "integer"], "minLength": 1, "minimum": 1}
+    return {"required": [name], "properties": {name: value}}
+
+
+def _one_of(*names: str) -> JsonDict:
+    return {"oneOf": [_not_empty(name) for name in names]}
+
+
+def _filter(where: Mapping[str, Any] | str | None) -> Filter | None:
+    """A filter, as it is or as JSON. The error names its field, as a wrong filter may quote what stands in other fields."""
+    try:
+        return parsed(from_text(where) if isinstance(where, str) else where)
+    except errors.InvalidFilter as error:
+        error.field = "where"
+        raise
+
+
+def _wrong(field: str, message: str, fix: str) -> errors.InvalidFilter:
+    error = errors.InvalidFilter(message, fix)
+    error.field = field
+    return error
+
+
+def masked(item: Item) -> Item:
+    """An item in quarantine, without its words."""
+    return replace(item, text=IN_QUARANTINE, key="", metadata={}, provenance=Provenance())
+
+
+# -- items ------------------------------------------------------------------------------------------------------------
+
+
+@verb("POST /items", "write", Writing, of=Memory.add, key="items", schema=_one_of("content", "texts"), writes=True)
+def add_items(
+    caller: Caller,
+    content: Annotated[
+        str | list[dict[str, Any]] | None, Field(description="A text, or messages with role and content.")
+    ] = None,
+    texts: Annotated[
+        list[str] | None, Field(max_length=MOST, description="Several texts: all of them or none.")
+    ] = None,
+    infer: Annotated[bool, Field(description="Let the writer of this server say what to keep of `content`.")] = False,
+    provenances: Annotated[list[Origin] | None, Field(max_length=MOST)] = None,
+    **options: Any,
+) -> list[Item]:
+    """Remember a text, messages, or several texts."""
+    if (content is None) == (texts is None):
+        raise _wrong("content", "One of content and texts says what to remember.", "Give one of the two.")
+    if texts is not None and infer:
+        raise _wrong("infer", "infer is for messages, and texts are stored as they are.", "Give content.")
+    if provenances is not None:
+        options["provenances"] = [Provenance(**each) for each in provenances]  # type: ignore[arg-type]
+    caller.open.touch(options.get("episode", ""))
+    if texts is not None:
+        made: Any = caller.memory.add_many(texts, **options)
+    else:
+        made = caller.memory.add(content, infer=infer, **options)  # type: ignore[arg-type]
+    # What was stored already and lies in quarantine may hold what somebody else wrote.
+    listed = made if isinstance(made, list) else [made]
+    return [masked(each) if caller.withholds(each) else each for each in listed]
+
+
+@verb("GET /items", "read", Bounds, Page, of=Memory.get_all, key="items", pages=True)
+def list_items(
+    caller: Caller,
+    kinds: Kinds = "",
+    newest: Annotated[bool, Field(description="The newest first.")] = False,
+    all_states: Annotated[bool, Field(description="Superseded, deleted and held back items too.")] = False,
+    where: Annotated[str, Field(max_length=MOST, description="A filter on metadata, as JSON.")] = "",
+    **options: Any,
+) -> list[Item]:
+    """Items in order of writing, or the newest first, a page at a time."""
+    matching = _filter(where or None)
+    if matching is not None:  # a filter that matched what is held back would tell what stands there
+        matching = replace(matching, function=lambda item: not caller.withholds(item))
+    options |= caller.nobody(options.get("user_id", ""))
+    listed = [each for each in kinds.split(",") if each]
+    page = caller.memory.get_all(kinds=listed, newest=newest, all_states=all_states, where=matching, **options)
+    return [caller.item(each) for each in page]
+
+
+@verb("DELETE /items", "write", Bounds, of=Memory.delete_all, key="deleted", writes=True)
+def delete_items(caller: Caller, **bounds: Any) -> int:
+    """Delete every item of a user, an agent or a session."""
+    return caller.memory.delete_all(**bounds)
+
+
+@verb("GET /items/{id}", "read", of=Memory.get)
+def get_item(caller: Caller, id: str) -> Item:
+    """An item in its latest state."""
+    return caller.item(caller.memory.get(id))
+
+
+@verb("PATCH /items/{id}", "write", of=Memory.update, writes=True)
+def update_item(
+    caller: Caller,
+    id: str,
+    text: str | None = None,
+    status: StatusName | None = None,
+    trust: float | None = None,
+    expires_at: Time | None = None,
+    metadata: dict[str, Any] | None = None,
+    repeat: bool = False,
+    episode: str = "",
+) -> Item:
+    """Reword an item, or set its status, trust, end or metadata."""
+    if (status is not None or metadata is not None) and caller.memory.get(id).status is Status.QUARANTINED:
+        caller.access.require("admin")
+    changes: dict[str, Any] = {"status": status, "trust": trust, "expires_at": expires_at, "metadata": metadata}
+    return caller.item(caller.memory.update(id, text, repeat=repeat, episode=episode, **changes))
+
+
+@verb("DELETE /items/{id}", "write", of=Memory.delete, key="deleted", writes=True)
+def delete_item(caller: Caller, id: str, episode: str = "") -> int:
+    """Hide an item; it can be brought back by a rollback."""
+    caller.memory.delete(id, episode=episode)
+    return 1
+
+
+@verb("POST /items/{id}/supersede", "write", of=Memory.supersede, writes=True)
+def supersede_item(
+    caller: Caller,
+    id: str,
+    text: str,
+    event_time: Time = "",
+    key: str = "",
+    expires_at: Time = "",
+    metadata: dict[str, Any] | None = None,
+    source: str = "",
+    episode: str = "",
+) -> Item:
+    """The fact changed: a new item takes the place of this one."""
+    options: dict[str, Any] = {"event_time": event_time, "expires_at": expires_at, "metadata": metadata}
+    return caller.item(caller.memory.supersede(id, text, key=key, source=source, episode=episode, **options))
+
+
+@verb("GET /items/{id}/history", "read", of=Memory.history, key="revisions")
+def item_history(caller: Caller, id: str) -> Any:
+    """Everything that happened to an item."""
+    revisions = caller.memory.history(id)
+    if revisions and revisions[-1].after is not None and caller.withholds(revisions[-1].after):
+        caller.access.require("admin")  # a former wording may hold the secret, too
+    return revisions
+
+
+@verb("GET /items/{id}/worth", "read", of=Memory.worth)
+def item_worth(caller: Caller, id: str, query: str) -> Any:
+    """What showing an item adds, as far as rewards say."""
+    return caller.memory.worth(id, query)
+
+
+@verb("GET /quarantine", "admin", Page, of=Memory.quarantined, key="items", pages=True)
+def list_quarantined(caller: Caller, **page: Any) -> list[Item]:
+    """Items in quarantine, which no search shows, a page at a time."""
+    return caller.memory.quarantined(**page)
+
+
+@verb("POST /items/{id}/release", "admin", of=Memory.release, writes=True)
+def release_item(caller: Caller, id: str) -> Item:
+    """Let an item out of quarantine."""
+    return caller.memory.release(id)
+
+
+@verb("POST /forget", "write", of=Memory.forget, key="erased", writes=True)
+def forget_items(
+    caller: Caller, ids: Annotated[list[str], Field(min_length=1, max_length=MOST)], purge_history: bool = False
+) -> Any:
+    """Delete items, or erase them for good (role admin)."""
+    if purge_history:
+        caller.access.require("admin")
+    return caller.memory.forget(*ids, purge_history=purge_history)
+
+
+# -- searches and outcomes --------------------------------------------------------------------------------------------
+
+
+@verb("POST /search", "read", Searching, InEpisode, of=Memory.search)
+def search(caller: Caller, query: str, **options: Any) -> Any:
+    """The items that fit a query, best first."""
+    caller.open.touch(options.get("episode", ""))
+    return caller.memory.search(query, **caller.search(options.get("user_id", ""), options))
+
+
+@verb("POST /searches", "read", Searching, InEpisode, of=Memory.search_many, key="results")
+def search_many(caller: Caller, queries: Annotated[list[str], Field(max_length=100)], **options: Any) -> Any:
+    """Several searches at once."""
+    caller.open.touch(options.get("episode", ""))
+    return caller.memory.search_many(queries, **caller.search(options.get("user_id", ""), options))
+
+
+@verb("POST /episodes", "read", Bounds, of=Memory.episode, writes=True)
+def begin_episode(caller: Caller, by: str = "", task: str = "", explore: bool = True, **bounds: Any) -> Any:
+    """Begin an episode: one attempt at a task."""
+    live = caller.open.begin(task=task, explore=explore, by=caller.access.person(by) or "", **bounds)
+    return {"id": live.id, "task": live.task, "number": live.number, "scope": live.scope}
+
+
+@verb("GET /episodes", "read", Bounds, Page, of=Memory.episodes, key="episodes", pages=True)
+def list_episodes(caller: Caller, **options: Any) -> list[str]:
+    """Ids of episodes, oldest first, a page at a time."""
+    return caller.memory.episodes(**options, **caller.nobody(options.get("user_id", "")))
+
+
+@verb("GET /episodes/{id}", "read", of=Memory.episode_record)
+def get_episode(caller: Caller, id: str) -> Any:
+    """The record of an episode."""
+    memory = caller.memory
+    record = memory.episode_record(id)
+    if "admin" not in caller.access.roles:  # what it wrote or saw may lie in quarantine
+        concerned = log.concerned_by(memory.store, id)
+        held = {each: caller.withholds_id(each) for ids in concerned for each in ids}
+        held |= {each.item: caller.withholds_id(each.item) for each in record.shown}
+        operations = [
+            replace(event, operation=replace(event.operation, text=IN_QUARANTINE))
+            if event.operation.text and any(held[each] for each in ids)
+            else event
+            for event, ids in zip(record.operations, concerned, strict=True)
+        ]
+        shown = [replace(each, text=IN_QUARANTINE) if held[each.item] else each for each in record.shown]
+        record = replace(record, operations=tuple(operations), shown=tuple(shown))
+        if memory.store.scan is not None:  # what a model of this process read and drew is kept as it was, for training
+            segments = [
+                replace(each, context=(), ids=(), logprobs=(), spans=(), text=memory._unsaid(each.text))
+                for each in record.segments
+            ]
+            record = replace(record, segments=tuple(segments), answer=memory._unsaid(record.answer))
+    return episode_to_json(record)
+
+
+@verb("GET /episodes/{id}/receipt", "read")
+def get_receipt(caller: Caller, id: str) -> Any:
+    """Which items were recalled for a call through the gateway, and which are in the bytes that went upstream."""
+    receipt = injections.receipt(caller.memory.store, caller.open.episode(id).id)
+    if receipt is None:
+        raise errors.UnknownEpisode(
+            f"Episode {id!r:.40} has no receipt: it was no call through the gateway, or one of long ago.",
+            "Calls through /v1/chat/completions have one.",
+        )
+    return receipt
+
+
+@verb("POST /episodes/{id}/search", "read", Searching, of=LiveEpisode.search)
+def episode_search(caller: Caller, id: str, query: str = "", **options: Any) -> Any:
+    """Search as part of an episode."""
+    live = caller.open.episode(id)
+    return live.search(query, **caller.search(options.get("user_id", "") or live.scope.user, options))
+
+
+@verb("POST /episodes/{id}/act", "read", of=LiveEpisode.act, writes=True)
+def episode_act(caller: Caller, id: str, action: str) -> None:
+    """Say what was done after the last searches."""
+    caller.open.episode(id).act(action)
+
+
+@verb("POST /episodes/{id}/step_reward", "reward", of=LiveEpisode.step_reward, writes=True)
+def episode_step_reward(caller: Caller, id: str, value: float) -> None:
+    """The reward of the last act alone."""
+    caller.open.episode(id).step_reward(value)
+
+
+@verb("POST /episodes/{id}/reward", "reward", of=LiveEpisode.reward, writes=True)
+def episode_reward(caller: Caller, id: str, value: float, by: str | None = None, source: str = "user") -> Any:
+    """Credit everything an episode showed."""
+    return caller.open.episode(id).reward(value, by=caller.access.person(by), source=source)
+
+
+@verb("POST /episodes/{id}/end", "read", of=LiveEpisode.end, writes=True)
+def episode_end(caller: Caller, id: str, outcome: str = "") -> None:
+    """Note that an episode is over."""
+    caller.open.episode(id).end(outcome)
+
+
+@verb("POST /rewards", "reward", of=Memory.reward, writes=True)
+def reward(
+    caller: Caller,
+    target: Annotated[str, Field(description="An episode's id, or the `decision` of a search.")],
+    value: float,
+    by: str | None = None,
+    source: str = "user",
+) -> Any:
+    """Credit an episode, or one search, at once or days later."""
+    return caller.memory.reward(target, value, by=caller.access.person(by), source=source)
+
+
+@verb("GET /pending", "read", of=Memory.pending, key="episodes")
+def pending(caller: Caller) -> list[str]:
+    """Episodes in which something was done and that have no reward."""
+    return caller.memory._pending(**caller.nobody())
+
+
+@verb("GET /ledger", "read", of=Memory.ledger)
+def ledger(caller: Caller, items: Ids = "", source: str = "", everything: bool = False, exact: bool = False) -> Any:
+    """What showing each item added, from draws of chance."""
+    memory, nobody = caller.memory, caller.nobody()
+    ids = [each for each in items.split(",") if each] or None
+    if ids is None and (nobody or not caller.access.whole):  # the ledger is of the whole tenant
+        listed = memory.store.items(memory.scope, current=not everything)
+        ids = [each.id for each in listed if not (nobody and each.scope.user)]
+    return memory.ledger(items=ids, source=source, everything=everything, exact=exact)
+
+
+# -- undo, and what belongs to a person -------------------------------------------------------------------------------
+
+
+@verb("POST /snapshots", "admin", of=Memory.snapshot, key="snapshot")
+def snapshot(caller: Caller) -> str:
+    """A name for the present state."""
+    return caller.memory.snapshot()
+
+
+@verb("GET /diff", "admin", of=Memory.diff, key="differences")
+def diff(caller: Caller, one: str, other: str = "") -> Any:
+    """Items that differ between two snapshots."""
+    return caller.memory.diff(one, other)
+
+
+@verb(
+    "POST /rollbacks",
+    "admin",
+    of=Memory.rollback,
+    schema=_one_of("target", "source", "since", "rewarder", "entry"),
+    writes=True,
+)
+def rollback(
+    caller: Caller, target: str = "", source: str = "", since: str = "", rewarder: str = "", entry: Entry = 0
+) -> Any:
+    """Undo an episode, a source, a person's rewards, one change, or all since a snapshot."""
+    return caller.memory.rollback(target, source=source, since=since, rewarder=rewarder, entry=entry)
+
+
+@verb("GET /export", "admin", Bounds, lines=True)
+def export(caller: Caller, user_id: Name = "", **bounds: Any) -> Iterator[dict[str, Any]]:
+    """All items and episodes of a user, an agent or a session, as lines of JSON."""
+    bounds["user_id"] = user_id or caller.access.user_id  # what is shared with it is not of it
+    memory, after = caller.memory, ""
+    while page := memory.get_all(limit=MOST, after=after, all_states=True, **bounds):
+        yield from ({"item": item} for item in page)
+        after = page[-1].id
+    after = ""
+    while ids := memory.episodes(limit=MOST, after=after, **bounds):
+        yield from ({"episode": episode_to_json(memory.episode_record(id))} for id in ids)
+        after = ids[-1]
+
+
+@verb(
+    "POST /erase",
+    "admin",
+    Bounds,
+    of=Memory.erase,
+    schema={"anyOf": [_not_empty(name) for name in Bounds.model_fields]},
+    writes=True,
+)
+def erase(caller: Caller, **bounds: Any) -> Any:
+    """Erase a user, an agent or a session for good."""
+    return caller.memory.erase(**bounds)
+
+
+VERBS = tuple(each for each in list(globals().values()) if isinstance(each, Verb))

@@ -67,7 +67,7 @@ class LiveEpisode:
         self._waiting: list[str] = []
         self._action: str | None = None
 
-    def search(self, query: str = "", *, actions: Sequence[str] = (), top_k: int = 10, **options: Any) -> Hits:
+    def search(self, /, query: str = "", *, actions: Sequence[str] = (), top_k: int = 10, **options: Any) -> Hits:
         """As `Memory.search`, in this episode's scope and as part of its task, recorded as its next decision.
 
         query: what is looked for, or seen; "" goes by the task alone. actions: what can be done here, where that is known.
@@ -274,7 +274,7 @@ class HeldEpisode:
         self._names = hashlib.sha256(f"{seed}/{owner}/{id}".encode()).hexdigest()[:16]
         self._draws = OwnDraws(np.random.default_rng([31, seed, int(self._names, 16)]), log.EpisodeDraws())
 
-    def search(self, query: str = "", *, actions: Sequence[str] = (), top_k: int = 10, **options: Any) -> Hits:
+    def search(self, /, query: str = "", *, actions: Sequence[str] = (), top_k: int = 10, **options: Any) -> Hits:
         """As `LiveEpisode.search`. Raises InvalidText."""
         seen = worded(query, "the query")
         if not (self.task.strip() or seen.strip()):

@@ -376,6 +376,7 @@ class Memory:
 
     def search(
         self,
+        /,
         query: str,
         *,
         top_k: int = 10,
@@ -428,6 +429,7 @@ class Memory:
 
     def search_many(
         self,
+        /,
         queries: Sequence[str],
         *,
         actions: Sequence[str] = (),

@@ -13,6 +13,7 @@ and is done once.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import math
 import time
@@ -21,9 +22,10 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
+from functools import wraps
 from numbers import Real
-from types import NoneType, TracebackType
-from typing import Any, Generic, TypeVar, cast, overload
+from types import TracebackType
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
 from urllib.parse import quote
 
 import httpx
@@ -31,17 +33,23 @@ import httpx
 from keepworth.episodes.episode import Episode, episode_from_json
 from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.memory import errors
-from keepworth.memory.errors import InvalidFilter, InvalidReward, InvalidText, MemoryProblem, check_keywords
+from keepworth.memory.episode import LiveEpisode
+from keepworth.memory.errors import (
+    InvalidFilter,
+    InvalidReward,
+    InvalidText,
+    MemoryProblem,
+    check_keywords,
+    unknown_option,
+)
 from keepworth.memory.item import Item, Provenance, Scope
-from keepworth.memory.operations import OperationOutcome
-from keepworth.memory.policy.ledger import Balance
-from keepworth.memory.search.search import Hits, Worth
-from keepworth.memory.store.purge import Erased
-from keepworth.memory.store.store import Difference, Revision
+from keepworth.memory.memory import Memory
 from keepworth.memory.store.undo import Rollback
+from keepworth.memory.verbs import MOST, VERBS, Verb, add_items, get_receipt
 from keepworth.serving import wire
 
 Kind = TypeVar("Kind")
+P = ParamSpec("P")
 _BASE = "/v1/memory"
 RETRIES = 3
 PAUSE = 0.2
@@ -83,6 +91,64 @@ class RemoteCall(Generic[Kind]):
         return self.writes or self.method == "GET"
 
 
+_VERBS = {verb.of: verb for verb in VERBS if verb.of is not None} | {Memory.add_many: add_items}
+
+
+def _served(
+    method: Callable[Concatenate[Any, P], Kind], read: Callable[[Any], Kind]
+) -> Callable[Concatenate[Any, P], Kind]:
+    """A verb with the arguments and the documentation of a method of `Memory` or `LiveEpisode`.
+
+    Args:
+        read: Makes the result of what the server answered.
+    """
+    verb, signature = _VERBS[method], inspect.signature(method)
+    names, free = [], False
+    for each in list(signature.parameters.values())[1:]:
+        free |= each.kind is each.VAR_KEYWORD
+        names += [each.name] if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY) else []
+
+    @wraps(method)
+    def call(self: Any, /, *arguments: P.args, **options: P.kwargs) -> Kind:
+        for name in options:
+            if name not in names and not free:
+                raise unknown_option(method.__qualname__, name, names)
+        given = dict(signature.bind(self, *arguments, **options).arguments)
+        given.pop("self")
+        given |= given.pop("options", {})
+        if "id" not in names and verb.in_path:
+            given["id"] = self.id
+        sent: Kind = self._send(_call(verb, given, read))
+        return sent
+
+    return call
+
+
+def _call(verb: Verb, given: dict[str, Any], read: Callable[[Any], Kind]) -> RemoteCall[Kind]:
+    path = verb.path.format(**{name: _segment(given.pop(name)) for name in verb.in_path})
+    body = (
+        {name: _sent(name, value) for name, value in given.items()}
+        if verb.in_body and verb.model.model_fields
+        else None
+    )
+    query = None if verb.in_body else _query(**given)
+    return RemoteCall(
+        verb.method, path, lambda answer: read(answer[verb.key] if verb.key else answer), body, query, verb.writes
+    )
+
+
+def _page(size: int, after: str, options: Mapping[str, Any]) -> RemoteCall[list[Item]]:
+    return _call(_VERBS[Memory.get_all], {"limit": size, "after": after, **options}, _list_of(wire.item_from))
+
+
+def _list_of(read: Callable[[Any], Kind]) -> Callable[[Any], list[Kind]]:
+    return lambda answer: [read(each) for each in answer]
+
+
+def _nothing(answer: Any) -> None:
+    return None
+
+
 @check_keywords
 class Client:
     """url: of the server, as it says it at its start, with /v1 behind it or not. token: what it printed, or what
@@ -118,126 +184,28 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # Reading.
-
-    def get(self, id: str) -> Item:
-        """As `Memory.get`."""
-        return self._send(RemoteCall("GET", f"/items/{_segment(id)}", wire.item_from))
-
-    def get_all(self, *, kinds: Sequence[str] = (), limit: int = 100, after: str = "", **options: Any) -> list[Item]:
-        """As `Memory.get_all`; more than a server gives at once come in several pages."""
-        found: list[Item] = []
-        while True:
-            query = {"limit": min(limit - len(found), 1000), "after": after, **_query(kinds=kinds, **options)}
-            page = self._send(RemoteCall("GET", "/items", _items, query=query))
-            found += page
-            if len(found) >= limit or len(page) < query["limit"]:
-                return found
-            after = page[-1].id
-
-    def quarantined(self, *, limit: int = 100, after: str = "") -> list[Item]:
-        """As `Memory.quarantined`; at most 1,000 at once. Needs the role admin."""
-        query = {"limit": limit, "after": after}
-        return self._send(RemoteCall("GET", "/quarantine", _items, query=query))
-
-    def release(self, id: str) -> Item:
-        """As `Memory.release`. Needs the role admin."""
-        return self._send(RemoteCall("POST", f"/items/{_segment(id)}/release", wire.item_from, writes=True))
-
-    def search(self, query: str, **options: Any) -> Hits:
-        """As `Memory.search`."""
-        return self._send(RemoteCall("POST", "/search", wire.hits_from, {"query": query, **_body(options)}))
-
-    def search_many(self, queries: Sequence[str], **options: Any) -> list[Hits]:
-        """As `Memory.search_many`."""
-        if isinstance(queries, (str, bytes)) or not isinstance(queries, Iterable):
-            raise InvalidText(f"search_many takes several queries, got {type(queries).__name__}: use search for one")
-        body = {"queries": list(queries), **_body(options)}
-        return self._send(
-            RemoteCall("POST", "/searches", lambda found: [wire.hits_from(each) for each in found["results"]], body)
-        )
-
-    def history(self, id: str) -> list[Revision]:
-        """As `Memory.history`."""
-        return self._send(
-            RemoteCall(
-                "GET",
-                f"/items/{_segment(id)}/history",
-                lambda found: [wire.revision_from(each) for each in found["revisions"]],
-            )
-        )
-
-    def worth(self, id: str, query: str) -> Worth:
-        """As `Memory.worth`."""
-        return self._send(RemoteCall("GET", f"/items/{_segment(id)}/worth", wire.worth_from, query={"query": query}))
-
-    def ledger(self, *, items: Sequence[str] | None = None, **options: Any) -> Balance:
-        """As `Memory.ledger`."""
-        query = _query(**options) if items is None else _query(items=items, **options)
-        return self._send(RemoteCall("GET", "/ledger", wire.balance_from, query=query))
-
-    # Outcome.
-
-    def episode(self, task: str = "", **options: Any) -> RemoteEpisode:
-        """As `Memory.episode`."""
-        body = {"task": task, **_body(options)}
-        return self._send(RemoteCall("POST", "/episodes", lambda found: RemoteEpisode(self, found), body, writes=True))
-
-    def reopen(self, id: str) -> RemoteEpisode:
-        """An episode that was begun, to go on with. Whether there is one is seen at its next verb."""
-        return RemoteEpisode(self, {"id": id, "task": "", "number": -1, "scope": {}})
-
-    def episodes(self, **options: Any) -> list[str]:
-        """As `Memory.episodes`, at most a thousand at a time."""
-        return self._send(
-            RemoteCall("GET", "/episodes", lambda found: list(found["episodes"]), query=_query(**options))
-        )
-
-    def reward(self, target: str, value: float, *, by: str | None = None, source: str = "user") -> OperationOutcome:
-        """As `Memory.reward`."""
-        body = {"target": target, "value": _number(value), "by": by, "source": source}
-        return self._send(RemoteCall("POST", "/rewards", wire.outcome_from, body, writes=True))
-
-    def receipt(self, id: str) -> dict[str, Any]:
-        """Of a call through the gateway: which items were recalled, and which are in the bytes that went upstream. id: of its
-        episode, the header `X-Keepworth-Episode` of its answer."""
-        return self._send(RemoteCall("GET", f"/episodes/{_segment(id)}/receipt", dict))
-
-    def pending(self) -> list[str]:
-        """As `Memory.pending`."""
-        return self._send(RemoteCall("GET", "/pending", lambda found: list(found["episodes"])))
-
-    def episode_record(self, id: str) -> Episode:
-        """As `Memory.episode_record`."""
-        return self._send(RemoteCall("GET", f"/episodes/{_segment(id)}", episode_from_json))
-
-    # Undo.
-
-    def snapshot(self) -> str:
-        """As `Memory.snapshot`."""
-        return self._send(RemoteCall("POST", "/snapshots", lambda found: str(found["snapshot"])))
-
-    def rollback(
-        self, target: str = "", *, source: str = "", since: str = "", rewarder: str = "", entry: int = 0
-    ) -> Rollback:
-        """As `Memory.rollback`."""
-        body = {"target": target, "source": source, "since": since, "rewarder": rewarder, "entry": entry}
-        return self._send(RemoteCall("POST", "/rollbacks", wire.rollback_from, body, writes=True))
-
-    def restore(self, snapshot: str) -> Rollback:
-        """As `Memory.restore`."""
-        return self.rollback(since=snapshot)
-
-    def diff(self, one: str, other: str = "") -> list[Difference]:
-        """As `Memory.diff`."""
-        query = {"one": one, "other": other}
-        return self._send(
-            RemoteCall(
-                "GET", "/diff", lambda found: [wire.difference_from(each) for each in found["differences"]], query=query
-            )
-        )
-
-    # Writing.
+    get = _served(Memory.get, wire.item_from)
+    quarantined = _served(Memory.quarantined, _list_of(wire.item_from))
+    release = _served(Memory.release, wire.item_from)
+    search = _served(Memory.search, wire.hits_from)
+    search_many = _served(Memory.search_many, _list_of(wire.hits_from))
+    history = _served(Memory.history, _list_of(wire.revision_from))
+    worth = _served(Memory.worth, wire.worth_from)
+    ledger = _served(Memory.ledger, wire.balance_from)
+    episodes = _served(Memory.episodes, _list_of(str))
+    reward = _served(Memory.reward, wire.outcome_from)
+    pending = _served(Memory.pending, _list_of(str))
+    episode_record = _served(Memory.episode_record, episode_from_json)
+    snapshot = _served(Memory.snapshot, str)
+    rollback = _served(Memory.rollback, wire.rollback_from)
+    diff = _served(Memory.diff, _list_of(wire.difference_from))
+    add_many = _served(Memory.add_many, _list_of(wire.item_from))
+    update = _served(Memory.update, wire.item_from)
+    supersede = _served(Memory.supersede, wire.item_from)
+    delete = _served(Memory.delete, _nothing)
+    delete_all = _served(Memory.delete_all, int)
+    forget = _served(Memory.forget, lambda answer: None if answer is None else wire.erased_from(answer))
+    erase = _served(Memory.erase, wire.erased_from)
 
     @overload
     def add(self, content: str, **options: Any) -> Item: ...
@@ -247,60 +215,41 @@ class Client:
 
     def add(self, content: str | Sequence[Mapping[str, Any]], *, infer: bool = False, **options: Any) -> Any:
         """As `Memory.add`."""
-        single = isinstance(content, str) and not infer
         if isinstance(content, Mapping):
             content = [content]
-        body = {"content": content, "infer": infer, **_body(options)}
+        read = _list_of(wire.item_from)
+        one = isinstance(content, str) and not infer
+        fields = {"content": content, "infer": infer, **options}
+        return self._send(_call(_VERBS[Memory.add], fields, (lambda answer: read(answer)[0]) if one else read))
 
-        def read(answer: Any) -> Any:
-            items = _items(answer)
-            return items[0] if single else items
+    def get_all(self, *, limit: int = 100, after: str = "", **options: Any) -> list[Item]:
+        """As `Memory.get_all`; more than a server gives at once come in several pages."""
+        items: list[Item] = []
+        while True:
+            size = min(limit - len(items), MOST)
+            page = self._send(_page(size, after, options))
+            items += page
+            if len(items) >= limit or len(page) < size:
+                return items
+            after = page[-1].id
 
-        return self._send(RemoteCall("POST", "/items", read, body, writes=True))
+    def episode(self, task: str = "", **options: Any) -> RemoteEpisode:
+        """As `Memory.episode`."""
+        fields = {"task": task, **options}
+        return self._send(_call(_VERBS[Memory.episode], fields, lambda answer: RemoteEpisode(self, answer)))
 
-    def add_many(self, texts: Sequence[str], **options: Any) -> list[Item]:
-        """As `Memory.add_many`, at most a thousand at a time."""
-        if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
-            raise InvalidText(
-                f"add_many takes several texts, got {type(texts).__name__}: give a list, or use add for one"
-            )
-        body = {"texts": list(texts), **_body(options)}
-        return self._send(RemoteCall("POST", "/items", _items, body, writes=True))
+    def reopen(self, id: str) -> RemoteEpisode:
+        """An episode that was begun, to go on with. Whether there is one is seen at its next verb."""
+        return RemoteEpisode(self, {"id": id, "task": "", "number": -1, "scope": {}})
 
-    def update(self, id: str, text: str | None = None, **options: Any) -> Item:
-        """As `Memory.update`."""
-        body = {"text": text, **_body(options)}
-        return self._send(RemoteCall("PATCH", f"/items/{_segment(id)}", wire.item_from, body, writes=True))
+    def receipt(self, id: str) -> dict[str, Any]:
+        """Of a call through the gateway: which items were recalled, and which are in the bytes that went upstream. id: of its
+        episode, the header `X-Keepworth-Episode` of its answer."""
+        return self._send(_call(get_receipt, {"id": id}, dict))
 
-    def supersede(self, id: str, text: str, **options: Any) -> Item:
-        """As `Memory.supersede`."""
-        body = {"text": text, **_body(options)}
-        return self._send(RemoteCall("POST", f"/items/{_segment(id)}/supersede", wire.item_from, body, writes=True))
-
-    def delete(self, id: str, *, episode: str = "") -> None:
-        """As `Memory.delete`."""
-        query = {"episode": episode}
-        return self._send(RemoteCall("DELETE", f"/items/{_segment(id)}", _nothing, query=query, writes=True))
-
-    def delete_all(self, **options: Any) -> int:
-        """As `Memory.delete_all`."""
-        query = _query(**options)
-        return self._send(RemoteCall("DELETE", "/items", lambda found: int(found["deleted"]), query=query, writes=True))
-
-    def forget(self, *ids: str, purge_history: bool = False) -> Erased | None:
-        """As `Memory.forget`."""
-        if not ids:
-            raise InvalidFilter("forget was given nothing to forget: pass the ids of items")
-
-        def read(answer: Any) -> Erased | None:
-            return None if answer["erased"] is None else wire.erased_from(answer["erased"])
-
-        body = {"ids": list(ids), "purge_history": purge_history}
-        return self._send(RemoteCall("POST", "/forget", read, body, writes=True))
-
-    def erase(self, **options: Any) -> Erased:
-        """As `Memory.erase`."""
-        return self._send(RemoteCall("POST", "/erase", wire.erased_from, _body(options), writes=True))
+    def restore(self, snapshot: str) -> Rollback:
+        """As `Memory.restore`."""
+        return self.rollback(since=snapshot)
 
 
 @check_keywords
@@ -314,21 +263,11 @@ class RemoteEpisode:
         self.number = int(record["number"])
         self.scope = Scope(**record["scope"])
 
-    def search(self, query: str = "", **options: Any) -> Hits:
-        """As `LiveEpisode.search`."""
-        if "episode" in options or "step" in options:
-            raise InvalidFilter(
-                f"a search of episode {self.id!r} says itself which episode and step it is: leave that out"
-            )
-        return self._post("search", wire.hits_from, {"query": query, **_body(options)}, writes=False)
-
-    def act(self, action: str) -> None:
-        """As `LiveEpisode.act`."""
-        return self._post("act", _nothing, {"action": action})
-
-    def step_reward(self, value: float) -> None:
-        """As `LiveEpisode.step_reward`."""
-        return self._post("step_reward", _nothing, {"value": _number(value)})
+    search = _served(LiveEpisode.search, wire.hits_from)
+    act = _served(LiveEpisode.act, _nothing)
+    step_reward = _served(LiveEpisode.step_reward, _nothing)
+    reward = _served(LiveEpisode.reward, wire.outcome_from)
+    end = _served(LiveEpisode.end, _nothing)
 
     def remember(self, text: str, **options: Any) -> Item:
         """As `LiveEpisode.remember`."""
@@ -337,14 +276,6 @@ class RemoteEpisode:
         return self._client.add(text, **{"source": "episode", "episode": self.id, **bounds, **options})
 
     add = remember
-
-    def reward(self, value: float, *, by: str | None = None, source: str = "user") -> OperationOutcome:
-        """As `LiveEpisode.reward`."""
-        return self._post("reward", wire.outcome_from, {"value": _number(value), "by": by, "source": source})
-
-    def end(self, outcome: str = "") -> None:
-        """As `LiveEpisode.end`."""
-        return self._post("end", _nothing, {"outcome": outcome})
 
     def record(self) -> Episode:
         """As `LiveEpisode.record`."""
@@ -356,10 +287,8 @@ class RemoteEpisode:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self.end("completed" if kind is None else f"stopped by {kind.__name__}")
 
-    def _post(self, verb: str, read: Callable[[Any], Kind], body: dict[str, Any], *, writes: bool = True) -> Kind:
-        return self._client._send(
-            RemoteCall("POST", f"/episodes/{_segment(self.id)}/{verb}", read, body, writes=writes)
-        )
+    def _send(self, call: RemoteCall[Kind]) -> Kind:
+        return self._client._send(call)
 
 
 class AsyncClient:
@@ -390,14 +319,13 @@ class AsyncClient:
 
     async def get_all(self, *, limit: int = 100, after: str = "", **options: Any) -> list[Item]:
         """As `Memory.get_all`."""
-        found: list[Item] = []
+        items: list[Item] = []
         while True:
-            size = min(limit - len(found), 1000)
-            query = {"limit": size, "after": after, **_query(**options)}
-            page = await self._perform(RemoteCall("GET", "/items", _items, query=query))
-            found += page
-            if len(found) >= limit or len(page) < size:
-                return found
+            size = min(limit - len(items), MOST)
+            page = await self._perform(_page(size, after, options))
+            items += page
+            if len(items) >= limit or len(page) < size:
+                return items
             after = page[-1].id
 
     async def close(self) -> None:
@@ -453,24 +381,7 @@ class _Verbs(Client):
         return cast(Kind, call)
 
 
-_CLIENT_VERBS = (
-    *(
-        "get",
-        "search",
-        "search_many",
-        "history",
-        "worth",
-        "ledger",
-        "reopen",
-        "episodes",
-        "reward",
-        "pending",
-        "receipt",
-    ),
-    *("episode_record", "snapshot", "rollback", "restore", "diff", "add", "add_many", "update", "supersede", "delete"),
-    *("quarantined", "release"),
-    *("delete_all", "forget", "erase"),
-)
+_CLIENT_VERBS = tuple(name for name in vars(Client) if not name.startswith("_") and name != "close")
 
 
 def _settings(url: str, token: str, timeout: float) -> dict[str, Any]:
@@ -532,11 +443,13 @@ def _encoded(body: Mapping[str, Any]) -> bytes:
         raise InvalidText(f"what is sent must be plain data, of which JSON can be made: {error}") from error
 
 
-def _body(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _sent(name, value) for name, value in options.items()}
-
-
 def _sent(name: str, value: Any) -> Any:
+    if name in ("texts", "queries"):
+        if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
+            raise InvalidText(f"{name} are several, got {type(value).__name__}: give a list, or use the verb for one")
+        return list(value)
+    if name == "value" and isinstance(value, Real) and not isinstance(value, bool) and not math.isfinite(value):
+        raise InvalidReward(f"a reward must be a finite number, got {value!r}: give 1 for success and 0 for failure")
     if callable(value):
         raise InvalidFilter(
             f"{name}= is a function, and functions do not travel: use keepworth.Memory where the file is"
@@ -556,30 +469,18 @@ def _query(**options: Any) -> dict[str, Any]:
     """As text of a URL."""
     sent: dict[str, Any] = {}
     for name, value in options.items():
+        if value is None:
+            continue
         if isinstance(value, Mapping):
             sent[name] = json.dumps(dict(value))
             continue
-        if not isinstance(value, (str, bool, int, float, list, tuple, NoneType)):
+        if not isinstance(value, (str, bool, int, float, list, tuple)):
             raise InvalidFilter(f"{name} cannot be {value!r:.40}: give text, a number or a list")
         sent[name] = ",".join(map(str, value)) if isinstance(value, (list, tuple)) else value
     return sent
-
-
-def _number(value: Any) -> Any:
-    if isinstance(value, Real) and not isinstance(value, bool) and not math.isfinite(value):
-        raise InvalidReward(f"a reward must be a finite number, got {value!r}: give 1 for success and 0 for failure")
-    return value
 
 
 def _segment(id: Any) -> str:
     """As one part of a path. What is no text cannot name anything; nor can "", which would name the list, or what has slashes."""
     named = id if isinstance(id, str) and id not in ("", ".", "..") else repr(id)
     return quote(named.replace("/", "\u2215"), safe="", errors="replace")
-
-
-def _items(found: Any) -> list[Item]:
-    return [wire.item_from(each) for each in found["items"]]
-
-
-def _nothing(found: Any) -> None:
-    return None

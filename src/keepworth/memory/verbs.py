@@ -90,7 +90,7 @@ class Caller:
 
     def nobody(self, person: str = "") -> dict[str, Any]:
         """The option that leaves out what is about other people, where the call names no person."""
-        return {} if person or self.access.everybody else {"nobody": True}
+        return {} if person or self.memory.scope.user or self.access.everybody else {"nobody": True}
 
     def search(self, person: str, options: Mapping[str, Any]) -> dict[str, Any]:
         """The options of a search: a checked filter, and items in quarantine only for whoever may release them."""

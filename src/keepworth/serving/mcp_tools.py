@@ -6,10 +6,11 @@ fills those in.
 
 from __future__ import annotations
 
-import functools
+import inspect
 import logging
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, ParamSpec, TypeVar
+from dataclasses import dataclass
+from typing import Annotated, Any, get_type_hints
 
 from keepworth.episodes.needs import needs_mcp
 
@@ -23,15 +24,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 import keepworth
 from keepworth.episodes.errors import KeepworthError
+from keepworth.memory import verbs
 from keepworth.memory.item import Item, Status
-from keepworth.memory.memory import Memory
+from keepworth.memory.verbs import IN_QUARANTINE, Caller, Verb, masked
 from keepworth.serving.access import Access
 from keepworth.serving.open_memories import OpenMemories, OpenMemory
 from keepworth.serving.wrong_fields import first_mistake
 
 _LOG = logging.getLogger("keepworth.serving")
-P = ParamSpec("P")
-Result = TypeVar("Result")
 BOUNDS = ("user_id", "agent_id", "session_id")
 LOOKS, ADDS, CHANGES = (
     ToolAnnotations(read_only_hint=looks, destructive_hint=changes, open_world_hint=False)
@@ -85,7 +85,6 @@ class Done(BaseModel):
     changed: int
 
 
-IN_QUARANTINE = "(held in quarantine)"
 Hits = Annotated[int, Field(ge=1, le=100)]
 Page = Annotated[int, Field(ge=1, le=1000)]
 
@@ -146,109 +145,90 @@ def bounds_in(headers: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in named.items() if value}
 
 
-def _within(memory: Memory, bounds: Mapping[str, str]) -> Memory:
-    return memory.within(
-        user_id=bounds.get("user_id", ""),
-        agent_id=bounds.get("agent_id", ""),
-        session_id=bounds.get("session_id", ""),
-    )
+@dataclass(frozen=True, slots=True)
+class Host(Caller):
+    """A caller by a host of tools. bounds: of what is written and searched, as the host is configured."""
+
+    bounds: Mapping[str, str]
 
 
 def mcp_server(opened: Opened) -> MCPServer[Any]:
     """The tools. opened: see `over_http` and `over_stdio`."""
     tools: list[Tool] = []
 
-    def tool(role: str, does: ToolAnnotations) -> Callable[[Callable[P, Result]], None]:
-        return lambda verb: tools.append(CheckedTool.of(_guarded(verb, role, opened, bool(does.read_only_hint)), does))
+    def tool(verb: Verb, changes: bool = False) -> Callable[[Callable[..., Any]], None]:
+        """Adds a tool that calls a verb. changes: whether it changes what is there, and does not only add to it."""
+        does = CHANGES if changes else LOOKS if verb.role == "read" and not verb.writes else ADDS
+        return lambda function: tools.append(CheckedTool.of(_guarded(function, verb, opened), does))
 
-    def at(context: Context[Any, Any]) -> OpenMemory:
-        open, _, bounds = opened(context)
-        return OpenMemory(_within(open.memory, bounds)) if bounds else open
-
-    def of_nobody(context: Context[Any, Any], memory: Memory) -> dict[str, Any]:
-        """Where neither the token nor a header names a person: see `Access.everybody`."""
-        return {} if memory.scope.user or opened(context)[1].everybody else {"nobody": True}
-
-    @tool("read", LOOKS)
-    def search_memories(query: str, context: Context[Any, Any], top_k: Hits = 5, episode: str = "") -> FoundNotes:
+    @tool(verbs.search)
+    def search_memories(host: Host, query: str, top_k: Hits = 5, episode: str = "") -> FoundNotes:
         """Find what was remembered that fits a question or a task. episode: of `start_episode`, if the search is part of one."""
-        open = at(context)
-        open.touch(episode)
-        whose = {} if episode and open.episode(episode).scope.user else of_nobody(context, open.memory)
-        hits = open.memory.search(query, top_k=top_k, episode=episode, **whose)
+        person = host.open.episode(episode).scope.user if episode and not host.memory.scope.user else ""
+        bounds = {"user_id": person} if person else {}
+        hits = verbs.search.function(host, query, top_k=top_k, episode=episode, **bounds)
         return FoundNotes(notes=[_note(hit.item) for hit in hits], decision=hits.decision)
 
-    @tool("write", ADDS)
-    def add_memory(text: str, context: Context[Any, Any], event_time: str = "", episode: str = "") -> MemoryNote:
+    @tool(verbs.add_items)
+    def add_memory(host: Host, text: str, event_time: str = "", episode: str = "") -> MemoryNote:
         """Remember one fact, in a sentence that can be understood alone. event_time: when it happened, as ISO 8601."""
-        open = at(context)
-        return _note(open.memory.add(text, event_time=event_time, episode=episode, source="mcp"))
+        return _note(verbs.add_items.function(host, text, event_time=event_time, episode=episode, source="mcp")[0])
 
-    @tool("read", LOOKS)
-    def get_memory(id: str, context: Context[Any, Any]) -> MemoryNote:
+    @tool(verbs.get_item)
+    def get_memory(host: Host, id: str) -> MemoryNote:
         """One memory by its id."""
-        open = at(context)
-        return _note(open.memory.get(id))
+        return _note(verbs.get_item.function(host, id))
 
-    @tool("read", LOOKS)
-    def list_memories(context: Context[Any, Any], limit: Page = 50, after: str = "") -> NotePage:
+    @tool(verbs.list_items)
+    def list_memories(host: Host, limit: Page = 50, after: str = "") -> NotePage:
         """Memories in the order in which they were written. after: `next` of the page before."""
-        open = at(context)
-        page = open.memory.get_all(limit=limit, after=after, **of_nobody(context, open.memory))
+        page = verbs.list_items.function(host, limit=limit, after=after)
         return NotePage(notes=[_note(item) for item in page], next=page[-1].id if len(page) == limit else "")
 
-    @tool("write", CHANGES)
-    def update_memory(id: str, text: str, context: Context[Any, Any]) -> MemoryNote:
+    @tool(verbs.update_item, changes=True)
+    def update_memory(host: Host, id: str, text: str) -> MemoryNote:
         """Say the same fact in better words."""
-        open = at(context)
-        return _note(open.memory.update(id, text))
+        return _note(verbs.update_item.function(host, id, text))
 
-    @tool("write", CHANGES)
-    def supersede_memory(id: str, text: str, context: Context[Any, Any], event_time: str = "") -> MemoryNote:
+    @tool(verbs.supersede_item, changes=True)
+    def supersede_memory(host: Host, id: str, text: str, event_time: str = "") -> MemoryNote:
         """The fact changed: the new one takes the place of the old, which stays known as the past."""
-        open = at(context)
-        return _note(open.memory.supersede(id, text, event_time=event_time, source="mcp"))
+        return _note(verbs.supersede_item.function(host, id, text, event_time=event_time, source="mcp"))
 
-    @tool("write", CHANGES)
-    def delete_memory(id: str, context: Context[Any, Any]) -> Done:
+    @tool(verbs.delete_item, changes=True)
+    def delete_memory(host: Host, id: str) -> Done:
         """Hide a memory that is wrong or unwanted."""
-        open = at(context)
-        open.memory.delete(id)
-        return Done(changed=1)
+        return Done(changed=verbs.delete_item.function(host, id))
 
-    @tool("read", LOOKS)
-    def memory_history(id: str, context: Context[Any, Any]) -> NoteHistory:
+    @tool(verbs.item_history)
+    def memory_history(host: Host, id: str) -> NoteHistory:
         """What happened to a memory, oldest first."""
-        open = at(context)
-        listed = open.memory.history(id)
+        listed = host.memory.history(
+            id
+        )  # a former wording may hold the secret, too: one in quarantine is told without words
         states = [each.after for each in listed if each.after is not None]
-        held = bool(states) and states[-1].status is Status.QUARANTINED  # a former wording may hold the secret, too
+        held = bool(states) and states[-1].status is Status.QUARANTINED
         changes = [
             f"{each.at} {each.kind}: {'(gone)' if each.after is None else IN_QUARANTINE if held else each.after.text}"
             for each in listed
         ]
         return NoteHistory(changes=changes)
 
-    @tool("read", ADDS)
-    def start_episode(task: str, context: Context[Any, Any]) -> StartedEpisode:
+    @tool(verbs.begin_episode)
+    def start_episode(host: Host, task: str) -> StartedEpisode:
         """Begin one attempt at a task, so that its outcome teaches the memory. Give its id to the searches."""
-        open, access, bounds = opened(context)
-        by = access.user_id or bounds.get("user_id", "")
-        return StartedEpisode(episode=open.begin(task=task, by=by, **bounds).id)
+        by = host.access.user_id or host.bounds.get("user_id", "")
+        return StartedEpisode(episode=verbs.begin_episode.function(host, by, task, **host.bounds)["id"])
 
-    @tool("reward", ADDS)
-    def report_outcome(target: str, value: float, context: Context[Any, Any]) -> Done:
+    @tool(verbs.reward)
+    def report_outcome(host: Host, target: str, value: float) -> Done:
         """Say how it came out: 1 for success, 0 for failure. target: an episode, or the decision of a search."""
-        open = at(context)
-        _, access, _ = opened(context)
-        outcome = open.memory.reward(target, value, by=access.user_id or None, source="mcp")
-        return Done(changed=len(outcome.changed))
+        return Done(changed=len(verbs.reward.function(host, target, value, source="mcp").changed))
 
-    @tool("admin", CHANGES)
-    def rollback_episode(episode: str, context: Context[Any, Any]) -> Done:
+    @tool(verbs.rollback, changes=True)
+    def rollback_episode(host: Host, episode: str) -> Done:
         """Undo everything that was written and learned in an episode."""
-        open = at(context)
-        return Done(changed=len(open.memory.rollback(episode).changed))
+        return Done(changed=len(verbs.rollback.function(host, episode).changed))
 
     root, silent = logging.getLogger(), logging.NullHandler()
     root.addHandler(silent)  # the SDK would make the root of all logs its own
@@ -270,35 +250,45 @@ def sessions(server: MCPServer[Any], most: int) -> StreamableHTTPSessionManager:
     return server.session_manager
 
 
-def _guarded(verb: Callable[P, Result], role: str, opened: Opened, reads: bool) -> Callable[P, Result]:
-    """With the role checked, and what goes wrong as a tool says it: mistakes by their message, bugs without one. reads: whether
-    it only reads, which an audit of changes leaves out."""
+def _guarded(function: Callable[..., Any], verb: Verb, opened: Opened) -> Callable[..., Any]:
+    """A tool's function as the SDK calls it: with the call in place of the host, the role checked, and what goes wrong as a tool
+    says it: mistakes by their message, bugs without one."""
+    reads = verb.role == "read" and not verb.writes  # which an audit of changes leaves out
 
-    @functools.wraps(verb)
-    def guarded(*arguments: P.args, **options: P.kwargs) -> Result:
-        context: Any = options["context"]
-        ids = [str(options[name]) for name in ("id", "target", "episode") if options.get(name)]
+    def guarded(context: Context[Any, Any], **options: Any) -> Any:
+        name = function.__name__
+        ids = [str(options[each]) for each in ("id", "target", "episode") if options.get(each)]
         try:
             open, access, bounds = opened(context)
-            access.require(role)
+            access.require(verb.role)
             owners = open.owners(ids) if access.shared else ()
-            whose = [f"user_id={name}" for name in owners if name != access.user_id]
-            whose += [f"{name}={value}" for name, value in bounds.items()]
-            result = verb(*arguments, **options)
-            made = [str(getattr(result, name)) for name in ("id", "episode") if hasattr(result, name)]
-            _noted(context, verb.__name__, "done", *ids, *whose, *made, reads=reads)
+            whose = [f"user_id={owner}" for owner in owners if owner != access.user_id]
+            whose += [f"{each}={value}" for each, value in bounds.items()]
+            within = OpenMemory(open.memory.within(**bounds)) if bounds else open
+            result = function(Host(within.memory, access, within, bounds), **options)
+            made = [str(getattr(result, each)) for each in ("id", "episode") if hasattr(result, each)]
+            _noted(context, name, "done", *ids, *whose, *made, reads=reads)
             return result
         except KeepworthError as error:
-            _noted(context, verb.__name__, "refused", *ids)
+            _noted(context, name, "refused", *ids)
             message = str(error)
-            for path in _paths(opened, options["context"]):
+            for path in _paths(opened, context):
                 message = message.replace(path, "this memory")
             raise ToolError(message) from None
         except Exception as error:
-            _noted(context, verb.__name__, "failed", *ids)
-            _LOG.exception("the tool %s failed", verb.__name__, exc_info=error)
+            _noted(context, name, "failed", *ids)
+            _LOG.exception("the tool %s failed", name, exc_info=error)
             raise ToolError("Something broke inside the memory; its log says what.") from None
 
+    hints = get_type_hints(function, include_extras=True)
+    parameters = inspect.signature(function).parameters.values()
+    call = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=Context[Any, Any])
+    kept = [
+        each.replace(annotation=hints[each.name], kind=inspect.Parameter.KEYWORD_ONLY) for each in list(parameters)[1:]
+    ]
+    guarded.__name__, guarded.__doc__ = function.__name__, function.__doc__
+    guarded.__signature__ = inspect.Signature([*kept, call], return_annotation=hints["return"])  # type: ignore[attr-defined]
+    guarded.__annotations__ = {each.name: each.annotation for each in (*kept, call)} | {"return": hints["return"]}
     return guarded
 
 
@@ -318,10 +308,6 @@ def _paths(opened: Opened, context: Any) -> list[str]:
 
 
 def _note(item: Item) -> MemoryNote:
-    held = item.status is Status.QUARANTINED
-    return MemoryNote(
-        id=item.id,
-        text=IN_QUARANTINE if held else item.text,
-        kind=item.kind.value,
-        when=item.event_time or item.written_at,
-    )
+    if item.status is Status.QUARANTINED:
+        item = masked(item)
+    return MemoryNote(id=item.id, text=item.text, kind=item.kind.value, when=item.event_time or item.written_at)

@@ -22,7 +22,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
-from functools import wraps
+from functools import partial, wraps
 from numbers import Real
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
@@ -30,7 +30,7 @@ from urllib.parse import quote
 
 import httpx
 
-from keepworth.episodes.episode import Episode, episode_from_json
+from keepworth.episodes.episode import Episode
 from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.memory import errors
 from keepworth.memory.episode import LiveEpisode
@@ -94,14 +94,8 @@ class RemoteCall(Generic[Kind]):
 _VERBS = {verb.of: verb for verb in VERBS if verb.of is not None} | {Memory.add_many: add_items}
 
 
-def _served(
-    method: Callable[Concatenate[Any, P], Kind], read: Callable[[Any], Kind]
-) -> Callable[Concatenate[Any, P], Kind]:
-    """A verb with the arguments and the documentation of a method of `Memory` or `LiveEpisode`.
-
-    Args:
-        read: Makes the result of what the server answered.
-    """
+def _served(method: Callable[Concatenate[Any, P], Kind]) -> Callable[Concatenate[Any, P], Kind]:
+    """A verb with the arguments, the documentation and the result of a method of `Memory` or `LiveEpisode`."""
     verb, signature = _VERBS[method], inspect.signature(method)
     names, free = [], False
     for each in list(signature.parameters.values())[1:]:
@@ -118,7 +112,7 @@ def _served(
         given |= given.pop("options", {})
         if "id" not in names and verb.in_path:
             given["id"] = self.id
-        sent: Kind = self._send(_call(verb, given, read))
+        sent: Kind = self._send(_call(verb, given, partial(wire.read, wire.result_of(method))))
         return sent
 
     return call
@@ -138,15 +132,7 @@ def _call(verb: Verb, given: dict[str, Any], read: Callable[[Any], Kind]) -> Rem
 
 
 def _page(size: int, after: str, options: Mapping[str, Any]) -> RemoteCall[list[Item]]:
-    return _call(_VERBS[Memory.get_all], {"limit": size, "after": after, **options}, _list_of(wire.item_from))
-
-
-def _list_of(read: Callable[[Any], Kind]) -> Callable[[Any], list[Kind]]:
-    return lambda answer: [read(each) for each in answer]
-
-
-def _nothing(answer: Any) -> None:
-    return None
+    return _call(_VERBS[Memory.get_all], {"limit": size, "after": after, **options}, partial(wire.read, list[Item]))
 
 
 @check_keywords
@@ -184,28 +170,28 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    get = _served(Memory.get, wire.item_from)
-    quarantined = _served(Memory.quarantined, _list_of(wire.item_from))
-    release = _served(Memory.release, wire.item_from)
-    search = _served(Memory.search, wire.hits_from)
-    search_many = _served(Memory.search_many, _list_of(wire.hits_from))
-    history = _served(Memory.history, _list_of(wire.revision_from))
-    worth = _served(Memory.worth, wire.worth_from)
-    ledger = _served(Memory.ledger, wire.balance_from)
-    episodes = _served(Memory.episodes, _list_of(str))
-    reward = _served(Memory.reward, wire.outcome_from)
-    pending = _served(Memory.pending, _list_of(str))
-    episode_record = _served(Memory.episode_record, episode_from_json)
-    snapshot = _served(Memory.snapshot, str)
-    rollback = _served(Memory.rollback, wire.rollback_from)
-    diff = _served(Memory.diff, _list_of(wire.difference_from))
-    add_many = _served(Memory.add_many, _list_of(wire.item_from))
-    update = _served(Memory.update, wire.item_from)
-    supersede = _served(Memory.supersede, wire.item_from)
-    delete = _served(Memory.delete, _nothing)
-    delete_all = _served(Memory.delete_all, int)
-    forget = _served(Memory.forget, lambda answer: None if answer is None else wire.erased_from(answer))
-    erase = _served(Memory.erase, wire.erased_from)
+    get = _served(Memory.get)
+    quarantined = _served(Memory.quarantined)
+    release = _served(Memory.release)
+    search = _served(Memory.search)
+    search_many = _served(Memory.search_many)
+    history = _served(Memory.history)
+    worth = _served(Memory.worth)
+    ledger = _served(Memory.ledger)
+    episodes = _served(Memory.episodes)
+    reward = _served(Memory.reward)
+    pending = _served(Memory.pending)
+    episode_record = _served(Memory.episode_record)
+    snapshot = _served(Memory.snapshot)
+    rollback = _served(Memory.rollback)
+    diff = _served(Memory.diff)
+    add_many = _served(Memory.add_many)
+    update = _served(Memory.update)
+    supersede = _served(Memory.supersede)
+    delete = _served(Memory.delete)
+    delete_all = _served(Memory.delete_all)
+    forget = _served(Memory.forget)
+    erase = _served(Memory.erase)
 
     @overload
     def add(self, content: str, **options: Any) -> Item: ...
@@ -217,7 +203,7 @@ class Client:
         """As `Memory.add`."""
         if isinstance(content, Mapping):
             content = [content]
-        read = _list_of(wire.item_from)
+        read = partial(wire.read, list[Item])
         one = isinstance(content, str) and not infer
         fields = {"content": content, "infer": infer, **options}
         return self._send(_call(_VERBS[Memory.add], fields, (lambda answer: read(answer)[0]) if one else read))
@@ -263,11 +249,11 @@ class RemoteEpisode:
         self.number = int(record["number"])
         self.scope = Scope(**record["scope"])
 
-    search = _served(LiveEpisode.search, wire.hits_from)
-    act = _served(LiveEpisode.act, _nothing)
-    step_reward = _served(LiveEpisode.step_reward, _nothing)
-    reward = _served(LiveEpisode.reward, wire.outcome_from)
-    end = _served(LiveEpisode.end, _nothing)
+    search = _served(LiveEpisode.search)
+    act = _served(LiveEpisode.act)
+    step_reward = _served(LiveEpisode.step_reward)
+    reward = _served(LiveEpisode.reward)
+    end = _served(LiveEpisode.end)
 
     def remember(self, text: str, **options: Any) -> Item:
         """As `LiveEpisode.remember`."""

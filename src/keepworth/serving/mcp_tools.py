@@ -264,7 +264,7 @@ def _guarded(function: Callable[..., Any], verb: Verb, opened: Opened) -> Callab
             owners = open.owners(ids) if access.shared else ()
             whose = [f"user_id={owner}" for owner in owners if owner != access.user_id]
             whose += [f"{each}={value}" for each, value in bounds.items()]
-            within = OpenMemory(open.memory.within(**bounds)) if bounds else open
+            within = OpenMemory(open.memory.within(**dict[str, Any](bounds))) if bounds else open
             result = function(Host(within.memory, access, within, bounds), **options)
             made = [str(getattr(result, each)) for each in ("id", "episode") if hasattr(result, each)]
             _noted(context, name, "done", *ids, *whose, *made, reads=reads)

@@ -10,20 +10,13 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
+from keepworth.episodes.episode import Episode, episode_from_json
 from keepworth.memory.item import Item, from_record, to_record
-from keepworth.memory.operations import OperationOutcome
-from keepworth.memory.search.search import Explanation, Hit, Hits, Worth
-from keepworth.memory.store.purge import Erased
-from keepworth.memory.store.store import Difference, Revision
-from keepworth.memory.store.undo import Rollback
-
-if TYPE_CHECKING:
-    from keepworth.memory.policy.ledger import Balance
-
-Record = dict[str, Any]
-Kind = TypeVar("Kind")
+from keepworth.memory.search.search import Hit, Hits
 
 
 def plain(value: Any) -> Any:
@@ -52,73 +45,43 @@ def plain(value: Any) -> Any:
     return value
 
 
-def item_from(record: Record) -> Item:
-    return from_record(record)
+def read(kind: Any, value: Any) -> Any:
+    """What `plain` made of a value, as it was.
+
+    Args:
+        kind: The type, as annotations say it.
+    """
+    inside = [each for each in get_args(kind) if each is not NoneType]
+    if kind is NoneType or value is None:
+        return None
+    if kind is Item:
+        return from_record(value)
+    if kind is Episode:
+        return episode_from_json(value)
+    if kind is Hits:
+        hits = [read(Hit, each) for each in value["hits"]]
+        told = {name: value[name] for name in ("text", "propensity", "policy")}
+        return Hits(hits, value["decision"], advice=read(tuple[tuple[str, float, float], ...], value["advice"]), **told)
+    if is_dataclass(kind):
+        made: Any = kind
+        hints = _hints(made)
+        return made(**{name: read(hints[name], each) for name, each in value.items()})
+    if get_origin(kind) is UnionType:
+        return read(inside[0], value)
+    if get_origin(kind) is list or (get_origin(kind) is tuple and inside[-1] is Ellipsis):
+        return get_origin(kind)(read(inside[0], each) for each in value)
+    if get_origin(kind) is tuple:
+        return tuple(read(part, each) for part, each in zip(inside, value, strict=True))
+    return float(value) if kind is float and isinstance(value, str) else value
 
 
-def hits_from(record: Record) -> Hits:
-    return Hits(
-        [_hit(each) for each in record["hits"]],
-        record["decision"],
-        text=record["text"],
-        advice=tuple((action, _number(weight), _number(near)) for action, weight, near in record["advice"]),
-        propensity=record["propensity"],
-        policy=record["policy"],
-    )
+def result_of(method: Callable[..., Any]) -> Any:
+    """The type of what a method gives."""
+    return _hints(method)["return"]
 
 
-def revision_from(record: Record) -> Revision:
-    return Revision(**{**record, "before": _maybe(record["before"]), "after": _maybe(record["after"])})
-
-
-def difference_from(record: Record) -> Difference:
-    return Difference(record["id"], _maybe(record["before"]), _maybe(record["after"]))
-
-
-def outcome_from(record: Record) -> OperationOutcome:
-    return OperationOutcome(**{**record, "changed": tuple(record["changed"])})
-
-
-def rollback_from(record: Record) -> Rollback:
-    no_ops = tuple((number, reason) for number, reason in record["no_ops"])
-    return Rollback(**{**record, "changed": tuple(record["changed"]), "no_ops": no_ops})
-
-
-def erased_from(record: Record) -> Erased:
-    return Erased(**{**record, "ids": tuple(record["ids"])})
-
-
-def balance_from(record: Record) -> Balance:
+@cache
+def _hints(annotated: Any) -> dict[str, Any]:
     from keepworth.memory.policy.ledger import Account, Balance
 
-    accounts = tuple(_numbers(Account, each) for each in record["accounts"])
-    return _numbers(Balance, {**record, "accounts": accounts})
-
-
-def worth_from(record: Record) -> Worth:
-    from keepworth.memory.policy.ledger import Account
-
-    overall = record["overall"]
-    return _numbers(Worth, {**record, "overall": None if overall is None else _numbers(Account, overall)})
-
-
-def _hit(record: Record) -> Hit:
-    why = record["why"]
-    if why is not None:
-        worth = why["worth"]
-        why = Explanation(**{**why, "worth": None if worth is None else worth_from(worth)})
-    span, conflicts = record["span"], tuple(record["conflicts"])
-    placed = {"span": None if span is None else tuple(span), "conflicts": conflicts}
-    return Hit(**{**record, **placed, "item": from_record(record["item"]), "why": why})
-
-
-def _maybe(record: Record | None) -> Item | None:
-    return None if record is None else from_record(record)
-
-
-def _numbers(kind: Callable[..., Kind], record: Record) -> Kind:
-    return kind(**{name: _number(value) for name, value in record.items()})
-
-
-def _number(value: Any) -> Any:
-    return float(value) if value in ("inf", "-inf", "nan") else value
+    return get_type_hints(annotated, localns={"Account": Account, "Balance": Balance, "LiveEpisode": Any})

@@ -54,7 +54,7 @@ class Rights(Protocol):
         """Whose word a reward is. Raises KeepworthError where it may not speak for `by`."""
 
 
-class Episodes(Protocol):
+class EpisodesUnderWay(Protocol):
     """The episodes under way."""
 
     def begin(self, **options: Any) -> LiveEpisode: ...
@@ -63,12 +63,12 @@ class Episodes(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
+class VerbCaller:
     """Who calls a verb, and of which memory."""
 
     memory: Memory
     access: Rights
-    open: Episodes
+    open: EpisodesUnderWay
 
     def item(self, item: Item) -> Item:
         """An item as the caller may see it: one in quarantine without its words, and none with words where it may not read."""
@@ -239,7 +239,7 @@ class Bounds(BaseModel):
     session_id: Name = ""
 
 
-class Origin(_StrictFields):
+class TextOrigin(_StrictFields):
     """Where a text comes from."""
 
     source: str = ""
@@ -321,7 +321,7 @@ def masked(item: Item) -> Item:
 
 @verb("POST /items", "write", Writing, of=Memory.add, key="items", schema=_one_of("content", "texts"), writes=True)
 def add_items(
-    caller: Caller,
+    caller: VerbCaller,
     content: Annotated[
         str | list[dict[str, Any]] | None, Field(description="A text, or messages with role and content.")
     ] = None,
@@ -329,7 +329,7 @@ def add_items(
         list[str] | None, Field(max_length=MOST, description="Several texts: all of them or none.")
     ] = None,
     infer: Annotated[bool, Field(description="Let the writer of this server say what to keep of `content`.")] = False,
-    provenances: Annotated[list[Origin] | None, Field(max_length=MOST)] = None,
+    provenances: Annotated[list[TextOrigin] | None, Field(max_length=MOST)] = None,
     **options: Any,
 ) -> list[Item]:
     """Remember a text, messages, or several texts."""
@@ -351,7 +351,7 @@ def add_items(
 
 @verb("GET /items", "read", Bounds, Page, of=Memory.get_all, key="items", pages=True)
 def list_items(
-    caller: Caller,
+    caller: VerbCaller,
     kinds: Kinds = "",
     newest: Annotated[bool, Field(description="The newest first.")] = False,
     all_states: Annotated[bool, Field(description="Superseded, deleted and held back items too.")] = False,
@@ -369,20 +369,20 @@ def list_items(
 
 
 @verb("DELETE /items", "write", Bounds, of=Memory.delete_all, key="deleted", writes=True)
-def delete_items(caller: Caller, **bounds: Any) -> int:
+def delete_items(caller: VerbCaller, **bounds: Any) -> int:
     """Delete every item of a user, an agent or a session."""
     return caller.memory.delete_all(**bounds)
 
 
 @verb("GET /items/{id}", "read", of=Memory.get)
-def get_item(caller: Caller, id: str) -> Item:
+def get_item(caller: VerbCaller, id: str) -> Item:
     """An item in its latest state."""
     return caller.item(caller.memory.get(id))
 
 
 @verb("PATCH /items/{id}", "write", of=Memory.update, writes=True)
 def update_item(
-    caller: Caller,
+    caller: VerbCaller,
     id: str,
     text: str | None = None,
     status: StatusName | None = None,
@@ -400,7 +400,7 @@ def update_item(
 
 
 @verb("DELETE /items/{id}", "write", of=Memory.delete, key="deleted", writes=True)
-def delete_item(caller: Caller, id: str, episode: str = "") -> int:
+def delete_item(caller: VerbCaller, id: str, episode: str = "") -> int:
     """Hide an item; it can be brought back by a rollback."""
     caller.memory.delete(id, episode=episode)
     return 1
@@ -408,7 +408,7 @@ def delete_item(caller: Caller, id: str, episode: str = "") -> int:
 
 @verb("POST /items/{id}/supersede", "write", of=Memory.supersede, writes=True)
 def supersede_item(
-    caller: Caller,
+    caller: VerbCaller,
     id: str,
     text: str,
     event_time: Time = "",
@@ -424,7 +424,7 @@ def supersede_item(
 
 
 @verb("GET /items/{id}/history", "read", of=Memory.history, key="revisions")
-def item_history(caller: Caller, id: str) -> Any:
+def item_history(caller: VerbCaller, id: str) -> Any:
     """Everything that happened to an item."""
     revisions = caller.memory.history(id)
     if revisions and revisions[-1].after is not None and caller.withholds(revisions[-1].after):
@@ -433,26 +433,26 @@ def item_history(caller: Caller, id: str) -> Any:
 
 
 @verb("GET /items/{id}/worth", "read", of=Memory.worth)
-def item_worth(caller: Caller, id: str, query: str) -> Any:
+def item_worth(caller: VerbCaller, id: str, query: str) -> Any:
     """What showing an item adds, as far as rewards say."""
     return caller.memory.worth(id, query)
 
 
 @verb("GET /quarantine", "admin", Page, of=Memory.quarantined, key="items", pages=True)
-def list_quarantined(caller: Caller, **page: Any) -> list[Item]:
+def list_quarantined(caller: VerbCaller, **page: Any) -> list[Item]:
     """Items in quarantine, which no search shows, a page at a time."""
     return caller.memory.quarantined(**page)
 
 
 @verb("POST /items/{id}/release", "admin", of=Memory.release, writes=True)
-def release_item(caller: Caller, id: str) -> Item:
+def release_item(caller: VerbCaller, id: str) -> Item:
     """Let an item out of quarantine."""
     return caller.memory.release(id)
 
 
 @verb("POST /forget", "write", of=Memory.forget, key="erased", writes=True)
 def forget_items(
-    caller: Caller, ids: Annotated[list[str], Field(min_length=1, max_length=MOST)], purge_history: bool = False
+    caller: VerbCaller, ids: Annotated[list[str], Field(min_length=1, max_length=MOST)], purge_history: bool = False
 ) -> Any:
     """Delete items, or erase them for good (role admin)."""
     if purge_history:
@@ -464,34 +464,34 @@ def forget_items(
 
 
 @verb("POST /search", "read", Searching, InEpisode, of=Memory.search)
-def search(caller: Caller, query: str, **options: Any) -> Any:
+def search(caller: VerbCaller, query: str, **options: Any) -> Any:
     """The items that fit a query, best first."""
     caller.open.touch(options.get("episode", ""))
     return caller.memory.search(query, **caller.search(options.get("user_id", ""), options))
 
 
 @verb("POST /searches", "read", Searching, InEpisode, of=Memory.search_many, key="results")
-def search_many(caller: Caller, queries: Annotated[list[str], Field(max_length=100)], **options: Any) -> Any:
+def search_many(caller: VerbCaller, queries: Annotated[list[str], Field(max_length=100)], **options: Any) -> Any:
     """Several searches at once."""
     caller.open.touch(options.get("episode", ""))
     return caller.memory.search_many(queries, **caller.search(options.get("user_id", ""), options))
 
 
 @verb("POST /episodes", "read", Bounds, of=Memory.episode, writes=True)
-def begin_episode(caller: Caller, by: str = "", task: str = "", explore: bool = True, **bounds: Any) -> Any:
+def begin_episode(caller: VerbCaller, by: str = "", task: str = "", explore: bool = True, **bounds: Any) -> Any:
     """Begin an episode: one attempt at a task."""
     live = caller.open.begin(task=task, explore=explore, by=caller.access.person(by) or "", **bounds)
     return {"id": live.id, "task": live.task, "number": live.number, "scope": live.scope}
 
 
 @verb("GET /episodes", "read", Bounds, Page, of=Memory.episodes, key="episodes", pages=True)
-def list_episodes(caller: Caller, **options: Any) -> list[str]:
+def list_episodes(caller: VerbCaller, **options: Any) -> list[str]:
     """Ids of episodes, oldest first, a page at a time."""
     return caller.memory.episodes(**options, **caller.nobody(options.get("user_id", "")))
 
 
 @verb("GET /episodes/{id}", "read", of=Memory.episode_record)
-def get_episode(caller: Caller, id: str) -> Any:
+def get_episode(caller: VerbCaller, id: str) -> Any:
     """The record of an episode."""
     memory = caller.memory
     record = memory.episode_record(id)
@@ -517,7 +517,7 @@ def get_episode(caller: Caller, id: str) -> Any:
 
 
 @verb("GET /episodes/{id}/receipt", "read")
-def get_receipt(caller: Caller, id: str) -> Any:
+def get_receipt(caller: VerbCaller, id: str) -> Any:
     """Which items were recalled for a call through the gateway, and which are in the bytes that went upstream."""
     receipt = injections.receipt(caller.memory.store, caller.open.episode(id).id)
     if receipt is None:
@@ -529,39 +529,39 @@ def get_receipt(caller: Caller, id: str) -> Any:
 
 
 @verb("POST /episodes/{id}/search", "read", Searching, of=LiveEpisode.search)
-def episode_search(caller: Caller, id: str, query: str = "", **options: Any) -> Any:
+def episode_search(caller: VerbCaller, id: str, query: str = "", **options: Any) -> Any:
     """Search as part of an episode."""
     live = caller.open.episode(id)
     return live.search(query, **caller.search(options.get("user_id", "") or live.scope.user, options))
 
 
 @verb("POST /episodes/{id}/act", "read", of=LiveEpisode.act, writes=True)
-def episode_act(caller: Caller, id: str, action: str) -> None:
+def episode_act(caller: VerbCaller, id: str, action: str) -> None:
     """Say what was done after the last searches."""
     caller.open.episode(id).act(action)
 
 
 @verb("POST /episodes/{id}/step_reward", "reward", of=LiveEpisode.step_reward, writes=True)
-def episode_step_reward(caller: Caller, id: str, value: float) -> None:
+def episode_step_reward(caller: VerbCaller, id: str, value: float) -> None:
     """The reward of the last act alone."""
     caller.open.episode(id).step_reward(value)
 
 
 @verb("POST /episodes/{id}/reward", "reward", of=LiveEpisode.reward, writes=True)
-def episode_reward(caller: Caller, id: str, value: float, by: str | None = None, source: str = "user") -> Any:
+def episode_reward(caller: VerbCaller, id: str, value: float, by: str | None = None, source: str = "user") -> Any:
     """Credit everything an episode showed."""
     return caller.open.episode(id).reward(value, by=caller.access.person(by), source=source)
 
 
 @verb("POST /episodes/{id}/end", "read", of=LiveEpisode.end, writes=True)
-def episode_end(caller: Caller, id: str, outcome: str = "") -> None:
+def episode_end(caller: VerbCaller, id: str, outcome: str = "") -> None:
     """Note that an episode is over."""
     caller.open.episode(id).end(outcome)
 
 
 @verb("POST /rewards", "reward", of=Memory.reward, writes=True)
 def reward(
-    caller: Caller,
+    caller: VerbCaller,
     target: Annotated[str, Field(description="An episode's id, or the `decision` of a search.")],
     value: float,
     by: str | None = None,
@@ -572,13 +572,13 @@ def reward(
 
 
 @verb("GET /pending", "read", of=Memory.pending, key="episodes")
-def pending(caller: Caller) -> list[str]:
+def pending(caller: VerbCaller) -> list[str]:
     """Episodes in which something was done and that have no reward."""
     return caller.memory._pending(**caller.nobody())
 
 
 @verb("GET /ledger", "read", of=Memory.ledger)
-def ledger(caller: Caller, items: Ids = "", source: str = "", everything: bool = False, exact: bool = False) -> Any:
+def ledger(caller: VerbCaller, items: Ids = "", source: str = "", everything: bool = False, exact: bool = False) -> Any:
     """What showing each item added, from draws of chance."""
     memory, nobody = caller.memory, caller.nobody()
     ids = [each for each in items.split(",") if each] or None
@@ -592,13 +592,13 @@ def ledger(caller: Caller, items: Ids = "", source: str = "", everything: bool =
 
 
 @verb("POST /snapshots", "admin", of=Memory.snapshot, key="snapshot")
-def snapshot(caller: Caller) -> str:
+def snapshot(caller: VerbCaller) -> str:
     """A name for the present state."""
     return caller.memory.snapshot()
 
 
 @verb("GET /diff", "admin", of=Memory.diff, key="differences")
-def diff(caller: Caller, one: str, other: str = "") -> Any:
+def diff(caller: VerbCaller, one: str, other: str = "") -> Any:
     """Items that differ between two snapshots."""
     return caller.memory.diff(one, other)
 
@@ -611,14 +611,14 @@ def diff(caller: Caller, one: str, other: str = "") -> Any:
     writes=True,
 )
 def rollback(
-    caller: Caller, target: str = "", source: str = "", since: str = "", rewarder: str = "", entry: Entry = 0
+    caller: VerbCaller, target: str = "", source: str = "", since: str = "", rewarder: str = "", entry: Entry = 0
 ) -> Any:
     """Undo an episode, a source, a person's rewards, one change, or all since a snapshot."""
     return caller.memory.rollback(target, source=source, since=since, rewarder=rewarder, entry=entry)
 
 
 @verb("GET /export", "admin", Bounds, lines=True)
-def export(caller: Caller, user_id: Name = "", **bounds: Any) -> Iterator[dict[str, Any]]:
+def export(caller: VerbCaller, user_id: Name = "", **bounds: Any) -> Iterator[dict[str, Any]]:
     """All items and episodes of a user, an agent or a session, as lines of JSON."""
     bounds["user_id"] = user_id or caller.access.user_id  # what is shared with it is not of it
     memory, after = caller.memory, ""
@@ -639,7 +639,7 @@ def export(caller: Caller, user_id: Name = "", **bounds: Any) -> Iterator[dict[s
     schema={"anyOf": [_not_empty(name) for name in Bounds.model_fields]},
     writes=True,
 )
-def erase(caller: Caller, **bounds: Any) -> Any:
+def erase(caller: VerbCaller, **bounds: Any) -> Any:
     """Erase a user, an agent or a session for good."""
     return caller.memory.erase(**bounds)
 

@@ -26,7 +26,7 @@ import keepworth
 from keepworth.episodes.errors import KeepworthError
 from keepworth.memory import verbs
 from keepworth.memory.item import Item, Status
-from keepworth.memory.verbs import IN_QUARANTINE, Caller, Verb, masked
+from keepworth.memory.verbs import IN_QUARANTINE, Verb, VerbCaller, masked
 from keepworth.serving.access import Access
 from keepworth.serving.open_memories import OpenMemories, OpenMemory
 from keepworth.serving.wrong_fields import first_mistake
@@ -146,7 +146,7 @@ def bounds_in(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Host(Caller):
+class ToolHost(VerbCaller):
     """A caller by a host of tools. bounds: of what is written and searched, as the host is configured."""
 
     bounds: Mapping[str, str]
@@ -162,7 +162,7 @@ def mcp_server(opened: Opened) -> MCPServer[Any]:
         return lambda function: tools.append(CheckedTool.of(_guarded(function, verb, opened), does))
 
     @tool(verbs.search)
-    def search_memories(host: Host, query: str, top_k: Hits = 5, episode: str = "") -> FoundNotes:
+    def search_memories(host: ToolHost, query: str, top_k: Hits = 5, episode: str = "") -> FoundNotes:
         """Find what was remembered that fits a question or a task. episode: of `start_episode`, if the search is part of one."""
         person = host.open.episode(episode).scope.user if episode and not host.memory.scope.user else ""
         bounds = {"user_id": person} if person else {}
@@ -170,38 +170,38 @@ def mcp_server(opened: Opened) -> MCPServer[Any]:
         return FoundNotes(notes=[_note(hit.item) for hit in hits], decision=hits.decision)
 
     @tool(verbs.add_items)
-    def add_memory(host: Host, text: str, event_time: str = "", episode: str = "") -> MemoryNote:
+    def add_memory(host: ToolHost, text: str, event_time: str = "", episode: str = "") -> MemoryNote:
         """Remember one fact, in a sentence that can be understood alone. event_time: when it happened, as ISO 8601."""
         return _note(verbs.add_items.function(host, text, event_time=event_time, episode=episode, source="mcp")[0])
 
     @tool(verbs.get_item)
-    def get_memory(host: Host, id: str) -> MemoryNote:
+    def get_memory(host: ToolHost, id: str) -> MemoryNote:
         """One memory by its id."""
         return _note(verbs.get_item.function(host, id))
 
     @tool(verbs.list_items)
-    def list_memories(host: Host, limit: Page = 50, after: str = "") -> NotePage:
+    def list_memories(host: ToolHost, limit: Page = 50, after: str = "") -> NotePage:
         """Memories in the order in which they were written. after: `next` of the page before."""
         page = verbs.list_items.function(host, limit=limit, after=after)
         return NotePage(notes=[_note(item) for item in page], next=page[-1].id if len(page) == limit else "")
 
     @tool(verbs.update_item, changes=True)
-    def update_memory(host: Host, id: str, text: str) -> MemoryNote:
+    def update_memory(host: ToolHost, id: str, text: str) -> MemoryNote:
         """Say the same fact in better words."""
         return _note(verbs.update_item.function(host, id, text))
 
     @tool(verbs.supersede_item, changes=True)
-    def supersede_memory(host: Host, id: str, text: str, event_time: str = "") -> MemoryNote:
+    def supersede_memory(host: ToolHost, id: str, text: str, event_time: str = "") -> MemoryNote:
         """The fact changed: the new one takes the place of the old, which stays known as the past."""
         return _note(verbs.supersede_item.function(host, id, text, event_time=event_time, source="mcp"))
 
     @tool(verbs.delete_item, changes=True)
-    def delete_memory(host: Host, id: str) -> Done:
+    def delete_memory(host: ToolHost, id: str) -> Done:
         """Hide a memory that is wrong or unwanted."""
         return Done(changed=verbs.delete_item.function(host, id))
 
     @tool(verbs.item_history)
-    def memory_history(host: Host, id: str) -> NoteHistory:
+    def memory_history(host: ToolHost, id: str) -> NoteHistory:
         """What happened to a memory, oldest first."""
         listed = host.memory.history(
             id
@@ -215,18 +215,18 @@ def mcp_server(opened: Opened) -> MCPServer[Any]:
         return NoteHistory(changes=changes)
 
     @tool(verbs.begin_episode)
-    def start_episode(host: Host, task: str) -> StartedEpisode:
+    def start_episode(host: ToolHost, task: str) -> StartedEpisode:
         """Begin one attempt at a task, so that its outcome teaches the memory. Give its id to the searches."""
         by = host.access.user_id or host.bounds.get("user_id", "")
         return StartedEpisode(episode=verbs.begin_episode.function(host, by, task, **host.bounds)["id"])
 
     @tool(verbs.reward)
-    def report_outcome(host: Host, target: str, value: float) -> Done:
+    def report_outcome(host: ToolHost, target: str, value: float) -> Done:
         """Say how it came out: 1 for success, 0 for failure. target: an episode, or the decision of a search."""
         return Done(changed=len(verbs.reward.function(host, target, value, source="mcp").changed))
 
     @tool(verbs.rollback, changes=True)
-    def rollback_episode(host: Host, episode: str) -> Done:
+    def rollback_episode(host: ToolHost, episode: str) -> Done:
         """Undo everything that was written and learned in an episode."""
         return Done(changed=len(verbs.rollback.function(host, episode).changed))
 
@@ -265,7 +265,7 @@ def _guarded(function: Callable[..., Any], verb: Verb, opened: Opened) -> Callab
             whose = [f"user_id={owner}" for owner in owners if owner != access.user_id]
             whose += [f"{each}={value}" for each, value in bounds.items()]
             within = OpenMemory(open.memory.within(**dict[str, Any](bounds))) if bounds else open
-            result = function(Host(within.memory, access, within, bounds), **options)
+            result = function(ToolHost(within.memory, access, within, bounds), **options)
             made = [str(getattr(result, each)) for each in ("id", "episode") if hasattr(result, each)]
             _noted(context, name, "done", *ids, *whose, *made, reads=reads)
             return result

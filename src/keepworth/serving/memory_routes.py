@@ -20,7 +20,7 @@ from keepworth.episodes.errors import KeepworthError
 from keepworth.memory import errors
 from keepworth.memory.item import LONGEST_NAME
 from keepworth.memory.store.requests import keep_answer, noted_request, noting
-from keepworth.memory.verbs import MOST, VERBS, Caller, Name, Verb, verb
+from keepworth.memory.verbs import MOST, VERBS, Name, Verb, VerbCaller, verb
 from keepworth.serving.access import LONGEST_DAYS, PERMISSIONS, ROLES, Access, Tokens, new_access
 from keepworth.serving.audit import entries, may_see
 from keepworth.serving.calls import NotServed, ReadyAnswer, RouteAnswers, ServedCall
@@ -35,7 +35,7 @@ _KEY = "idempotency-key"
 
 
 @dataclass(frozen=True, slots=True)
-class ServedCaller(Caller):
+class ServedCaller(VerbCaller):
     """A caller over HTTP, with what its token opens."""
 
     access: Access

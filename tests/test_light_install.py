@@ -98,7 +98,6 @@ REFUSED = [
     ("train strings", "train"),
     ("eval answerer", "train"),
     ("eval stream", "train"),
-    ("report somewhere", "train"),
     ("serve", "serve"),
     ("models fetch smollm2-135m-instruct", "llm"),
 ]

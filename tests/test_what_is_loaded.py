@@ -31,7 +31,9 @@ def test_few_modules_are_loaded(module: str) -> None:
 
 @pytest.mark.parametrize("recipe", ["arithmetic", "memory_r1", "overwrite_reading", "strings"])
 def test_what_a_recipe_can_be_told_is_known_without_torch(recipe: str) -> None:
-    script = f"import sys, keepworth.recipes.{recipe} as r; r.Config(); print('torch' in sys.modules)"
+    script = (
+        f"import sys, keepworth.methods.recipes.{recipe} as r; r.METHOD.make.Config(); print('torch' in sys.modules)"
+    )
     ran = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
     assert ran.stdout.split() == ["False"]
 

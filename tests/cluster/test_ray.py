@@ -12,7 +12,7 @@ import pytest
 
 from keepworth.cluster.ray import RayCluster, RayWorker  # imports Ray when it is used
 from keepworth.episodes.errors import KeepworthError
-from keepworth.learning.placement import CannotPlace, Needs, Part, WorkerDied, WorkerFailed
+from keepworth.learning.placement import CannotPlace, Needs, WorkerDied, WorkerFailed, WorkerPart
 
 pytest.importorskip("ray", reason="Ray is not installed: make test-ray")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -39,7 +39,7 @@ def cluster(two_nodes: Any) -> Iterator[RayCluster]:
 
 @pytest.fixture
 def counting(cluster: RayCluster) -> Iterator[RayWorker]:
-    worker = cluster.spawn(Part(COUNTER, {"start": 5}), "worker 1")
+    worker = cluster.spawn(WorkerPart(COUNTER, {"start": 5}), "worker 1")
     yield worker
     worker.close()
 
@@ -54,7 +54,7 @@ def test_calls_are_answered_and_errors_name_worker_and_host(counting: RayWorker)
 
 def test_what_cannot_be_made_says_why(cluster: RayCluster) -> None:
     with pytest.raises(WorkerFailed, match=r"worker 2 on .*start = -1 is below 0"):
-        cluster.spawn(Part(COUNTER, {"start": -1}), "worker 2")
+        cluster.spawn(WorkerPart(COUNTER, {"start": -1}), "worker 2")
 
 
 def test_a_worker_that_is_killed_is_started_again_by_ray(counting: RayWorker) -> None:
@@ -75,7 +75,7 @@ def call_until_it_fails(worker: RayWorker) -> None:
 
 
 def test_a_closed_worker_answers_nothing(cluster: RayCluster) -> None:
-    worker = cluster.spawn(Part(COUNTER), "worker 3")
+    worker = cluster.spawn(WorkerPart(COUNTER), "worker 3")
     worker.close()
     worker.close()
     with pytest.raises(WorkerDied, match="was closed"):
@@ -85,14 +85,14 @@ def test_a_closed_worker_answers_nothing(cluster: RayCluster) -> None:
 def test_where_there_is_no_room_each_host_is_listed(two_nodes: Any, cluster: RayCluster) -> None:
     cluster = RayCluster(two_nodes.address, placing=5.0)
     with pytest.raises(CannotPlace, match=r"worker 4, which needs 1 cores and 3 GPUs: .* has 2 cores") as caught:
-        cluster.spawn(Part(COUNTER), "worker 4", Needs(gpus=3))
+        cluster.spawn(WorkerPart(COUNTER), "worker 4", Needs(gpus=3))
     assert "ray start --address" in caught.value.fix
     with pytest.raises(CannotPlace, match=r"a host with the label room=attic: .*room=judge"):
-        cluster.spawn(Part(COUNTER), "worker 4", Needs(label="room=attic"))
+        cluster.spawn(WorkerPart(COUNTER), "worker 4", Needs(label="room=attic"))
 
 
 def test_a_label_chooses_the_host(cluster: RayCluster) -> None:
-    cluster.spawn(Part(COUNTER), "worker 4", Needs(label="room=judge")).close()
+    cluster.spawn(WorkerPart(COUNTER), "worker 4", Needs(label="room=judge")).close()
 
 
 def test_an_address_without_a_ray_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

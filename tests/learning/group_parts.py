@@ -13,7 +13,7 @@ from keepworth.learning.learner import CriticSettings, Learner, Optimisation
 from keepworth.learning.learner_group import LeadingLearner
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.presets import preset
-from keepworth.learning.placement import Part
+from keepworth.learning.placement import WorkerPart
 from keepworth.learning.shares import Shares
 from keepworth.models.adapter import unfreeze
 from tests.learning.letters import OBJECTIVE, Letters, settings, train_letters
@@ -50,7 +50,7 @@ def leading(name: str, count: int, hidden: int = 16) -> Learner:
     parts = made("grpo" if name == "fails" else name, hidden)
     if count == 1:
         return Learner(*parts, critic=critic(parts[2]))
-    part = Part("tests.learning.group_parts:follower", {"name": name, "hidden": hidden})
+    part = WorkerPart("tests.learning.group_parts:follower", {"name": name, "hidden": hidden})
     return LeadingLearner(*parts, count=count, part=part, critic=critic(parts[2]))
 
 

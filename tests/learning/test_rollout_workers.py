@@ -15,7 +15,7 @@ import pytest
 from keepworth.episodes import Episode, StopReason, Task
 from keepworth.learning.collect.groups import CallLog, InGroup, RecordedContext, Terms, log_to_json, run_rollout
 from keepworth.learning.collect.workers import DEATHS, EpisodeTry, RolloutWorkers
-from keepworth.learning.placement import Cluster, Part, WorkerFailed
+from keepworth.learning.placement import Cluster, WorkerFailed, WorkerPart
 from tests.learning.apart import Playing
 from tests.learning.loop_cluster import LoopCluster
 from tests.learning.test_rollout_context import Counting
@@ -134,7 +134,7 @@ def require_alike(cluster: Cluster, path: Path, kill: bool) -> list[str]:
     sampler = Counting()
     if kill:
         (apart / "kill-2").touch()
-    part = Part("tests.learning.apart:Worker", {"folder": str(apart)})
+    part = WorkerPart("tests.learning.apart:Worker", {"folder": str(apart)})
     workers = RolloutWorkers(cluster, part, 2, notes.append)
     found = asyncio.run(listening(workers, second, sampler))
     assert found == expected
@@ -152,7 +152,7 @@ def require_alike(cluster: Cluster, path: Path, kill: bool) -> list[str]:
 def test_a_group_at_which_every_worker_dies_fails_and_the_others_go_on(ray_cluster: Cluster, tmp_path: Path) -> None:
     apart = folder(tmp_path / "apart")
     notes: list[str] = []
-    part = Part("tests.learning.apart:Fatal", {"folder": str(apart)})
+    part = WorkerPart("tests.learning.apart:Fatal", {"folder": str(apart)})
     workers = RolloutWorkers(ray_cluster, part, 1, notes.append)
     group = Group(0)
     (episodes,) = asyncio.run(listening(workers, [group], Counting()))
@@ -162,14 +162,14 @@ def test_a_group_at_which_every_worker_dies_fails_and_the_others_go_on(ray_clust
 
 
 def test_what_breaks_in_a_worker_beside_the_rollout_ends_the_run(cluster: Cluster, tmp_path: Path) -> None:
-    part = Part("tests.learning.apart:Broken", {"folder": str(tmp_path)})
+    part = WorkerPart("tests.learning.apart:Broken", {"folder": str(tmp_path)})
     workers = RolloutWorkers(cluster, part, 1, lambda note: None)
     with pytest.raises(WorkerFailed, match=r"rollout worker 1 on .*TypeError"):
         asyncio.run(listening(workers, [Group(0)], Counting()))
 
 
 def test_a_worker_loads_neither_torch_nor_weights(ray_cluster: Cluster, tmp_path: Path) -> None:
-    part = Part("tests.learning.apart:Worker", {"folder": str(tmp_path)})
+    part = WorkerPart("tests.learning.apart:Worker", {"folder": str(tmp_path)})
     worker = ray_cluster.spawn(part, "rollout worker 1")
     assert worker.call("has_loaded", "torch").result() is False
     assert "torch" in sys.modules

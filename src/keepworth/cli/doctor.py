@@ -6,7 +6,6 @@ import os
 import platform
 import shutil
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -51,6 +50,8 @@ def doctor(
 
 
 def _packages() -> Iterator[Finding]:
+    from importlib.metadata import PackageNotFoundError, version
+
     yield Finding("python", "good", f"{platform.python_version()} on {platform.platform()}")
     versions = {}
     for package in PACKAGES:

@@ -22,7 +22,7 @@ from typing import Any
 from keepworth import __version__
 from keepworth.episodes import extras
 from keepworth.episodes.errors import KeepworthError
-from keepworth.learning.placement import ONE_CORE, CannotPlace, Needs, Part, WorkerDied, WorkerFailed
+from keepworth.learning.placement import ONE_CORE, CannotPlace, Needs, WorkerDied, WorkerFailed, WorkerPart
 
 PLACING = 60.0
 """Seconds in which there has to be room for a worker."""
@@ -55,7 +55,7 @@ class RayCluster:
         if self._started:
             _start(ray, address)
 
-    def spawn(self, part: Part, name: str, needs: Needs = ONE_CORE) -> RayWorker:
+    def spawn(self, part: WorkerPart, name: str, needs: Needs = ONE_CORE) -> RayWorker:
         """Start a worker and wait until its object is made.
 
         Raises:

@@ -32,7 +32,7 @@ from keepworth.episodes.episode import Group
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import Tokens
 from keepworth.learning.learner import Learner
-from keepworth.learning.placement import Part
+from keepworth.learning.placement import WorkerPart
 from keepworth.learning.shares import Shares, fingerprints
 
 distributed: Any = torch.distributed  # it does not tell type checkers what it exports
@@ -73,7 +73,7 @@ class LeadingLearner(Learner):
         part: Makes one of the others; its settings get `shares` besides.
     """
 
-    def __init__(self, *given: Any, count: int, part: Part, **settings: Any) -> None:
+    def __init__(self, *given: Any, count: int, part: WorkerPart, **settings: Any) -> None:
         self._distributed = Distributed()
         super().__init__(*given, **settings, shares=Shares(0, count, self._distributed))
         self._part = part

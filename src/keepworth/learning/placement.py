@@ -39,7 +39,7 @@ ONE_CORE = Needs()
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class WorkerPart:
     """What a worker is made of: `module:Class`, called with `settings`, which is plain data."""
 
     target: str
@@ -68,7 +68,7 @@ class Worker(Protocol):
 class Cluster(Protocol):
     """Starts workers."""
 
-    def spawn(self, part: Part, name: str, needs: Needs = ONE_CORE) -> Worker:
+    def spawn(self, part: WorkerPart, name: str, needs: Needs = ONE_CORE) -> Worker:
         """Start a worker and wait until its object is made. Raises CannotPlace, WorkerDied, WorkerFailed."""
         ...
 

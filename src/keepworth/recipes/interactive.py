@@ -199,7 +199,7 @@ class System:
     headline: str = "{metric} on {test}: {before:.2f} before training, {after:.2f} after."
 
     def learn(self, settings: Settings, run: RunFolder, progress: Progress, origin: Origin | None = None) -> None:
-        """Train and measure: see `recipe.Learns`."""
+        """Train and measure: see `recipe.Trainable`."""
         run_system(settings, self, run, progress, origin)
 
     def rollout(self, settings: Settings, model: Model) -> WorkerRollout:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from keepworth.tasks.unlabelled import LogReport
 
 
-class Learns(Protocol):
+class Trainable(Protocol):
     """What a recipe makes of its settings; `interactive.System` is the usual one.
 
     One that can run its rollouts in worker processes has `rollout(settings, model) -> WorkerRollout` besides."""
@@ -53,14 +53,14 @@ class Recipe:
     """
 
     Config: type[BaseModel]
-    system: Callable[..., Learns]
+    system: Callable[..., Trainable]
     about: str = ""
     origin: Origin | None = None
     given: Given | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     report: LogReport | None = None
 
-    def __call__(self, run: RunFolder | None = None, **settings: Any) -> Learns:
+    def __call__(self, run: RunFolder | None = None, **settings: Any) -> Trainable:
         return self._made(self.Config(**{**self.settings, **settings}), run)
 
     def record(self, config: Any) -> Mapping[str, Any]:
@@ -84,6 +84,6 @@ class Recipe:
         rollout: WorkerRollout = system.rollout(config, model)
         return rollout
 
-    def _made(self, config: BaseModel, run: RunFolder | None) -> Learns:
+    def _made(self, config: BaseModel, run: RunFolder | None) -> Trainable:
         takes_run = len(inspect.signature(self.system).parameters) > 1
         return self.system(config, run) if takes_run else self.system(config)

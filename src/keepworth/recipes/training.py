@@ -26,7 +26,7 @@ from keepworth.learning.objective.inputs import idle_clip
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import EntropyBonus
 from keepworth.learning.objective.presets import varied
-from keepworth.learning.placement import Part
+from keepworth.learning.placement import WorkerPart
 from keepworth.learning.reference import reference_values
 from keepworth.learning.run_folder import Checkpoint, RunFolder, is_run
 from keepworth.learning.shares import Shares
@@ -140,10 +140,10 @@ def critic_of(config: TrainingSettings, objective: Objective) -> CriticSettings 
 # Several learners: the first is the recipe's, the others are processes made of the same settings.
 
 
-def follower_of(config: TrainingSettings, objective: Objective, role: str, model: InProcessModel) -> Part:
+def follower_of(config: TrainingSettings, objective: Objective, role: str, model: InProcessModel) -> WorkerPart:
     settings = {name: getattr(config, name) for name in TrainingSettings.model_fields}
     made = {"settings": settings, "objective": objective, "role": role, "precision": model.precision}
-    return Part("keepworth.recipes.training:follower", made)
+    return WorkerPart("keepworth.recipes.training:follower", made)
 
 
 def follower(settings: Mapping[str, Any], objective: Objective, role: str, precision: str, shares: Shares) -> Learner:

@@ -64,13 +64,13 @@ def workers_of(
         yield None
         return
     from keepworth.learning.collect.workers import RolloutWorkers
-    from keepworth.learning.placement import Needs, Part
+    from keepworth.learning.placement import Needs, WorkerPart
 
     progress.phase(f"starting {settings.workers} rollout workers")
     given = {**made_there(settings, origin, run), "run": str(run.path.resolve())}
     cluster = cluster_of(settings)
     try:
-        part = Part("keepworth.recipes.rollout_worker:RolloutWorker", given)
+        part = WorkerPart("keepworth.recipes.rollout_worker:RolloutWorker", given)
         needs = Needs(label=settings.worker_label)
         yield RolloutWorkers(cluster, part, settings.workers, progress.note, needs)
     finally:

@@ -35,7 +35,7 @@ from keepworth.learning.collect.groups import (
     run_rollout,
 )
 from keepworth.learning.collect.images import Imaged, ImageReader, MemoryImage
-from keepworth.learning.placement import ONE_CORE, Cluster, Needs, Part, Worker, WorkerDied, WorkerFailed
+from keepworth.learning.placement import ONE_CORE, Cluster, Needs, Worker, WorkerDied, WorkerFailed, WorkerPart
 from keepworth.models.partial_sample import PartialSample
 
 if TYPE_CHECKING:
@@ -405,7 +405,7 @@ class RolloutWorkers:
     def __init__(
         self,
         cluster: Cluster,
-        part: Part,
+        part: WorkerPart,
         count: int,
         note: Callable[[str], None],
         needs: Needs = ONE_CORE,

@@ -608,7 +608,7 @@ def select(
             raise ValueError(f"selection={chosen!r} needs Batch.entropy_behaviour")
         keep = keep * top_entropy(batch.mask, batch.entropy_behaviour, chosen.share)
     elif chosen is not None:
-        keep = keep * chosen.kept(batch, generator).to(keep.dtype)
+        keep = keep * chosen.keep(batch, generator).to(keep.dtype)
     elif objective.shares_nodes:
         table = episode_table(batch)
         tree = prefix_tree(batch, table, packing(batch, table), table.reward)

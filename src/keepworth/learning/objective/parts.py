@@ -96,9 +96,9 @@ class Correction(Part):
 class Selection(Part):
     """Which tokens are trained on."""
 
-    def kept(self, batch: Batch, generator: Any) -> Tensor:
+    def keep(self, batch: Batch, generator: Any) -> Tensor:
         """[B,T]: 0 for what is left out; above 1 where what is kept stands for more."""
-        raise NotImplementedError(f"{type(self).__name__} has no kept(batch, generator)")
+        raise NotImplementedError(f"{type(self).__name__} has no keep(batch, generator)")
 
 
 @dataclass_transform(frozen_default=True)

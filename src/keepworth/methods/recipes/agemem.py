@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from keepworth.methods.recipes._bank.rollouts import BankAnswer
     from keepworth.methods.recipes._bank.staged import StagedWriting
     from keepworth.methods.recipes._bank.writing import WriterStreams
-    from keepworth.recipes.recipe import Learns
+    from keepworth.recipes.recipe import Trainable
     from keepworth.tasks.fact_streams import FactStream
 
 PROMPT_ID = "agemem/1"
@@ -77,8 +77,8 @@ class Config(bounded_bank.Config):
         return AGEMEM
 
 
-def system(config: Config) -> Learns:
-    from keepworth.methods.recipes._bank.writing import ByCalls, Writer
+def system(config: Config) -> Trainable:
+    from keepworth.methods.recipes._bank.writing import BankWriter, ByCalls
 
     calls = ByCalls(
         course=lambda stream, bank, streams: staged(config, stream, bank, streams),
@@ -93,7 +93,7 @@ def system(config: Config) -> Learns:
             "all_evidence": lambda now, stream: knowing(now, stream),
         },
     )
-    return Writer(calls)
+    return BankWriter(calls)
 
 
 def staged(config: Config, stream: FactStream, bank: BoundedBank, streams: WriterStreams) -> StagedWriting:

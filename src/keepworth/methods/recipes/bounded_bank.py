@@ -22,7 +22,7 @@ from keepworth.registry import Method
 
 if TYPE_CHECKING:
     from keepworth.episodes import Episode
-    from keepworth.recipes.recipe import Learns
+    from keepworth.recipes.recipe import Trainable
 
 
 class Horizon(BaseModel):
@@ -114,10 +114,10 @@ class Config(Settings):
         return episode
 
 
-def system(config: Config) -> Learns:
-    from keepworth.methods.recipes._bank.writing import Writer
+def system(config: Config) -> Trainable:
+    from keepworth.methods.recipes._bank.writing import BankWriter
 
-    return Writer()
+    return BankWriter()
 
 
 METHOD = Method(

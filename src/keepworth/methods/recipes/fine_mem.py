@@ -24,7 +24,7 @@ from keepworth.registry import Method
 
 if TYPE_CHECKING:
     from keepworth.episodes import Episode
-    from keepworth.recipes.recipe import Learns
+    from keepworth.recipes.recipe import Trainable
 
 
 class Config(bounded_bank.Config):
@@ -60,10 +60,10 @@ class Config(bounded_bank.Config):
         return with_lines(with_shares(episode, self.attributed, self.used), self.format_weight)
 
 
-def system(config: Config) -> Learns:
-    from keepworth.methods.recipes._bank.writing import Writer
+def system(config: Config) -> Trainable:
+    from keepworth.methods.recipes._bank.writing import BankWriter
 
-    return Writer()
+    return BankWriter()
 
 
 def with_shares(episode: Episode, attributed: float, used: int) -> Episode:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from keepworth.methods.recipes._bank.calls import WritingCourse
     from keepworth.methods.recipes._bank.parted import ChunkedWriting, ChunkTurn
     from keepworth.methods.recipes._bank.rollouts import BankAnswer
-    from keepworth.recipes.recipe import Learns
+    from keepworth.recipes.recipe import Trainable
 
 CORE, EPISODIC, SEMANTIC = "C", "E", "S"
 ASK = "Store events as E, facts as S, the one about me as C:"
@@ -111,8 +111,8 @@ class Config(bounded_bank.Config):
         return terms
 
 
-def system(config: Config) -> Learns:
-    from keepworth.methods.recipes._bank.writing import ByCalls, Writer
+def system(config: Config) -> Trainable:
+    from keepworth.methods.recipes._bank.writing import BankWriter, ByCalls
 
     share = max(1, round(config.chunk * config.budget / config.length)) if config.unit == "items" else 1
     calls = ByCalls(
@@ -123,7 +123,7 @@ def system(config: Config) -> Learns:
         prompt_id=PROMPT_ID,
         turns=-(-config.length // config.chunk),
     )
-    return Writer(calls)
+    return BankWriter(calls)
 
 
 def writing_of(config: Config, facts: Sequence[str], bank: BoundedBank) -> ChunkedWriting:

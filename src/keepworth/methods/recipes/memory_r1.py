@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from keepworth.learning.collect.workers import WorkerRollout
     from keepworth.learning.run_folder import RunFolder
     from keepworth.learning.watch.progress import Progress
-    from keepworth.recipes.recipe import Learns
+    from keepworth.recipes.recipe import Trainable
     from keepworth.recipes.workers import Origin
 
 
 @dataclass(frozen=True, slots=True)
-class Answerer:
+class AnswererRole:
     """The role that answers from memory."""
 
     def learn(self, settings: Config, run: RunFolder, progress: Progress, origin: Origin | None = None) -> None:
-        """Train and measure: see `recipe.Learns`."""
+        """Train and measure: see `recipe.Trainable`."""
         from keepworth.methods.recipes._memory_r1.answerer import train_answerer
         from keepworth.recipes.training import finish
 
@@ -53,19 +53,19 @@ class Answerer:
 
 
 @dataclass(frozen=True, slots=True)
-class Manager:
+class ManagerRole:
     """The role that maintains the memory."""
 
     def learn(self, settings: Config, run: RunFolder, progress: Progress, origin: Origin | None = None) -> None:
-        """Train and measure: see `recipe.Learns`."""
+        """Train and measure: see `recipe.Trainable`."""
         from keepworth.methods.recipes._memory_r1.manager import train_manager
         from keepworth.recipes.training import finish
 
         finish(run, train_manager(settings, run, progress))
 
 
-def system(config: Config) -> Learns:
-    return Answerer() if config.role == "answerer" else Manager()
+def system(config: Config) -> Trainable:
+    return AnswererRole() if config.role == "answerer" else ManagerRole()
 
 
 METHOD = Method(

@@ -23,7 +23,7 @@ from keepworth.recipes.settings import Idle, Pairs, objective_of
 from keepworth.registry import Method
 
 if TYPE_CHECKING:
-    from keepworth.recipes.recipe import Learns
+    from keepworth.recipes.recipe import Trainable
 
 
 class Config(bounded_bank.Config):
@@ -57,10 +57,10 @@ class Config(bounded_bank.Config):
         return None if objective_of(self).local_weight is None else (self.rerolls, self.reroll_share)
 
 
-def system(config: Config) -> Learns:
-    from keepworth.methods.recipes._bank.writing import Writer
+def system(config: Config) -> Trainable:
+    from keepworth.methods.recipes._bank.writing import BankWriter
 
-    return Writer()
+    return BankWriter()
 
 
 METHOD = Method(

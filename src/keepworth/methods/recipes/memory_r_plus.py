@@ -32,7 +32,7 @@ from keepworth.registry import Method
 if TYPE_CHECKING:
     from keepworth.episodes import Episode
     from keepworth.learning.watch.progress import Progress
-    from keepworth.recipes.recipe import Learns
+    from keepworth.recipes.recipe import Trainable
 
 
 class Config(bounded_bank.Config):
@@ -67,10 +67,10 @@ class Config(bounded_bank.Config):
         return objective_of(self).reward_term == "episodic"
 
 
-def system(config: Config) -> Learns:
-    from keepworth.methods.recipes._bank.writing import Writer
+def system(config: Config) -> Trainable:
+    from keepworth.methods.recipes._bank.writing import BankWriter
 
-    return Writer(remembered=partial(remembering, config) if config.remembers else None)
+    return BankWriter(remembered=partial(remembering, config) if config.remembers else None)
 
 
 def remembering(config: Config, progress: Progress) -> Any:

@@ -167,17 +167,17 @@ def dated_anew(task: Task, ages: Sequence[tuple[str, Any]], seed: int) -> Task:
 
 
 @cache
-def scored(question: str, told: tuple[tuple[str, str], ...]) -> tuple[tuple[str, ...], Any]:
+def scored(question: str, texts: tuple[tuple[str, str], ...]) -> tuple[tuple[str, ...], Any]:
     """Places and BM25 of entries, whatever their dates."""
-    index = indexed(told)
+    index = indexed(texts)
     terms = list(dict.fromkeys(terms_of(question)))
-    return tuple(name for name, _ in told), index.scores(terms, index.statistics(terms, np.zeros(0, dtype=np.intp)))
+    return tuple(name for name, _ in texts), index.scores(terms, index.statistics(terms, np.zeros(0, dtype=np.intp)))
 
 
 @lru_cache(maxsize=2)
-def indexed(told: tuple[tuple[str, str], ...]) -> InvertedIndex:
+def indexed(texts: tuple[tuple[str, str], ...]) -> InvertedIndex:
     index = InvertedIndex()
-    for _, text in told:
+    for _, text in texts:
         index.add(text)
     return index
 

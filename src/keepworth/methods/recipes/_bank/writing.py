@@ -114,7 +114,7 @@ class ByCalls:
 
 
 @dataclass(frozen=True, slots=True)
-class Writer:
+class BankWriter:
     """A writer that learns, of the bounded bank: what its recipes make.
 
     Attributes:

@@ -165,13 +165,6 @@ def test_state_continues_exactly() -> None:
     assert all(torch.equal(straight[name], resumed[name]) for name in straight)
 
 
-def test_master_weights_of_a_checkpoint_under_their_name_of_before_are_read() -> None:
-    one, other = (MasterWeights({"w": torch.nn.Parameter(torch.full((3,), x))}, learning_rate=0.5) for x in (1.0, 2.0))
-    state = one.state()
-    other.load({"masters": state["master_weights"], "optimiser": state["optimiser"]})
-    assert torch.equal(other.state()["master_weights"]["w"], torch.ones(3))
-
-
 def test_a_step_that_diverges_changes_nothing_and_says_so() -> None:
     value = torch.nn.Parameter(torch.ones(3))
     masters = MasterWeights({"w": value}, learning_rate=0.5)

@@ -388,7 +388,7 @@ def test_what_was_asked_and_is_erased_teaches_nothing_elsewhere(policy: str, tmp
 
 
 def test_a_search_in_the_name_of_an_episode_is_one_of_its_searches(tmp_path: Path) -> None:
-    with opened(tmp_path / "a.mem", policy=lambda: default(withhold=0.5, least=1.0)) as memory:
+    with opened(tmp_path / "a.mem", policy=lambda: default(withhold=0.5, least=1.0), seed=0) as memory:
         memory.add_many([HOLD, PULL])
         for number in range(30):
             memory.reward(memory.search(SEEN, top_k=1).decision, float(number % 2))

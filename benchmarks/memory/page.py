@@ -37,6 +37,18 @@ def engine(result: Result) -> str:
     return markdown(head, rows) + f"\n\n{result['size']:,} items, seed {result['seed']}. " + _setting(result["machine"])
 
 
+def growth(result: Result) -> str:
+    """One column for each size."""
+    sizes = [{row["name"]: row for row in record["figures"]} for record in result]
+    names = dict.fromkeys(name for rows in sizes for name in rows)
+    rows = [
+        (name, next(of[name]["unit"] for of in sizes if name in of), *(_with_limit(of.get(name)) for of in sizes))
+        for name in names
+    ]
+    head = ("median (limit)", "unit", *(f"{record['size']:,}" for record in result))
+    return markdown(head, rows) + "\n\n" + _setting(result[-1]["machine"])
+
+
 def peers(result: Result) -> str:
     rows = []
     for row in result["rows"]:
@@ -189,6 +201,8 @@ def finding(result: Result) -> str:
 TABLES: dict[str, tuple[str, Callable[[Result], str]]] = {
     "engine": ("engine", engine),
     "adds": ("adds", adds),
+    "cold": ("cold", growth),
+    "taught": ("taught", growth),
     "peers": ("peers", peers),
     "concurrency": ("concurrency", concurrency),
     "crash": ("crash", crash),

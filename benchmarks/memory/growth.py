@@ -1,0 +1,99 @@
+"""What a memory costs by its size: adds and searches, the first searches of new processes, and searches after rewards.
+
+    python -m benchmarks.memory.growth --sizes 1000 10000 100000 --json benchmarks/memory/growth.json
+    python -m benchmarks.memory.growth --cold --sizes 10000 100000 300000 --json benchmarks/memory/cold.json
+    python -m benchmarks.memory.growth --taught --sizes 10000 --json benchmarks/memory/taught.json
+
+Each size is measured in a process of its own. --cold: the first searches of new processes, of a memory as it was left, taught and
+not compacted. --taught: a search after 4,000 rewards, in alternation with one under policy=None. Sizes that are in the JSON and
+not asked for stay as they are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from benchmarks.memory.engine import Figure, GivenVectors, cold_figures, corpus, figures, machine, timed
+from keepworth.memory.memory import Memory
+
+REWARDS = 4000
+MODES = ("dense", "hybrid")
+
+
+def taught_figures(size: int, folder: Path) -> Iterator[Figure]:
+    """A search under the default policy after rewards, and under no policy, milliseconds of the wall."""
+    data = corpus(size, seed=0)
+    path = folder / "taught.mem"
+    with Memory(path, encoder=GivenVectors(data), seed=0) as memory:
+        for begin in range(0, size, 1000):
+            memory.add_many(data.texts[begin : begin + 1000])
+        for number in range(REWARDS):
+            hits = memory.search(data.queries[number % len(data.queries)], top_k=10, mode="dense")
+            memory.reward(hits.decision, float(number % 3 > 0))
+    learns, plain = (Memory(path, encoder=GivenVectors(data), **options) for options in ({"seed": 0}, {"policy": None}))
+    with closing(learns), closing(plain):
+        for mode in MODES:
+            times: dict[bool, list[float]] = {True: [], False: []}
+            for _ in range(5):
+                for taught, memory in ((True, learns), (False, plain)):
+                    calls = [lambda query=query: memory.search(query, top_k=10, mode=mode) for query in data.queries]  # type: ignore[misc]  # noqa: B023
+                    times[taught].append(statistics.median(timed(calls)))
+            with_rewards, without = (statistics.median(times[taught]) for taught in (True, False))
+            yield Figure(
+                f"{mode}, default policy after {REWARDS:,} rewards", "ms", with_rewards, n=5 * len(data.queries)
+            )
+            yield Figure(f"{mode}, policy=None", "ms", without, n=5 * len(data.queries))
+
+
+def measured(size: int, mode: str) -> dict[str, Any]:
+    """In this process: the figures of one size, and the most memory it took, the benchmark's own vectors included."""
+    setting, began = machine(), time.time()
+    measure = {"cold": cold_figures, "taught": taught_figures, "": figures}[mode]
+    with tempfile.TemporaryDirectory() as folder:
+        rows = [asdict(figure) for figure in measure(size, Path(folder))]
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    seconds = round(time.time() - began, 1)
+    return {"size": size, "seed": 0, "machine": setting, "seconds": seconds, "peak_bytes": peak, "figures": rows}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", type=int, nargs="+", required=True)
+    parser.add_argument("--cold", dest="mode", action="store_const", const="cold", default="")
+    parser.add_argument("--taught", dest="mode", action="store_const", const="taught")
+    parser.add_argument("--json", type=Path, required=True)
+    parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.here:
+        print(json.dumps(measured(arguments.sizes[0], arguments.mode)))
+        return
+    records = json.loads(arguments.json.read_text()) if arguments.json.exists() else []
+    mode = [f"--{arguments.mode}"] if arguments.mode else []
+    for size in arguments.sizes:
+        command = [sys.executable, "-m", "benchmarks.memory.growth", "--here", "--sizes", str(size), *mode]
+        threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        command += ["--json", str(arguments.json)]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env={**os.environ, **threads})
+        fresh = json.loads(done.stdout.splitlines()[-1])
+        records = sorted([*(one for one in records if one["size"] != size), fresh], key=lambda one: one["size"])
+        arguments.json.write_text(json.dumps(records, indent=1) + "\n")
+        print(f"\n{size:,} items, at most {fresh['peak_bytes'] / 1e6:,.0f} MB (the benchmark's own vectors included)")
+        for row in fresh["figures"]:
+            print(f"  {row['name']:<46} {row['p50']:>10.4g} {row['unit']}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -253,6 +253,12 @@ def picture(result: dict[str, Any], path: Path, wide: bool) -> None:
     pyplot.close(figure)
 
 
+def of_before(result: dict[str, Any]) -> str:
+    """That a result is of the policy that was the default before, which had a setting `sure`."""
+    measured = result["machine"]["measured_at"][:10]
+    return f"Measured on {measured}, with an earlier default policy." if "sure" in result["bolder"] else ""
+
+
 def loop_in_short(result: dict[str, Any]) -> str:
     """The sentence of the README."""
     end = {arm: estimate([row["second half"] for row in rows]) for arm, rows in result["rows"].items()}
@@ -262,7 +268,7 @@ def loop_in_short(result: dict[str, Any]) -> str:
     return (
         f"An agent on OpenAI's SDK, {result['episodes']} tasks, {result['seeds']} runs. Right in the second half: "
         f"{said['on']} with memory and rewards, {said['off']} with memory alone, {said['none']} without. Two standard errors "
-        "are shaded. The user and the model are scripts ([how](docs/appendix/server.md#a-closed-loop))."
+        f"are shaded. The user and the model are scripts ([how](docs/appendix/server.md#a-closed-loop)). {of_before(result)}"
     )
 
 

@@ -44,7 +44,7 @@ class RayCluster:
     """
 
     def __init__(self, address: str = "", *, placing: float = PLACING) -> None:
-        extras.require("ray", "A run with workers or scorers", "ray")
+        extras.require("ray", "A run with workers", "ray")
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         os.environ.setdefault("RAY_DEDUP_LOGS", "0")
         import ray

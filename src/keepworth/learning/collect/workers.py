@@ -12,7 +12,7 @@ import asyncio
 import itertools
 import json
 import pickle
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -58,8 +58,6 @@ DEATHS = 5
 
 BEGIN, ANSWER, DROP, TOGETHER, FORGET, IMAGE = "begin", "answer", "drop", "together", "forget", "image"
 ASK, ENDED, FAILED, READY = "ask", "ended", "failed", "ready"
-SCORE = "score"
-"""What is asked for where rewards have processes of their own."""
 Said = tuple[Any, ...]
 
 
@@ -270,8 +268,8 @@ class _Drafts:
 class _Place:
     """One of the workers, from its start to its death."""
 
-    def __init__(self, worker: Worker, score: Callable[[str, str], Awaitable[Any]] | None = None) -> None:
-        self.worker, self._score = worker, score
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
         self.begun: dict[int, _Begun] = {}
         self.numbers = itertools.count()
         self.joint: dict[int, asyncio.Future[None]] = {}
@@ -371,9 +369,6 @@ class _Place:
                 value = context.recalled(*arguments)
             elif what == "keep":
                 context.keep(*arguments)
-            elif what == SCORE:
-                assert self._score is not None
-                value = await self._score(*arguments)
             else:
                 (name,) = arguments
                 await begun.companions.together(name, context.member, lambda each: self._together(each, name), number)
@@ -396,9 +391,8 @@ class _Place:
 class RolloutWorkers:
     """So many workers of a cluster that run episodes. Made before the loop runs; all else is called on it.
 
-    part: what a worker is made of. note: is told of every worker that dies. score: says what an answer to the task with a
-    key is worth, where workers do not. memory: what episodes read, and only the controller writes, while none runs.
-    Raises what `Cluster.spawn` raises."""
+    part: what a worker is made of. note: is told of every worker that dies. memory: what episodes read, and only the controller
+    writes, while none runs. Raises what `Cluster.spawn` raises."""
 
     memory: Imaged | None = None
 
@@ -409,15 +403,14 @@ class RolloutWorkers:
         count: int,
         note: Callable[[str], None],
         needs: Needs = ONE_CORE,
-        score: Callable[[str, str], Awaitable[Any]] | None = None,
     ) -> None:
         from concurrent.futures import ThreadPoolExecutor
 
-        self._note, self._score = note, score
+        self._note = note
         names = [f"rollout worker {number}" for number in range(1, count + 1)]
         with ThreadPoolExecutor(count) as pool:
             workers = list(pool.map(lambda name: cluster.spawn(part, name, needs), names))
-        self._places = [_Place(worker, score) for worker in workers]
+        self._places = [_Place(worker) for worker in workers]
         self._place_of: dict[int, _Place] = {}
         self._deaths: dict[int, int] = {}
         self._back = asyncio.Condition()
@@ -480,7 +473,7 @@ class RolloutWorkers:
                     raise
                 self._note(f"{place.worker.name} is gone, and the run goes on with fewer workers: {error}")
                 return
-            self._places[number] = _Place(place.worker, self._score)
+            self._places[number] = _Place(place.worker)
             async with self._back:
                 self._back.notify_all()
 

@@ -173,3 +173,11 @@ def test_hostile_sources_are_found_out_by_ours_and_by_nobody_who_does_not_look()
     assert len(runs[0].detection) == len(runs[1].detection) == 3
     assert min(runs[0].detection) >= 0.0
     assert np.isnan(runs[1].detection).all()
+
+
+def test_a_curve_of_seeds_of_different_lengths_is_as_long_as_the_shortest() -> None:
+    found = [
+        StreamRow("tools-clean", "random", seed, "default", bits, bits, 1, 0, 0, 0, 0, 0, 0, 0.0, 0.0)
+        for seed, bits in enumerate(("0" * 60 + "1" * 60, "0" * 60 + "1" * 40))
+    ]
+    assert curves(Results(found), "tools-clean")["default"][-1] == 0.8

@@ -276,7 +276,8 @@ def curves(results: Results, name: str) -> dict[str, list[float]]:
     for arm in results.arms:
         rows = [each for each in results.of(name, arm) if each.order == results.orders[0]]
         if rows:
-            mean = np.mean([[float(bit) for bit in each.bits] for each in rows], axis=0)
+            shortest = min(len(each.bits) for each in rows)  # labels of a seed may have fewer tasks than were asked for
+            mean = np.mean([[float(bit) for bit in each.bits[:shortest]] for each in rows], axis=0)
             width = min(WINDOW, len(mean))
             found[arm] = np.convolve(mean, np.ones(width) / width, mode="valid").round(4).tolist()
     return found

@@ -212,7 +212,7 @@ def _append_body(connection: AnyConnection, block: Block, stamp: tuple[Any, ...]
     here = block.extended(size)
     file: Any = connection  # a server has no blocks
     with file.blob_open("main", "blocks", "body", stamp[-1], False) as body:
-        body.read_into(memoryview(block.matrix[here]).cast("B"))
+        body.read_into(block.matrix[here].data.cast("B"))
         rest = body.read()
     ids, homes = np.frombuffer(rest, "<i8", size), np.frombuffer(rest, "<i4", size, 8 * size)
     if _checksum(stamp, block.matrix[here], ids, homes) != checksum:

@@ -307,13 +307,10 @@ def test_a_reward_that_is_not_found_is_named_with_what_there_is(
     assert "Did you mean rew_of_mine.py:right?" in capsys.readouterr().err
 
 
-def test_an_environment_without_tasks_needs_some(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    (tmp_path / "worlds.py").write_text("def make():\n    return None\n")
-    assert main(["train", "--environment", f"{tmp_path / 'worlds.py'}:make"]) == 2
-    assert "There are no tasks" in (said := capsys.readouterr().err)
-    assert "--tasks" in said
-    assert main(["train", "arithmetic", "--environment", f"{tmp_path / 'worlds.py'}:make"]) == 2
-    assert "--environment goes with tasks of your own" in capsys.readouterr().err
+@pytest.mark.parametrize("recipe", [[], ["arithmetic"]])
+def test_an_environment_without_tasks_needs_some(recipe: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", *recipe, "--environment", "worlds.py:make"]) == 2
+    assert "--environment goes with tasks of your own. Add --tasks" in capsys.readouterr().err
 
 
 class Noting(SilentProgress):

@@ -102,7 +102,7 @@ def train(
         typer.Option(
             "--environment",
             metavar="FILE.py:NAME",
-            help="Makes what is played for a task; with --tasks, where it has none.",
+            help="With --tasks: makes what is played for a task.",
         ),
     ] = None,
     memory: Annotated[
@@ -233,8 +233,8 @@ def _asked_for(
     environment: str | None,
     memory: Path | None,
 ) -> Recipe:
-    """The recipe of that name or file, or the one that --tasks, --source or --environment and what goes with them make."""
-    if tasks is None and source is None and (recipe or environment is None):
+    """The recipe of that name or file, or the one that --tasks or --source and what goes with them make."""
+    if tasks is None and source is None:
         for option, value in (("--reward", reward), ("--environment", environment), ("--memory", memory)):
             if value:
                 raise KeepworthError(

@@ -225,19 +225,15 @@ def given(
     tasks: Any = None, *, reward: Any = None, environment: Any = None, agent: Any = None, memory: Any = None
 ) -> Given:
     """What `train` was handed, read and checked as far as it can be without settings."""
-    from keepworth.environments.bridges import adapted, brings_tasks
+    from keepworth.environments.bridges import adapted
     from keepworth.recipes.own import Given, remembered
     from keepworth.tasks.own import OwnTasks, own_tasks
 
     recall, remembers = remembered(memory) if memory is not None else (None, "")
     if tasks is None:
-        if not brings_tasks(environment):
-            raise KeepworthError(
-                "There are no tasks.", "Give a file of JSON lines (--tasks), or rows, such as {'prompt': ...}."
-            )
-        from keepworth.environments.verifiers_tasks import tasks_of
-
-        tasks = tasks_of(environment)
+        raise KeepworthError(
+            "There are no tasks.", "Give a file of JSON lines (--tasks), or rows, such as {'prompt': ...}."
+        )
     if isinstance(tasks, OwnTasks):
         found = tasks
     else:
@@ -429,8 +425,6 @@ OF_A_CALL = {"name": "--name", "runs": "--runs", "fresh": "--fresh", "track": "-
 
 
 def _recipe_in(module: Any, name: str) -> Recipe:
-    from keepworth.environments.bridges import brings_tasks
-
     holds = vars(module) if isinstance(module, ModuleType) else {each: getattr(module, each) for each in dir(module)}
     if isinstance(holds.get("METHOD"), Method):
         return replace(_recipe_of_method(holds["METHOD"]), origin=Origin(name))
@@ -438,7 +432,7 @@ def _recipe_in(module: Any, name: str) -> Recipe:
         from keepworth.recipes.interactive import Settings
 
         return Recipe(holds.get("Config", Settings), holds["system"], _first_line(module), Origin(name))
-    if "tasks" in holds or "source" in holds or brings_tasks(holds.get("environment")):
+    if "tasks" in holds or "source" in holds:
         made = own_recipe(**{each: holds[each] for each in ARGUMENTS if each in holds})
         return replace(
             made,

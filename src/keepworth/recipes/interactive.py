@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, model_validator
@@ -21,7 +20,6 @@ from keepworth.learning.objective.options import Objective
 from keepworth.recipes.settings import (
     GROUP_RELATIVE,
     SAMPLED,
-    Amount,
     Count,
     Idle,
     Rate,
@@ -72,18 +70,10 @@ class Settings(TrainingSettings):
         default="last", description="weights that are kept: of the last step, or of that with the best score on dev"
     )
     questions: int | None = Field(default=None, ge=2, description="measure on the first so many; None is all")
-    share: str = Field(
-        default="", description="a folder in which independent runs leave groups for each other (see docs/cluster.md)"
-    )
-    foreign: Amount = Field(
-        default=0, description="with share: of the tasks_per_step groups of an update, so many come from other runs"
-    )
 
     def idle(self) -> Iterator[Idle]:
         """What can change nothing; a recipe adds its own."""
         yield from idle_in_training(self)
-        if not self.share:
-            yield ("foreign",), "without share, the folder that they come from", "set share"
 
     @model_validator(mode="after")
     def _everything_takes_effect(self) -> Settings:
@@ -98,16 +88,6 @@ class Settings(TrainingSettings):
             )
         if self.keep == "best" and measured < 2:
             raise ValueError("keep = 'best' has no effect with one measurement on dev: set evaluate_every lower")
-        return self
-
-    @model_validator(mode="after")
-    def _samples_of_its_own(self) -> Settings:
-        own, depth = self.tasks_per_step - self.foreign, 1 if self.sampling == "synchronous" else self.pipeline_depth
-        if self.foreign and (own < self.minibatches or own * depth < self.workers):
-            raise ValueError(
-                f"foreign = {self.foreign} of tasks_per_step = {self.tasks_per_step} leaves {own} groups of the run's own, with "
-                f"minibatches = {self.minibatches} and workers = {self.workers}: each needs one. Set foreign lower"
-            )
         return self
 
     @property
@@ -239,8 +219,6 @@ def run_system(
                 settings,
                 f"agents remember in a memory that learns, and sampling = {settings.sampling!r} plays ahead of it",
             )
-    if settings.share:
-        require_sharing(system, objective)
     with (
         engines_of(settings, settings.train, run, progress) as engines,
         workers_of(settings, origin, run, progress) as workers,
@@ -262,9 +240,7 @@ def _train_system(
     engines: Sequence[HttpModel],
     workers: RolloutWorkers | None,
 ) -> Ended:
-    from keepworth.learning.collect.groups import Terms
     from keepworth.learning.collect.memories import Remembering
-    from keepworth.learning.collect.shared_groups import Sharing
     from keepworth.learning.learner import Imitator
     from keepworth.learning.trainer import restore
     from keepworth.learning.trainer import train as train_steps
@@ -278,27 +254,12 @@ def _train_system(
         imitate_first(learner, system.imitated(model), system.imitation_rate, progress, "imitating first")
     episodes: Playing | Demonstrating = playing
     curriculum, size = curriculum_of(settings), settings.group_size
-    curriculum = replace(curriculum, tasks_per_step=curriculum.tasks_per_step - settings.foreign)
     learns: Learner | Imitator = learner
     if supervised(settings):  # as many tasks an update as reinforcement samples episodes, all different
         episodes, learns = Demonstrating(playing), Imitator(learner)
         curriculum, size = replace(curriculum, tasks_per_step=curriculum.tasks_per_step * size), 1
     seconds = settings.environment_seconds * (system.limits.max_turns + 2) + 3600
     collector = collector_of(settings, run, learner, episodes, curriculum, seconds, engines, size, workers)
-    if settings.share:
-        collector = Sharing(
-            collector,
-            run,
-            Path(settings.share),
-            model,
-            playing.rollout,
-            system.train,
-            foreign=settings.foreign,
-            group_size=size,
-            seed=settings.seed,
-            terms=Terms(settings.seed),
-            episode_seconds=seconds,
-        )
     if system.memory is not None:
         collector = Remembering(collector, system.memory)
         if workers is not None:
@@ -309,19 +270,6 @@ def _train_system(
     playing.measure_tests(ended.step, "trained")
     keep_weights(run, learner, ended.weights_of)
     return ended
-
-
-def require_sharing(system: System, objective: Objective) -> None:
-    """Raises KeepworthError where groups of other runs cannot be replayed, or not be compared with the run's own."""
-    why = ""
-    if system.memory is not None or system.play.live is not None:
-        why = "agents remember in a memory that learns, and another run's answers would be written into it"
-    elif system.order is not None:
-        why = "its tasks come in an order, with other prompts as the training goes on"
-    elif objective.needs_soft_values:
-        why = f"objective {objective.name} measures each task before its first group, and other runs choose theirs"
-    if why:
-        raise KeepworthError(f"share cannot be set with this recipe: {why}.", "Leave share out.")
 
 
 def rollout_of(settings: Settings, system: System, model: Model) -> Rollout:

@@ -277,7 +277,7 @@ def require_effect(settings: BaseModel, idle: Iterable[Idle], default_of: Callab
 
 SAMPLED = (
     *("objective", "temperature", "refill", "difficulty", "sampling", "entropy"),
-    *("passes", "minibatches", "workers", "share"),
+    *("passes", "minibatches", "workers"),
 )
 """Settings of reinforcement, which say nothing where right answers are imitated."""
 

@@ -89,7 +89,7 @@ def test_mistakes_are_named(
     for arguments, says in (
         (["mime", "out"], "Did you mean 'mine'"),
         (["mine", "out", "--adapter"], "say with --base what others call it"),
-        (["mine", "out", "--with-base"], "merged weights need no base"),
+        (["mine", "out", "--base", "a/b"], "--base is of an adapter"),
         (["mine", "out", "--role", "polici"], "Did you mean 'policy'"),
         (["mine", "runs"], "holds something else"),
     ):

@@ -66,7 +66,6 @@ for each in pkgutil.walk_packages(keepworth.__path__, "keepworth."):
         assert "keepworth[" in error.fix
         needs.add(each.name)
 bridges = {  # what plays another package's environments needs that package, and so does what talks to a server
-    "keepworth.environments.verifiers_tasks",
     "keepworth.memory.store.postgres.adapting",
 }
 rooms = ("episodes", "tasks", "memory", "environments", "cli", "evaluation")

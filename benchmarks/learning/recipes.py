@@ -30,7 +30,7 @@ from keepworth.learning.run_folder import RunFolder, versions
 from keepworth.learning.watch.progress import progress_for
 from keepworth.methods.recipes._strings import composition_of
 from keepworth.recipes.front_door import find_recipe
-from keepworth.recipes.interactive import CALLS, term_value
+from keepworth.recipes.system import CALLS, term_value
 from keepworth.tasks.arithmetic import problems
 from keepworth.tasks.metrics import tokens
 

@@ -46,7 +46,7 @@ run = train(
     evaluate_every=10,
 )
 print(run)
-print(run.export("router", probe=True))
+print(run.export("router"))
 """
 PLAIN = """\
 import json, sys

@@ -88,8 +88,7 @@ def test_mistakes_are_named(
     trained_run(tmp_path / "runs" / "mine", "policy")
     for arguments, says in (
         (["mime", "out"], "Did you mean 'mine'"),
-        (["mine", "out", "--adapter"], "say with --base what others call it"),
-        (["mine", "out", "--with-base"], "merged weights need no base"),
+        (["mine", "out", "--base", "a/b"], "--base is of an adapter"),
         (["mine", "out", "--role", "polici"], "Did you mean 'policy'"),
         (["mine", "runs"], "holds something else"),
     ):

@@ -1,5 +1,6 @@
 """Loads an exported folder as others do, in a Python where keepworth is not installed, and compares its greedy answers with the
-run's: `python plain_answers.py FOLDER [--dtype float32]`. The folder was exported with --probe. Prints one JSON object."""
+run's: `python plain_answers.py FOLDER [--dtype float32]`. `probe.json` in it has prompts and the run's
+answers. Prints one JSON object."""
 
 import argparse
 import json

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from keepworth.episodes.model import SamplingParams
 from keepworth.methods.recipes import strings
 from keepworth.recipes.export import export
+from keepworth.recipes.trained import trained_by
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 from tests.recipes.test_interactive import STRINGS, run_of
 
@@ -22,8 +24,17 @@ PLAIN = os.environ.get("KEEPWORTH_PLAIN_PYTHON", "")
 def test_transformers_and_peft_answer_as_the_run_does(tmp_path: Path) -> None:
     moving = {**STRINGS, "warm_start": 16, "warm_start_learning_rate": 0.05}
     run = run_of(strings, write_tiny_checkpoint(tmp_path / "base"), tmp_path / "run", **moving)
-    export(run, tmp_path / "merged", dtype="float32", probe=True)
-    export(run, tmp_path / "adapter", merged=False, with_base=True, probe=True)
+    export(run, tmp_path / "merged", dtype="float32")
+    export(run, tmp_path / "adapter", merged=False)
+    model = trained_by(run).loaded()
+    prompts = [stored.episode.segments[0].context for stored in run.episodes(step=2, arm="dev-policy")][:10]
+    drawn = model.sample(prompts, SamplingParams(8, temperature=0.0))
+    cases = [
+        {"prompt": prompt, "answer": sample.ids, "text": model.decode(sample.ids)}
+        for prompt, (sample,) in zip(prompts, drawn, strict=True)
+    ]
+    for kind in ("merged", "adapter"):
+        (tmp_path / kind / "probe.json").write_text(json.dumps({"cases": cases}))
     bare = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     for kind in ("merged", "adapter"):
         done = subprocess.run(

@@ -14,8 +14,7 @@ from keepworth.environments.bridges import UnplayableEnvironment, adapted, playa
 from keepworth.environments.environment import Environment, Step
 from keepworth.environments.question import Question
 from keepworth.episodes.episode import Episode, Observation, StopReason, Task
-from keepworth.episodes.errors import KeepworthError, UnknownName
-from keepworth.recipes.front_door import given
+from keepworth.episodes.errors import UnknownName
 from keepworth.rollouts.driver import Limits, run_episode
 from keepworth.tasks.own import own_tasks
 
@@ -376,9 +375,3 @@ def test_rows_of_one_prompt_are_different_tasks_where_an_environment_makes_world
         {"dev"},
         {"test"},
     )
-
-
-def test_without_tasks_only_an_environment_that_brings_some_is_played() -> None:
-    with pytest.raises(KeepworthError, match="There are no tasks") as caught:
-        given(environment=Guessing)
-    assert "JSON lines" in caught.value.fix

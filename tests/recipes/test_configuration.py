@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,9 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from keepworth.cli.main import main
 from keepworth.episodes.errors import UnknownName
-from keepworth.recipes.configuration import TRLS, BadSetting, as_toml, resolve
-
-DOCS = Path(__file__).parents[2] / "docs"
+from keepworth.recipes.configuration import BadSetting, as_toml, resolve
 
 
 class Answerer(BaseModel):
@@ -139,8 +136,3 @@ def test_a_choice_gets_the_nearest_one() -> None:
 def test_a_base_stands_where_nothing_is_said() -> None:
     config = resolve(Config, base={"seed": 4, "mixed": True}, assignments=["seed=5"])
     assert (config.seed, config.mixed) == (5, True)  # type: ignore[attr-defined]
-
-
-@pytest.mark.parametrize("name", TRLS)
-def test_the_page_that_the_message_names_has_every_setting_of_trl(name: str) -> None:
-    assert re.search(rf"\b{name}\b", (DOCS / "from_trl.md").read_text(encoding="utf-8"))

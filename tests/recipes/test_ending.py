@@ -17,7 +17,7 @@ from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.trainer import Schedule, best_step, has_ended
 from keepworth.learning.watch.progress import SilentProgress
 from keepworth.methods.recipes import arithmetic, bounded_bank
-from keepworth.recipes.interactive import Playing, run_system
+from keepworth.recipes.system import Playing, run_system
 from keepworth.recipes.trained import trained_by
 from keepworth.recipes.training import kept_weights
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint

@@ -138,7 +138,7 @@ def test_where_rounding_changes_an_answer_nothing_is_rounded(
 def test_the_adapter_loads_with_peft_on_a_base_that_goes_along(run: RunFolder, tmp_path: Path) -> None:
     from peft import PeftModel
 
-    done = export(run, tmp_path / "out", merged=False, with_base=True)
+    done = export(run, tmp_path / "out", merged=False)
     base = AutoModelForCausalLM.from_pretrained(tmp_path / "out" / "base", dtype=torch.float32)
     network = PeftModel.from_pretrained(base, tmp_path / "out")
     assert answered(network, PROMPT) == said(run, PROMPT)
@@ -148,18 +148,14 @@ def test_the_adapter_loads_with_peft_on_a_base_that_goes_along(run: RunFolder, t
 
 
 def test_an_adapter_names_what_others_call_its_base(run: RunFolder, tmp_path: Path) -> None:
-    with pytest.raises(KeepworthError, match="base-of-here, a folder of this machine"):
-        export(run, tmp_path / "out", merged=False)
-    assert not (tmp_path / "out").exists()
     export(run, tmp_path / "out", merged=False, base="owner/name")
+    assert not (tmp_path / "out" / "base").exists()
     assert json.loads((tmp_path / "out" / "adapter_config.json").read_text())["base_model_name_or_path"] == "owner/name"
     card = (tmp_path / "out" / "README.md").read_text()
     assert "base_model: owner/name\nbase_model_relation: adapter\nlibrary_name: peft\n" in card
 
 
-@pytest.mark.parametrize(
-    "options", [{}, pytest.param({"merged": False, "with_base": True, "probe": True}, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("options", [{}, pytest.param({"merged": False}, marks=pytest.mark.slow)])
 def test_no_place_of_this_machine_is_told(run: RunFolder, place: Path, tmp_path: Path, options: dict[str, Any]) -> None:
     settings = Path(run.config["model"]) / "tokenizer_config.json"
     before = settings.read_text()
@@ -195,16 +191,6 @@ def test_the_card_says_what_it_is_and_what_was_measured(run: RunFolder, tmp_path
     assert table["title"] in card
     assert f"{trained['mean']:.3f} [{trained['low']:.2f}, {trained['high']:.2f}]" in card
     assert "warm_start_learning_rate = 0.05" in card
-
-
-@pytest.mark.slow
-def test_texts_of_the_data_go_along_only_when_asked(run: RunFolder, tmp_path: Path) -> None:
-    export(run, tmp_path / "without")
-    assert not (tmp_path / "without" / "probe.json").exists()
-    export(run, tmp_path / "with", probe=True)
-    cases = json.loads((tmp_path / "with" / "probe.json").read_text())["cases"]
-    first = next(run.episodes(step=2, arm="dev-policy")).episode.segments[0]
-    assert first.context in {tuple(case["prompt"]) for case in cases}
 
 
 def test_a_folder_that_says_something_else_is_refused(
@@ -282,10 +268,10 @@ def test_a_run_that_has_not_finished_is_refused(run: RunFolder, full: RunFolder,
 def test_options_that_can_change_nothing_and_wrong_names_are_refused(run: RunFolder, tmp_path: Path) -> None:
     out = tmp_path / "out"
     for options, message in [
-        ({"with_base": True}, "--with-base is for an adapter"),
-        ({"merged": False, "dtype": "float32", "base": "a/b"}, "--dtype is of merged weights"),
+        ({"base": "a/b"}, "--base is of an adapter"),
+        ({"merged": False, "dtype": "float32"}, "--dtype is of merged weights"),
         ({"dtype": "int3"}, "--dtype"),
-        ({"base": "here"}, "no name that others know"),
+        ({"merged": False, "base": "here"}, "no name that others know"),
     ]:
         with pytest.raises(KeepworthError, match=message):
             export(**{"run": run, "folder": out, **options})  # type: ignore[arg-type]

@@ -18,7 +18,7 @@ from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import SilentProgress
 from keepworth.memory.memory import Memory
 from keepworth.models.inprocess import InProcessModel
-from keepworth.recipes import own
+from keepworth.recipes import user_tasks
 from keepworth.recipes.logs import log_of, tasks_of
 from keepworth.tasks.chat_logs import rewarded
 from keepworth.tasks.own import own_tasks
@@ -152,18 +152,18 @@ class NotingProgress(SilentProgress):
 
 def test_answers_that_are_cut_are_counted_before_anything_is_trained(chat_checkpoint: Path) -> None:
     rows = [{"prompt": f"Say {n}.", "answer": "a" * (n + 1), "split": SPLITS[n % 3]} for n in range(12)]
-    given = own.Given(own_tasks(rows))
+    given = user_tasks.Given(own_tasks(rows))
     model = InProcessModel.load(chat_checkpoint)
 
     def notes(**settings: Any) -> list[str]:
         progress = NotingProgress()
-        own.require_chat(own.Config(**settings), given, None, model, progress)
+        user_tasks.require_chat(user_tasks.Config(**settings), given, None, model, progress)
         return progress.notes
 
     task = given.tasks.by_split["train"][-1]  # the longest
-    longest = len(own.right_answer(own.Config(method="supervised"), task, None, model)[1])
+    longest = len(user_tasks.right_answer(user_tasks.Config(method="supervised"), task, None, model)[1])
     (note,) = notes(method="supervised", max_tokens=longest - 1)
-    assert note.startswith(f"1 of 4 right answers are longer than max_tokens = {longest - 1}")
+    assert note.startswith(f"Right answers are longer than max_tokens = {longest - 1}")
     assert f"set max_tokens = {longest} " in note
     assert notes(method="supervised", max_tokens=longest) == notes(max_tokens=1) == []
 

@@ -23,13 +23,13 @@ from keepworth.methods.studies._slates import (
     train_evidence,
 )
 from keepworth.methods.studies.memory_t1 import (
+    Widening,
     answer_coverage,
     event_fidelity,
     evidence_terms,
     grounding,
     session_proximity,
 )
-from keepworth.recipes.systems import Widening
 
 MAY = TimeWindow(datetime(2023, 5, 1), datetime(2023, 5, 31, 23, 59))
 

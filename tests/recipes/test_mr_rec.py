@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keepworth.episodes.errors import KeepworthError
-from keepworth.methods.studies._made_ratings import write
-from keepworth.methods.studies._ratings import RatedItem, Rating, Ratings, ratings
+from keepworth.methods.studies._ratings import RatedItem, Rating, Ratings, make_ratings
 from keepworth.methods.studies.mr_rec import (
     ASPECT_FEATURES,
     MOST,
@@ -57,20 +55,13 @@ def test_a_pattern_is_the_mean_beside_the_usual_shrunk_by_three_ratings() -> Non
     assert local.pattern("dark", "novel") == Pattern(1, pytest.approx((2.0 + 3 * 0.5) / 4.0))
     assert local.pattern("dark", "film") == Pattern(0, pytest.approx(0.5)), "nothing there: the profile"
     assert local.pattern("slow", "film") == Pattern(0, 0.0)
-    assert local.description == "Usually gives 3.0. Likes novel, dark. Avoids funny, film."
-    assert local.asked("dark", "film") == (
-        "dark in film: 0 rated, +0.5 beside the usual.",
-        "Gave 5 to The n. Could not stop.",
-    )
-    assert local.asked("slow", "film") == ()
+    assert (local.holds("dark"), local.holds("slow")) == (True, False)
 
 
 def test_the_global_memory_weighs_what_was_chosen_by_the_users_stance() -> None:
     """b is dark, and of a and c one is: 0.5 times (1 - 1/2), over one request and ten without a say."""
     memory = recommendation().memory
     assert memory.decides["film"] == pytest.approx({"dark": 0.5 * 0.5 / 11.0, "slow": 0.0})
-    assert memory.summary("film") == "In film people differ by dark."
-    assert memory.summary("novel") == "In novel people differ by nothing in particular."
     assert memory.popularity == {"n": 1, "e": 1, "d": 1}
 
 
@@ -85,8 +76,6 @@ def test_ranks_and_rewards_by_hand() -> None:
     assert each.reward([0]) == pytest.approx(0.1 + 1 / math.log2(2.5) + 0.1)
     assert each.reward([0, 1]) == pytest.approx(0.1 + 1 / math.log2(2.5) + 0.1 * 0.5)
     assert each.best_slate() == (0,)
-    assert each.described([0, 1]) == "film, dark"
-    assert each.lines([0])[-1] == "Gave 5 to The n. Could not stop."
 
 
 def test_the_more_popular_of_equals_comes_first() -> None:
@@ -95,18 +84,16 @@ def test_the_more_popular_of_equals_comes_first() -> None:
     assert each.rank(each.ideal([])) == 1.0
 
 
-def test_what_is_wanted_is_in_no_feature_and_no_line() -> None:
+def test_what_is_wanted_is_in_no_feature() -> None:
     one = recommendation("b")
     other = Recommendation(request("c"), ITEMS, one.memory)
     np.testing.assert_array_equal(one.x, other.x)
     assert one.x.shape == (2, len(ASPECT_FEATURES))
-    assert one.lines([0, 1]) == other.lines([0, 1])
-    assert one.described([0]) == other.described([0])
 
 
 def test_chance_and_the_two_terms() -> None:
     assert chance(2) == pytest.approx((1.0 + 1 / math.log2(3)) / 2)
-    assert (memory_use([]), memory_use([("x",), ()])) == (0.0, 0.5)
+    assert (memory_use([]), memory_use([True, False])) == (0.0, 0.5)
     assert rank_reward(1.0) == 1.0
 
 
@@ -128,8 +115,8 @@ def test_a_request_is_for_the_latest_rating_above_the_mean_before_it() -> None:
         crossed([made], of)
 
 
-def test_no_training_request_meets_a_global_memory_that_saw_it(tmp_path: Path) -> None:
-    of = ratings(write(tmp_path, users=40))
+def test_no_training_request_meets_a_global_memory_that_saw_it() -> None:
+    of = make_ratings(users=40)
     training = requests(of, "train")
     taught = crossed(training, of)
     assert sorted(each.request.user for each in taught) == sorted(each.user for each in training)
@@ -139,9 +126,9 @@ def test_no_training_request_meets_a_global_memory_that_saw_it(tmp_path: Path) -
         assert each.memory.decides == GlobalMemory(others, of).decides
 
 
-def test_what_decides_is_learned_from_reward(tmp_path: Path) -> None:
+def test_what_decides_is_learned_from_reward() -> None:
     """In a world where two of twelve aspects decide, the policy ranks what is wanted above what popularity and chance do."""
-    of = ratings(write(tmp_path, users=120))
+    of = make_ratings(users=120)
     training = requests(of, "train")
     policy = train_asking(crossed(training, of))
     test = [Recommendation(one, of.items, GlobalMemory(training, of)) for one in requests(of, "test")]

@@ -30,7 +30,6 @@ from keepworth.evaluation.system import (
     haystack,
 )
 from keepworth.memory.policy.hashed_words import HashedWords
-from keepworth.models.encoders import encoder
 from keepworth.recipes.systems import Elsewhere, maker
 from tests.evaluation.test_harness import Copies, ran, tasks_of
 
@@ -329,37 +328,3 @@ def test_options_are_offered_in_an_order_that_says_nothing() -> None:
         ],
     )
     assert {options.index("right") for options in seen} == {0, 1, 2, 3}
-
-
-def dated(system: Any) -> None:
-    """Two lunches and an evening, one without a date, in a memory."""
-    told = [("2023-06-20T12:00", "lunch with Emma"), ("2023-03-01T12:00", "lunch with Tom"), ("", "lunch with Ann")]
-    sessions = tuple(Session(text[-3:], date, (Turn("user", text, 0, False),)) for date, text in told)
-    system.begin(0)
-    system.write(haystack(Task("t", "s", "q", ("a",), "token_f1", sessions=sessions)))
-
-
-def test_only_the_window_of_a_question_is_searched() -> None:
-    system = maker("windowed", lambda: encoder("hashing"))()
-    try:
-        dated(system)
-
-        def asked(text: str) -> set[str]:
-            found = system.ask(AskedQuestion(text, 5, "2023-06-22T11:12"))
-            return {each.item.partition("/")[0] for each in found.shown}
-
-        assert asked("Who was at lunch last Tuesday?") == {"mma", "Ann"}
-        assert asked("Who was at lunch?") == {"mma", "Tom", "Ann"}
-    finally:
-        system.close()
-
-
-def test_where_nothing_was_said_in_the_window_all_is_searched() -> None:
-    system = maker("windowed", lambda: encoder("hashing"))()
-    try:
-        system.begin(0)
-        turns = (Turn("user", "lunch with Tom", 0, False),)
-        system.write(haystack(Task("t", "s", "q", ("a",), "", sessions=(Session("s", "2020-03-01T12:00", turns),))))
-        assert len(system.ask(AskedQuestion("Who was at lunch last Tuesday?", 5, "2023-06-22T11:12")).shown) == 1
-    finally:
-        system.close()

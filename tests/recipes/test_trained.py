@@ -17,8 +17,7 @@ from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.methods.recipes import memory_r1, strings
 from keepworth.models.inprocess import InProcessModel
 from keepworth.recipes import trained
-from keepworth.recipes.export import export
-from keepworth.recipes.trained import exported_in, manager_of, trained_by
+from keepworth.recipes.trained import manager_of, trained_by
 from keepworth.serving.memory_server import MemoryServer
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 from tests.recipes.test_interactive import STRINGS, run_of
@@ -68,7 +67,7 @@ def says(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[ManagerState]]:
             return choose
 
         monkeypatch.setattr(trained, "chosen_by", made)
-        trained._choosing.cache_clear()
+        trained._choose_by.cache_clear()
         return shown
 
     return saying
@@ -77,7 +76,7 @@ def says(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[ManagerState]]:
 @pytest.fixture(autouse=True)
 def _forgotten() -> Any:
     yield
-    trained._choosing.cache_clear()
+    trained._choose_by.cache_clear()
 
 
 def texts(memory: Memory) -> list[str]:
@@ -110,11 +109,10 @@ def test_a_server_keeps_what_the_manager_of_a_run_says(managed: RunFolder, says:
 
 
 def test_the_model_of_a_run_is_what_chooses_and_is_loaded_once(
-    managed: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    managed: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines = manager_of(managed.path).choose(STATES)
-    export(managed, tmp_path / "out")
-    assert manager_of(tmp_path / "out").choose(STATES) == lines
+    assert lines
     loads: list[Path] = []
     load = InProcessModel.load
 
@@ -123,7 +121,7 @@ def test_the_model_of_a_run_is_what_chooses_and_is_loaded_once(
         return load(folder, **options)
 
     monkeypatch.setattr(InProcessModel, "load", counted)
-    trained._choosing.cache_clear()
+    trained._choose_by.cache_clear()
     first, second = (Memory(encoder=None, writer=str(managed.path)) for _ in range(2))
     assert len(loads) == 1
     assert first is not second
@@ -133,7 +131,7 @@ def test_what_manages_no_memory_is_refused_by_name(answering: RunFolder, tmp_pat
     with pytest.raises(KeepworthError, match="trained policy, which does not say what a memory keeps") as caught:
         Memory(encoder=None, writer=str(answering.path))
     assert f"keepworth serve {answering.path}" in caught.value.fix
-    with pytest.raises(KeepworthError, match=r"export.json cannot be read"):
+    with pytest.raises(KeepworthError, match=r"holds no run|not.*run|no run"):
         Memory(encoder=None, writer=str(tmp_path))
     with pytest.raises(UnknownName, match="no writer 'ruels'") as unknown:
         Memory(encoder=None, writer="ruels")
@@ -141,11 +139,8 @@ def test_what_manages_no_memory_is_refused_by_name(answering: RunFolder, tmp_pat
     assert "folder of a run" in unknown.value.fix
 
 
-def test_weights_with_the_adapter_in_them_say_what_the_adapter_says(answering: RunFolder, tmp_path: Path) -> None:
+def test_weights_with_the_adapter_in_them_say_what_the_adapter_says(answering: RunFolder) -> None:
     found = trained_by(answering)
     prompts, branches = [tuple(range(20, 44))], [[(30, 31, 32)]]
     (beside,), (inside,) = found.loaded().score(prompts, branches), found.merged().score(prompts, branches)
     assert inside[0] == pytest.approx(beside[0], abs=1e-4)
-    export(answering, tmp_path / "out", merged=False, with_base=True)
-    (again,) = exported_in(tmp_path / "out").loaded("fp32").score(prompts, branches)
-    assert again[0] == pytest.approx(beside[0], abs=1e-6)

@@ -8,17 +8,15 @@ from typing import Any
 
 import pytest
 import torch
-from pydantic import ValidationError
 from safetensors.torch import load_file
 
 from keepworth.cli.main import main
 from keepworth.episodes.errors import KeepworthError
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import SilentProgress
-from keepworth.methods.recipes import arithmetic, memory_r1
 from keepworth.recipes.front_door import made_of, record_of
+from keepworth.recipes.recipe import Origin
 from keepworth.recipes.training import kept_weights
-from keepworth.recipes.workers import Origin
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 from tests.learning.loop_cluster import LoopCluster
 from tests.learning.test_living_memory import contents
@@ -84,7 +82,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def in_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers in a thread of this process; test_workers_ray.py has those of Ray."""
-    monkeypatch.setattr("keepworth.recipes.workers.cluster_of", lambda settings: LoopCluster())
+    monkeypatch.setattr("keepworth.cluster.ray.RayCluster", lambda address: LoopCluster())
 
 
 def run_of(
@@ -226,14 +224,6 @@ def test_what_cannot_run_in_a_worker_says_so_before_anything_is_loaded(checkpoin
         run_of(Origin("bounded_bank"), checkpoint, tmp_path / "bank", workers=2)
     with pytest.raises(KeepworthError, match="manager"):
         run_of(Origin("memory_r1"), checkpoint, tmp_path / "manager", workers=2, role="manager")
-
-
-def test_workers_that_would_wait_are_refused(checkpoint: Path) -> None:
-    with pytest.raises(ValidationError, match="workers = 3, and at most 2 groups"):
-        arithmetic.Config(model=str(checkpoint), **TINY, workers=3)
-    arithmetic.Config(model=str(checkpoint), **TINY, workers=3, sampling="overlap", pipeline_depth=1.5)
-    with pytest.raises(ValidationError, match="workers = 2 has no effect with method = supervised"):
-        memory_r1.Config(model=str(checkpoint), **TINY, workers=2, method="supervised")
 
 
 def test_an_origin_is_found_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

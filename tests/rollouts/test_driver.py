@@ -19,7 +19,7 @@ from keepworth.environments.tool_use import ToolUse, tool
 from keepworth.episodes import FinishReason, RewardTerm, Sample, SamplingParams, StopReason, Task, VersionSpan
 from keepworth.episodes.episode import UNSOUND, Observation
 from keepworth.memory.overlay import Bank
-from keepworth.rollouts.driver import Limits, Lockstep, Play, WaitingCall, play, playing
+from keepworth.rollouts.driver import Limits, Lockstep, OutOfTime, Play, WaitingCall, play, playing, within
 from tests.rollouts.scripted_model import ScriptedModel
 
 ASK = Task("t/1", "test", "2+2?", ("4",), "numeric")
@@ -410,12 +410,6 @@ def test_a_stages_horizon_is_the_turns_of_an_episode(horizon: int, turns: int) -
     assert episode.stop is StopReason.MAX_TURNS
 
 
-def test_a_memory_that_grows_and_one_for_each_task_exclude_each_other() -> None:
-    how = Play(lambda task: Question(), lambda task, memory: completer(), memory=lambda task: Bank.empty(None))
-    with pytest.raises(ValueError, match="leave one out"):
-        playing(ScriptedModel(lambda prompt, j: ""), how, root=lambda group: Bank.empty(None))
-
-
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_call_that_is_cancelled_while_the_model_draws_is_let_go(fails: bool) -> None:
     """As by a signal that ends the run: the others get samples, or the model's error, and the loop has nothing to report."""
@@ -446,3 +440,35 @@ def test_a_call_that_is_cancelled_while_the_model_draws_is_let_go(fails: bool) -
     assert isinstance(left, asyncio.CancelledError)
     assert isinstance(got, ValueError if fails else Sample)
     assert reported == []
+
+
+def test_results_errors_and_cancellations_pass_through() -> None:
+    async def value() -> int:
+        await asyncio.sleep(0)
+        return 7
+
+    async def raises() -> int:
+        await asyncio.sleep(0)
+        raise KeyError("x")
+
+    async def cleans_up(done: list[str]) -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            done.append("cleaned")
+
+    async def survives() -> int:
+        try:
+            await asyncio.wait_for(asyncio.sleep(60), 0.01)
+        except TimeoutError:
+            return 8
+        return 0
+
+    done: list[str] = []
+    assert asyncio.run(within(value(), 5)) == 7
+    assert asyncio.run(within(survives(), 5)) == 8
+    with pytest.raises(KeyError):
+        asyncio.run(within(raises(), 5))
+    with pytest.raises(OutOfTime):
+        asyncio.run(within(cleans_up(done), 0.01))
+    assert done == ["cleaned"]

@@ -100,28 +100,6 @@ def test_in_verifiers_a_reader_that_fails_fails_the_episode_and_a_writer_that_is
 
 
 @pytest.mark.slow
-@needs_verifiers
-def test_environments_of_verifiers_play_in_our_loop_and_take_our_memory() -> None:
-    made = printed_by(VERIFIERS, "with_verifiers_tasks")
-    assert made["one"]["seen"] == [["Be short.", "What is 3 + 3?"]]
-    assert made["one"]["rewards"] == [["right", 1.0, 2.0], ["short", 1.0, 0.5], ["turns", 1.0, 0.0]]
-    assert (made["one"]["stop"], made["one"]["answer"], made["one"]["reward"]) == ("completed", "6", 2.5)
-    assert made["wrong"]["reward"] == 0.0
-    assert made["asked twice"]["seen"][1] == ["Are you sure?"]
-    assert made["asked twice"]["rewards"][2] == ["turns", 2.0, 0.0]
-    assert (made["asked once"]["stop"], made["asked once"]["reward"]) == ("max_turns", 2.5), "scored as it stands"
-    assert made["remembering"]["seen"] == [["Be short.", "What is 3 + 3?\n\nMemory:\n- 3 + 3 is 6."]]
-    assert made["remembering"]["told"] == [2.5]
-    assert made["remembering"]["total"] == 2.5
-    assert made["tools"]["tools"] == ["calculator_double"]
-    assert made["tools"]["seen"][1] == "6", "what the tool's server says"
-    assert made["tools"]["reward"] == 2.5
-    assert made["late"]["stop"] == "max_turns"
-    assert made["late"]["rewards"][0] == ["right", 0.0, 2.0]
-    assert made["endless"].startswith("The tasks of Endless never end.")
-
-
-@pytest.mark.slow
 @needs_trl
 def test_trl_takes_the_rewards_of_our_driver() -> None:
     made = printed_by(TRL, "with_trl")

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from keepworth.episodes.errors import UnknownName
-from keepworth.recipes.own import Config
+from keepworth.recipes.user_tasks import Config
 from keepworth.tasks.chat_logs import ChatLog, logged
 from keepworth.tasks.data_files import WrongFormat
 from keepworth.tasks.metrics import tokens

@@ -19,22 +19,20 @@ def export(
     run: Annotated[str, typer.Argument(metavar="RUN", help="A run's name under --runs, or its folder.")],
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="What to make; it must not hold anything else.")],
     adapter: Annotated[
-        bool, typer.Option("--adapter", help="The adapter alone, which needs its base; else weights that stand alone.")
-    ] = False,
-    with_base: Annotated[
-        bool, typer.Option("--with-base", help="With --adapter: the base's files as well, under FOLDER/base.")
+        bool, typer.Option("--adapter", help="The adapter, with its base beside it; else weights that stand alone.")
     ] = False,
     role: Annotated[str, typer.Option("--role", help="Which of the run's roles, where it trained several.")] = "",
     base: Annotated[
         str,
-        typer.Option("--base", metavar="OWNER/NAME", help="What others call the base, where the run names a folder."),
+        typer.Option(
+            "--base",
+            metavar="OWNER/NAME",
+            help="With --adapter: what others call the base, whose files then stay here.",
+        ),
     ] = "",
     dtype: Annotated[
         str, typer.Option("--dtype", help="Of merged weights: bfloat16, float16 or float32; the base's if not given.")
     ] = "",
-    probe: Annotated[
-        bool, typer.Option("--probe", help="Also write the prompts that were compared: texts of the run's data.")
-    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print what was made, and how it compares with the run, as JSON.")
     ] = False,
@@ -54,9 +52,7 @@ def export(
         merged=not adapter,
         role=role,
         base=base,
-        with_base=with_base,
         dtype=dtype,
-        probe=probe,
     )
     if as_json:
         say_json(asdict(done), indent=1, default=str)

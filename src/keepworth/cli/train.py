@@ -15,15 +15,13 @@ from keepworth.cli.output import Runs, interruptible, say, say_json, say_row, sa
 from keepworth.episodes.errors import KeepworthError
 from keepworth.memory.place import file_of
 from keepworth.recipes.front_door import (
-    OWN,
+    TASKS,
     carry_out,
     made_of,
-    opened,
     record_of,
     run_name,
 )
-from keepworth.recipes.recipe import Recipe
-from keepworth.recipes.workers import Origin
+from keepworth.recipes.recipe import Origin, Recipe
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -102,7 +100,7 @@ def train(
         typer.Option(
             "--environment",
             metavar="FILE.py:NAME",
-            help="Makes what is played for a task; with --tasks, where it has none.",
+            help="With --tasks: makes what is played for a task.",
         ),
     ] = None,
     memory: Annotated[
@@ -164,7 +162,7 @@ def train(
     if print_config:
         say(as_toml(settings), end="")
         return
-    called = Path(recipe).stem.replace("-", "_") if recipe else OWN
+    called = Path(recipe).stem.replace("-", "_") if recipe else TASKS
     own = found.given.tasks.name if not recipe and found.given is not None else called
     whole = run_name(name or "-".join(each for each in (own, role) if each))
     again = _last_command()
@@ -233,8 +231,8 @@ def _asked_for(
     environment: str | None,
     memory: Path | None,
 ) -> Recipe:
-    """The recipe of that name or file, or the one that --tasks, --source or --environment and what goes with them make."""
-    if tasks is None and source is None and (recipe or environment is None):
+    """The recipe of that name or file, or the one that --tasks or --source and what goes with them make."""
+    if tasks is None and source is None:
         for option, value in (("--reward", reward), ("--environment", environment), ("--memory", memory)):
             if value:
                 raise KeepworthError(
@@ -285,12 +283,13 @@ def _carry_out(
     """Open the run folder, train with a display, write the report, print the tables."""
     from keepworth.cli.show import print_tables
     from keepworth.episodes.text import terminal
+    from keepworth.learning.run_folder import RunFolder
     from keepworth.learning.watch.progress import progress_for
     from keepworth.recipes.front_door import track_of
 
     tracker = track_of(track)
     console = terminal()
-    with opened(path, config, fresh=fresh) as run:
+    with RunFolder.create(path, config, resume=not fresh) as run:
         try:
             with interruptible():
                 carry_out(run, lambda progress: work(run, progress), progress_for(), tracker)

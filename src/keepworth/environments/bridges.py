@@ -6,7 +6,6 @@
 | a class, or a function without arguments | makes one for each episode |
 | an object | each episode plays a copy of it as it was handed over |
 | a mapping | the one that the field `environment` of a row names, as in TRL |
-| a `verifiers` environment or task set | see `keepworth.environments.verifiers_tasks`; it brings its own tasks |
 
 What is made is one of ours (`keepworth.environments.environment`), one of Gymnasium's that speaks in texts, or one of TRL's
 (`environment_factory` of its trainers, which OpenEnv's clients and Harbor's tasks are wrapped in).
@@ -18,7 +17,6 @@ import copy
 import inspect
 import json
 import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from zlib import crc32
@@ -32,7 +30,7 @@ from keepworth.tasks.own import messages_of
 
 ACCEPTED = (
     "Hand over a function of a task or of nothing, a class, or an object: an environment of keepworth (reset, step, close), of "
-    "Gymnasium (reset, step, action_space), of TRL (reset, tools, get_reward), or of verifiers (an Env or a Taskset)."
+    "Gymnasium (reset, step, action_space), or of TRL (reset, tools, get_reward)."
 )
 
 
@@ -44,10 +42,6 @@ def adapted(given: Any, task: Task, rewarded: bool = False) -> Callable[[Task], 
     """`given` as a function that makes an environment of ours for a task. task: one of those that will be played; what is made
     for it is looked at and closed again. rewarded: by others, so that it need not say what an episode was worth. Raises
     UnplayableEnvironment naming what cannot be played, UnknownName."""
-    if brings_tasks(given):
-        from keepworth.environments.verifiers_tasks import TaskServer
-
-        return TaskServer(given)
     make = _maker(given)
     try:
         made, other = make(task), make(task)
@@ -72,12 +66,6 @@ def adapted(given: Any, task: Task, rewarded: bool = False) -> Callable[[Task], 
 
     one.__qualname__ = _name(given)  # which a run has on file
     return one
-
-
-def brings_tasks(given: Any) -> bool:
-    """Whether the environment has tasks of its own."""
-    found = sys.modules.get("verifiers.v1")  # where it is not imported, this is none of its objects
-    return found is not None and isinstance(given, found.Env | found.Taskset)
 
 
 def _maker(given: Any) -> Callable[[Task], Any]:

@@ -4,7 +4,6 @@
       config.json              the resolved configuration, versions, threads, dtype
       metrics.jsonl            one JSON object per training step: {"step", "time", ...}
       curriculum.jsonl         one per task that was put aside or rejected, with the reason
-      shared.jsonl             one per group of another run that was trained on or refused (`shared_groups`)
       evals.jsonl              one per measurement: {"step", "arm", "metric", "mean", "low", "high", "n", ...}
       episodes/step-000015.train.jsonl.gz   every episode, by step and by what it was run for
       checkpoints/step-000015/ whatever the trainer saves, with a manifest of sha256 sums
@@ -330,16 +329,16 @@ RECORD = "config.json"
 LOCK = ".lock"
 _PATIENCE = 0.2
 """Seconds. Whoever asks `writer` holds the lock for an instant, which is no reason not to begin a run."""
-ROWS = ("metrics.jsonl", "evals.jsonl", "curriculum.jsonl", "shared.jsonl")
+ROWS = ("metrics.jsonl", "evals.jsonl", "curriculum.jsonl")
 FILES = (*ROWS, "result.json", "status.json", "report.html")
 FOLDERS = ("episodes", "checkpoints", "weights", "finished", "memory", "published")
 
 PLACED = (
-    *("engine", "token_budget", "checkpointing", "learners", "share", "ray_address"),
+    *("engine", "token_budget", "checkpointing", "learners", "ray_address"),
     *("workers", "worker_label"),
 )
 """Settings that say where the work is done and how much of it at once: a run may be continued with another value. Whether there
-is an engine, or a folder to share, is part of what the run is."""
+is an engine is part of what the run is."""
 
 
 class RunConflict(KeepworthError):
@@ -380,7 +379,7 @@ def refuse_foreign(path: Path) -> None:
 def refuse_other(path: Path, before: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
     """Raises RunConflict, naming the keys, where the run in `path` was configured otherwise."""
     then, now, absent = flatten(before), flatten(asked), "(absent)"
-    other = {key for key in ("engine", "share") if bool(then.get(key)) != bool(now.get(key))}
+    other = {"engine"} if bool(then.get("engine")) != bool(now.get("engine")) else set()
     keys = sorted((then | now).keys() - (set(PLACED) - other))
     changed = [key for key in keys if then.get(key, absent) != now.get(key, absent)]
     if changed:
@@ -697,14 +696,6 @@ class RunFolder:
     def curriculum(self) -> list[Row]:
         return list(read_rows(self.path / "curriculum.jsonl", METRIC))
 
-    def append_shared(self, step: int, **row: Any) -> None:
-        """What became of a group of another run: {"step", "what", "name", ...}; what: trained, with where it came from, what it
-        claimed to have earned and what it earned here; or refused, with the reason."""
-        self._append("shared.jsonl", {"step": step, **row})
-
-    def shared(self) -> list[Row]:
-        return list(read_rows(self.path / "shared.jsonl", METRIC))
-
     # -- episodes ------------------------------------------------------------------------------------------------------
 
     def write_episodes(self, step: int, episodes: Iterable[Episode], *, arm: str = TRAIN) -> Path:
@@ -805,7 +796,7 @@ class RunFolder:
         last = self.latest_checkpoint()
         step = last.step if last else None
         self.resumed_from = step
-        for file, fields in zip(ROWS, (METRIC, EVAL, METRIC, METRIC), strict=True):
+        for file, fields in zip(ROWS, (METRIC, EVAL, METRIC), strict=True):
             path = self.path / file
             if path.exists():
                 kept = [row for row in read_rows(path, fields) if step is not None and row["step"] <= step]

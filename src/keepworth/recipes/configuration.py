@@ -69,14 +69,9 @@ def short_key(name: str, keys: Mapping[str, Any]) -> str:
     """The key that the option `--name` sets: `name` itself, or the one key whose last part it is."""
     if name in keys:
         return name
-    found = [key for key in keys if key.rsplit(".", 1)[-1] == name]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise BadSetting(
-            f"--{name} could mean {' or '.join(sorted(found))} in this recipe.",
-            f"Say which: --set {sorted(found)[0]}=...",
-        )
+    matching = [key for key in keys if key.rsplit(".", 1)[-1] == name]
+    if len(matching) == 1:
+        return matching[0]
     raise BadSetting(f"--{name} has no effect here: this recipe has no such setting.", "See --print-config.")
 
 
@@ -86,7 +81,7 @@ def load_toml(path: Path) -> dict[str, Any]:
         text = path.read_text(encoding="utf-8")
         return dict(tomllib.loads(text))
     except FileNotFoundError as error:
-        near = nearest(path.stem, [each.stem for each in path.parent.glob("*.toml")])  # they all end alike
+        near = nearest(path.stem, [file.stem for file in path.parent.glob("*.toml")])  # they all end alike
         hint = f"Did you mean {path.with_name(f'{near}.toml')}?" if near else ""
         raise BadSetting(f"There is no configuration file {path}.", hint) from error
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -105,7 +100,7 @@ def _value(value: object) -> str:
     import json
 
     if isinstance(value, Mapping):
-        inside = (f"{json.dumps(key)} = {_value(each)}" for key, each in value.items() if each is not None)
+        inside = (f"{json.dumps(key)} = {_value(cell)}" for key, cell in value.items() if cell is not None)
         return f"{{{', '.join(inside)}}}"
     if isinstance(value, list):
         return f"[{', '.join(map(_value, value))}]"
@@ -131,10 +126,8 @@ def _nested(annotation: Any) -> type[BaseModel] | None:
 
     if get_origin(annotation) in (list, tuple, dict, set):
         return None
-    for each in (annotation, *get_args(annotation)):
-        if isinstance(each, type) and issubclass(each, BaseModel):
-            return each
-    return None
+    kinds = (kind for kind in (annotation, *get_args(annotation)) if isinstance(kind, type))
+    return next((kind for kind in kinds if issubclass(kind, BaseModel)), None)
 
 
 def _put(tree: dict[str, Any], key: str, value: object) -> None:
@@ -169,17 +162,13 @@ def _explained(error: ValidationError, keys: Mapping[str, Any]) -> KeepworthErro
     first = error.errors()[0]
     key = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
-        if ours := TRLS.get(key):
-            return BadSetting(
-                f"There is no setting {key!r}, which is TRL's. Here: {ours}.", "docs/from_trl.md lists them all."
-            )
         return UnknownName("setting", key, keys)
     problems = []
-    for each in error.errors():
-        name = ".".join(str(part) for part in each["loc"])
-        raised = each.get("ctx", {}).get("error")
-        said = raised.message if isinstance(raised, KeepworthError) else each["msg"].removeprefix("Value error, ")
-        problems.append(f"{name} = {each['input']!r}: {said[:1].lower()}{said[1:]}" if name else said)
+    for problem in error.errors():
+        name = ".".join(str(part) for part in problem["loc"])
+        raised = problem.get("ctx", {}).get("error")
+        message = raised.message if isinstance(raised, KeepworthError) else problem["msg"].removeprefix("Value error, ")
+        problems.append(f"{name} = {problem['input']!r}: {message[:1].lower()}{message[1:]}" if name else message)
     return BadSetting(f"The settings do not fit this recipe: {'; '.join(problems).rstrip('.')}.", _fix(first, key))
 
 
@@ -195,50 +184,6 @@ def _fix(wrong: Any, key: str) -> str:
             return f"Set {key} to {direction} {about[bound]:g}."
     # Of an objective's options the message says itself what there is.
     return "" if "did you mean" in wrong["msg"] else "--print-config shows what there is."
-
-
-_OBJECTIVE = "an option of the objective, such as objective={{'preset': 'grpo', {}}}"
-TRLS = {
-    "num_generations": "group_size",
-    "per_device_train_batch_size": "tasks_per_step",
-    "gradient_accumulation_steps": "tasks_per_step; how it is cut into passes is found from token_budget",
-    "max_completion_length": "max_tokens",
-    "max_steps": "steps",
-    "num_train_epochs": "steps",
-    "num_iterations": "passes",
-    "steps_per_generation": "minibatches",
-    "lr_scheduler_type": "schedule",
-    "max_grad_norm": "max_norm",
-    "gradient_checkpointing": "checkpointing",
-    "save_steps": "checkpoint_every",
-    "eval_steps": "evaluate_every",
-    "logging_steps": "none: every step is logged",
-    "load_best_model_at_end": "keep = best",
-    "report_to": "track",
-    "output_dir": "runs and name",
-    "train_dataset": "tasks",
-    "eval_dataset": "tasks, with a field split in each row",
-    "reward_funcs": "reward",
-    "reward_weights": "weights",
-    "environment_factory": "environment",
-    "tools": "environment, such as one made of ToolUse",
-    "peft_config": "rank, alpha and lora_targets, or train = full",
-    "lora_alpha": "alpha",
-    "lora_r": "rank",
-    "target_modules": "lora_targets",
-    "modules_to_save": "train_embeddings",
-    "lora_dropout": "not offered: nothing is dropped",
-    "top_p": "answer_top_p, where answers are measured",
-    "top_k": "answer_top_k, where answers are measured",
-    "use_vllm": "sampling = overlap with engine",
-    "loss_type": "objective, such as grpo, dr_grpo, dapo",
-    "beta": _OBJECTIVE.format("'kl': \"KlLoss('k3', 0.04)\""),
-    "epsilon": _OBJECTIVE.format("'surrogate': 'Clip(0.2, 0.2)'"),
-    "epsilon_high": _OBJECTIVE.format("'surrogate': 'Clip(0.2, 0.28)'"),
-    "scale_rewards": _OBJECTIVE.format("'advantage': \"Outcome('group')\""),
-    "mask_truncated_completions": _OBJECTIVE.format("'overlong': 'OverlongMask()'"),
-}
-"""What settings of TRL's and PEFT's configurations are called here."""
 
 
 def _choices(expected: object) -> list[str]:

@@ -23,12 +23,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
+from traceback import extract_tb
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from keepworth.episodes.errors import KeepworthError, UnknownName, nearest
-from keepworth.recipes.recipe import Recipe
-from keepworth.recipes.workers import Origin
+from keepworth.recipes.recipe import Origin, Recipe
 from keepworth.registry import Method, method, methods
 
 if TYPE_CHECKING:
@@ -39,10 +39,11 @@ if TYPE_CHECKING:
     from keepworth.learning.watch.tracking import Track
     from keepworth.models.inprocess import InProcessModel
     from keepworth.recipes.export import Exported
-    from keepworth.recipes.own import Given
+    from keepworth.recipes.user_tasks import Given
+    from keepworth.tasks.unlabelled import LogReport
 
 T = TypeVar("T")
-OWN = "own"
+TASKS = "tasks"
 """What a run of `train` calls its recipe."""
 ARGUMENTS = ("tasks", "source", "kinds", "reward", "environment", "agent", "memory")
 """What `train` is given besides settings; a recipe's file may hold them by these names, and `settings`."""
@@ -122,87 +123,72 @@ def train(
     from keepworth.episodes.extras import require
 
     require("train", "keepworth.train")
+    from keepworth.learning.run_folder import RunFolder
     from keepworth.learning.watch.progress import progress_for
     from keepworth.recipes.configuration import resolve
 
     track = track_of(track)
 
-    def carried_out() -> Path:
+    def run_it() -> Path:
         arguments = {"source": source, "kinds": kinds, "reward": reward, "environment": environment, "agent": agent}
-        recipe = own_recipe(tasks, memory=memory, **arguments)
-        own = cast("Given", recipe.given)
+        recipe = recipe_of_tasks(tasks, memory=memory, **arguments)
+        user = cast("Given", recipe.given)
         chosen = {key: str(value) if isinstance(value, Path) else value for key, value in settings.items()}
         config = resolve(recipe.Config, base={**recipe.settings, **chosen})
         shown = progress or progress_for()
         for line in recipe.report.lines() if recipe.report else ():
             shown.note(line)
-        path = Path(runs) / run_name(name or own.tasks.name)
+        path = Path(runs) / run_name(name or user.tasks.name)
         try:
-            with opened(path, record_of(recipe, config, OWN), fresh=fresh) as run:
+            with RunFolder.create(path, record_of(recipe, config, TASKS), resume=not fresh) as run:
                 carry_out(run, lambda each: recipe.train(config, run, each), shown, track)
         except KeyboardInterrupt:
             shown.note(f"Stopped. What is done is in {path}; the same call continues.")
             raise
         return path
 
-    return TrainedRun(in_own_thread(carried_out) if loop_runs() else carried_out())
+    # In a notebook an event loop runs in this thread: then no other can begin here.
+    asyncio = sys.modules.get("asyncio")
+    inside = asyncio is not None and asyncio._get_running_loop() is not None
+    return TrainedRun(in_thread(run_it) if inside else run_it())
 
 
-def loop_runs() -> bool:
-    """Whether an event loop runs in this thread, as in a notebook: then no other can begin here."""
-    asyncio = sys.modules.get("asyncio")  # where nobody imported it, none runs
-    return asyncio is not None and asyncio._get_running_loop() is not None
-
-
-def in_own_thread(work: Callable[[], T]) -> T:
-    """The result of `work`, done in a thread of its own. A KeyboardInterrupt here is one there, and is waited for."""
+def in_thread(work: Callable[[], T]) -> T:
+    """The result of `work`, done in a thread, where an event loop of its own can run. Ctrl-C here is Ctrl-C there, and is waited
+    for."""
     import ctypes
     import time
 
-    done: list[tuple[T | None, BaseException | None]] = []
+    outcome: list[tuple[T | None, BaseException | None]] = []
 
     def run() -> None:
         try:
-            done.append((work(), None))
+            outcome.append((work(), None))
         except BaseException as error:
-            done.append((None, error))
+            outcome.append((None, error))
 
     thread = threading.Thread(target=run, name="keepworth.train")
-    interrupted = False
-    while not done:
+    thread.start()
+    while not outcome:
         try:
-            if thread.ident is None and not interrupted:
-                thread.start()
-            # Awake now and then: a signal that another thread is handed does not end a wait, and an interruption while a lock
-            # is taken can leave it locked.
-            while not done and thread.ident is not None:
-                time.sleep(0.02)
-            if interrupted:
-                break
+            time.sleep(0.02)  # no wait for a lock, which an interruption can leave locked
         except KeyboardInterrupt:
-            interrupted = True
-            if thread.ident is not None:
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                    ctypes.c_ulong(thread.ident), ctypes.py_object(KeyboardInterrupt)
-                )
-    if interrupted:
-        raise KeyboardInterrupt
-    value, error = done[0]
+            interrupt = ctypes.py_object(KeyboardInterrupt)
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), interrupt)
+    value, error = outcome[0]
     if error is not None:
         raise error
     return cast(T, value)
 
 
-def recipe_of(given: Given, settings: Mapping[str, Any] | None = None, report: Any = None) -> Recipe:
+def recipe_of(given: Given, settings: Mapping[str, Any] | None = None, report: LogReport | None = None) -> Recipe:
     """Tasks, reward and whatever else was given, as a recipe."""
-    from keepworth.recipes import own
+    from keepworth.recipes.user_tasks import Config, system
 
-    return Recipe(
-        own.Config, lambda config: own.system(config, given), given=given, settings=settings or {}, report=report
-    )
+    return Recipe(Config, lambda config: system(config, given), given=given, settings=settings or {}, report=report)
 
 
-def own_recipe(tasks: Any = None, *, source: Any = None, kinds: Sequence[str] | str = (), **others: Any) -> Recipe:
+def recipe_of_tasks(tasks: Any = None, *, source: Any = None, kinds: Sequence[str] | str = (), **others: Any) -> Recipe:
     """What `train` was handed, as a recipe. Raises KeepworthError where tasks and source are both there."""
     if source is None:
         if kinds:
@@ -225,31 +211,25 @@ def given(
     tasks: Any = None, *, reward: Any = None, environment: Any = None, agent: Any = None, memory: Any = None
 ) -> Given:
     """What `train` was handed, read and checked as far as it can be without settings."""
-    from keepworth.environments.bridges import adapted, brings_tasks
-    from keepworth.recipes.own import Given, remembered
+    from keepworth.environments.bridges import adapted
+    from keepworth.recipes.user_tasks import Given, recall_from
     from keepworth.tasks.own import OwnTasks, own_tasks
 
-    recall, remembers = remembered(memory) if memory is not None else (None, "")
+    recall, remembers = recall_from(memory) if memory is not None else (None, "")
     if tasks is None:
-        if not brings_tasks(environment):
-            raise KeepworthError(
-                "There are no tasks.", "Give a file of JSON lines (--tasks), or rows, such as {'prompt': ...}."
-            )
-        from keepworth.environments.verifiers_tasks import tasks_of
-
-        tasks = tasks_of(environment)
-    if isinstance(tasks, OwnTasks):
-        found = tasks
-    else:
+        raise KeepworthError(
+            "There are no tasks.", "Give a file of JSON lines (--tasks), or rows, such as {'prompt': ...}."
+        )
+    if not isinstance(tasks, OwnTasks):
         rows = tasks() if callable(tasks) else tasks
         if not isinstance(rows, str | Path | Iterable):
             raise KeepworthError(
                 f"tasks is {rows!r:.60}, which is neither a file nor rows.",
                 "Give a file of JSON lines, or mappings in a list.",
             )
-        found = own_tasks(rows, by_row=environment is not None)
-    make = None if environment is None else adapted(environment, found.all[0], rewarded=reward is not None)
-    return Given(found, reward, make, agent, recall, remembers)
+        tasks = own_tasks(rows, by_row=environment is not None)
+    make = None if environment is None else adapted(environment, tasks.all[0], rewarded=reward is not None)
+    return Given(tasks, reward, make, agent, recall, remembers)
 
 
 # A run: opened, carried out, and its report written.
@@ -268,13 +248,6 @@ def run_name(name: str) -> str:
 def record_of(recipe: Recipe, config: BaseModel, name: str) -> dict[str, object]:
     """What a run is begun with and must be continued with. Raises what the recipe finds wrong before anything is loaded."""
     return {"recipe": name, **config.model_dump(mode="json"), **recipe.record(config)}
-
-
-def opened(path: Path, record: Mapping[str, object], *, fresh: bool) -> RunFolder:
-    """The run's folder, made or continued."""
-    from keepworth.learning.run_folder import RunFolder
-
-    return RunFolder.create(path, record, resume=not fresh)
 
 
 def track_of(track: str | Track) -> str | Track:
@@ -326,14 +299,14 @@ def made_of(origin: Origin) -> Recipe:
 
     if origin.recipe:
         return find_recipe(origin.recipe)
-    for each in origin.reward:
-        if ":" not in each and each not in VERIFIERS:
-            raise UnknownName("verifier", each, VERIFIERS, where="--reward; a function of yours is FILE.py:NAME")
-    functions = [each if each in VERIFIERS else named_object(each, "--reward") for each in origin.reward]
-    made = None if origin.environment is None else named_object(origin.environment, "--environment")
-    own = {"reward": functions or None, "environment": made, "memory": origin.memory}
+    for name in origin.reward:
+        if ":" not in name and name not in VERIFIERS:
+            raise UnknownName("verifier", name, VERIFIERS, where="--reward; a function of yours is FILE.py:NAME")
+    functions = [name if name in VERIFIERS else named_object(name, "--reward") for name in origin.reward]
+    environment = None if origin.environment is None else named_object(origin.environment, "--environment")
+    more = {"reward": functions or None, "environment": environment, "memory": origin.memory}
     source = None if origin.source is None else Path(origin.source)
-    return replace(own_recipe(origin.tasks, source=source, kinds=origin.kinds, **own), origin=origin)
+    return replace(recipe_of_tasks(origin.tasks, source=source, kinds=origin.kinds, **more), origin=origin)
 
 
 def find_recipe(name: str) -> Recipe:
@@ -342,8 +315,6 @@ def find_recipe(name: str) -> Recipe:
         return _recipe_in(module_of(name), name)
     known = methods("recipe")
     key = name if name in known else name.replace("-", "_")
-    if name == OWN:
-        raise KeepworthError("own is what a run on your own tasks is called.", "Name the tasks: --tasks FILE.jsonl.")
     return _recipe_of_method(method("recipe", key if key in known else name))
 
 
@@ -366,16 +337,16 @@ def module_of(path: str) -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    beside = str(file.parent.resolve())
-    if beside not in sys.path:
-        sys.path.insert(0, beside)
+    folder = str(file.parent.resolve())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
     try:
         spec.loader.exec_module(module)
     except KeepworthError:
         raise
     except Exception as error:
-        trace = error.__traceback__
-        lines = [each.lineno for each in inspect.getinnerframes(trace) if each.filename == str(file)] if trace else []
+        frames = extract_tb(error.__traceback__)
+        lines = [frame.lineno for frame in frames if frame.filename == str(file)]
         raise BadRecipe(
             f"{file} cannot be imported: {type(error).__name__}: {error}{f' (line {lines[-1]})' if lines else ''}.",
             "Run it with Python to see the whole error.",
@@ -402,50 +373,36 @@ def named_object(reference: str, what: str) -> Any:
 
 
 def _settings_in(holds: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """What a recipe's file says of settings: in `settings`, and by their own names. Raises BadRecipe for what would be lost."""
+    """What a recipe's file says of settings: in `settings`, and by their names. Raises BadRecipe for what would be lost."""
     from difflib import get_close_matches
 
-    from keepworth.recipes.own import Config
+    from keepworth.recipes.user_tasks import Config
 
-    found = dict(holds.get("settings", {}))
-    for each, value in holds.items():
-        if each in ARGUMENTS or each == "settings" or each.startswith("_") or isinstance(value, ModuleType | type):
+    settings = dict(holds.get("settings", {}))
+    for key, value in holds.items():
+        if key in ARGUMENTS or key == "settings" or key.startswith("_") or isinstance(value, ModuleType | type):
             continue
-        if each in OF_A_CALL and not callable(value):
-            raise BadRecipe(
-                f"{name}: {each} is of one run, not of a recipe.", f"Give it on the command line: {OF_A_CALL[each]}."
-            )
-        if each in Config.model_fields and not callable(value):
-            if each in found:
-                raise BadRecipe(f"{name} sets {each} twice: by itself and in `settings`.", "Leave one of them out.")
-            found[each] = value
-        elif meant := get_close_matches(each, (*ARGUMENTS, "settings"), n=1, cutoff=0.85):
-            raise BadRecipe(f"{name}: {each} is nothing that a recipe holds.", f"Did you mean {meant[0]!r}?")
-    return found
-
-
-OF_A_CALL = {"name": "--name", "runs": "--runs", "fresh": "--fresh", "track": "--track", "progress": "none is needed"}
-"""Arguments of `train` that a recipe's file does not hold."""
+        if key in Config.model_fields and not callable(value):
+            if key in settings:
+                raise BadRecipe(f"{name} sets {key} twice: by itself and in `settings`.", "Leave one of them out.")
+            settings[key] = value
+        elif meant := get_close_matches(key, (*ARGUMENTS, "settings"), n=1, cutoff=0.85):
+            raise BadRecipe(f"{name}: {key} is nothing that a recipe holds.", f"Did you mean {meant[0]!r}?")
+    return settings
 
 
 def _recipe_in(module: Any, name: str) -> Recipe:
-    from keepworth.environments.bridges import brings_tasks
-
     holds = vars(module) if isinstance(module, ModuleType) else {each: getattr(module, each) for each in dir(module)}
     if isinstance(holds.get("METHOD"), Method):
         return replace(_recipe_of_method(holds["METHOD"]), origin=Origin(name))
     if callable(holds.get("system")):
-        from keepworth.recipes.interactive import Settings
+        from keepworth.recipes.settings import Settings
 
         return Recipe(holds.get("Config", Settings), holds["system"], _first_line(module), Origin(name))
-    if "tasks" in holds or "source" in holds or brings_tasks(holds.get("environment")):
-        made = own_recipe(**{each: holds[each] for each in ARGUMENTS if each in holds})
-        return replace(
-            made,
-            settings={**made.settings, **_settings_in(holds, name)},
-            about=_first_line(module),
-            origin=Origin(name),
-        )
+    if "tasks" in holds or "source" in holds:
+        made = recipe_of_tasks(**{each: holds[each] for each in ARGUMENTS if each in holds})
+        settings = {**made.settings, **_settings_in(holds, name)}
+        return replace(made, settings=settings, about=_first_line(module), origin=Origin(name))
     raise BadRecipe(
         f"{name} holds no recipe.",
         f"Give it `tasks`, and what of {', '.join(ARGUMENTS[1:])} and `settings` it needs; or `system(config)`, and `Config`.",

@@ -6,9 +6,10 @@ The front matter is the Hugging Face Hub's. Nothing in it names a place on this 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import PurePosixPath
 from typing import Any
 
 from keepworth.evaluation.tables import ResultTable, tables_of
@@ -72,7 +73,8 @@ Versions: {versions}. Settings:
 
 @dataclass(frozen=True, slots=True)
 class ModelCard:
-    """What the card is about. name: of the folder. record: what `export.json` holds. licence: the base's, "" if unknown."""
+    """What the card is about. name: of the folder. record: what `export.json` holds. with_base: the base's files are beside an
+    adapter. licence: the base's, "" if unknown."""
 
     run: RunFolder
     name: str
@@ -81,7 +83,7 @@ class ModelCard:
     licence: str
 
 
-def card(about: ModelCard) -> str:
+def render_card(about: ModelCard) -> str:
     """README.md, with its YAML front matter."""
     record, run = about.record, about.run
     base, adapter = record["base"], record["kind"] == "adapter"
@@ -103,7 +105,7 @@ def card(about: ModelCard) -> str:
     if base.get("note"):
         files.insert(0, str(base["note"]))
     settings = (
-        f"{key} = {_shown(value)}"
+        f"{key} = {_without_paths(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))}"
         for key, value in flatten(run.config).items()
         if key.split(".")[0] not in _HIDDEN and value not in (None, "", [], {})
     )
@@ -146,9 +148,7 @@ def _front_matter(about: ModelCard, adapter: bool) -> Iterator[str]:
 def _results(run: RunFolder) -> Iterator[str]:
     tables = tables_of(run)
     for table in tables:
-        yield from (f"### {table.title}", "", *_table(table), "")
-        if table.note:
-            yield from (_unplaced(table.note), "")
+        yield from (f"### {table.title}", "", *_table(table), "", _without_paths(table.note), "")
     yield (
         "Means with 95 % intervals over questions. The other lines are controls." if tables else "Nothing was measured."
     )
@@ -164,7 +164,7 @@ def _table(table: ResultTable) -> Iterator[str]:
 
 
 def _changed(record: Mapping[str, Any], adapter: bool) -> str:
-    found = record["agreement"]
+    agreement = record["agreement"]
     done = "Nothing: these are the tensors that were trained."
     if not adapter:
         done = f"The weights were put together in float32 and are stored as {record['dtype']}."
@@ -172,32 +172,20 @@ def _changed(record: Mapping[str, Any], adapter: bool) -> str:
         other = record["rounded"]
         done += f" Rounded to the base's type, {other['prompts'] - other['identical']} of its answers would be others."
     return (
-        f"{done} On {found['prompts']} prompts of the run's own questions, "
-        f"{found['identical']} greedy answers are the same token by token as the run's. The log-probabilities of their "
-        f"{found['tokens']} tokens differ by {found['mean_gap']:.2g} nats on average and {found['largest_gap']:.2g} at most; "
-        f"training had moved them by {found['moved']:.2g}. Both were computed in float32, the folder by transformers."
+        f"{done} On {agreement['prompts']} prompts of the run's own questions, "
+        f"{agreement['identical']} greedy answers are the same token by token as the run's. The log-probabilities of their "
+        f"{agreement['tokens']} tokens differ by {agreement['mean_gap']:.2g} nats on average and "
+        f"{agreement['largest_gap']:.2g} at most; "
+        f"training had moved them by {agreement['moved']:.2g}. Both were computed in float32, the folder by transformers."
     )
 
 
-def _shown(value: Any) -> str:
-    """A setting without the places of this machine."""
-    if isinstance(value, str):
-        return _unplaced(value)
-    if isinstance(value, Mapping):
-        return ", ".join(f"{key} {_shown(each)}" for key, each in value.items() if each not in (None, "", 0))
-    if isinstance(value, list | tuple):
-        return json.dumps([_shown(each) if isinstance(each, str) else each for each in value], ensure_ascii=False)
-    return json.dumps(value, ensure_ascii=False)
+_PATH = re.compile(r"(?<![\w.~/])(?:~|[A-Za-z]:)?[/\\](?:[^\s\"',/\\]+[/\\])*")
 
 
-def _unplaced(text: str) -> str:
+def _without_paths(text: str) -> str:
     """`text` on one line, with each absolute path in it cut to its last part."""
-    return " ".join(_last(word) for word in text.split())
-
-
-def _last(word: str) -> str:
-    absolute = word.startswith(("/", "~")) or Path(word).is_absolute() or PureWindowsPath(word).is_absolute()
-    return PureWindowsPath(word).name or word if absolute and len(word) > 1 else word
+    return _PATH.sub("", " ".join(text.split()))
 
 
 def _cell(text: str) -> str:
@@ -205,8 +193,4 @@ def _cell(text: str) -> str:
 
 
 def _yaml(text: str) -> str:
-    return (
-        text
-        if all(part.isalnum() for part in text.translate(str.maketrans("-_/.", "    ")).split())
-        else json.dumps(text)
-    )
+    return text if re.fullmatch(r"[\w./-]+", text) else json.dumps(text)

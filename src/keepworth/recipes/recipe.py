@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from keepworth.episodes.errors import KeepworthError
@@ -17,13 +18,44 @@ if TYPE_CHECKING:
     from keepworth.learning.collect.workers import WorkerRollout
     from keepworth.learning.run_folder import RunFolder
     from keepworth.learning.watch.progress import Progress
-    from keepworth.recipes.own import Given
-    from keepworth.recipes.workers import Origin
+    from keepworth.recipes.user_tasks import Given
     from keepworth.tasks.unlabelled import LogReport
 
 
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a recipe was found, as it was written on a command line: a name or a file, or tasks and what goes with them."""
+
+    recipe: str = ""
+    tasks: str | None = None
+    source: str | None = None
+    kinds: str = ""
+    reward: tuple[str, ...] = ()
+    environment: str | None = None
+    memory: str | None = None
+
+    def anywhere(self) -> Origin:
+        """The same for a process that was started in another folder."""
+        return replace(
+            self,
+            recipe=_absolute(self.recipe) or "",
+            tasks=_absolute(self.tasks),
+            source=_absolute(self.source),
+            reward=tuple(_absolute(name) or "" for name in self.reward),
+            environment=_absolute(self.environment),
+            memory=_absolute(self.memory),
+        )
+
+
+def _absolute(reference: str | None) -> str | None:
+    """`FILE.py:NAME` and other files with the whole path; names of modules and of recipes as they are."""
+    file, colon, name = (reference or "").partition(".py:")
+    path = Path(f"{file}.py" if colon else file).expanduser()
+    return f"{path.resolve()}{f':{name}' if colon else ''}" if reference and path.exists() else reference
+
+
 class Trainable(Protocol):
-    """What a recipe makes of its settings; `interactive.System` is the usual one.
+    """What a recipe makes of its settings; `keepworth.recipes.system.System` is the usual one.
 
     One that can run its rollouts in worker processes has `rollout(settings, model) -> WorkerRollout` besides."""
 
@@ -61,29 +93,29 @@ class Recipe:
     report: LogReport | None = None
 
     def __call__(self, run: RunFolder | None = None, **settings: Any) -> Trainable:
-        return self._made(self.Config(**{**self.settings, **settings}), run)
+        return self._make(self.Config(**{**self.settings, **settings}), run)
 
     def record(self, config: Any) -> Mapping[str, Any]:
         """What a run is begun with besides its settings. Raises KeepworthError for what cannot work."""
         if self.given is None:
             return {}
-        from keepworth.recipes.own import require_given
+        from keepworth.recipes.user_tasks import require_given
 
         require_given(config, self.given)
         return self.given.record(config)
 
     def train(self, config: BaseModel, run: RunFolder, progress: Progress) -> None:
         """Train and measure; it goes on where it was stopped."""
-        self._made(config, run).learn(config, run, progress, self.origin)
+        self._make(config, run).learn(config, run, progress, self.origin)
 
     def rollout(self, config: BaseModel, run: RunFolder, model: Model) -> WorkerRollout:
         """What a rollout worker runs."""
-        system: Any = self._made(config, run)
+        system: Any = self._make(config, run)
         if not hasattr(system, "rollout"):
             raise KeepworthError("The recipe runs no rollouts in workers.", "Leave workers out.")
         rollout: WorkerRollout = system.rollout(config, model)
         return rollout
 
-    def _made(self, config: BaseModel, run: RunFolder | None) -> Trainable:
+    def _make(self, config: BaseModel, run: RunFolder | None) -> Trainable:
         takes_run = len(inspect.signature(self.system).parameters) > 1
         return self.system(config, run) if takes_run else self.system(config)

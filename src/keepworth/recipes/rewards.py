@@ -11,6 +11,7 @@ import inspect
 import math
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,11 +27,6 @@ Rewards = str | RewardFunction | Sequence[str | RewardFunction]
 
 BATCHED = frozenset({"completions", "completion_ids", "prompts", "environments"})
 """Parameters by which a function of TRL's form is known: `reward_funcs` of its trainers."""
-NOT_OFFERED = {
-    "completion_ids": "Rewards see texts: judge `completions`. The length in tokens is for the objective's `overlong`.",
-    "trainer_state": "A reward judges an answer alike at every step: leave the parameter out.",
-}
-"""Parameters of TRL's form that nothing is passed for, and what to do."""
 TRIED_FOR = 2.0
 """Seconds for which rows are tried before training."""
 
@@ -60,15 +56,14 @@ class Reward:
                     "A function that takes `completions` returns a list with one number for each.",
                 ) from None
             returned = one
-        if returned is None and self.batched:
-            return None
+            if returned is None:
+                return None
         if hasattr(returned, "item") and not isinstance(returned, str):
             returned = returned.item()  # a number of numpy or torch
         if isinstance(returned, bool | int | float) and math.isfinite(returned):
             return float(returned)
-        said = "nothing" if returned is None else repr(returned)[:60]
         raise UnusableReward(
-            f"The reward {self.name!r} returned {said} ({place}).",
+            f"The reward {self.name!r} returned {'nothing' if returned is None else repr(returned)[:60]} ({place}).",
             "It needs a `return` with a number on every way through it.",
         )
 
@@ -94,7 +89,7 @@ class Scoring:
         """What each reward says, without those that have nothing to say."""
         terms = []
         for reward in self.rewards:
-            found = await in_thread(called, reward, task, answer, played)  # it may compute for long, or hang
+            found = await in_thread(call_reward, reward, task, answer, played)  # it may compute for long, or hang
             value = reward.value(await in_lasting_loop(found) if inspect.isawaitable(found) else found, place_of(task))
             if value is not None:
                 terms.append(RewardTerm(reward.name, value, weight=reward.weight))
@@ -165,7 +160,7 @@ class AlsoRewarded:
         return terms
 
 
-def called(reward: Reward, task: Task, answer: str, played: PlayedEpisode | None = None) -> Any | Awaitable[Any]:
+def call_reward(reward: Reward, task: Task, answer: str, played: PlayedEpisode | None = None) -> Any | Awaitable[Any]:
     """What the function makes of an answer, which may have to be awaited. played: of an episode over turns."""
     if reward.name in VERIFIERS and reward.function is VERIFIERS[reward.name]:
         if not task.answers:
@@ -174,16 +169,16 @@ def called(reward: Reward, task: Task, answer: str, played: PlayedEpisode | None
                 "Add it, or give a reward of your own.",
             )
         return reward.function(answer, task.answers)
-    row = _copied(task.row or _row_of(task))  # what a reward changes in it is its own affair
+    row = deepcopy(task.row or _row_of(task))  # what a reward changes in it is its own affair
     if not reward.batched:
         return reward.function(answer, row)
-    messages = _copied(messages_of(task))
+    messages = deepcopy(messages_of(task))
     completion: Any = [{"role": "assistant", "content": answer}] if messages else answer
     columns = {key: [value] for key, value in row.items() if key not in BATCHED}
     takes = inspect.signature(reward.function).parameters
     if played is not None:
         columns["environments"] = [played.environment]
-        completion = _copied(list(played.messages))
+        completion = deepcopy(list(played.messages))
         messages = messages or ({"role": "user", "content": task.input},)
     elif "environments" in takes:
         raise UnusableReward(
@@ -195,7 +190,8 @@ def called(reward: Reward, task: Task, answer: str, played: PlayedEpisode | None
     if not any(each.kind is inspect.Parameter.VAR_KEYWORD for each in takes.values()):
         given = {key: value for key, value in given.items() if key in takes}
     for name, parameter in takes.items():
-        if name not in given and parameter.default is parameter.empty and parameter.kind in _NAMED:
+        named = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+        if named and name not in given and parameter.default is parameter.empty:
             row[name]  # which says what is missing, and where
     return reward.function(**given)
 
@@ -204,38 +200,22 @@ def _unlogged(*values: Any, **named: Any) -> None:
     """In the place of TRL's `log_metric` and `log_extra`: nothing is kept. A reward of weight 0 is logged."""
 
 
-def _copied(value: Any) -> Any:
-    """A copy down to what is no list, tuple or mapping: pictures and the like stay what they are."""
-    if isinstance(value, DataRow):
-        row = DataRow({key: _copied(each) for key, each in value.items()})
-        row.place = value.place
-        return row
-    if isinstance(value, Mapping):
-        return {key: _copied(each) for key, each in value.items()}
-    return [_copied(each) for each in value] if isinstance(value, list | tuple) else value
-
-
-_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-
-
 def scoring(given: Rewards, weights: Sequence[float] = ()) -> Scoring:
     """Raises UnusableReward for what is no reward, and where weights and rewards differ in number."""
-    each = tuple(given) if isinstance(given, list | tuple) else (given,)
-    if not each:
+    several = tuple(given) if isinstance(given, list | tuple) else (given,)
+    if not several:
         raise UnusableReward("There is no reward.", "Give a function of (answer, row), or a verifier's name.")
-    if weights and len(weights) != len(each):
-        raise UnusableReward(f"There are {len(each)} rewards and {len(weights)} weights.", "Give one weight for each.")
-    if not all(map(math.isfinite, weights)):
+    if weights and len(weights) != len(several):
         raise UnusableReward(
-            f"The weights of the rewards are {', '.join(map(str, weights))}.", "Give a number for each."
+            f"There are {len(several)} rewards and {len(weights)} weights.", "Give one weight for each."
         )
-    found = [_reward(one, weight) for one, weight in zip(each, weights or [1.0] * len(each), strict=True)]
-    names = [one.name for one in found]
+    rewards = tuple(map(_reward, several, weights or [1.0] * len(several)))
+    names = [reward.name for reward in rewards]
     if len(set(names)) < len(names):
         raise UnusableReward(
             f"Two rewards are called {max(names, key=names.count)!r}.", "Give each function a name of its own."
         )
-    return Scoring(tuple(found))
+    return Scoring(rewards)
 
 
 def _reward(given: str | RewardFunction, weight: float) -> Reward:
@@ -246,24 +226,16 @@ def _reward(given: str | RewardFunction, weight: float) -> Reward:
     if not callable(given):
         raise UnusableReward(f"{given!r:.60} is no reward.", "Give a function of (answer, row), or a verifier's name.")
     name = str(getattr(given, "__name__", type(given).__name__))
-    takes = inspect.signature(given).parameters
-    needed = [
-        each for each in takes.values() if each.default is each.empty and each.kind in (*_NAMED, each.POSITIONAL_ONLY)
-    ]
-    if BATCHED & set(takes):
-        for each in needed:
-            if each.name in NOT_OFFERED:
-                raise UnusableReward(
-                    f"The reward {name!r} takes `{each.name}`, which is not offered.", NOT_OFFERED[each.name]
-                )
+    signature = inspect.signature(given)
+    if BATCHED & set(signature.parameters):
         return Reward(name, given, weight, batched=True)
-    positional = [each for each in takes.values() if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
-    several = any(each.kind is each.VAR_POSITIONAL for each in takes.values())
-    if len(needed) > 2 or (len(positional) < 2 and not several):
+    try:
+        signature.bind("", {})
+    except TypeError:
         raise UnusableReward(
-            f"The reward {name!r} takes ({', '.join(takes)}).",
+            f"The reward {name!r} takes ({', '.join(signature.parameters)}).",
             "It is called with (answer, row), or, where it takes `completions`, as TRL calls its reward functions.",
-        )
+        ) from None
     return Reward(name, given, weight)
 
 
@@ -301,12 +273,9 @@ def try_rewards(score: Scoring, tasks: Sequence[Task], played: bool = False) -> 
             raise
         except Exception as error:
             name = score.rewards[0].name if len(score.rewards) == 1 else ", ".join(each.name for each in score.rewards)
-            fix = "An answer may be any text, the empty one too: let the reward return a number for it."
-            if "main thread" in str(error):
-                fix = "Rewards run in threads, several at once; signals are for the main one. environment_seconds limits them."
             raise UnusableReward(
                 f"The reward {name!r} fails on {place_of(task)} and the answer {answer!r:.40}: {type(error).__name__}: {error}.",
-                fix,
+                "An answer may be any text, the empty one too: let the reward return a number for it. Rewards run in threads.",
             ) from error
     if tried and not spoke and not waits:
         raise UnusableReward(

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterable, Iterator
-from itertools import combinations
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from keepworth.learning.collect.curriculum import Band, Curriculum, Stage
 from keepworth.learning.objective.inputs import (
@@ -19,8 +17,11 @@ from keepworth.learning.objective.inputs import (
     require_off_policy,
 )
 from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.parts import Plain, Token, kinds_in, signature
+from keepworth.learning.objective.parts import Plain, Token
 from keepworth.learning.objective.presets import preset, varied
+
+if TYPE_CHECKING:
+    from keepworth.learning.trainer import Schedule
 
 Count = Annotated[int, Field(ge=1)]
 Amount = Annotated[int, Field(ge=0)]
@@ -151,55 +152,16 @@ class TrainingSettings(BaseModel):
         """What the recipe trains with where no other objective is chosen."""
         return GROUP_RELATIVE
 
-    @field_validator("objective", mode="before")
-    @classmethod
-    def _holds_options(cls, given: Any) -> Any:
-        """One complaint for each option, where pydantic has one for each type that it is not."""
-        if not isinstance(given, str | dict):
-            raise ValueError(
-                'it is a preset\'s name, or a table such as {preset = "grpo", surrogate = "Clip(0.2, 0.28)"}'
-            )
-        for key, value in given.items() if isinstance(given, dict) else ():
-            listed = isinstance(value, list) and all(isinstance(each, str) for each in value)
-            if not (value is None or listed or isinstance(value, str | int | float)):
-                field = Objective.model_fields.get(key)
-                kinds = kinds_in(field.annotation) if field else ()
-                written = f"{' or '.join(map(signature, kinds))}, as text" if kinds else "a text or a number"
-                raise ValueError(f"{key} = {value!r} cannot stand here: write {written}")
-        return given
-
-    @field_validator("lora_targets")
-    @classmethod
-    def _names_a_layer(cls, given: str | list[str]) -> str | list[str]:
-        if not given:
-            raise ValueError("no layer would have an adapter: name some, or leave it at 'all-linear'")
-        return given
-
     @field_validator("engine")
     @classmethod
-    def _are_servers(cls, given: str | list[str]) -> str | list[str]:
-        if given == "":
-            return given
-        if not given:
-            raise ValueError("a list of no engines: leave it out, and this process samples")
-        urls = [given] if isinstance(given, str) else given
-        for url in urls:
+    def _hold_no_key(cls, urls: str | list[str]) -> str | list[str]:
+        for url in [urls] if isinstance(urls, str) else urls:
             parsed = urlsplit(url)
-            if parsed.scheme not in ("http", "https") or not parsed.hostname:
-                raise ValueError(
-                    f"{url!r} is not the URL of a server: it starts with http:// or https:// and names a host"
-                )
             if parsed.username or parsed.password or parsed.query:
                 raise ValueError(
                     f"a configuration is written to disk: leave the key out of the URL, and set {KEY} to it"
                 )
-        if len(urls) > 1:
-            from keepworth.models.http_client import place_of
-
-            for first, second in combinations(urls, 2):
-                if place_of(first) == place_of(second):
-                    raise ValueError(f"{first!r} and {second!r} are one engine: name each once")
-        return given
+        return urls
 
 
 Idle = tuple[tuple[str, ...], str, str]
@@ -216,7 +178,7 @@ def objective_of(settings: TrainingSettings, own: Objective | None = None) -> Ob
     return varied(chosen, **changes) if changes else chosen
 
 
-def own_entropy(settings: TrainingSettings) -> bool:
+def sets_entropy(settings: TrainingSettings) -> bool:
     """Whether the entropy term is one of the objective's options, so that the setting `entropy` has no say."""
     return isinstance(settings.objective, dict) and "entropy" in settings.objective
 
@@ -238,7 +200,7 @@ def idle_in_training(settings: TrainingSettings) -> Iterator[Idle]:
         yield value, f"{called}, which has no value model", "set objective = ppo"
     elif settings.train == "full":
         yield ("critic_rank",), "with train = full, where the value model is a head alone", "set train = lora"
-    if own_entropy(settings):
+    if sets_entropy(settings):
         yield ("entropy",), "with objective.entropy, which says the same", "leave that out"
     if settings.train == "full":
         yield ("rank", "alpha", "lora_targets"), "with train = full", "set train = lora"
@@ -252,9 +214,7 @@ def idle_in_training(settings: TrainingSettings) -> Iterator[Idle]:
     elif not settings.engine:
         yield ("engine_model",), "without engine", "set engine"
     if not settings.workers:
-        yield ("worker_label",), "with workers = 0", "set workers"
-    if not settings.workers:
-        yield ("ray_address",), "with workers = 0, where this process does everything", "set workers"
+        yield ("worker_label", "ray_address"), "with workers = 0, where this process does everything", "set workers"
     elif not settings.ray_address:
         yield ("worker_label",), "without ray_address, on one host", "set ray_address"
 
@@ -277,7 +237,7 @@ def require_effect(settings: BaseModel, idle: Iterable[Idle], default_of: Callab
 
 SAMPLED = (
     *("objective", "temperature", "refill", "difficulty", "sampling", "entropy"),
-    *("passes", "minibatches", "workers", "share"),
+    *("passes", "minibatches", "workers"),
 )
 """Settings of reinforcement, which say nothing where right answers are imitated."""
 
@@ -297,17 +257,6 @@ def require_objective(objective: Objective, settings: TrainingSettings, provided
             f"minibatches = {settings.minibatches} with tasks_per_step = {settings.tasks_per_step}: each has a group at least. "
             "Set minibatches lower, or tasks_per_step higher"
         )
-    if settings.learners > (rows := settings.tasks_per_step * settings.group_size):
-        raise ValueError(
-            f"learners = {settings.learners}, and an update has tasks_per_step * group_size = {rows} episodes to share: "
-            "some would wait. Set learners lower"
-        )
-    at_once = settings.tasks_per_step * (1 if settings.sampling == "synchronous" else settings.pipeline_depth)
-    if settings.workers > at_once:
-        raise ValueError(
-            f"workers = {settings.workers}, and at most {math.ceil(at_once)} groups of episodes run at once, each in one worker: "
-            "the others would wait. Set workers lower, or tasks_per_step higher"
-        )
     given = {
         "length_budget": True,
         "adapter_decay": settings.train == "lora" and not settings.train_embeddings,
@@ -322,19 +271,17 @@ def require_objective(objective: Objective, settings: TrainingSettings, provided
 
 
 def require_rates(settings: TrainingSettings) -> None:
-    """Raises ValueError for a learning rate that never rises to its value, or has no step to fall in; and for embeddings that an
-    engine would not be sent."""
+    """Raises ValueError for a learning rate that never rises to its value, or has no step to fall in; for embeddings that an
+    engine would not be sent; and for a band of difficulty that holds no task."""
     most = (settings.steps or 1) - (settings.schedule != "constant")
     if settings.warmup_steps > most:
-        lost = (
-            "never rises to its value"
-            if settings.schedule == "constant"
-            else f"has no step to fall in ({settings.schedule})"
-        )
         raise ValueError(
-            f"warmup_steps = {settings.warmup_steps} with steps = {settings.steps}: the learning rate {lost}. "
-            f"Set warmup_steps to {most} or lower, or steps higher"
+            f"warmup_steps = {settings.warmup_steps} with steps = {settings.steps} and schedule = {settings.schedule}: the "
+            f"learning rate never rises to its value, or has no step to fall in. Set warmup_steps to {most} or lower"
         )
+    if settings.difficulty is not None and not settings.difficulty[0] < settings.difficulty[1]:
+        low, high = settings.difficulty
+        raise ValueError(f"no task can lie between difficulty {low:g} and {high:g}: name the lower one first")
     if settings.train_embeddings and settings.engine and settings.train == "lora":
         raise ValueError(
             "train_embeddings = True with train = lora cannot be sent to an engine, which takes adapters only: set train = full "
@@ -342,13 +289,72 @@ def require_rates(settings: TrainingSettings) -> None:
         )
 
 
-def require_band(difficulty: tuple[float, float] | None) -> None:
-    if difficulty is not None and not difficulty[0] < difficulty[1]:
-        low, high = difficulty
-        raise ValueError(f"no task can lie between difficulty {low:g} and {high:g}: name the lower one first")
-
-
 def curriculum_of(settings: TrainingSettings, stages: tuple[Stage, ...] = ()) -> Curriculum:
     """Which tasks are trained on, for the trainer's collector."""
     band = None if settings.difficulty is None else Band(*settings.difficulty, retry=settings.retry)
     return Curriculum(settings.tasks_per_step, stages, band, settings.refill)
+
+
+class Settings(TrainingSettings):
+    """What every recipe of this kind can be told."""
+
+    steps: Count = 40
+    learning_rate: Rate = 3e-4
+    train: Literal["lora", "full"] = "lora"
+    entropy: Share = 0.0
+    token_budget: int = Field(default=2048, ge=256, description="memory of one backward pass, in tokens")
+    environment_seconds: float = Field(
+        default=30.0, gt=0, allow_inf_nan=False, description="how long an environment may take for one step"
+    )
+    evaluate_every: Count = 20
+    checkpoint_every: Count = 20
+    patience: Count | None = Field(
+        default=None, description="end after so many measurements on dev in a row without a better score"
+    )
+    keep: Literal["last", "best"] = Field(
+        default="last", description="weights that are kept: of the last step, or of that with the best score on dev"
+    )
+    questions: int | None = Field(default=None, ge=2, description="measure on the first so many; None is all")
+
+    def idle(self) -> Iterator[Idle]:
+        """What can change nothing; a recipe adds its own."""
+        yield from idle_in_training(self)
+        if is_supervised(self):
+            yield SAMPLED, "with method = supervised", "set method = reinforce"
+
+    @model_validator(mode="after")
+    def _everything_takes_effect(self) -> Settings:
+        require_effect(self, self.idle())
+        require_rates(self)
+        measured = -(-self.steps // self.evaluate_every)
+        if self.patience is not None and self.patience + 1 >= measured:
+            raise ValueError(
+                f"patience = {self.patience} cannot end a training that is measured {measured} times: set evaluate_every or "
+                "patience lower"
+            )
+        if self.keep == "best" and measured < 2:
+            raise ValueError("keep = 'best' has no effect with one measurement on dev: set evaluate_every lower")
+        return self
+
+    @property
+    def schedule_of_steps(self) -> Schedule:
+        from keepworth.learning.trainer import Schedule
+
+        return Schedule(
+            self.steps, self.evaluate_every, self.checkpoint_every, patience=self.patience or 0, keep=self.keep
+        )
+
+    @model_validator(mode="after")
+    def _objective_can_be_trained(self) -> Settings:
+        if not is_supervised(self):
+            require_objective(objective_of(self), self, self.holds)
+        return self
+
+    @property
+    def holds(self) -> frozenset[str]:
+        """What the recipe's episodes hold besides rewards of whole episodes: see `keepworth.learning.objective.inputs`."""
+        return frozenset()
+
+
+def is_supervised(settings: Settings) -> bool:
+    return getattr(settings, "method", "reinforce") == "supervised"

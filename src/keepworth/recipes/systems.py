@@ -10,8 +10,6 @@ import tempfile
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,8 +32,7 @@ from keepworth.evaluation.system import (
     RandomEntries,
     as_remembered,
 )
-from keepworth.memory.item import Item, Provenance
-from keepworth.memory.time_window import TimeWindow, window_of
+from keepworth.memory.item import Provenance
 from keepworth.tasks.benchmark import place
 from keepworth.tasks.entries import MemoryEntry
 
@@ -44,7 +41,7 @@ if TYPE_CHECKING:
 
     from keepworth.episodes.model import Encoder
     from keepworth.memory.memory import Memory
-    from keepworth.memory.search.search import Fusion, Hits
+    from keepworth.memory.search.search import Fusion
     from keepworth.models.chat import ChatModel
 
     Bools = npt.NDArray[np.bool_]
@@ -90,13 +87,9 @@ class OwnMemory:
         assert self._memory is not None
         if not self._places:
             return Answered()
-        hits = self._searched(question)
+        hits = self._memory.search(question.text, top_k=question.most, mode=self._mode)
         self._decision = hits.decision
         return Answered(tuple(Shown(self._places.get(hit.id, ""), hit.score, hit.text) for hit in hits))
-
-    def _searched(self, question: AskedQuestion) -> Hits:
-        assert self._memory is not None
-        return self._memory.search(question.text, top_k=question.most, mode=self._mode)
 
     def learn(self, reward: float, shown: Sequence[str]) -> None:
         assert self._memory is not None
@@ -114,46 +107,6 @@ class OwnMemory:
         if self._memory is not None:
             self._memory.close()
         shutil.rmtree(self._folder, ignore_errors=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Widening:
-    """Days by which a window is widened. What happened in March is often told of in April, and never in February.
-
-    The defaults are what was best on LongMemEval's training questions in two of three seeds."""
-
-    before: float = 0.0
-    after: float = 30.0
-
-    def holds(self, window: TimeWindow, when: datetime) -> bool:
-        return -self.before <= window.gap(when) <= self.after
-
-    def keeps(self, window: TimeWindow | None, said_at: Sequence[datetime]) -> Bools:
-        """Which of what was said then is kept: all where no window is known, or where nothing was said in it."""
-        inside = np.ones(len(said_at), dtype=bool)
-        if window is not None:
-            inside = np.array([self.holds(window, when) for when in said_at], dtype=bool)
-        return inside if inside.any() else np.ones(len(said_at), dtype=bool)
-
-
-class WindowedMemory(OwnMemory):
-    """Our own memory, of which only what was said in the window of time that a question speaks of is searched; all of it where it
-    speaks of none, or where nothing was said in it."""
-
-    def __init__(self, encoder: Encoder, widening: Widening) -> None:
-        super().__init__(None, encoder)
-        self._widening = widening
-
-    def _searched(self, question: AskedQuestion) -> Hits:
-        assert self._memory is not None
-        window, widening = window_of(question.text, question.asked_at), self._widening
-
-        def inside(item: Item) -> bool:
-            date = item.provenance.date
-            return window is None or not date or widening.holds(window, datetime.fromisoformat(date))
-
-        search = partial(self._memory.search, question.text, top_k=question.most)
-        return search(where=inside) or search()
 
 
 class Endpoint:
@@ -211,7 +164,6 @@ NAMES: Mapping[str, str] = {
     "bm25": "search by words alone",
     "dense": "the nearest by cosine, without an engine",
     "search": "our search by words and meaning, without a policy",
-    "windowed": "the same, of what was said in the window of time that a question speaks of: Memory-T1's pruning",
     "keepworth": "our memory as it is opened: search, and the default policy",
     "success-counter": "the nearest, without what failed in half of its uses: ReMe's rule",
     "utility-average": "the nearest, ranked by a moving average of reward too: MemRL's and Cognee's rule",
@@ -244,7 +196,6 @@ def maker(name: str, encoder: Callable[[], Encoder], elsewhere: Elsewhere | None
         "bm25": lambda: OwnMemory(None, None, "lexical"),
         "dense": lambda: Dense(encoder()),
         "search": lambda: OwnMemory(None, encoder()),
-        "windowed": lambda: WindowedMemory(encoder(), Widening()),
         "keepworth": lambda: OwnMemory("default", encoder()),
         "success-counter": lambda: SuccessCounter(encoder()),
         "utility-average": lambda: UtilityAverage(encoder()),

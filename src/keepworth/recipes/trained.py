@@ -14,18 +14,13 @@ from keepworth.episodes.needs import needs_train
 from keepworth.agents.manager import ROLE as MANAGER
 from keepworth.agents.manager import Choose, Manager, ManagerState
 from keepworth.episodes.errors import KeepworthError, UnknownName
-from keepworth.learning.run_folder import RunFolder, is_run, read_json
+from keepworth.learning.run_folder import RunFolder, read_json
 from keepworth.memory.policy.slots import Writer
 from keepworth.models.adapter import load_trained, merged_network
 from keepworth.models.files import ModelKind, path_of
 from keepworth.models.inprocess import DTYPES, InProcessModel, Precision
 from keepworth.recipes.training import kept_weights
 from keepworth.rollouts.memory_r1 import chosen_by
-
-EXPORT_RECORD = "export.json"
-"""In an exported folder: what it was made from, and what was measured. Says also that the folder is ours to replace."""
-BASE_FOLDER = "base"
-"""In an exported adapter that has its base with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,54 +87,29 @@ def precision_of(run: RunFolder) -> Precision:
     return cast(Precision, run.environment.get("precision", "bf16"))
 
 
-def exported_in(folder: Path) -> Trained:
-    """What an exported folder holds. Raises KeepworthError where it is none."""
-    record = read_json(folder / EXPORT_RECORD, "Name a run's folder, or one that `keepworth export` made.")
-    try:
-        role, step, base = str(record["role"]), int(record["step"]), str(record["base"]["repository"])
-        own = folder / BASE_FOLDER
-        precision: Precision = "fp32" if record["dtype"] == "float32" else "bf16"
-    except (KeyError, TypeError, ValueError) as error:
-        raise KeepworthError(f"{folder / EXPORT_RECORD} is not of an export.", "Export the run again.") from error
-    return Trained(role, folder, str(own) if own.is_dir() else base, step, precision)
-
-
-# A writer of memory.
-
-
 def manager_of(path: Path | str, *, facts: Writer | None = None) -> Manager:
-    """The manager that a run trained, or that was exported, as a writer: `Memory("agent.mem", writer=manager_of("runs/mine"))`.
+    """The manager that a run trained, as a writer: `Memory("agent.mem", writer=manager_of("runs/mine"))`.
     It says of each fact whether it is added, takes the place of another, removes one, or changes nothing. facts: the writer
     that finds them in what was said; without one each message is a fact.
 
     Raises KeepworthError where there is none. The model is loaded once for a process, and asked by one thread at a time."""
-    folder = Path(path)
-    if is_run(folder):
-        run = RunFolder.open(folder)
-        roles = run.finished_roles()
-        if roles and MANAGER not in roles:
-            raise _no_manager(folder, roles)
-        found = trained_by(run, MANAGER if roles else "")
-    else:
-        found = exported_in(folder)
-    if found.role != MANAGER:
-        raise _no_manager(folder, [found.role])
-    changed = max(each.stat().st_mtime_ns for each in found.weights.glob("*.safetensors"))
-    return Manager(_choosing(found, changed), facts)
-
-
-def _no_manager(folder: Path, roles: Sequence[str]) -> KeepworthError:
-    return KeepworthError(
-        f"{folder} trained {' and '.join(roles)}, which does not say what a memory keeps.",
-        "Name a run that trained a manager (keepworth train memory_r1 --role manager). To let this one answer: "
-        f"keepworth serve {folder}.",
-    )
+    run = RunFolder.open(Path(path))
+    roles = run.finished_roles()
+    if roles and MANAGER not in roles:
+        raise KeepworthError(
+            f"{path} trained {' and '.join(roles)}, which does not say what a memory keeps.",
+            "Name a run that trained a manager (keepworth train memory_r1 --role manager). To let this one answer: "
+            f"keepworth serve {path}.",
+        )
+    trained = trained_by(run, MANAGER if roles else "")
+    changed = max(file.stat().st_mtime_ns for file in trained.weights.glob("*.safetensors"))
+    return Manager(_choose_by(trained, changed), facts)
 
 
 @lru_cache(maxsize=2)
-def _choosing(found: Trained, changed: int) -> Choose:
+def _choose_by(trained: Trained, changed: int) -> Choose:
     """changed: when, so that weights which were trained anew are loaded anew."""
-    choose, lock = chosen_by(found.loaded()), Lock()
+    choose, lock = chosen_by(trained.loaded()), Lock()
 
     def one_at_a_time(states: Sequence[ManagerState]) -> list[str]:
         with lock:

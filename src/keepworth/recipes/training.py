@@ -36,7 +36,7 @@ from keepworth.models.adapter import Named, attach_lora, is_tied, load_trained, 
 from keepworth.models.attention import round_up
 from keepworth.models.inprocess import InProcessModel, Precision
 from keepworth.models.threads import SLOWER, in_faster_type, settle_threads
-from keepworth.recipes.settings import KEY, TrainingSettings, own_entropy
+from keepworth.recipes.settings import KEY, TrainingSettings, sets_entropy
 from keepworth.rollouts.driver import RolloutContext, together
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def prepared(
     named = trainable(model, config)
     if config.train_embeddings and is_tied(model):
         progress.note(f"The head of {config.model} is its embeddings (they are tied): one is trained with the other.")
-    if config.entropy and not own_entropy(config):
+    if config.entropy and not sets_entropy(config):
         objective = varied(objective, entropy=EntropyBonus(config.entropy))
     if idle := idle_clip(objective, config.passes, config.minibatches):
         progress.note(f"{idle}.")

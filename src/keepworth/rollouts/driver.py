@@ -15,14 +15,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import inspect
-import logging
 import math
-import threading
 import time
 from bisect import bisect_left
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from keepworth.agents.agent import Agent
 from keepworth.environments.environment import Environment, ScoresTheEnd, Step
@@ -51,8 +49,6 @@ from keepworth.memory.overlay import Bank
 from keepworth.models.errors import ContextOverflow
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
     from keepworth.memory.memory import Memory
 
 
@@ -121,27 +117,31 @@ def together(
     concurrent: int = 0,
     indices: Sequence[int] | None = None,
 ) -> list[Group]:
-    """`together_async`, where no loop runs yet."""
-    return asyncio.run(
-        together_async(model, tasks, rollout, n=n, seed=seed, label=label, concurrent=concurrent, indices=indices)
-    )
+    """`n` episodes of every task, as one group each, in the order of `tasks`, to measure what a model does.
+
+    Args:
+        model: It draws.
+        tasks: What is played.
+        rollout: Makes one episode; whatever it raises is raised.
+        n: Members of a group.
+        seed: Of the draws.
+        label: Keeps ids apart.
+        concurrent: Episodes at once; 0 is all of them.
+        indices: Of the groups, for a rollout that goes by them; 0, 1, 2 ... where None.
+    """
+    return asyncio.run(_play_together(model, tasks, rollout, n, seed, label, concurrent, indices))
 
 
-async def together_async(
+async def _play_together(
     model: Model,
     tasks: Sequence[Task],
     rollout: Rollout,
-    *,
-    n: int = 1,
-    seed: int = 0,
-    label: str = "",
-    concurrent: int = 0,
-    indices: Sequence[int] | None = None,
+    n: int,
+    seed: int,
+    label: str,
+    concurrent: int,
+    indices: Sequence[int] | None,
 ) -> list[Group]:
-    """`n` episodes of every task, as one group each, in the order of `tasks`, to measure what a model does.
-
-    label: keeps ids apart. concurrent: episodes at once; 0 is all of them. indices: of the groups, for a rollout that goes by
-    them; 0, 1, 2 ... where None. Whatever a rollout raises is raised."""
     if n < 1:
         raise ValueError(f"n = {n}: a group has at least one episode")
     lockstep = Lockstep(model, seed)
@@ -164,12 +164,17 @@ async def together_async(
 
     for _ in range(workers):
         lockstep.enter()
-    async with _all_or_none() as running:
-        running.extend(asyncio.create_task(worker()) for _ in range(workers))
+    running = [asyncio.create_task(worker()) for _ in range(workers)]
+    try:
+        await asyncio.gather(*running)
+    finally:  # the first failure cancels the rest
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
     groups = []
-    for index, task in enumerate(tasks):
-        own = tuple(episodes[index * n + member] for member in range(n))
-        groups.append(Group(task.key, own[0].memory_snapshot, own))
+    for index, played in enumerate(tasks):
+        members = tuple(episodes[index * n + member] for member in range(n))
+        groups.append(Group(played.key, members[0].memory_snapshot, members))
     return groups
 
 
@@ -274,64 +279,37 @@ def _sampled(model: Model, calls: Sequence[WaitingCall], seed: str) -> list[Samp
     batches: dict[tuple[SamplingParams, int], list[tuple[Tokens, list[int]]]] = {}
     for (params, _, prompt), members in by_prompt.items():
         batches.setdefault((params, len(members)), []).append((prompt, members))
-    found: dict[int, Sample] = {}
+    drawn: dict[int, Sample] = {}
     for number, ((params, copies), entries) in enumerate(batches.items()):
-        drawn = int.from_bytes(hashlib.sha256(f"{seed}/{number}".encode()).digest()[:6], "big")
-        sampled = model.sample([prompt for prompt, _ in entries], replace(params, n=copies, seed=drawn))
+        seeded = int.from_bytes(hashlib.sha256(f"{seed}/{number}".encode()).digest()[:6], "big")
+        sampled = model.sample([prompt for prompt, _ in entries], replace(params, n=copies, seed=seeded))
         for (_, members), samples in zip(entries, sampled, strict=True):
-            found.update(zip(members, samples, strict=True))
-    return [found[index] for index in range(len(calls))]
-
-
-class _all_or_none:
-    """Tasks that end together: the first failure cancels the rest, and is raised (TaskGroup before Python 3.11)."""
-
-    async def __aenter__(self) -> list[asyncio.Task[None]]:
-        self._tasks: list[asyncio.Task[None]] = []
-        return self._tasks
-
-    async def __aexit__(self, *_: object) -> None:
-        try:
-            await asyncio.gather(*self._tasks)
-        finally:
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            drawn.update(zip(members, samples, strict=True))
+    return [drawn[index] for index in range(len(calls))]
 
 
 # Deadlines: a limit of time for what other people's code does, told apart from the timeouts that it raises itself.
-#
-# A limit acts where the code awaits. Code that computes or sleeps without awaiting holds up the whole event loop, its own
-# deadline included: nothing can end it, so a warning from another thread names it.
+# A limit acts where the code awaits: code that blocks belongs in a thread (`context.call`, `Blocking`).
 
 
 T = TypeVar("T")
 GRACE = 1.0
 """Seconds for what is given up to give back what it holds."""
-BLOCKED_AFTER = 10.0
-"""Seconds without an await after which code is said to hold up the loop."""
-
-_LOG = logging.getLogger("keepworth.rollouts")
 
 
 class OutOfTime(Exception):
     """The deadline has passed. What was waited for has been told to stop."""
 
 
-async def within(work: Awaitable[T], seconds: float, name: str = "A rollout") -> T:
+async def within(work: Awaitable[T], seconds: float) -> T:
     """The result of `work`, or whatever it raises, a TimeoutError of its own included. Raises OutOfTime after `seconds`.
 
-    `asyncio.wait_for` raises the same error for both, and waits for ever for work that does not let itself be cancelled.
-    name: what a warning calls it where it holds up the loop."""
-    task = asyncio.ensure_future(_Watched(work, name))
+    `asyncio.wait_for` raises the same error for both, and waits for ever for work that does not let itself be cancelled."""
+    task = asyncio.ensure_future(work)
     try:
         done, _ = await asyncio.wait({task}, timeout=seconds)
     except asyncio.CancelledError:
-        try:
-            await _stop(task)
-        finally:
-            if inspect.iscoroutine(work) and inspect.getcoroutinestate(work) == inspect.CORO_CREATED:
-                work.close()  # else Python says that nobody awaited it
+        await _stop(task)
         raise
     if not done:
         await _stop(task)
@@ -346,75 +324,6 @@ async def _stop(task: asyncio.Future[T]) -> None:
     done, _ = await asyncio.wait({task}, timeout=GRACE)
     if done and not task.cancelled():
         task.exception()  # looked at, so that nobody is told that it was not
-
-
-class Watch:
-    """Who is running on which event loop without awaiting, and since when. One loop runs in one thread at a time."""
-
-    def __init__(self) -> None:
-        self.running: dict[int, tuple[str, float]] = {}
-        self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
-
-    def begin(self, name: str) -> None:
-        self.running[threading.get_ident()] = name, time.monotonic()
-        if self._thread is None:
-            with self._lock:
-                if self._thread is None:
-                    self._thread = threading.Thread(target=self._look, daemon=True, name="blocked loops")
-                    self._thread.start()
-
-    def end(self) -> None:
-        self.running.pop(threading.get_ident(), None)
-
-    def blocked(self, now: float, seconds: float) -> list[tuple[str, float]]:
-        """(name, since) of those that have run for longer than `seconds` at a stretch."""
-        return [(name, since) for name, since in list(self.running.values()) if now - since > seconds]
-
-    def _look(self) -> None:
-        known: set[tuple[str, float]] = set()
-        while True:
-            time.sleep(min(1.0, BLOCKED_AFTER / 4))
-            found = set(self.blocked(time.monotonic(), BLOCKED_AFTER))
-            for name, _ in found - known:
-                _LOG.warning(
-                    "%s has not awaited anything for %g s: no other episode goes on meanwhile, and no time limit can "
-                    "end it. Put code that blocks into a thread: context.call(function, ...), or Blocking(environment).",
-                    name,
-                    BLOCKED_AFTER,
-                )
-            known = found
-
-
-WATCH = Watch()
-
-
-class _Watched(Generic[T]):
-    """`work`, every stretch of which between two awaits is noted."""
-
-    def __init__(self, work: Awaitable[T], name: str) -> None:
-        self._work, self._name = work, name
-
-    def __await__(self) -> Generator[Any, Any, T]:
-        steps = self._work.__await__()
-        step, sent = steps.send, None
-        while True:
-            WATCH.begin(self._name)
-            try:
-                awaited = step(sent)
-            except StopIteration as end:
-                result: T = end.value
-                return result
-            finally:
-                WATCH.end()
-            try:
-                sent = yield awaited
-                step = steps.send
-            except GeneratorExit:
-                steps.close()
-                raise
-            except BaseException as error:
-                step, sent = steps.throw, error
 
 
 # Playing: an agent in an environment, turn by turn.
@@ -442,87 +351,43 @@ class Play:
     live: Callable[[Task, RolloutContext], tuple[Agent, Feedback]] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Drawing:
-    """The distribution that tokens are drawn from, as in `SamplingParams`."""
-
-    temperature: float = 1.0
-    top_k: int = 0
-    top_p: float = 1.0
-
-
-class PlayOptions(TypedDict, total=False):
-    """See `playing` and `together`."""
-
-    n: int
-    temperature: float
-    top_k: int
-    top_p: float
-    seed: int
-    limits: Limits
-    label: str
-    concurrent: int
-
-
-def play(model: Model, tasks: Sequence[Task], how: Play, **options: Unpack[PlayOptions]) -> list[Group]:
-    """`play_async`, where no loop runs yet."""
-    return asyncio.run(play_async(model, tasks, how, **options))
-
-
-async def play_async(
+def play(
     model: Model,
     tasks: Sequence[Task],
     how: Play,
     *,
     n: int = 1,
     temperature: float = 1.0,
-    top_k: int = 0,
-    top_p: float = 1.0,
     seed: int = 0,
     limits: Limits = Limits(),
     label: str = "",
     concurrent: int = 0,
 ) -> list[Group]:
-    """`n` episodes of every task, played as `how` says, as one group each, in the order of `tasks`."""
-    rollout = playing(model, how, temperature=temperature, top_k=top_k, top_p=top_p, limits=limits)
-    return await together_async(model, tasks, rollout, n=n, seed=seed, label=label, concurrent=concurrent)
+    """`n` episodes of every task, played as `how` says, as one group each, in the order of `tasks`; see `together`."""
+    rollout = playing(model, how, temperature=temperature, limits=limits)
+    return together(model, tasks, rollout, n=n, seed=seed, label=label, concurrent=concurrent)
 
 
-def playing(
-    model: Model,
-    how: Play,
-    *,
-    temperature: float = 1.0,
-    top_k: int = 0,
-    top_p: float = 1.0,
-    limits: Limits = Limits(),
-    root: Callable[[int], Bank] | None = None,
-) -> Rollout:
+def playing(model: Model, how: Play, *, temperature: float = 1.0, limits: Limits = Limits()) -> Rollout:
     """The rollout of an agent in an environment. All episodes of a group start from one memory, in forks of their own.
 
-    A stage's horizon counts turns, in the place of those of `limits`. root: the memory of the group with this index, in the
-    place of one that `how` makes for each task: a memory that grows while the model is trained."""
-    if root is not None and how.memory is not None:
-        raise ValueError("playing was given a memory that grows and a way to make one for each task: leave one out")
+    A stage's horizon counts turns, in the place of those of `limits`."""
+    if how.live is not None and how.memory is not None:
+        raise ValueError("Play has agents that remember in a memory which learns, and banks besides: leave one out")
 
-    if how.live is not None and (root is not None or how.memory is not None):
-        raise ValueError(
-            "playing was given agents that remember in a memory which learns, and banks besides: leave one out"
-        )
-
-    def begun(task: Task, group: int) -> tuple[Bank | None, str]:
-        bank = root(group) if root is not None else how.memory(task) if how.memory is not None else None
+    def begin(task: Task) -> tuple[Bank | None, str]:
+        bank = None if how.memory is None else how.memory(task)
         return bank, "empty" if bank is None else bank.content_hash()
 
     async def rollout(task: Task, context: RolloutContext) -> Episode:
-        bank, snapshot = await context.shared("memory", begun, task, context.group)
+        bank, snapshot = await context.shared("memory", begin, task)
         environment, feedback = how.environment(task), None
         if how.live is not None:
             agent, feedback = how.live(task, context)
         else:
             agent = how.agent(task, None if bank is None else bank.fork())
         return await _episode(
-            _Call(model, context, Drawing(temperature, top_k, top_p)),
+            _Call(model, context, temperature),
             task,
             environment,
             agent,
@@ -575,37 +440,18 @@ class NoModel:
     def __init__(self) -> None:
         self.segments: list[Segment] = []
 
-    def encode(self, text: str) -> Tokens:
-        raise self._missing()
-
-    encode_continuation = encode
-
-    def decode(self, ids: Sequence[int]) -> str:
-        raise self._missing()
-
-    def stop_ids_for(self, prefix: str) -> frozenset[int]:
-        raise self._missing()
-
-    @property
-    def chat(self) -> ChatTemplate:
-        raise self._missing()
-
-    async def call(self, prompt: Tokens, **options: object) -> Sample:
-        raise self._missing()
-
     def remembers(self, memory: str) -> None:
         """There is no call that it could belong to."""
 
-    @staticmethod
-    def _missing() -> KeepworthError:
-        return KeepworthError("this agent calls a model, and was given none.", "Run it with `play(model, ...)`.")
+    def __getattr__(self, name: str) -> Any:
+        raise KeepworthError("this agent calls a model, and was given none.", "Run it with `play(model, ...)`.")
 
 
 class _Call:
     """The `Caller` of one episode: samples through its context, and keeps each call as a segment."""
 
-    def __init__(self, model: Model, context: RolloutContext, drawing: Drawing) -> None:
-        self._model, self._context, self._drawing = model, context, drawing
+    def __init__(self, model: Model, context: RolloutContext, temperature: float) -> None:
+        self._model, self._context, self._temperature = model, context, temperature
         self.seconds = 0.0
         self.segments: list[Segment] = []
         self.state = ""
@@ -637,14 +483,7 @@ class _Call:
                 f"{self.context_limit} that {self._model.name} reads"
             )
         begun = time.perf_counter()
-        drawing = self._drawing
-        params = SamplingParams(
-            max_tokens,
-            temperature=drawing.temperature,
-            stop_ids=frozenset(stop_ids),
-            top_k=drawing.top_k,
-            top_p=drawing.top_p,
-        )
+        params = SamplingParams(max_tokens, temperature=self._temperature, stop_ids=frozenset(stop_ids))
         sample = ended_at(await self._context.sample(prompt, params), stop, self.decode)
         self.seconds += time.perf_counter() - begun
         self.segments.append(
@@ -654,7 +493,7 @@ class _Call:
                 context=prompt,
                 ids=sample.ids,
                 logprobs=sample.logprobs,
-                temperature=drawing.temperature,
+                temperature=self._temperature,
                 finish=sample.finish,
                 spans=sample.spans,
                 text=self.decode(sample.ids),
@@ -821,7 +660,7 @@ class _Guard:
         try:
             if math.isinf(self.seconds):
                 return await work
-            return await within(work, self.seconds, f"{self.name}.{what}")
+            return await within(work, self.seconds)
         except OutOfTime as error:
             message = f"{self.name}.{what} took more than {self.seconds:g} s"
             raise _Failed(StopReason.TIMEOUT, message) from error
@@ -862,14 +701,13 @@ class Feedback:
     @classmethod
     def of(cls, memory: Memory, episode: Episode) -> Feedback:
         """Of an episode that only read the memory, which is written now: where its own feedback stood when it ended."""
-        live = written(memory, episode.id, episode.memory_steps, episode.decisions)
-        found = cls(live)
+        feedback = cls(written(memory, episode.id, episode.memory_steps, episode.decisions))
         kinds = [step.kind for step in episode.memory_steps]
-        last = max((place for place, kind in enumerate(kinds) if kind is MemoryStepKind.REWARD), default=0)
-        found._credited = kinds[:last].count(MemoryStepKind.ACT)
+        last = max((index for index, kind in enumerate(kinds) if kind is MemoryStepKind.REWARD), default=0)
+        feedback._credited = kinds[:last].count(MemoryStepKind.ACT)
         progress = [step.value for step in episode.memory_steps if step.kind is MemoryStepKind.PROGRESS]
-        found._progress = progress[-1] if progress else None
-        return found
+        feedback._progress = progress[-1] if progress else None
+        return feedback
 
     @property
     def decisions(self) -> tuple[Decision, ...]:

@@ -11,6 +11,7 @@ turns before. Without a reader the policy answers too, from what is left in the 
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Iterable, Sequence
 from pkgutil import resolve_name
 from typing import Any, Literal
@@ -22,7 +23,6 @@ import verifiers.v1 as vf
 from verifiers.v1.dialects.chat import message_to_wire
 
 from keepworth.environments.bounded_bank import BankKeeping, Reading, worded
-from keepworth.environments.verifiers_tasks import certificates
 from keepworth.episodes.episode import Task
 from keepworth.tasks.fact_streams import FactStream, longmemeval_streams
 
@@ -161,7 +161,7 @@ class BankHarness(vf.Harness[vf.HarnessConfig]):  # type: ignore[misc]
         system, _ = self.resolve_prompt(data)
         sent = [{"role": "system", "content": system}] if system else []
         body = {"model": ctx.model, "messages": [*sent, *map(message_to_wire, messages)]}
-        async with httpx.AsyncClient(timeout=None, verify=certificates()) as http:
+        async with httpx.AsyncClient(timeout=None, verify=ssl.create_default_context()) as http:
             reply = await http.post(
                 f"{endpoint}/chat/completions", json=body, headers={"Authorization": f"Bearer {secret}"}
             )

@@ -240,7 +240,7 @@ class RecordedContext:
         limit = self._terms.seconds if seconds is None else seconds
         called = name or getattr(function, "__name__", type(function).__name__)
         try:
-            return await within(_called(function, *arguments), limit, f"{called} of episode {self.id}")
+            return await within(_called(function, *arguments), limit)
         except OutOfTime as error:
             raise CallTimedOut(f"{called} of episode {self.id} did not answer in {limit:g} s.") from error
         except (CallFailed, ContextOverflow):
@@ -314,7 +314,7 @@ RecordedRollout = Callable[[Task, RecordedContext], Awaitable[Episode]]
 async def run_rollout(rollout: RecordedRollout, task: Task, context: RecordedContext, seconds: float) -> Episode:
     """The rollout's episode, or one without segments whose `stop` and `errors` say what went wrong: errors are values."""
     try:
-        episode = await within(rollout(task, context), seconds, f"The rollout of episode {context.id}")
+        episode = await within(rollout(task, context), seconds)
         episode = _checked(episode, task, context)
     except OutOfTime:
         return failed_episode(task, context, StopReason.TIMEOUT, f"episode {context.id} took longer than {seconds:g} s")

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, model_validator
 
-from keepworth.recipes.interactive import CALLS, Measured, Settings, System
 from keepworth.recipes.recipe import Recipe
-from keepworth.recipes.settings import Amount, Count, Idle
+from keepworth.recipes.settings import Amount, Count, Idle, Settings
+from keepworth.recipes.system import CALLS, Measured, System
 from keepworth.registry import Method
 
 if TYPE_CHECKING:

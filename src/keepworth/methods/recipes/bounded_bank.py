@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from keepworth.learning.collect.curriculum import Stage, require_stages
-from keepworth.recipes.interactive import Settings
 from keepworth.recipes.recipe import Recipe
-from keepworth.recipes.settings import Count, Idle, Rate
+from keepworth.recipes.settings import Count, Idle, Rate, Settings
 from keepworth.registry import Method
 
 if TYPE_CHECKING:

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from keepworth.learning.collect.workers import WorkerRollout
     from keepworth.learning.run_folder import RunFolder
     from keepworth.learning.watch.progress import Progress
-    from keepworth.recipes.recipe import Trainable
-    from keepworth.recipes.workers import Origin
+    from keepworth.recipes.recipe import Origin, Trainable
 
 
 @dataclass(frozen=True, slots=True)

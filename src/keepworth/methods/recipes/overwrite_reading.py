@@ -18,9 +18,9 @@ from pydantic import Field
 
 from keepworth.learning.objective.parts import Outcome
 from keepworth.learning.objective.presets import varied
-from keepworth.recipes.interactive import Measured, Pair, Settings, System, idle_in_imitation
 from keepworth.recipes.recipe import Recipe
-from keepworth.recipes.settings import GROUP_RELATIVE, Count, Idle, Pairs, Rate
+from keepworth.recipes.settings import GROUP_RELATIVE, Count, Idle, Pairs, Rate, Settings
+from keepworth.recipes.system import Measured, Pair, System
 from keepworth.registry import Method
 
 if TYPE_CHECKING:
@@ -66,7 +66,6 @@ class Config(Settings):
 
     def idle(self) -> Iterator[Idle]:
         yield from super().idle()
-        yield from idle_in_imitation(self)
         first = ("warm_start_batch", "warm_start_learning_rate")
         if self.source == "longmemeval":
             yield (

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, model_validator
 
-from keepworth.recipes.interactive import Measured, Pair, Settings, System, idle_in_imitation, supervised
 from keepworth.recipes.recipe import Recipe
-from keepworth.recipes.settings import Count, Idle, Rate, Refill
+from keepworth.recipes.settings import Count, Idle, Rate, Refill, Settings, is_supervised
+from keepworth.recipes.system import Measured, Pair, System
 from keepworth.registry import Method
 
 if TYPE_CHECKING:
@@ -67,8 +67,7 @@ class Config(Settings):
 
     def idle(self) -> Iterator[Idle]:
         yield from super().idle()
-        yield from idle_in_imitation(self)
-        if supervised(self):
+        if is_supervised(self):
             yield ("hints",), "with method = supervised, which is given whole solutions", "set method = reinforce"
         if not self.warm_start:
             yield ("worked", "warm_start_batch", "warm_start_learning_rate"), "with warm_start = 0", "set warm_start"

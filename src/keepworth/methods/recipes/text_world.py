@@ -26,9 +26,9 @@ from pydantic import Field, model_validator
 
 from keepworth.environments.scene import PROGRESS, SUCCESS
 from keepworth.learning.collect.curriculum import position_of
-from keepworth.recipes.interactive import Measured, Pair, Settings, System
 from keepworth.recipes.recipe import Recipe
-from keepworth.recipes.settings import SAMPLED, Count, Idle, Rate, Share
+from keepworth.recipes.settings import SAMPLED, Count, Idle, Rate, Settings, Share
+from keepworth.recipes.system import Measured, Pair, System
 from keepworth.registry import Method
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ Where it differs:
   that reasons, and retrieves over several turns.
 * Patterns, profiles and the global memory are counts, where a model writes them; so a pattern is the user's mean
   rating of what has an aspect. A set of ratings has no requests: here one names the first category of the item that is wanted.
-* The ideal item is the user's stance on each aspect, and an item's score the sum over its own. `described` says it in words, for
-  an encoder or a model to go on from, as the paper does.
+* The ideal item is the user's stance on each aspect, and an item's score the sum over its aspects, where a model words it.
 * The paper's weights of the reward are not known to us: 0.1, 1 and 0.1. The rank's term is 1 / log2(1 + rank), without a cut. A
   slate is never malformed, so that the format's term is always paid.
 * No KL term, and no clip: each slate is used once.
@@ -28,25 +27,19 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from keepworth.episodes.errors import KeepworthError
-from keepworth.episodes.text import as_line
 from keepworth.evaluation.study import Rows, Study, rows_of
-from keepworth.methods.studies._made_ratings import write
-from keepworth.methods.studies._ratings import RatedItem, Rating, Ratings, ratings
+from keepworth.methods.studies._ratings import RatedItem, Rating, Ratings, make_ratings
 from keepworth.methods.studies._slates import EvidencePolicy, EvidenceQuestion, train_evidence
 from keepworth.registry import Method
 from keepworth.tasks.splits import side
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-
-    from keepworth.episodes.model import Encoder
 
     Floats = npt.NDArray[np.float64]
 
@@ -68,10 +61,6 @@ class RecommendationRequest:
     history: tuple[Rating, ...]
     wanted: str
     candidates: tuple[str, ...]
-
-    @property
-    def text(self) -> str:
-        return f"What should I take next in {self.scenario}?"
 
 
 def requests(ratings: Ratings, split: str) -> list[RecommendationRequest]:
@@ -142,29 +131,9 @@ class LocalMemory:
     def pattern(self, aspect: str, scenario: str) -> Pattern:
         return self._pattern(aspect, scenario, self.profile[aspect].stance if aspect in self.profile else 0.0)
 
-    @property
-    def description(self) -> str:
-        """The profile in words."""
-        order = sorted(self.profile, key=lambda name: (self.profile[name].stance, name))
-        liked = [name for name in reversed(order) if self.profile[name].stance > 0][:3]
-        avoided = [name for name in order if self.profile[name].stance < 0][:3]
-        return f"Usually gives {self.usual:.1f}. Likes {_listed(liked)}. Avoids {_listed(avoided)}."
-
-    def asked(self, aspect: str, scenario: str, most: int = 2) -> tuple[str, ...]:
-        """The pattern and the latest behaviour in it, of the scenario first; nothing where the user never rated what has it."""
-        if aspect not in self.profile:
-            return ()
-        pattern, here = self.pattern(aspect, scenario), self._of(aspect, scenario)
-        lines = [f"{aspect} in {scenario}: {pattern.count} rated, {pattern.stance:+.1f} beside the usual."]
-        elsewhere = [each for each in self._of(aspect, "") if each not in here]
-        for each in [*reversed(here), *reversed(elsewhere)][:most]:
-            review = f" {as_line(each.text)}" if each.text else ""
-            lines.append(f"Gave {each.rating:g} to {as_line(self._items[each.item].title)}.{review}")
-        return tuple(lines)
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names) or "nothing in particular"
+    def holds(self, aspect: str) -> bool:
+        """Whether asking for an aspect finds anything: the user rated something that has it."""
+        return aspect in self.profile
 
 
 # Global memory: one scenario, all training users.
@@ -192,12 +161,6 @@ class GlobalMemory:
             scenario: {aspect: value / (many[scenario] + 10.0) for aspect, value in total.items()}
             for scenario, total in sums.items()
         }
-
-    def summary(self, scenario: str) -> str:
-        """A line of what decides there."""
-        own = self.decides.get(scenario, {})
-        best = [name for name in sorted(own, key=lambda name: (-own[name], name)) if own[name] > 0][:MOST]
-        return f"In {scenario} people differ by {_listed(best)}."
 
 
 # One request, ready to be played.
@@ -237,11 +200,6 @@ class Recommendation:
         return tuple(self.local.pattern(name, self.request.scenario) for name in self.aspects)
 
     @cached_property
-    def remembered(self) -> tuple[tuple[str, ...], ...]:
-        """[aspects]: the lines that asking for each finds."""
-        return tuple(self.local.asked(name, self.request.scenario) for name in self.aspects)
-
-    @cached_property
     def stances(self) -> Floats:
         """[aspects]"""
         return np.array([each.stance for each in self.patterns])
@@ -270,11 +228,8 @@ class Recommendation:
     def rank(self, weights: Floats) -> float:
         """Of the wanted item, from 1, by the sum of the weights of the aspects that an item has; of equals the more popular comes
         first, and of those any (its expected rank). weights: [aspects]."""
-        return self.rank_by(np.asarray(self.has @ weights) + 1e-6 * self.popularity)
-
-    def rank_by(self, scores: Floats) -> float:
-        """The same by a score of each candidate."""
-        scores = np.round(scores, 12)  # sums that differ in their last digits are equal
+        # Sums that differ in their last digits are equal.
+        scores = np.round(np.asarray(self.has @ weights) + 1e-6 * self.popularity, 12)
         own = scores[self.request.candidates.index(self.request.wanted)]
         return 1.0 + float((scores > own).sum()) + 0.5 * float((scores == own).sum() - 1)
 
@@ -289,27 +244,9 @@ class Recommendation:
         terms = {
             "format": 1.0,
             "rank": rank_reward(self.rank(self.ideal(slate))),
-            "memory": memory_use([self.remembered[place] for place in slate]),
+            "memory": memory_use([self.local.holds(self.aspects[place]) for place in slate]),
         }
         return sum(WEIGHTS[name] * value for name, value in terms.items())
-
-    def lines(self, slate: Sequence[int]) -> tuple[str, ...]:
-        """What is remembered, for a model to read: the global memory, the profile, and what was asked for."""
-        asked = [line for place in slate for line in self.remembered[place]]
-        return tuple(dict.fromkeys([self.memory.summary(self.request.scenario), self.local.description, *asked]))
-
-    def described(self, slate: Sequence[int]) -> str:
-        """The ideal item in words."""
-        wanted = [self.aspects[place] for place in slate if self.stances[place] > 0]
-        avoided = [self.aspects[place] for place in slate if self.stances[place] < 0]
-        text = ", ".join([self.request.scenario, *wanted])
-        return f"{text}, not {' or '.join(avoided)}" if avoided else text
-
-    def rank_by_description(self, description: str, encoder: Encoder) -> float:
-        """Of the wanted item, by the cosine of a description and of each candidate's title and categories."""
-        texts = [f"{self.items[id].title}: {', '.join(self.items[id].categories)}" for id in self.request.candidates]
-        vectors = np.asarray(encoder.encode([description, *texts]), dtype=np.float64)
-        return self.rank_by(vectors[1:] @ vectors[0])
 
     def best_slate(self, most: int = MOST) -> tuple[int, ...]:
         """The oracle of asking: the aspects with which the wanted item ranks best; of equals the fewest."""
@@ -317,33 +254,14 @@ class Recommendation:
         return min(every, key=lambda slate: (self.rank(self.ideal(slate)), len(slate)))
 
 
-_EXAMPLE = """A memory of a person, what they ask for, and the ideal thing in a few words.
-
-Memory:
-- In poem people differ by sad, long.
-- sad in poem: 4 rated, +1.2 beside the usual.
-- long in poem: 3 rated, -0.9 beside the usual.
-Request: What should I take next in poem?
-Ideal: poem, sad, not long
-
-Memory:
-"""
-
-
-def ideal_prompt(request: RecommendationRequest, lines: Sequence[str]) -> str:
-    """What a model is asked that is to say the ideal item itself; its line ends the answer."""
-    memory = "\n".join(f"- {as_line(line)}" for line in lines) or "- nothing"
-    return f"{_EXAMPLE}{memory}\nRequest: {as_line(request.text)}\nIdeal:"
-
-
 def rank_reward(rank: float) -> float:
     """1 / log2(1 + rank): NDCG of a single wanted item, without a cut. In (0, 1]."""
     return float(1.0 / np.log2(1.0 + rank))
 
 
-def memory_use(retrieved: Sequence[Sequence[str]]) -> float:
+def memory_use(retrieved: Sequence[bool]) -> float:
     """The share of requests to memory that found something; 0 where none was made."""
-    return sum(bool(lines) for lines in retrieved) / len(retrieved) if retrieved else 0.0
+    return sum(retrieved) / len(retrieved) if retrieved else 0.0
 
 
 def chance(candidates: int) -> float:
@@ -379,16 +297,14 @@ def asking(policy: EvidencePolicy, x: Floats, most: int = MOST) -> tuple[int, ..
     return tuple(place for place in policy.ranked(x)[:most] if scores[place] > scores[-1])
 
 
-def run(data: str = "", users: int = 600, seed: int = 0) -> Rows:
+def run(users: int = 600, seed: int = 0) -> Rows:
     """How well the wanted item ranks, by what is asked of a user's memory.
 
     Args:
-        data: A folder with ratings and items (see `_ratings.py`); without one, a made world is written and read.
         users: Of the made world.
         seed: Of the training.
     """
-    with TemporaryDirectory() as made:
-        rated = ratings(Path(data) if data else write(Path(made), users))
+    rated = make_ratings(users)
     training = requests(rated, "train")
     memory, taught = GlobalMemory(training, rated), crossed(training, rated)
     asked = [Recommendation(request, rated.items, memory) for request in requests(rated, "test")]
@@ -414,7 +330,7 @@ METHOD = Method(
     paper="arXiv 2510.14629",
     about="which questions to ask a person's memory, to rank what they may want next",
     claim="NDCG@100 0.113 against 0.104 of the best baseline",
-    differs="the model is frozen and a policy over features asks; a made world unless ratings are given",
+    differs="the model is frozen and a policy over features asks, in a made world of ratings",
     label="analogue",
     make=Study(run, "1 / log2(1 + rank) of the wanted item"),
 )

@@ -13,7 +13,7 @@ def trained(*, folder: str | Path, facts: Facts | None = None) -> Writer:
     """The manager of a run.
 
     Args:
-        folder: Of the run, or of its export.
+        folder: Of the run.
         facts: What finds the facts; None for the rules.
 
     Raises:

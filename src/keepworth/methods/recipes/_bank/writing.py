@@ -51,8 +51,8 @@ from keepworth.models.chat import ChatModel, from_environment
 from keepworth.models.errors import ChatError
 from keepworth.models.files import ModelKind, path_of
 from keepworth.models.inprocess import InProcessModel
-from keepworth.recipes.interactive import Pair
 from keepworth.recipes.settings import curriculum_of, objective_of, require_objective, with_budget
+from keepworth.recipes.system import Pair
 from keepworth.recipes.training import (
     batch,
     collector_of,
@@ -72,7 +72,7 @@ from keepworth.tasks.splits import draw_order
 
 if TYPE_CHECKING:
     from keepworth.methods.recipes.bounded_bank import Config
-    from keepworth.recipes.workers import Origin
+    from keepworth.recipes.recipe import Origin
 
 ARMS = ("untrained", "first_in_first_out", "most_specific", "warm_start", "trained", "all_evidence")
 """Of the table, in the order in which they are to be read."""

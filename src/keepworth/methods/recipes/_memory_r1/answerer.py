@@ -19,9 +19,10 @@ from keepworth.learning.watch.progress import Plan, Progress
 from keepworth.methods.recipes._memory_r1.measures import answers, rows
 from keepworth.models.files import ModelKind, path_of
 from keepworth.models.inprocess import InProcessModel
+from keepworth.recipes.recipe import Origin
 from keepworth.recipes.settings import curriculum_of, objective_of, with_budget
 from keepworth.recipes.training import collector_of, engines_of, keep_weights, prepared, require_room
-from keepworth.recipes.workers import Origin, workers_of
+from keepworth.recipes.workers import workers_of
 from keepworth.rollouts.driver import Rollout, RolloutContext
 from keepworth.rollouts.memory_r1 import answer, demonstration
 

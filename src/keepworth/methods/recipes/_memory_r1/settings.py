@@ -16,7 +16,6 @@ from keepworth.recipes.settings import (
     TrainingSettings,
     idle_in_training,
     objective_of,
-    require_band,
     require_effect,
     require_objective,
     require_rates,
@@ -125,7 +124,6 @@ class Config(TrainingSettings):
         for name in dict.fromkeys(name for stage in self.stages for name in stage.weights):
             if name not in (known := TERMS["answerer" if self.role == "answerer" else self.manager_reward]):
                 raise ValueError(f"stages give a weight to {name!r}, and the reward's terms are {' and '.join(known)}")
-        require_band(self.difficulty)
         require_rates(self)
         if self.method == "reinforce":
             require_objective(objective_of(self), self)

@@ -1,26 +1,19 @@
-"""Training on tasks of one's own: rows or an environment, a reward, a model, perhaps a memory; the rest has defaults."""
+"""Training on tasks of a user: rows, a reward, a model, perhaps an environment or a memory; the rest has defaults."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from keepworth.episodes.errors import require_known
-from keepworth.recipes.interactive import (
-    EPISODE,
-    Measured,
-    Pair,
-    Settings,
-    System,
-    idle_in_imitation,
-    supervised,
-)
 from keepworth.recipes.rewards import AlsoRewarded, Scoring, place_of, scoring, try_rewards
-from keepworth.recipes.settings import Amount, Count, Idle, require_effect
+from keepworth.recipes.settings import Count, Idle, Settings, is_supervised, require_effect
+from keepworth.recipes.system import EPISODE, Measured, Pair, System
 from keepworth.tasks.data_files import WrongFormat
 from keepworth.tasks.own import MissingField, OwnTasks, messages_of
 from keepworth.tasks.splits import SPLITS
@@ -38,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Config(Settings):
-    """What training on tasks of one's own can be told."""
+    """What training on tasks of a user can be told."""
 
     method: Literal["reinforce", "supervised"] = Field(
         default="reinforce",
@@ -50,7 +43,7 @@ class Config(Settings):
     )
     system: str = Field(default="", description="what stands before every conversation")
     max_tokens: int = Field(default=128, ge=1, description="of one answer")
-    stop: list[str] = Field(default=[], description="texts that end an answer")
+    stop: list[Annotated[str, Field(min_length=1)]] = Field(default=[], description="texts that end an answer")
     thinking: Literal["keep", "strip"] = Field(
         default="keep",
         description="strip: what stands in <think> is no part of the answer, nor of the conversation after it",
@@ -59,15 +52,6 @@ class Config(Settings):
     verifier: str = Field(default="token_f1", description="judges answers where no reward is given")
     weights: list[float] = Field(default=[], description="of the rewards, in their order; 1 each if empty")
     recall: Count = Field(default=3, description="with a memory: how many items are shown with a question")
-    answer_temperature: float = Field(
-        default=0.0, ge=0, le=4, allow_inf_nan=False, description="where answers are measured; 0: greedy"
-    )
-    answer_top_p: float = Field(
-        default=1.0, gt=0, le=1, description="with answer_temperature: of the likeliest tokens, this share"
-    )
-    answer_top_k: Amount = Field(
-        default=0, description="with answer_temperature: so many of the likeliest tokens; 0: all"
-    )
     questions: int | None = Field(
         default=100, ge=2, description="measure on so many, drawn by a fixed rule; None is all"
     )
@@ -78,17 +62,8 @@ class Config(Settings):
 
     def idle(self) -> Iterator[Idle]:
         yield from super().idle()
-        if not self.answer_temperature:
-            yield ("answer_top_p", "answer_top_k"), "where answers are greedy", "set answer_temperature"
-        yield from idle_in_imitation(self)
         if self.format == "plain":
             yield ("thinking",), "with format = plain", "set format = chat"
-
-    @model_validator(mode="after")
-    def _stops_are_texts(self) -> Config:
-        if any(not each for each in self.stop):
-            raise ValueError("stop holds an empty text, at which everything would end: leave it out")
-        return self
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +86,10 @@ class Given:
         score = self.score(config)
         return {
             "tasks": {"name": self.tasks.name, "digest": self.tasks.digest, **counts},
-            "reward": [each.name for each in score.rewards] if score else [],
+            "reward": [reward.name for reward in score.rewards] if score else [],
             "reward_digest": score.digest if score else "",
-            "environment": _named(self.environment),
-            "agent": _named(self.agent),
+            "environment": _name(self.environment),
+            "agent": _name(self.agent),
             "memory": self.memory,
         }
 
@@ -127,9 +102,8 @@ class Given:
         """The rewards; None where an environment alone rewards, or the tasks' verifiers judge."""
         if self.reward is None:
             return None
-        found = scoring(self.reward, config.weights)
         logged = self.environment is None and any(task.answers for task in self.tasks.all)
-        return replace(found, logged=True) if logged else found
+        return replace(scoring(self.reward, config.weights), logged=logged)
 
     def judged(self, config: Config) -> Mapping[str, tuple[Task, ...]]:
         """The tasks by side, each with a verifier."""
@@ -139,7 +113,7 @@ class Given:
         }
 
 
-def _named(given: object) -> str:
+def _name(given: object) -> str:
     return "" if given is None else str(getattr(given, "__qualname__", type(given).__qualname__))
 
 
@@ -169,29 +143,22 @@ def require_given(config: Config, given: Given) -> None:
     elif given.agent is not None:
         raise ValueError("an agent of your own is shown nothing of a memory: leave one of them out")
     require_effect(config, idle)
-    if supervised(config):
-        require_imitable(given)
+    if is_supervised(config):
+        if given.environment is not None or given.agent is not None:
+            raise ValueError("method = supervised imitates answers to questions: leave environment and agent out")
+        _require_answers(given.tasks.by_split["train"], " to imitate", "leave method = reinforce")
     if (score := given.score(config)) is not None:
         try_rewards(score, given.tasks.all, played=given.environment is not None)
     elif given.environment is None:
         require_known("verifier", config.verifier, (*VERIFIERS, *TASK_VERIFIERS))
-        for task in given.tasks.all:
-            if not task.answers and task.verifier not in TASK_VERIFIERS:
-                raise MissingField(
-                    f"{place_of(task)} has no field 'answer', against which {task.verifier or config.verifier} judges.",
-                    "Add it, or give a reward of your own.",
-                )
+        judged = [task for task in given.tasks.all if task.verifier not in TASK_VERIFIERS]
+        _require_answers(judged, f", against which {config.verifier} judges", "give a reward of your own")
 
 
-def require_imitable(given: Given) -> None:
-    """Raises ValueError, MissingField where there are no answers to imitate."""
-    if given.environment is not None or given.agent is not None:
-        raise ValueError("method = supervised imitates answers to questions: leave environment and agent out")
-    for task in given.tasks.by_split["train"]:
+def _require_answers(tasks: Iterable[Task], what_for: str, instead: str) -> None:
+    for task in tasks:
         if not task.answers:
-            raise MissingField(
-                f"{place_of(task)} has no field 'answer' to imitate.", "Add it, or leave method = reinforce."
-            )
+            raise MissingField(f"{place_of(task)} has no field 'answer'{what_for}.", f"Add it, or {instead}.")
 
 
 def recall_of(config: Config, given: Given) -> Recall | None:
@@ -209,7 +176,7 @@ def recall_of(config: Config, given: Given) -> Recall | None:
 def system(config: Config, given: Given) -> System:
     from keepworth.agents.recall import another, evidence_only
     from keepworth.environments.question import Question
-    from keepworth.rollouts.driver import Drawing, Limits, Play
+    from keepworth.rollouts.driver import Limits, Play
 
     score, recall, tasks_of = given.score(config), recall_of(config, given), given.judged(config)
 
@@ -233,12 +200,10 @@ def system(config: Config, given: Given) -> System:
         return Measured(tasks, ways)
 
     verifiers = {task.verifier for tasks in tasks_of.values() for task in tasks}
-    names = [] if score is None else [each.name for each in score.rewards]
+    names = [] if score is None else [reward.name for reward in score.rewards]
     if given.environment is None and (score is None or score.logged):
         names += sorted(verifiers - set(names))
-    metrics = (
-        {each: each for each in names} if len(names) == 1 else {EPISODE: "reward", **{each: each for each in names}}
-    )
+    metrics = {**({} if len(names) == 1 else {EPISODE: "reward"}), **{name: name for name in names}}
     length = config.turns * config.max_tokens
     return System(
         role="policy",
@@ -254,20 +219,9 @@ def system(config: Config, given: Given) -> System:
         row_budget=config.max_tokens if config.thinking == "strip" else length,
         unit=given.tasks.cluster.__getitem__,
         ready=lambda model, progress: require_chat(config, given, recall, model, progress),
-        drawn=Drawing(config.answer_temperature, config.answer_top_k, config.answer_top_p),
-        note=f"{given.tasks.note} {_drawn(config)}, {config.max_tokens} tokens an answer.".strip(),
-        right=(lambda model, task: [right_answer(config, task, recall, model)]) if supervised(config) else None,
+        note=f"{given.tasks.note} Greedy, {config.max_tokens} tokens an answer.".strip(),
+        right=(lambda model, task: [right_answer(config, task, recall, model)]) if is_supervised(config) else None,
     )
-
-
-def _drawn(config: Config) -> str:
-    if not config.answer_temperature:
-        return "Greedy"
-    cuts = (
-        f", top_k {config.answer_top_k}" * bool(config.answer_top_k),
-        f", top_p {config.answer_top_p:g}" * (config.answer_top_p < 1),
-    )
-    return f"Drawn at temperature {config.answer_temperature:g}{''.join(cuts)}"
 
 
 def chat_of(config: Config, task: Task, recall: Recall | None) -> Agent:
@@ -289,8 +243,8 @@ def asked(config: Config, task: Task, recall: Recall | None, chat: ChatTemplate)
     from keepworth.agents.chat import clean, headed, remembering
     from keepworth.episodes.text import as_text
 
-    own = [clean(each) for each in messages_of(task)] or [{"role": "user", "content": as_text(task.input)}]
-    return remembering(headed(own, config.system, chat), () if recall is None else recall(task).shown)
+    messages = [clean(message) for message in messages_of(task)] or [{"role": "user", "content": as_text(task.input)}]
+    return remembering(headed(messages, config.system, chat), () if recall is None else recall(task).shown)
 
 
 def right_answer(config: Config, task: Task, recall: Recall | None, model: InProcessModel) -> Pair:
@@ -317,24 +271,18 @@ def require_chat(
     if given.agent is not None:
         return
     from keepworth.agents.chat import PlainFormat, format_of
-    from keepworth.models.chat_format import TokenizerChat
 
     chat = format_of(model, config.format, config.stop)
     if isinstance(chat, PlainFormat) and config.format == "auto":
         progress.note(f"{model.name} has no chat template: prompts are given as bare texts (format = plain).")
-    if isinstance(chat, TokenizerChat) and config.turns > 1 and config.thinking == "keep" and chat.rewrites:
-        progress.note(
-            f"The chat template of {model.name} rewrites what was said before ({chat.rewrites}). With thinking = keep the "
-            "conversation stays as it was drawn; where this model is served by its template, set thinking = strip."
-        )
     if given.environment is not None:
         return
-    if supervised(config):
+    if is_supervised(config):
         lengths = [len(whole_answer(task, model, chat)) for task in given.tasks.by_split["train"]]
-        if cut := sum(each > config.max_tokens for each in lengths):
+        if max(lengths) > config.max_tokens:
             progress.note(
-                f"{cut} of {len(lengths)} right answers are longer than max_tokens = {config.max_tokens} and are imitated "
-                f"without their end: set max_tokens = {max(lengths)} to keep all of them whole."
+                f"Right answers are longer than max_tokens = {config.max_tokens} and are imitated without their end: set "
+                f"max_tokens = {max(lengths)} to keep all of them whole."
             )
     begun = time.monotonic()
     for task in sorted(given.tasks.all, key=lambda each: -len(each.input)):
@@ -353,7 +301,7 @@ TRIED_FOR = 10.0
 """Seconds for which prompts are measured before training, those that ask the most first."""
 
 
-def remembered(path: Any) -> tuple[Callable[[Config], Recall], str]:
+def recall_from(path: Any) -> tuple[Callable[[Config], Recall], str]:
     """What a memory's file, or an open memory, shows for a task, and how a run calls it.
 
     It is what a search of the memory as it is now finds: no policy of it chooses, and nothing is logged in it."""
@@ -364,16 +312,13 @@ def remembered(path: Any) -> tuple[Callable[[Config], Recall], str]:
     memory = path if isinstance(path, Memory) else Memory(path, read_only=True, log="off")
     snapshot = memory.snapshot()
     bank = memory.bank(at=snapshot)
-    known: dict[tuple[int, str], Recalled] = {}
 
     def recalling(config: Config) -> Recall:
-        def recall(task: Task) -> Recalled:
-            if (config.recall, task.input) not in known:
-                hits = bank.search(task.input, config.recall)
-                shown = tuple(Shown(hit.item.id, hit.score, hit.item.text) for hit in hits)
-                known[config.recall, task.input] = Recalled(shown, snapshot)
-            return known[config.recall, task.input]
+        @cache
+        def search(text: str) -> Recalled:
+            hits = bank.search(text, config.recall)
+            return Recalled(tuple(Shown(hit.item.id, hit.score, hit.item.text) for hit in hits), snapshot)
 
-        return recall
+        return lambda task: search(task.input)
 
     return recalling, f"{memory.path}@{snapshot}"

@@ -1,4 +1,4 @@
-"""Training agents in environments: what recipes of this kind share. A recipe says who plays where, and what is measured.
+"""Systems that learn by reward: agents in environments. A recipe says who plays where, and what is measured.
 
 The run is the same for all of them: measure on test questions, perhaps imitate first, then group-relative reinforcement
 with measurements on dev questions, then the test questions again. Test questions are read before and after, once each.
@@ -6,12 +6,9 @@ with measurements on dev questions, then the test questions again. Test question
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
-
-from pydantic import Field, model_validator
+from typing import TYPE_CHECKING, Any
 
 from keepworth.episodes.episode import UNSOUND, is_silent
 from keepworth.episodes.errors import KeepworthError
@@ -20,20 +17,11 @@ from keepworth.learning.objective.inputs import idle_clip
 from keepworth.learning.objective.options import Objective
 from keepworth.recipes.settings import (
     GROUP_RELATIVE,
-    SAMPLED,
-    Amount,
-    Count,
-    Idle,
-    Rate,
-    Share,
-    TrainingSettings,
+    Settings,
     curriculum_of,
-    idle_in_training,
+    is_supervised,
     objective_of,
-    require_band,
-    require_effect,
     require_objective,
-    require_rates,
     with_budget,
 )
 
@@ -44,90 +32,12 @@ if TYPE_CHECKING:
     from keepworth.learning.collect.workers import RolloutWorkers, WorkerRollout
     from keepworth.learning.learner import Learner
     from keepworth.learning.run_folder import RunFolder
-    from keepworth.learning.trainer import Ended, Schedule
+    from keepworth.learning.trainer import Ended
     from keepworth.learning.watch.progress import Progress
     from keepworth.models.http_engine import HttpModel
     from keepworth.models.inprocess import InProcessModel
-    from keepworth.recipes.workers import Origin
-    from keepworth.rollouts.driver import Drawing, Limits, Play, Rollout, RolloutContext
-
-
-class Settings(TrainingSettings):
-    """What every recipe of this kind can be told."""
-
-    steps: Count = 40
-    learning_rate: Rate = 3e-4
-    train: Literal["lora", "full"] = "lora"
-    entropy: Share = 0.0
-    token_budget: int = Field(default=2048, ge=256, description="memory of one backward pass, in tokens")
-    environment_seconds: float = Field(
-        default=30.0, gt=0, allow_inf_nan=False, description="how long an environment may take for one step"
-    )
-    evaluate_every: Count = 20
-    checkpoint_every: Count = 20
-    patience: Count | None = Field(
-        default=None, description="end after so many measurements on dev in a row without a better score"
-    )
-    keep: Literal["last", "best"] = Field(
-        default="last", description="weights that are kept: of the last step, or of that with the best score on dev"
-    )
-    questions: int | None = Field(default=None, ge=2, description="measure on the first so many; None is all")
-    share: str = Field(
-        default="", description="a folder in which independent runs leave groups for each other (see docs/cluster.md)"
-    )
-    foreign: Amount = Field(
-        default=0, description="with share: of the tasks_per_step groups of an update, so many come from other runs"
-    )
-
-    def idle(self) -> Iterator[Idle]:
-        """What can change nothing; a recipe adds its own."""
-        yield from idle_in_training(self)
-        if not self.share:
-            yield ("foreign",), "without share, the folder that they come from", "set share"
-
-    @model_validator(mode="after")
-    def _everything_takes_effect(self) -> Settings:
-        require_effect(self, self.idle())
-        require_band(self.difficulty)
-        require_rates(self)
-        measured = -(-self.steps // self.evaluate_every)
-        if self.patience is not None and self.patience + 1 >= measured:
-            raise ValueError(
-                f"patience = {self.patience} cannot end a training that is measured {measured} times: set evaluate_every or "
-                "patience lower"
-            )
-        if self.keep == "best" and measured < 2:
-            raise ValueError("keep = 'best' has no effect with one measurement on dev: set evaluate_every lower")
-        return self
-
-    @model_validator(mode="after")
-    def _samples_of_its_own(self) -> Settings:
-        own, depth = self.tasks_per_step - self.foreign, 1 if self.sampling == "synchronous" else self.pipeline_depth
-        if self.foreign and (own < self.minibatches or own * depth < self.workers):
-            raise ValueError(
-                f"foreign = {self.foreign} of tasks_per_step = {self.tasks_per_step} leaves {own} groups of the run's own, with "
-                f"minibatches = {self.minibatches} and workers = {self.workers}: each needs one. Set foreign lower"
-            )
-        return self
-
-    @property
-    def schedule_of_steps(self) -> Schedule:
-        from keepworth.learning.trainer import Schedule
-
-        return Schedule(
-            self.steps, self.evaluate_every, self.checkpoint_every, patience=self.patience or 0, keep=self.keep
-        )
-
-    @model_validator(mode="after")
-    def _objective_can_be_trained(self) -> Settings:
-        if not supervised(self):
-            require_objective(objective_of(self), self, self.holds)
-        return self
-
-    @property
-    def holds(self) -> frozenset[str]:
-        """What the recipe's episodes hold besides rewards of whole episodes: see `keepworth.learning.objective.inputs`."""
-        return frozenset()
+    from keepworth.recipes.recipe import Origin
+    from keepworth.rollouts.driver import Limits, Play, Rollout, RolloutContext
 
 
 class NothingScored(KeepworthError):
@@ -141,12 +51,6 @@ CALLS = "calls of the model"
 
 Pair = tuple["Tokens", "Tokens"]
 """A prompt and what should follow it."""
-
-
-def idle_in_imitation(settings: Settings) -> Iterator[Idle]:
-    """The keys that can change nothing where right answers are imitated in the place of reinforcement."""
-    if supervised(settings):
-        yield SAMPLED, "with method = supervised", "set method = reinforce"
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,15 +69,28 @@ class Measured:
 class System:
     """What a recipe says of itself.
 
-    train, play: tasks to train on, and who plays them where. dev: measured while training. test: measured before and
-    after, by name; the first is the one that the run is about. metrics: reward terms, and what they are called in tables.
-    imitated: (prompt, completion) pairs to learn first, batch by batch, under `imitation_rate`. length_budget: the most
-    tokens that an episode can draw, for objectives that divide by it; row_budget: that calls which continue each other can.
-    order: the task of the group at a position, where their order matters; else they are drawn. memory: learns while the model
-    does. right: the calls of a task as they should be, for method = supervised. optional: reward terms that may
-    have nothing to say of an episode, which is then left out of their mean. unit: from a task's key to what is generalised over,
-    where several test questions are of one such; None where each question is its own. ready: raises for what the model cannot do,
-    once it is loaded and before anything is measured. drawn: how answers are drawn where they are measured; greedily if None."""
+    Attributes:
+        role: Of the model that learns.
+        title: Of the training, for its display.
+        train: Tasks to train on.
+        play: Who plays them where.
+        dev: Measured while training.
+        test: Measured before and after, by name; the first is the one that the run is about.
+        metrics: Reward terms, and what they are called in tables.
+        limits: Of an episode.
+        length_budget: The most tokens that an episode can draw, for objectives that divide by it.
+        row_budget: The most that calls which continue each other can draw.
+        objective: Where the settings name none.
+        imitated: (prompt, completion) pairs to learn first, batch by batch, under `imitation_rate`.
+        order: The task of the group at a position, where their order matters; else they are drawn.
+        memory: Learns while the model does.
+        right: The calls of a task as they should be, for method = supervised.
+        optional: Reward terms that may have nothing to say of an episode, which is then left out of their mean.
+        unit: From a task's key to what is generalised over, where several test questions are of one such.
+        ready: Raises for what the model cannot do, once it is loaded and before anything is measured.
+        note: Under the tables.
+        headline: Of the first table.
+    """
 
     role: str
     title: str
@@ -194,7 +111,6 @@ class System:
     optional: frozenset[str] = frozenset()
     unit: Callable[[str], str] | None = None
     ready: Callable[[InProcessModel, Progress], None] | None = None
-    drawn: Drawing | None = None
     note: str = ""
     headline: str = "{metric} on {test}: {before:.2f} before training, {after:.2f} after."
 
@@ -206,7 +122,7 @@ class System:
         """What a rollout worker runs."""
         from keepworth.learning.collect.workers import WorkerRollout
 
-        return WorkerRollout(rollout_of(settings, self, model), self.memory)
+        return WorkerRollout(make_rollout(settings, self, model), self.memory)
 
 
 def run_system(
@@ -215,41 +131,43 @@ def run_system(
     """Train and measure; called again on the same folder, it continues from the last checkpoint. origin: where workers find the
     recipe."""
     from keepworth.models.files import ModelKind, path_of
-    from keepworth.recipes.training import engines_of, prepared, require_room
-    from keepworth.recipes.workers import refuse_workers, workers_of
+    from keepworth.recipes.training import engines_of, finish, prepared, require_room
+    from keepworth.recipes.workers import workers_of
 
     objective = with_budget(objective_of(settings, system.objective), system.length_budget)
     require_objective(objective, settings, settings.holds)
     require_room(settings, system.row_budget)
     progress.phase(f"looking for {settings.model}")
     path_of(settings.model, kind=ModelKind.LANGUAGE)
-    if system.memory is not None and settings.keep == "best":
-        raise KeepworthError(
-            "keep = 'best' would part the weights from the memory that learns with them.", "Leave it out."
-        )
-    if system.play.live is not None:
-        if system.memory is None:
-            refuse_workers(
-                settings, "agents remember in a memory that learns and that the recipe does not name as System.memory"
-            )
-        elif system.memory.policy().rehearse is not None:
-            refuse_workers(settings, "the memory's policy learns from what it shows, before any reward")
-        elif settings.sampling != "synchronous":
-            refuse_workers(
-                settings,
-                f"agents remember in a memory that learns, and sampling = {settings.sampling!r} plays ahead of it",
-            )
-    if settings.share:
-        require_sharing(system, objective)
+    _require_memory(settings, system)
     with (
         engines_of(settings, settings.train, run, progress) as engines,
         workers_of(settings, origin, run, progress) as workers,
         prepared(settings, objective, system.role, run, progress) as (model, learner),
     ):
         ended = _train_system(settings, system, model, learner, run, progress, engines, workers)
-    said = (idle_clip(objective, settings.passes, settings.minibatches), ended.remark)
-    tables = tables_of_system(run, settings, system, ". ".join(filter(None, said)))
-    run.write_result({"headline": tables[0].get("headline", "") if tables else "", "tables": tables})
+    remarks = (idle_clip(objective, settings.passes, settings.minibatches), ended.remark)
+    finish(run, make_tables(run, settings, system, ". ".join(filter(None, remarks))))
+
+
+def _require_memory(settings: Settings, system: System) -> None:
+    """Raises KeepworthError where the settings do not go with a memory that learns while the model does."""
+    from keepworth.recipes.workers import refuse_workers
+
+    if system.memory is not None and settings.keep == "best":
+        raise KeepworthError(
+            "keep = 'best' would part the weights from the memory that learns with them.", "Leave it out."
+        )
+    if system.play.live is None:
+        return
+    if system.memory is None:
+        why = "agents remember in a memory that learns and that the recipe does not name as System.memory"
+        refuse_workers(settings, why)
+    elif system.memory.policy().rehearse is not None:
+        refuse_workers(settings, "the memory's policy learns from what it shows, before any reward")
+    elif settings.sampling != "synchronous":
+        why = f"agents remember in a memory that learns, and sampling = {settings.sampling!r} plays ahead of it"
+        refuse_workers(settings, why)
 
 
 def _train_system(
@@ -262,9 +180,7 @@ def _train_system(
     engines: Sequence[HttpModel],
     workers: RolloutWorkers | None,
 ) -> Ended:
-    from keepworth.learning.collect.groups import Terms
     from keepworth.learning.collect.memories import Remembering
-    from keepworth.learning.collect.shared_groups import Sharing
     from keepworth.learning.learner import Imitator
     from keepworth.learning.trainer import restore
     from keepworth.learning.trainer import train as train_steps
@@ -278,27 +194,12 @@ def _train_system(
         imitate_first(learner, system.imitated(model), system.imitation_rate, progress, "imitating first")
     episodes: Playing | Demonstrating = playing
     curriculum, size = curriculum_of(settings), settings.group_size
-    curriculum = replace(curriculum, tasks_per_step=curriculum.tasks_per_step - settings.foreign)
     learns: Learner | Imitator = learner
-    if supervised(settings):  # as many tasks an update as reinforcement samples episodes, all different
+    if is_supervised(settings):  # as many tasks an update as reinforcement samples episodes, all different
         episodes, learns = Demonstrating(playing), Imitator(learner)
         curriculum, size = replace(curriculum, tasks_per_step=curriculum.tasks_per_step * size), 1
     seconds = settings.environment_seconds * (system.limits.max_turns + 2) + 3600
     collector = collector_of(settings, run, learner, episodes, curriculum, seconds, engines, size, workers)
-    if settings.share:
-        collector = Sharing(
-            collector,
-            run,
-            Path(settings.share),
-            model,
-            playing.rollout,
-            system.train,
-            foreign=settings.foreign,
-            group_size=size,
-            seed=settings.seed,
-            terms=Terms(settings.seed),
-            episode_seconds=seconds,
-        )
     if system.memory is not None:
         collector = Remembering(collector, system.memory)
         if workers is not None:
@@ -311,28 +212,11 @@ def _train_system(
     return ended
 
 
-def require_sharing(system: System, objective: Objective) -> None:
-    """Raises KeepworthError where groups of other runs cannot be replayed, or not be compared with the run's own."""
-    why = ""
-    if system.memory is not None or system.play.live is not None:
-        why = "agents remember in a memory that learns, and another run's answers would be written into it"
-    elif system.order is not None:
-        why = "its tasks come in an order, with other prompts as the training goes on"
-    elif objective.needs_soft_values:
-        why = f"objective {objective.name} measures each task before its first group, and other runs choose theirs"
-    if why:
-        raise KeepworthError(f"share cannot be set with this recipe: {why}.", "Leave share out.")
-
-
-def rollout_of(settings: Settings, system: System, model: Model) -> Rollout:
+def make_rollout(settings: Settings, system: System, model: Model) -> Rollout:
     """One episode of a system. model: it reads; what is drawn, the context draws."""
     from keepworth.rollouts.driver import playing
 
     return playing(model, system.play, temperature=settings.temperature, limits=system.limits)
-
-
-def supervised(settings: Settings) -> bool:
-    return getattr(settings, "method", "reinforce") == "supervised"
 
 
 @dataclass(slots=True)
@@ -351,12 +235,12 @@ class Playing:
         return drawn_task(self.system.train, None, self.settings.seed, group)
 
     async def rollout(self, task: Task, context: RolloutContext) -> Episode:
-        return await rollout_of(self.settings, self.system, self.model)(task, context)
+        return await make_rollout(self.settings, self.system, self.model)(task, context)
 
     def evaluate(self, step: int) -> None:
         episodes = self._measure(step, "dev", self.system.role, "", self.system.dev)
         if step == 0:
-            if not supervised(self.settings) and not any(episode.reward for episode in episodes):
+            if not is_supervised(self.settings) and not any(episode.reward for episode in episodes):
                 self.progress.note(
                     f"No answer to {len(episodes)} dev questions earns anything before training. A reward that is never earned "
                     "teaches nothing: show worked examples in the prompt, reward a part of what is asked, or imitate first."
@@ -369,54 +253,35 @@ class Playing:
             for way in measured.ways:
                 if way and when == "imitated":
                     continue  # controls are read before everything and after it
-                self._measure(step, name, arm_of(way, when), way, measured)
+                arm = when if not way else way if when == "trained" else f"{way}_{when}"
+                self._measure(step, name, arm, way, measured)
 
     def _measure(self, step: int, split: str, arm: str, way: str, measured: Measured) -> list[Episode]:
         from keepworth.evaluation.statistics import estimate, score_range
-        from keepworth.rollouts.driver import Drawing, play
+        from keepworth.rollouts.driver import play
 
-        tasks = list(measured.tasks)[: self.settings.questions]
+        system, tasks = self.system, list(measured.tasks)[: self.settings.questions]
         label = f"{step}/{split}/{arm}/".replace(" ", "_")
         if measured.met is not None:
             episodes = measured.met(self.model, tasks, way, label)
         else:
-            drawn = self.system.drawn or Drawing(0.0)
-            groups = play(
-                self.model,
-                tasks,
-                measured.ways[way],
-                temperature=drawn.temperature,
-                top_k=drawn.top_k,
-                top_p=drawn.top_p,
-                limits=self.system.limits,
-                label=label,
-            )
+            groups = play(self.model, tasks, measured.ways[way], temperature=0.0, limits=system.limits, label=label)
             episodes = [episode for group in groups for episode in group.episodes]
         self.run.write_episodes(step, episodes, arm=f"{split}-{arm}".replace(" ", "_"))
-        sound = [each for each in zip(tasks, episodes, strict=True) if each[1].stop not in UNSOUND]
+        sound = [(task, episode) for task, episode in zip(tasks, episodes, strict=True) if episode.stop not in UNSOUND]
         left_out = len(tasks) - len(sound)
         if left_out:
             self._say_left_out(split, episodes)
-        for term, metric in self.system.metrics.items():
-            of = [each for each in sound if term not in self.system.optional or not is_silent(each[1].rewards, term)]
-            if not of:
+        for term, metric in system.metrics.items():
+            heard = [pair for pair in sound if term not in system.optional or not is_silent(pair[1].rewards, term)]
+            if not heard:
                 continue
-            values = [term_value(episode, term) for _, episode in of]
-            clusters = [self.system.unit(task.key) for task, _ in of] if self.system.unit else None
-            found = estimate(values, clusters=clusters, within=score_range(values))
+            values = [term_value(episode, term) for _, episode in heard]
+            clusters = [system.unit(task.key) for task, _ in heard] if system.unit else None
+            mean = estimate(values, clusters=clusters, within=score_range(values))
+            row = {"arm": arm, "metric": metric, "mean": mean.mean, "low": mean.low, "high": mean.high, "n": mean.n}
             more = {"left_out": left_out} if left_out else {}
-            self.run.append_eval(
-                step,
-                arm=arm,
-                metric=metric,
-                mean=found.mean,
-                low=found.low,
-                high=found.high,
-                n=found.n,
-                role=self.system.role,
-                split=split,
-                **more,
-            )
+            self.run.append_eval(step, **row, role=system.role, split=split, **more)  # type: ignore[arg-type]
         return [episode for _, episode in sound]
 
     def _say_left_out(self, split: str, episodes: Sequence[Episode]) -> None:
@@ -479,13 +344,6 @@ class Demonstrating:
         self.playing.evaluate(step)
 
 
-def arm_of(way: str, when: str) -> str:
-    """The name of an arm in tables: `trained`, `no_memory`, `no_memory_untrained`."""
-    if not way:
-        return when
-    return way if when == "trained" else f"{way}_{when}"
-
-
 def term_value(episode: Episode, name: str) -> float:
     """The sum of an episode's reward terms of that name: 0 where it ended without any."""
     if name == EPISODE:
@@ -495,28 +353,27 @@ def term_value(episode: Episode, name: str) -> float:
     return sum(term.value for term in episode.rewards if term.name == name)
 
 
-_LOST = "Answers that could not be scored are left out: {}."
-
-
-def tables_of_system(run: RunFolder, settings: Settings, system: System, remark: str = "") -> list[dict[str, Any]]:
+def make_tables(run: RunFolder, settings: Settings, system: System, remark: str = "") -> list[dict[str, Any]]:
     """One table per set of test questions, from what the run measured. remark: what a reader of the first should know."""
     tables: list[dict[str, Any]] = []
     metric = next(iter(system.metrics.values()))
     for name in system.test:
         rows = [row for row in run.evals() if row.get("role") == system.role and row.get("split") == name]
-        means = {row["arm"]: row["mean"] for row in rows if row["metric"] == metric}
-        said = f"{remark}." if remark and not tables else ""
-        lost = "; ".join(
-            f"{row['arm']} {row['left_out']}" for row in rows if row["metric"] == metric and row.get("left_out")
+        firsts = {row["arm"]: row for row in rows if row["metric"] == metric}
+        lost = "; ".join(f"{arm} {row['left_out']}" for arm, row in firsts.items() if row.get("left_out"))
+        notes = (
+            system.note,
+            f"Seed {settings.seed}.",
+            f"{remark}." if remark and not tables else "",
+            f"Answers that could not be scored are left out: {lost}." if lost else "",
         )
         table: dict[str, Any] = {
             "title": name[:1].upper() + name[1:],
-            "note": " ".join(filter(None, (system.note, f"Seed {settings.seed}.", said, lost and _LOST.format(lost)))),
+            "note": " ".join(filter(None, notes)),
             "rows": [{**row, "emphasis": row["arm"] == "trained"} for row in rows],
         }
-        if {"trained", "untrained"} <= set(means):
-            table["headline"] = system.headline.format(
-                metric=metric, test=name, before=means["untrained"], after=means["trained"]
-            )
+        if {"trained", "untrained"} <= set(firsts):
+            before, after = firsts["untrained"]["mean"], firsts["trained"]["mean"]
+            table["headline"] = system.headline.format(metric=metric, test=name, before=before, after=after)
         tables.append(table)
     return tables

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
 
-from keepworth.memory.scan import Scan, scan_of
+from keepworth.memory.scan import scan_of
 from keepworth.memory.store import injections
 from keepworth.serving.access import new_access
 from keepworth.serving.memory_server import MemoryServer
@@ -70,42 +69,6 @@ def test_a_search_of_the_past_shows_nothing_held(server: MemoryServer) -> None:
         assert reader.post("/search", json={"query": "gate", "statuses": ["quarantined"]}).status_code == 403
         assert reader.post("/searches", json={"queries": ["gate"], "statuses": ["quarantined"]}).status_code == 403
         assert PASSWORD in admin.post("/search", json={"query": "gate password", "statuses": ["quarantined"]}).text
-
-
-@pytest.mark.parametrize("scan", [Scan(), None])
-def test_what_a_model_read_and_drew_is_an_admin_s_where_secrets_are_looked_for(
-    server: MemoryServer, scan: Scan | None
-) -> None:
-    tenant = f"drawn {scan}"
-    with client(server, tenant, "read", "write", "admin") as admin, client(server, tenant, user_id="") as reader:
-        id = reader.post("/episodes", json={"task": "open the gate"}).json()["id"]
-        store = server.memories.of(new_access(tenant=tenant)).memory.store
-        store.scan = scan
-        drawn = {
-            "context": [71, 72],
-            "ids": [73],
-            "logprobs": [-0.5],
-            "temperature": 1.0,
-            "finish": "stop",
-            "text": SAID,
-        }
-        injections.keep_call(store, id, "adapter-1", drawn, since=store.head())
-        for _ in range(500):  # it is written with the next write, or soon
-            with store.database.reading() as connection:
-                if injections.call(connection, id) is not None:
-                    break
-            time.sleep(0.01)
-        seen = reader.get(f"/episodes/{id}").json()
-        (segment,) = seen["segments"]
-        assert segment["prompt_id"] == "adapter-1"
-        whole = admin.get(f"/episodes/{id}").json()
-        assert whole["answer"] == SAID
-        if scan is None:
-            assert seen == whole
-        else:
-            assert PASSWORD not in str(seen)
-            assert "71" not in str(segment)
-            assert seen["answer"] == "My password is [password removed]."
 
 
 def test_no_route_tells_of_a_turn_that_waits_to_be_written(server: MemoryServer) -> None:

@@ -87,13 +87,6 @@ def serve(
         ),
     ] = False,
     user: Annotated[str, typer.Option("--user", "-u", help="With --stdio: whose memory.")] = "",
-    train: Annotated[
-        bool,
-        typer.Option(
-            "--train",
-            help="With --memory and a model: train an adapter beside the traffic, from episodes with rewards.",
-        ),
-    ] = False,
     memory_tokens: Annotated[
         int,
         typer.Option("--memory-tokens", min=0, help="With a gateway: of memory in one prompt, at most."),
@@ -173,8 +166,6 @@ def serve(
                 scan=scan_of(secrets, personal),
             )
             return
-        if train and not what:
-            raise KeepworthError("--train trains a model of this process.", "Name it, or a run.")
         if upstream_key_of and not upstream:
             raise KeepworthError("--upstream-key-of says whose the upstream's key is.", "Name it with --upstream.")
         if what and upstream:
@@ -190,14 +181,7 @@ def serve(
                 raise UnknownName("precision", precision, ("bf16", "fp32"))
             require_free(port, host)
             say(f"Loading {what} ...", error=True)
-            training = None
-            if train:
-                require("train", "keepworth serve --train")
-                from keepworth.serving.background import BackgroundSettings
-
-                training = BackgroundSettings()
             gateway: dict[str, Any] = {
-                "training": training,
                 "model": _answering(run, role, runs, precision) if run else _loaded(model, precision),
                 "gateway": _gateway_settings(memory_items, memory_tokens, signals, ""),
             }
@@ -227,10 +211,6 @@ def serve(
         return
     if stdio or mcp or user:
         raise KeepworthError("--mcp, --stdio and --user are of a memory.", "Name it with --memory.")
-    if train:
-        raise KeepworthError(
-            "--train is of a gateway with a memory.", "Name the memory with --memory, or leave it out."
-        )
     if (secrets, personal, audit) != ("quarantine", "allow", "changes"):
         raise KeepworthError("--secrets, --personal and --audit are of a memory.", "Name it with --memory.")
     if upstream:

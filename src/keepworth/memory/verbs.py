@@ -507,12 +507,6 @@ def get_episode(caller: VerbCaller, id: str) -> Any:
         ]
         shown = [replace(each, text=IN_QUARANTINE) if held[each.item] else each for each in record.shown]
         record = replace(record, operations=tuple(operations), shown=tuple(shown))
-        if memory.store.scan is not None:  # what a model of this process read and drew is kept as it was, for training
-            segments = [
-                replace(each, context=(), ids=(), logprobs=(), spans=(), text=memory._unsaid(each.text))
-                for each in record.segments
-            ]
-            record = replace(record, segments=tuple(segments), answer=memory._unsaid(record.answer))
     return episode_to_json(record)
 
 

@@ -115,13 +115,12 @@ def anthropic_error(status: int, message: str, kind: str) -> dict[str, Any]:
 @dataclass(frozen=True, slots=True)
 class UpstreamAnswer:
     """status and headers have come; the bytes come. close: hangs up where not all has come, so that nothing is computed for
-    nobody. parts raises Unreachable where the answer breaks off. drawn: what the in-process model drew (`DrawnReply`)."""
+    nobody. parts raises Unreachable where the answer breaks off."""
 
     status: int
     headers: Mapping[str, str]
     parts: Callable[[], AsyncIterator[bytes]]
     close: Callable[[], None]
-    drawn: Any = None
 
     @property
     def kind(self) -> str:
@@ -144,10 +143,9 @@ class AnyUpstream(Protocol):
         content: bytes,
         *,
         episode: str,
-        tenant: str = "",
     ) -> UpstreamAnswer:
         """path: as the caller asked for it, with `/v1`. episode: which the call is part of, "" where it is to pass as it is;
-        otherwise the answer is to be read, and must not be compressed. tenant: whose call it is. Raises Unreachable."""
+        otherwise the answer is to be read, and must not be compressed. Raises Unreachable."""
         ...
 
     async def close(self) -> None: ...

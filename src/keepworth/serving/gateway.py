@@ -131,11 +131,16 @@ class HeldConversation:
 
 @dataclass(slots=True)
 class GatewayTurn:
-    """What goes upstream, and what is to be noted of it afterwards. episode: "" where memory takes no part. conversation: what
-    the upstream keeps from now on, under the name that its answer says. drawn, model: what the in-process model drew, and the
-    name of the adapter that did. asked: the model that the caller names; counts: of items and tokens, for a span. head: the
-    newest entry of the journal when memory was asked. person: whom the token or the call names. digest: of the conversation up to
-    its newest turn, and block: what stands before that."""
+    """What goes upstream, and what is to be noted of it afterwards.
+
+    Args:
+        episode: "" where memory takes no part.
+        conversation: What the upstream keeps from now on, under the name that its answer says.
+        asked: The model that the caller names.
+        head: The newest entry of the journal when memory was asked.
+        person: Whom the token or the call names.
+        digest: Of the conversation up to its newest turn; `block` stands before that.
+    """
 
     content: bytes
     mode: str
@@ -144,8 +149,6 @@ class GatewayTurn:
     open: OpenMemory | None = None
     failed: bool = False
     conversation: HeldConversation | None = None
-    drawn: Any = None
-    model: str = ""
     asked: str = ""
     tenant: str = ""
     span: tracing.ServedSpan = field(default_factory=tracing.ServedSpan)
@@ -487,9 +490,7 @@ class Gateway:
             self._headers(turn, request),
             turn.content,
             episode=turn.episode,
-            tenant=turn.tenant,
         )
-        turn.drawn, turn.model = answer.drawn, answer.headers.get("x-keepworth-model", "")
         if answer.kind.startswith(EVENTS):
             return answer, None
         parts, size = list[bytes](), 0
@@ -604,8 +605,6 @@ class Gateway:
                 if turn.block is not None and (said := reply.words.strip()):
                     digest = _answered_digest(turn.digest, said)
                     injections.keep_block(store, digest, _noted(turn.block), since=turn.head)
-                if turn.model:
-                    self._note_model(turn)
             live.end(outcome)
         return live, words
 
@@ -616,13 +615,6 @@ class Gateway:
             with tracing.span("keepworth.write") as span:
                 span.note({"keepworth.episode": turn.episode})
                 self._write_words(open, turn.episode, words)
-
-    def _note_model(self, turn: GatewayTurn) -> None:
-        """Which model answered, and where it trains, what it drew."""
-        assert turn.open is not None
-        keeps = turn.drawn is not None and turn.mode == "on" and getattr(self.upstream, "records", False)
-        call = turn.drawn.record() if keeps and not turn.tenant else None
-        injections.keep_call(turn.open.memory.store, turn.episode, turn.model, call, since=turn.head)
 
     def _act(self, open: OpenMemory, live: LiveEpisode, reply: SpokenReply) -> None:
         """What a later call of the same turn says, after its tools answered, takes the place of what an earlier one said."""
@@ -635,7 +627,7 @@ class Gateway:
             live.act(done if done.strip() else "(an answer without words)")
 
     def _count_use(self, turn: GatewayTurn, reply: SpokenReply) -> None:
-        turn.span.note({"gen_ai.response.id": reply.id, "gen_ai.response.model": turn.model or reply.model})
+        turn.span.note({"gen_ai.response.id": reply.id, "gen_ai.response.model": reply.model})
         if reply.use is not None:
             use = {"gen_ai.usage.input_tokens": reply.use.read, "gen_ai.usage.output_tokens": reply.use.written}
             turn.span.note(use)

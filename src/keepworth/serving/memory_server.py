@@ -29,10 +29,7 @@ from keepworth.serving.overview_routes import RunFolders, checked_settings, serv
 from keepworth.serving.page_routes import page_table
 
 if TYPE_CHECKING:
-    from typing import Self
-
     from keepworth.models.inprocess import InProcessModel
-    from keepworth.serving.background import BackgroundSettings, BackgroundTraining
     from keepworth.serving.calls import AnyUpstream
     from keepworth.serving.gateway import Gateway, GatewaySettings
 
@@ -49,13 +46,17 @@ PATIENCE = 10
 class MemoryServer(HttpServer):
     """Serves the memory at `path`, a file or an address, from `start` to `close`, or inside a `with` block.
 
-    token: opens everything until the server ends; a new one if not given. port 0: any free one; `url` says which. host: an
-    address of this machine that others reach, too; without TLS, which belongs in front. upstream: where OpenAI's routes lead,
-    with memory in between (`Gateway`); "" for nowhere. upstream_key: what it wants as a bearer token. model: of this
-    process, in place of an upstream (taken over, see `LocalModel`). training: of that model beside the traffic, None for
-    none. mcp: whether its tools are at /mcp, for hosts of the Model Context Protocol. audit: what is noted of who did what,
-    see `AUDITS`. runs: what the page shows of training runs. options: of `Memory`; items with secrets go into quarantine where
-    no scan= is given."""
+    Args:
+        token: Opens everything until the server ends; a new one if not given.
+        port: 0 for any that is free; `url` says which.
+        host: An address of this machine that others reach, too; without TLS, which belongs in front.
+        upstream: Where OpenAI's routes lead, with memory in between (`Gateway`); "" for nowhere.
+        upstream_key: What it wants as a bearer token.
+        model: Of this process, in place of an upstream. It is taken over.
+        mcp: Whether its tools are at /mcp, for hosts of the Model Context Protocol.
+        audit: What is noted of who did what, see `AUDITS`.
+        options: Of `Memory`; items with secrets go into quarantine where no scan= is given.
+    """
 
     def __init__(
         self,
@@ -68,7 +69,6 @@ class MemoryServer(HttpServer):
         upstream: str = "",
         upstream_key: str = "",
         model: InProcessModel | None = None,
-        training: BackgroundSettings | None = None,
         gateway: GatewaySettings | None = None,
         mcp: bool = False,
         audit: str = "changes",
@@ -83,7 +83,6 @@ class MemoryServer(HttpServer):
         self.audit = AuditLog(audit_of(place.beside), audit)
         self.token = self.tokens.passing(Access("start"), token)
         self.gateway: Gateway | None = None
-        self.training: BackgroundTraining | None = None
         self.mcp = mcp
         self.keyless = bool(upstream) and not upstream_key
         self._limits = limits or ServerLimits()
@@ -92,9 +91,9 @@ class MemoryServer(HttpServer):
         if upstream and model is not None:
             raise KeepworthError("A gateway has one upstream, an address or a model of this process.", "Leave one out.")
         if model is not None:
-            from keepworth.serving.model_upstream import ModelUpstream
+            from keepworth.serving.model_server import ModelUpstream
 
-            there = ModelUpstream(model, records=training is not None)
+            there = ModelUpstream(model)
         elif upstream:
             from keepworth.serving.upstream import Upstream
 
@@ -105,36 +104,10 @@ class MemoryServer(HttpServer):
         make = partial(self._application, host=host, upstream=there, settings=gateway, mcp=mcp, more=more)
         self.memories = OpenMemories(place, {"scan": Scan(), **options})
         try:
-            if training is not None:
-                self.training = self._trains(training, there, place.beside)
             super().__init__(make, host=host, port=port, name="memory-server", patience=PATIENCE)
         except BaseException:
             self.memories.close()
             raise
-
-    def _trains(self, settings: BackgroundSettings, there: AnyUpstream | None, beside: Path) -> BackgroundTraining:
-        from keepworth.serving.background import BackgroundTraining
-        from keepworth.serving.model_upstream import ModelUpstream
-
-        if not isinstance(there, ModelUpstream):
-            raise KeepworthError(
-                "Only a model of this process can be trained here.", "Give model, in place of upstream."
-            )
-        memory = self.memories.of(Access("training")).memory
-        trains = BackgroundTraining(
-            there.model, memory, beside.with_name(f"{beside.name}.adapters"), self.metrics, settings
-        )
-        there.chosen = trains.chosen
-        return trains
-
-    def start(self) -> Self:
-        if self.training is not None:
-            self.training.start()
-        return super().start()
-
-    def let_go(self) -> None:
-        if self.training is not None:
-            self.training.close()
 
     def _application(
         self,

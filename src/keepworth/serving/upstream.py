@@ -82,7 +82,6 @@ class Upstream:
         content: bytes,
         *,
         episode: str,
-        tenant: str = "",
     ) -> UpstreamAnswer:
         """See `AnyUpstream`. The key goes where the caller's token stood: Anthropic's clients have a header of their own."""
         if self._session is None:  # it belongs to the loop that it is made in

@@ -20,9 +20,7 @@ if TYPE_CHECKING:
     from keepworth.memory.store.store import Store
 
 KEPT_SECONDS = 30 * 24 * 3600.0
-_BLOCK, _RECEIPT, _TURN, _CALL = "block ", "receipt ", "turn ", "call "
-CALLS = 10_000
-"""Of the in-process model, of which what it drew is kept; older ones go."""
+_BLOCK, _RECEIPT, _TURN = "block ", "receipt ", "turn "
 Json = Mapping[str, Any]
 
 
@@ -73,39 +71,6 @@ def keep_block(store: Store, digest: str, block: Json, *, since: int) -> None:
         connection.execute(put, (_BLOCK + digest, json.dumps(body, ensure_ascii=False)))
 
     store.database.write(work)
-
-
-def keep_call(store: Store, episode: str, model: str, call: Json | None, *, since: int) -> None:
-    """Note in the receipt which model answered, and what it drew, for training; None where that is not to be kept. since: as for
-    `begin_turn`."""
-
-    def work(connection: AnyConnection) -> None:
-        said = "UPDATE facts_of_file SET value = json_set(value, '$.model', ?) WHERE name = ?"
-        connection.execute(said, (model, _RECEIPT + episode))
-        if call is None or erased_since(connection, since):
-            return
-        body = json.dumps({**call, "model": model, "at": timestamp(store.clock())}, ensure_ascii=False)
-        connection.execute("INSERT OR REPLACE INTO facts_of_file VALUES(?, ?)", (_CALL + episode, body))
-        if episode.endswith("00"):  # on one of 256
-            older = "SELECT name FROM facts_of_file WHERE name GLOB 'call *' ORDER BY json_extract(value, '$.at') DESC"
-            connection.execute(f"DELETE FROM facts_of_file WHERE name IN ({older} LIMIT -1 OFFSET {CALLS})")
-
-    store.database.write_later(work)
-
-
-def call(connection: AnyConnection, episode: str) -> Json | None:
-    """What the in-process model drew in an episode; None where that was not kept."""
-    row = first(connection, "SELECT value FROM facts_of_file WHERE name = ?", (_CALL + episode,))
-    return None if row is None else json.loads(row[0])
-
-
-def rewarded_calls(store: Store) -> dict[str, str]:
-    """Rewarded episodes of which it is kept what the in-process model drew, oldest first: when it was drawn, by id."""
-    said = "SELECT 1 FROM events AS e WHERE e.episode = substr(name, 6) AND e.episode <> '' AND e.kind = 'REWARD'"
-    query = f"SELECT name, json_extract(value, '$.at') AS at FROM facts_of_file WHERE name GLOB 'call *' AND EXISTS ({said})"
-    with store.database.reading() as connection:
-        found = select(connection, f"{query} ORDER BY at, name")
-        return {name.removeprefix(_CALL): at for name, at in found}
 
 
 def receipt(store: Store, episode: str) -> Json | None:
@@ -174,8 +139,7 @@ def forget_blocks(connection: AnyConnection, whose: Scope | None) -> None:
     """They quote what is remembered: all go when something is erased. Conversations that go on lose what a provider cached.
     whose: of whom everything is erased, turns that are being answered too; the turns of others are theirs, and are still
     written."""
-    gone = " OR ".join(f"name GLOB '{each}*'" for each in (_BLOCK, _CALL, "given "))  # given: of earlier versions
-    connection.execute(f"DELETE FROM facts_of_file WHERE {gone}")
+    connection.execute(f"DELETE FROM facts_of_file WHERE name GLOB '{_BLOCK}*'")
     waiting = f"SELECT name, value FROM facts_of_file WHERE name GLOB '{_TURN}*'"
     turns = [] if whose is None else list(select(connection, waiting))
     over = [name for name, value in turns if whose is not None and whose.contains(Scope(*json.loads(value)["scope"]))]

@@ -30,11 +30,9 @@ from keepworth.episodes.episode import (
     OperationKind,
     ParseStatus,
     RewardTerm,
-    Segment,
     Shown,
     StopReason,
 )
-from keepworth.episodes.model import FinishReason, VersionSpan
 from keepworth.memory.errors import ClosedEpisode, InvalidText, MemoryProblem, UnknownEpisode
 from keepworth.memory.item import Scope, whose
 from keepworth.memory.operations import Credit
@@ -922,8 +920,7 @@ def concerned_by(store: Store, id: str) -> list[tuple[str, ...]]:
 
 
 def assembled(store: Store, scope: Scope, id: str, seen: Scope | None = None) -> Episode:
-    """Rolled-back entries are part of it: they happened. Of model calls only those of the in-process model behind a gateway that
-    trains are in a memory: elsewhere there are no segments."""
+    """Rolled-back entries are part of it: they happened. Model calls are no part of a memory: there are no segments."""
     if not isinstance(id, str) or not id.isascii():
         raise UnknownEpisode(f"no episode {id!r:.80} in this memory: take the text that it gave as an id")
     with store.database.reading() as connection:
@@ -935,7 +932,6 @@ def assembled(store: Store, scope: Scope, id: str, seen: Scope | None = None) ->
         decisions = of_episode(connection, id)
         entries = store.entries(IN_EPISODE, (id,))
         shown = _shown(store, seen or scope, decisions)
-        segment = _segment(injections.call(connection, id))
     rewards, operations = [], []
     for entry in entries:
         decoded = entry.act()
@@ -953,8 +949,8 @@ def assembled(store: Store, scope: Scope, id: str, seen: Scope | None = None) ->
         task=task,
         role="",
         question="",
-        segments=() if segment is None else (segment,),
-        answer="" if segment is None else segment.text,
+        segments=(),
+        answer="",
         expected=(),
         rewards=tuple(rewards),
         stop=StopReason.COMPLETED if ended and outcome in ("", "completed") else StopReason.ABORTED,
@@ -964,24 +960,6 @@ def assembled(store: Store, scope: Scope, id: str, seen: Scope | None = None) ->
         decisions=tuple(decisions),
         operations=tuple(operations),
         errors=(outcome,) if outcome.startswith("stopped by") else (),
-    )
-
-
-def _segment(call: Mapping[str, Any] | None) -> Segment | None:
-    """prompt_id: the model or adapter that drew it."""
-    if call is None:
-        return None
-    ids = tuple(call["ids"])
-    return Segment(
-        role="gateway",
-        prompt_id=call["model"],
-        context=tuple(call["context"]),
-        ids=ids,
-        logprobs=tuple(call["logprobs"]),
-        temperature=call["temperature"],
-        finish=FinishReason(call["finish"]),
-        spans=(VersionSpan(0, 0, len(ids)),) if ids else (),
-        text=call["text"],
     )
 
 

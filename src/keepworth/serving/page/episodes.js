@@ -92,7 +92,7 @@ function receiptOf(receipt) {
   const ids = listed => (listed ?? []).length ? listed.map(each => [make("a", { href: `#/memory/${encodeURIComponent(each)}` }, each), " "]) : "none";
   return card("Receipt of the gateway", facts([
     ["recalled", ids(receipt.recalled)], ["in the prompt", ids(receipt.injected)], ["missing from it", ids(receipt.missing)], ["in it before", ids(receipt.held)],
-    ["tokens of memory", receipt.tokens ?? ""], ["model", receipt.model ?? ""], ["SHA-256 of the bytes", receipt.sha256 ? code(receipt.sha256) : ""]]));
+    ["tokens of memory", receipt.tokens ?? ""], ["SHA-256 of the bytes", receipt.sha256 ? code(receipt.sha256) : ""]]));
 }
 
 // Of an episode that is not in the list it is not known whether it has one.

@@ -103,16 +103,10 @@ class Ridge:
     def forget(self) -> None:
         self.count, self.inverse, self.pull = 0, np.zeros((0, 0)), np.zeros(0)
 
-    def trim(self) -> None:
-        self.inverse = self.inverse[: self.count, : self.count].copy()
-
 
 class MixtureValuer:
     """estimators: see the module. prior: the reward where nothing is known, and of showing nothing; share: of the weights that is
     dealt out anew at each outcome."""
-
-    READS_ITEMS = True
-    NOT_LEARNED = ("_latest",)
 
     def __init__(self, estimators: tuple[Estimator, ...] = ESTIMATORS, prior: float = 0.2, share: float = 0.01) -> None:
         need("a mixture", count={"estimators": len(estimators)}, rate={"prior": prior, "share": share})

@@ -220,7 +220,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         }
         print(kind, rows[kind], flush=True)
     chosen = {name: round(float(weight), 3) for name, weight in zip(names, weights, strict=True)}
-    print("WEIGHTS =", json.dumps(chosen, indent=4), "\nBOUND =", round(float(bound), 2))
+    print(
+        "[weights]", *(f'"{name}" = {weight}' for name, weight in chosen.items()), "\nBOUND =", round(float(bound), 2)
+    )
     wrong_rows = sorted((row for row in surest.values() if not pairs[row].right), key=lambda row: -score[row])
     shown: set[tuple[str, str]] = set()
     for row in wrong_rows:

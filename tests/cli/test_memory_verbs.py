@@ -20,7 +20,7 @@ from tests.cli.test_command import commands
 CALLED = {  # where the words of a command line are not the name in Python
     "get": "show", "get_all": "list", "add_many": "add", "delete": "forget", "delete_all": "erase", "release": "quarantine",
     "quarantined": "quarantine", "reopen": "episode", "episodes": "episode", "episode_record": "episode", "unread": "read-again",
-    "merge_near_duplicates": "near-duplicates", "policy": "promote", "set_aside": "check", "path": "stats",
+    "merge_near_duplicates": "near-duplicates", "policy": "promote", "path": "stats",
 }  # fmt: skip
 IN_PYTHON_ALONE = {  # handles and functions, which no command line can hand over, and several calls at once
     "apply", "bank", "close", "commit", "consolidate", "propose", "read_only", "search_many", "within",

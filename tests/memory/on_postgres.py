@@ -23,8 +23,6 @@ WHOLE = {
     "test_database.py": "SQLite's locks and its log",
     "test_derived_files.py": "what lies beside a file, and damage",
     "test_migration.py": "older formats of the file",
-    "test_learned_state.py": "what is kept beside a file",
-    "test_learned_state_files.py": "what is kept beside a file",
 }
 """Tests that are left out in Postgres, and what of a file they are about."""
 SOME = {

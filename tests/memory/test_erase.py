@@ -455,15 +455,13 @@ if stage == "in the transaction":
     purge._forget_queries = killing(purge._forget_queries, before=False)
 elif stage == "after it":
     purge._done = killing(purge._done, before=True)
-elif stage == "after the files":
-    purge.remove_learned = killing(purge.remove_learned, before=False)
 elif stage == "after the log":
     Database.truncate_log = killing(Database.truncate_log, before=False)
 m.erase(user_id="zxuser")
 """
 
 
-@pytest.mark.parametrize("stage", ["in the transaction", "after it", "after the files", "after the log"])
+@pytest.mark.parametrize("stage", ["in the transaction", "after it", "after the log"])
 def test_erasing_that_is_killed_is_not_begun_or_finished_when_the_memory_is_opened_again(stage: str, tmp_path: Path):
     path = tmp_path / "a.mem"
     lived_in(path)

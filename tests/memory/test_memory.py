@@ -360,7 +360,7 @@ def test_every_verb_can_be_awaited():
 
 def test_whatever_an_episode_or_a_memory_has_an_asynchronous_one_has() -> None:
     public = [name for kind in (Memory, LiveEpisode) for name in vars(kind) if not name.startswith("_")]
-    assert {"observe", "next_state", "end", "record", "policy", "set_aside"} <= set(public)
+    assert {"observe", "next_state", "end", "record", "policy"} <= set(public)
 
     async def story() -> None:
         async with AsyncMemory(memory(policy="memrl")) as m:
@@ -375,7 +375,6 @@ def test_whatever_an_episode_or_a_memory_has_an_asynchronous_one_has() -> None:
                 assert (await episode.record()).rewards
                 assert (episode.task, episode.number, episode.acts) == ("reset the router", 0, 1)
             assert m.policy == "memrl"
-            assert m.set_aside == {}
             assert await m.pending() == []
 
     asyncio.run(story())

@@ -106,7 +106,7 @@ class InvalidAdvice(MemoryProblem, ValueError):
 
 
 class SetAside(UserWarning):
-    """What a file holds and a policy cannot read: it was set aside, and the rest is there."""
+    """A file names a policy that is not known here: it was set aside, and the first one chooses."""
 
 
 class CannotEvaluate(MemoryProblem):

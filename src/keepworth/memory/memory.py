@@ -287,8 +287,6 @@ class Memory:
         self._unread.close()
         if not self.read_only:
             self._decisions.close()
-            if self.learning is not None:
-                self.learning.close()
         self.store.close()
 
     def within(
@@ -765,15 +763,10 @@ class Memory:
         """Names that `promote` and `evaluate` take."""
         return by_name.policies()
 
-    @property
-    def set_aside(self) -> dict[str, str]:
-        """What the file holds and the policy cannot read: why, by id."""
-        return {} if self.learning is None else self.learning.aside()
-
     def evaluate(self, policy: str, *, method: str = "snips") -> Estimate:
-        """What mean reward another policy would have had on the logged choices. method: "snips", "ips" or "dr", by ordered
-        slates, or "items", by single items of which the log says how likely they were to be shown. Raises
-        CannotEvaluate where the log cannot say, such as one that was made without exploring."""
+        """What mean reward another policy would have had on the logged choices. method: "snips", by ordered
+        slates, or "items", by single items of which the log says how likely they were to be shown. Raises CannotEvaluate where
+        the log cannot say, such as one that was made without exploring."""
         self._decisions.flush()
         return self._learns("evaluate").evaluate(policy, method)
 

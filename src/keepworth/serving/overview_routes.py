@@ -108,7 +108,7 @@ def get_policy(caller: ServedCaller) -> Any:
 def estimate_policy(
     caller: ServedCaller,
     policy: str,
-    method: Annotated[str, Field(json_schema_extra={"enum": ["snips", "ips", "dr", "items"]})] = "snips",
+    method: Annotated[str, Field(json_schema_extra={"enum": ["snips", "items"]})] = "snips",
 ) -> Any:
     """What mean reward another policy would have had on the logged choices."""
     estimate = _whole(caller).evaluate(policy, method=method)

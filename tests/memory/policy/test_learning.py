@@ -350,7 +350,7 @@ def test_a_policy_is_judged_by_the_standing_that_items_had_when_it_chose(tmp_pat
         play(memory, f"a torn shirt arrived {number % 7}", action, float(action == "refund"))
     assert memory.learning.experience.pool.items[0].status is Status.ACTIVE  # it was on probation at first
     rewards = [reward for _, reward in memory.learning.experience.uses]
-    judged = memory.evaluate("exploring", method="ips")
+    judged = memory.evaluate("exploring")
     assert judged.effective == pytest.approx(80, abs=1e-6)
     assert judged.value == pytest.approx(sum(rewards) / 80)
 
@@ -389,15 +389,11 @@ def test_a_chat_agent_that_words_every_answer_anew_learns(tmp_path: Path) -> Non
     assert all("refund" in action for action, weight, _ in shown.advice if weight > 0)
 
 
-def test_every_estimator_judges_the_policy_that_ran_and_dr_has_a_model_of_its_own(tmp_path: Path) -> None:
+def test_the_policy_that_ran_is_judged_by_what_it_earned(tmp_path: Path) -> None:
     def exploring() -> Policy:
         return policy("advantage", selection=Thompson(widen=1.0, off=0.1, explore=0.2))
 
-    def greedier() -> Policy:
-        return policy("advantage", selection=Thompson(widen=1.0, off=0.05, explore=0.1))
-
-    policies = {"exploring": exploring, "greedier": greedier}
-    memory = Memory(tmp_path / "j.mem", policy=policies, encoder=HashedWords(64), seed=1)
+    memory = Memory(tmp_path / "j.mem", policy={"exploring": exploring}, encoder=HashedWords(64), seed=1)
     for number in range(150):
         with memory.episode(f"a torn shirt arrived {number % 7}") as episode:
             advised = [action for action, weight, _ in episode.search(actions=ACTIONS).advice if weight > 0]
@@ -405,14 +401,9 @@ def test_every_estimator_judges_the_policy_that_ran_and_dr_has_a_model_of_its_ow
             episode.act(action)
             episode.reward(float(action == "refund"))
     rewards = [reward for _, reward in memory.learning.experience.uses]
-    same = {method: memory.evaluate("exploring", method=method) for method in ("ips", "snips", "dr")}
-    assert all(abs(each.value - sum(rewards) / 150) < 1e-9 for name, each in same.items() if name != "dr")
-    assert abs(same["dr"].value - sum(rewards) / 150) < 3.0 * same["dr"].error
-    other = {method: memory.evaluate("greedier", method=method) for method in ("ips", "dr")}
-    assert other["dr"].value != other["ips"].value
-    assert other["dr"].error < other["ips"].error
+    assert abs(memory.evaluate("exploring").value - sum(rewards) / 150) < 1e-9
     with pytest.raises(InvalidPolicy, match="no estimator"):
-        memory.evaluate("greedier", method="magic")
+        memory.evaluate("exploring", method="magic")
 
 
 def test_a_file_knows_the_encoder_of_its_vectors_or_says_that_it_has_no_name_here(tmp_path: Path) -> None:

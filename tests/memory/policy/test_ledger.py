@@ -575,14 +575,14 @@ def test_promotion_leaves_the_rows_and_the_policy_is_judged_to_earn_what_it_earn
     with filled_memory(tmp_path / "a.mem", policy=policies) as memory:
         rewarded(memory, 60, searches=2)
         live = memory.ledger()
-        estimate = memory.evaluate("now", method="ips")
+        estimate = memory.evaluate("now", method="snips")
         assert estimate.effective == pytest.approx(120)
         with memory.episode("help the caller") as episode:
             for asked in ("button", "plug", ASKED):
                 episode.search(asked, top_k=2)
             episode.reward(1.0)
         live = memory.ledger()
-        assert memory.evaluate("now", method="ips").effective == pytest.approx(123)
+        assert memory.evaluate("now", method="snips").effective == pytest.approx(123)
         memory.promote("never")
         assert memory.ledger() == live
         rewarded(memory, 10, seed=5)

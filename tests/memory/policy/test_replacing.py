@@ -9,7 +9,8 @@ import pytest
 
 from keepworth import Memory
 from keepworth.memory.policy.claims import gives_way, parsed_claim
-from keepworth.memory.policy.replacing import BOUND, WEIGHTS, replaces, signs, told_as_change
+from keepworth.memory.policy.english import read_english
+from keepworth.memory.policy.replacing import BOUND, replaces, signs, told_as_change
 
 
 def surely(old: str, new: str, cosine: float) -> bool:
@@ -38,7 +39,7 @@ def test_what_is_told_as_a_change_of_the_same_replaces_it(old: str, new: str, co
 
 
 def test_there_is_a_weight_for_every_sign() -> None:
-    assert list(signs(parsed_claim("a"), parsed_claim("b"), 0.0)) == list(WEIGHTS)
+    assert list(signs(parsed_claim("a"), parsed_claim("b"), 0.0)) == list(read_english()["weights"])
     assert not told_as_change(parsed_claim("I like tea."))
     assert replaces(parsed_claim("I like tea."), parsed_claim("I like green tea."), 1.0) == -math.inf
 

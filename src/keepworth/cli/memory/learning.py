@@ -399,7 +399,7 @@ def _worth_notes(statement: Balance) -> list[str]:
 def evaluate(
     policy: Annotated[str, typer.Argument(help="A policy by name, such as effect or memrl.")],
     file: File = DEFAULT,
-    method: Annotated[str, typer.Option("--method", help="snips, ips, dr or items.")] = "snips",
+    method: Annotated[str, typer.Option("--method", help="snips or items.")] = "snips",
     encoder: Encoder = "default",
     as_json: Json = False,
 ) -> None:

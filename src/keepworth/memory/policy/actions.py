@@ -40,8 +40,6 @@ NONE = -1
 class Actions:
     """Numbers actions by their text, and compares them. encode: text to a unit vector."""
 
-    NOT_LEARNED = ("_encode",)
-
     def __init__(self, encode: Callable[[str], Vectors]) -> None:
         self._encode = encode
         self._numbers: dict[str, int] = {}
@@ -53,10 +51,6 @@ class Actions:
 
     def __len__(self) -> int:
         return len(self._texts)
-
-    def trim(self) -> None:
-        if self._vectors is not None:
-            self._vectors = self._vectors[: self._encoded]
 
     def number(self, action: str) -> int:
         known = self._numbers.get(action)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import replace
-from time import thread_time
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -39,8 +38,13 @@ WORDS = 512
 
 
 class Experience:
-    """cached: how many texts keep their vectors. seed: of the policy's own draws. trusted: rewarders whose word is as good as the
-    program's own. columns: False where items are found elsewhere, and need no vectors here."""
+    """What a policy has learned, and the items it chooses among.
+
+    Args:
+        seed: Of the policy's own draws.
+        cached: How many texts keep their vectors.
+        trusted: Rewarders whose word is as good as the program's own.
+    """
 
     def __init__(
         self,
@@ -50,49 +54,29 @@ class Experience:
         seed: int = 0,
         cached: int = 50_000,
         trusted: Collection[str] = (),
-        columns: bool = True,
     ) -> None:
         self.policy = policy
         self.encoder = encoder
         self._cache: dict[str, tuple[Vectors, Vectors]] = {}
-        self._cached = cached if columns else 0
-        self._trusted, self._columns = trusted, columns
-        self.pool = self.fresh_pool()
+        self._cached = cached
+        self.pool = Pool(lambda text: self._embedded(text)[0], encoder.identity.dimension, WORDS, trusted)
         self.generator = np.random.default_rng([31, seed])
         # The number of the episode; the clock says how old things are.
         self.time = 0
         self.clock = EpisodeClock()
         self.scale = RewardScale()
-        # How many choices were learned from; the latest of them with their rewards as they were given, and who reads the others.
-        self.count = 0
-        self.seconds = 0.0  # that learning took
-        self._latest: list[tuple[Use, float]] = []
-        self._earlier: Callable[[], list[tuple[Use, float]]] = list
+        # What was learned from, in order, each choice with its reward as it was given.
+        self.uses: list[tuple[Use, float]] = []
         # Of choices that were rewarded by themselves: the latest reward as it was given, and who gave it.
         self.alone: dict[str, tuple[float, str]] = {}
-
-    @property
-    def uses(self) -> list[tuple[Use, float]]:
-        """What was learned from, in order, each with its reward as it was given."""
-        return [*self._earlier(), *self._latest]
-
-    def let_go(self, earlier: Callable[[], list[tuple[Use, float]]]) -> None:
-        """Hold none of the choices that were learned from: `earlier` reads them again where they are asked for."""
-        self._latest, self._earlier = [], earlier
-
-    def fresh_pool(self) -> Pool:
-        """One without items."""
-        width, words = (self.encoder.identity.dimension, WORDS) if self._columns else (1, 1)
-        return Pool(lambda text: self._embedded(text)[0], width, words, self._trusted)
 
     def _embedded(self, text: str) -> tuple[Vectors, Vectors]:
         found = self._cache.get(text)
         if found is None:
             found = (self.encoder.encode([text])[0], word_set(text, WORDS))
-            if self._cached:
-                if len(self._cache) >= self._cached:
-                    self._cache.clear()
-                self._cache[text] = found
+            if len(self._cache) >= self._cached:
+                self._cache.clear()
+            self._cache[text] = found
         return found
 
     def query(
@@ -188,9 +172,8 @@ class Experience:
         status = self.policy.gate(draft, self.pool) if self.policy.gate is not None else Status.ACTIVE
         if status is None:
             return None
-        vector = self._embedded(draft.key)[0] if self._columns else np.zeros(1, dtype=np.float32)
         number = self.time if episode is None else episode
-        return self.pool.add(draft, status=status, time=self.clock.now, episode=number, vector=vector)
+        return self.pool.add(draft, status=status, time=self.clock.now, episode=number)
 
     def finish(
         self,
@@ -221,10 +204,10 @@ class Experience:
                 self.observe(replace(draft, source=on_word_of(by)), done.episode)
         for maintain in self.policy.maintainers:
             maintain(self.pool, self.policy.valuer, None, self.clock.now)
-        self._over(share)
+        self._move_on(share)
         return finished
 
-    def _over(self, share: float) -> None:
+    def _move_on(self, share: float) -> None:
         self.clock.go_on(share)
         self.time += 1
 
@@ -245,7 +228,7 @@ class Experience:
                 if self.policy.rehearse is not None:
                     self.policy.rehearse(use.query, use.candidates, self.pool)
             _, share = self._learned(taken, outcome, per_step, by, alone)
-        self._over(share)
+        self._move_on(share)
 
     def has(self, decision: str, reward: float, by: str) -> bool:
         """Whether a choice has just this reward for itself."""
@@ -254,7 +237,6 @@ class Experience:
     def _learned(
         self, taken: Sequence[tuple[Use, str]], outcome: float, per_step: Sequence[float] | None, by: str, alone: bool
     ) -> tuple[Finished, float]:
-        begun = thread_time()
         rewards = [outcome] * len(taken) if per_step is None else list(per_step)
         known = {} if alone else self.alone
         rewards = [known.get(use.decision, (told, by))[0] for (use, _), told in zip(taken, rewards, strict=True)]
@@ -277,7 +259,6 @@ class Experience:
             use.good = use.reward >= (use.bonus.get("expected") or self.scale.usual)
         result = self.scale.of(outcome)
         uses, good = tuple(use for use, _ in taken), result >= self.scale.usual
-        self.seconds += thread_time() - begun
         number = uses[0].query.episode if uses else self.time
         return Finished(uses, result, self.clock.now, number, good), share
 
@@ -310,7 +291,7 @@ class Experience:
     def restore(self, item: Item, vector: Vectors) -> int:
         """An item that is on file; its row."""
         row = self.pool.restore(item, vector)
-        if self._columns and len(self._cache) < self._cached:
+        if len(self._cache) < self._cached:
             self._cache[item.key] = (self.pool.vectors[row].copy(), self.pool.words[row].astype(np.float32))
         return row
 
@@ -318,8 +299,7 @@ class Experience:
         self.policy.valuer.learn(use, self.pool)
         for maintain in self.policy.maintainers:
             maintain(self.pool, self.policy.valuer, use, self.clock.now)
-        self._latest.append((use, use.raw_reward))
-        self.count += 1
+        self.uses.append((use, use.raw_reward))
 
     def roll_back_source(self, name: str) -> list[int]:
         """Archive everything from `name`, and learn again from the uses in which nothing of it was shown."""

@@ -1,23 +1,15 @@
-"""How much a statement matters, judged before anybody asks: a small policy over features of its text, learned from reward.
-
-The policy gives each statement a number; a bank that is full gives up the lowest. Drawn with Gumbel noise the choice of what
-stays is a Plackett-Luce draw without replacement, whoever came first, so that its probability is known and reward can reach it
-(Efraimidis and Spirakis, weighted reservoir sampling, 2006; Kool et al., arXiv 1903.06059).
-"""
+"""How much a statement matters, judged before anybody asks: marks of its text."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
-
-from keepworth.episodes.model import Encoder
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -63,17 +55,6 @@ def hand_features(statement: str) -> Floats:
     )
 
 
-def features(statements: Sequence[str], encoder: Encoder | None = None) -> Floats:
-    """[n, len(FEATURES) + 1 (+ dimension)]: the hand features, a constant, and the vectors of `encoder` where there is one."""
-    if not statements:
-        return np.zeros((0, len(FEATURES) + 1 + (encoder.identity.dimension if encoder else 0)))
-    hand = np.stack([hand_features(each) for each in statements])
-    parts = [hand, np.ones((len(statements), 1))]
-    if encoder is not None:
-        parts.append(np.asarray(encoder.encode(list(statements)), dtype=np.float64))
-    return np.concatenate(parts, axis=1)
-
-
 MARKS = ("length", "very long", "digits", "a name", "asks", "a time", "a number in words", "my", "done")
 """What `Keeper` looks at. The first five ask for no language; the others know English words."""
 WORDY, LONG = 30, 60
@@ -108,89 +89,6 @@ def _marks(text: str) -> tuple[float, ...]:
         " my " in f" {low}",
         bool(_DONE.search(low)),
     )
-
-
-def drawn(scores: Floats, budget: int, generator: np.random.Generator) -> tuple[int, ...]:
-    """Places of the `budget` statements that stay, in the order of their keys (score plus Gumbel noise), highest first: a
-    Plackett-Luce draw. Whether all scores are known at once or come one by one, with the lowest key given up, is the same."""
-    keys = scores + generator.gumbel(size=len(scores))
-    return tuple(int(place) for place in np.argsort(-keys)[:budget])
-
-
-def best(scores: Floats, budget: int) -> tuple[int, ...]:
-    """The same without noise; of equal scores the latest stays, as in a bank that gives up the oldest."""
-    places = sorted(range(len(scores)), key=lambda place: (scores[place], place), reverse=True)
-    return tuple(places[:budget])
-
-
-def log_probability(scores: Floats, order: Sequence[int]) -> float:
-    """Of an ordered Plackett-Luce draw: the sum over its places of score minus logsumexp of what was left then."""
-    left, total = np.ones(len(scores), dtype=bool), 0.0
-    for place in order:
-        total += float(scores[place] - _logsumexp(scores[left]))
-        left[place] = False
-    return total
-
-
-def gradient(scores: Floats, order: Sequence[int]) -> Floats:
-    """[n]: the derivative of `log_probability` by the scores; it sums to 0."""
-    left, found = np.ones(len(scores), dtype=bool), np.zeros(len(scores))
-    for place in order:
-        found[left] -= np.exp(scores[left] - _logsumexp(scores[left]))
-        found[place] += 1.0
-        left[place] = False
-    return found
-
-
-def _logsumexp(values: Floats) -> float:
-    top = float(values.max())
-    return top + float(np.log(np.exp(values - top).sum()))
-
-
-@dataclass(frozen=True, slots=True)
-class LoggedBank:
-    """One entry of a decision log. features: [n, d] of all statements that came; stayed: places of those in the bank when the
-    question came; reward: of its answer; group: banks of equal group saw the same statements and the same question."""
-
-    features: Floats
-    stayed: tuple[int, ...]
-    reward: float
-    group: str
-
-
-class WorthFit:
-    """A linear worth of statements, so that the reward of a bank is that of its group plus the worth of what stayed: ridge
-    regression within groups. What a question is worth anyway drops out, and no mark of evidence is needed.
-
-    Banks must have been drawn so that what stays varies within a group; a group of one says nothing. Source: the additive
-    (main-effects) regression of a randomised factorial design."""
-
-    def __init__(self, dimension: int) -> None:
-        self._gram, self._cross = np.zeros((dimension, dimension)), np.zeros(dimension)
-
-    def add(self, group: Sequence[LoggedBank]) -> None:
-        """Banks of one group; groups are added once and whole."""
-        sums = np.stack([bank.features[list(bank.stayed)].sum(axis=0) for bank in group])
-        rewards = np.array([bank.reward for bank in group])
-        sums, rewards = sums - sums.mean(axis=0), rewards - rewards.mean()
-        self._gram += sums.T @ sums
-        self._cross += sums.T @ rewards
-
-    def weights(self, ridge: float) -> Floats:
-        """[d]: the worth of a unit of each feature."""
-        penalty = ridge * np.eye(len(self._cross))
-        return np.asarray(np.linalg.solve(self._gram + penalty, self._cross), dtype=np.float64)
-
-
-def fitted_worth(log: Sequence[LoggedBank], ridge: float) -> Floats:
-    """[d]: the weights of `WorthFit` after the whole of `log`."""
-    groups: dict[str, list[LoggedBank]] = {}
-    for bank in log:
-        groups.setdefault(bank.group, []).append(bank)
-    fit = WorthFit(log[0].features.shape[1])
-    for group in groups.values():
-        fit.add(group)
-    return fit.weights(ridge)
 
 
 _SPECIFIC = ("digits", "numbers in words", "names", "times", "money", "quoted")

@@ -381,7 +381,7 @@ class Pool:
         self.items[row] = replace(self.items[row], status=STATUSES[code])
 
     def _put(self, row: int, item: Item) -> None:
-        if item.key != self.items[row].key and self.vectors.shape[1] > 1:
+        if item.key != self.items[row].key:
             self._latest, self._few = None, (self.vectors[:0], self.status[:0].astype(np.intp), self.vectors[:0])
             self.vectors[row] = self.encode(item.key)
             self.words[row] = word_set(item.key, self._words)

@@ -71,10 +71,6 @@ class Experiences:
         self.where[n], self.what[n], self.reward[n], self.time[n] = where, what, reward, time
         self.count, self.latest = n + 1, time
 
-    def trim(self) -> None:
-        n = self.count
-        self.where, self.what, self.reward, self.time = self.where[:n], self.what[:n], self.reward[:n], self.time[:n]
-
     def similarity(self, vector: Vectors) -> Floats:
         found: Floats = (self.where[: self.count] @ vector).astype(np.float64)
         return found

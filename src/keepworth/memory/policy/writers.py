@@ -18,10 +18,10 @@ from keepworth.episodes.episode import Operation, OperationKind, StatedFact
 from keepworth.memory.errors import InvalidAdvice
 from keepworth.memory.item import Item, timestamp
 from keepworth.memory.policy.claims import (
+    USER,
     Claim,
     asked_for,
     claims,
-    corrected,
     parsed_claim,
     stems,
     taken_over,
@@ -121,14 +121,6 @@ class Facts:
             rows = [row for row in gone_of.get(place, ()) if 0 <= row < len(beside[place])]
             yield _taking_over(fact, [item for row in rows if _is_open(item := beside[place][row], bank)])
 
-    def _claims(self, text: str, message: Mapping[str, Any], speaker: str, said_at: str) -> list[Claim]:
-        at = timestamp(message.get("said_at")) or said_at
-        if speaker == "assistant":
-            return claims(text, at, speaker=speaker)
-        before = message.get("before")
-        anew = corrected(text, before) if isinstance(before, str) else ""
-        return [replace(claim, news=True) for claim in claims(anew, at)] if anew else claims(text, at)
-
     def _found(self, finished: Finished) -> list[StatedFact]:
         # What nobody put into words holds no facts: a model need not be asked.
         transcript = finished.transcript
@@ -138,7 +130,7 @@ class Facts:
                 for turn, message in enumerate(finished.messages or transcript)
                 if (speaker := str(message.get("role", "user"))) not in ("system", "tool", "developer", "function")
                 and isinstance(text := message.get("content"), str)
-                for claim in self._claims(text, message, speaker, finished.said_at)
+                for claim in _claims(text, message, speaker, finished.said_at)
             ]
         told = [{"said_at": finished.said_at, **message} for message in transcript]
         found: object = self.extract(told) if told else ()
@@ -149,6 +141,11 @@ class Facts:
                 "Let it return a list of str.",
             )
         return [fact if isinstance(fact, StatedFact) else _attributed(fact, finished) for fact in facts]
+
+
+def _claims(text: str, message: Mapping[str, Any], speaker: str, said_at: str) -> list[Claim]:
+    at = timestamp(message.get("said_at")) or said_at
+    return claims(text, at, speaker="assistant" if speaker == "assistant" else USER)
 
 
 def _attributed(fact: str, finished: Finished) -> StatedFact:

@@ -16,7 +16,6 @@ from keepworth.memory.store import blocks, rows, schema, undo
 from keepworth.memory.store.candidates import unpacked
 from keepworth.memory.store.connection import AnyConnection, first, scalar, select
 from keepworth.memory.store.full_text import CURRENT
-from keepworth.memory.store.learned_file import learned_problems
 from keepworth.memory.store.rows import VECTORS, image, targets_of
 from keepworth.memory.store.transaction import PARTS, indexed_text
 
@@ -69,8 +68,6 @@ def _problems(store: Store, connection: AnyConnection, deep: bool) -> Iterator[s
             )
         yield from _vector_problems(connection, items)
     yield from blocks.problems(connection, deep)
-    if store.database.has_files:
-        yield from learned_problems(store, connection)
 
 
 def _all_items(store: Store, connection: AnyConnection) -> Iterator[tuple[str, Item]]:

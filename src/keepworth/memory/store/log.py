@@ -39,7 +39,6 @@ from keepworth.memory.operations import Credit
 from keepworth.memory.store import forking, injections, undo
 from keepworth.memory.store.candidates import packed, unpacked
 from keepworth.memory.store.connection import AnyConnection, first, scalar, select
-from keepworth.memory.store.learned_file import shorten
 from keepworth.memory.store.rows import PARAMETERS, REWARD, from_json, readable
 from keepworth.memory.store.schema import OF_KIND
 from keepworth.memory.store.transaction import Transaction
@@ -176,6 +175,14 @@ class DecisionLog:
             last = scalar(transaction.connection, "SELECT max(n) FROM decisions")
             through = last - self._keep
             shorten(transaction.connection, through, through - len(entries) - LARGEST_BATCH)
+
+
+def shorten(connection: AnyConnection, through: int, after: int = 0) -> None:
+    """Take the candidates from decisions `after` to `through`."""
+    connection.execute(
+        "UPDATE decisions SET candidates = '[]', details = '' WHERE n <= ? AND n > ? AND candidates <> '[]'",
+        (through, after),
+    )
 
 
 def newest_purge(connection: AnyConnection) -> int:

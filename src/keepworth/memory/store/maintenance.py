@@ -18,7 +18,7 @@ from keepworth.memory.store import blocks, rows, schema
 from keepworth.memory.store.checks import check as check
 from keepworth.memory.store.connection import AnyConnection, first, scalar, select
 from keepworth.memory.store.full_text import CURRENT, index_through
-from keepworth.memory.store.learned_file import remove_unfit, shorten
+from keepworth.memory.store.log import shorten
 from keepworth.memory.store.purge import finish
 from keepworth.memory.store.rows import VECTORS
 
@@ -90,8 +90,9 @@ def statistics(store: Store) -> Statistics:
 def compact(store: Store, *, keep_decisions: int | None = None) -> tuple[int, int]:
     """Give space back without changing what the memory says; returns bytes before and after.
 
-    Merges the full-text index, drops vectors that no undo needs, writes blocks again that are wrong about an item, packs the
-    file, and removes what was learned but can no longer be used.
+    Merges the full-text index, drops vectors that no undo needs, writes blocks again that are wrong about an item, and packs the
+    file.
+
     keep_decisions: drop the candidate lists of all but that many decisions.
     """
     before = store.database.size()
@@ -109,8 +110,6 @@ def compact(store: Store, *, keep_decisions: int | None = None) -> tuple[int, in
     store.database.write(work)
     store.database.pack(optimise=True)
     finish(store)
-    if store.database.has_files:
-        remove_unfit(store)
     return before, store.database.size()
 
 

@@ -25,7 +25,6 @@ from keepworth.memory.store import blocks, near_duplicates, rows, undo
 from keepworth.memory.store.candidates import named
 from keepworth.memory.store.connection import AnyConnection, first, scalar, select
 from keepworth.memory.store.injections import forget_blocks
-from keepworth.memory.store.learned_file import remove_learned
 from keepworth.memory.store.requests import forget_answers
 from keepworth.memory.store.rows import FORGOTTEN, VECTORS, image
 from keepworth.memory.store.transaction import PARTS, Transaction
@@ -36,8 +35,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("keepworth.memory")
 UNFINISHED = "erasing"
-"""The fact of the file that says that what is outside the tables is still to be done: '1' all of it, or only `BESIDE`."""
-BESIDE = "beside"
+"""The fact of the file that says that what is outside the tables is still to be done."""
 _SHAPE = ("kind", "event_time", "valid_from", "valid_to", "expires_at", "status", "trust", "deduplicate", "compared")
 """What of a wording is kept where an item that stays was made from the erased one."""
 
@@ -365,20 +363,13 @@ def _done(store: Store, gone: _Gone, ids: Sequence[str] | None) -> Erased:
 
 
 def finish(store: Store) -> bool:
-    """What erasing has to do outside the tables: files beside the memory, the slack of pages, and the write-ahead log. False
+    """What erasing has to do outside the tables: the slack of pages, and the write-ahead log. False
     where something prevented it, such as a reader in another process; then it is done the next time."""
     database = store.database
     if database.in_memory:
         return True
     with database.reading() as connection:
         noted = scalar(connection, "SELECT value FROM facts_of_file WHERE name = ?", (UNFINISHED,))
-    left = remove_learned(store) if noted and database.has_files else []
-    if left:
-        _LOG.warning(
-            "what was erased from %s may still be in %s, which cannot be removed from here: delete it, then run `compact`",
-            database.path,
-            ", ".join(map(str, left)),
-        )
     try:
         packed = noted != "1" or database.pack()
         if not database.truncate_log():
@@ -388,13 +379,10 @@ def finish(store: Store) -> bool:
             "erasing from %s is to be finished by `compact`, or when it is next opened: %s", database.path, problem
         )
         return False
-    if noted and not left:
+    if noted:
         forget = "DELETE FROM facts_of_file WHERE name = ?"
         database.write(lambda connection: connection.execute(forget, (UNFINISHED,)))
-    elif noted == "1":
-        mark = "UPDATE facts_of_file SET value = ? WHERE name = ?"
-        database.write(lambda connection: connection.execute(mark, (BESIDE, UNFINISHED)))
-    return packed and not left
+    return packed
 
 
 def is_tombstone(store: Store, scope: Scope, id: str) -> bool:

@@ -10,7 +10,7 @@ worse wherever rewards are noisy or the world changes.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -36,8 +36,6 @@ class Probation:
     The chance that the advantage is positive decides, with thresholds apart so that nothing flickers: from `promote` on the
     source's records are admitted, below `demote` they are taken back, and what still waits is not tried any more.
     """
-
-    READS_ITEMS: ClassVar[bool] = True
 
     promote: float = 0.6
     demote: float = 0.2

@@ -91,8 +91,6 @@ class AdvantageSettings:
 
 
 class AdvantageValuer:
-    NOT_LEARNED = ("_latest",)
-    READS_ITEMS = True
     LEARNS_AS_ASKED = True  # from what it knew at the last choice of an episode
 
     def __init__(self, settings: AdvantageSettings | None = None) -> None:
@@ -117,12 +115,6 @@ class AdvantageValuer:
         self._learned_at = 0
         self._own_weight, self._own_sum, self._own_time = Column(), Column(), Column()
         self._latest: tuple[Query, npt.NDArray[np.intp], Floats] | None = None
-
-    def trim(self) -> None:
-        m = self._count
-        self._vectors, self._words = self._vectors[:m], self._words[:m]
-        self._content, self._outcome, self._advantage = self._content[:m], self._outcome[:m], self._advantage[:m]
-        self._time, self._person = self._time[:m], self._person[:m]
 
     def success_without(self, query: Query, asker: int = 0) -> float:
         """p0(x): kernel-smoothed success of choices that showed nothing, shrunk to their mean."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -69,7 +69,6 @@ def agreeing(paths: list[str], least: int) -> Bools:
 class Guard:
     """Selector and presenter in one, because they share the store of lessons."""
 
-    READS_ITEMS: ClassVar[bool] = True
     k: int = 5
     least: int = 2
     lessons: int = 4

@@ -19,8 +19,6 @@ class KernelMean:
     `weight`.
     """
 
-    READS_ITEMS = True
-
     def __init__(
         self,
         bandwidth: float = 0.1,

@@ -49,9 +49,6 @@ class KernelQ:
         self._entries: dict[int, tuple[list[int], list[float]]] = {}
         self.theta: Floats | None = None
 
-    def trim(self) -> None:
-        self._where = self._where[: self._count]
-
     def estimate(self, query: Query, candidates: Candidates, pool: Pool) -> Values:
         means = np.array([self.value(query.vector, int(row))[0] for row in candidates.rows])
         return Values(means, np.zeros(len(means)))

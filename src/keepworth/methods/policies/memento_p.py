@@ -36,8 +36,6 @@ class CaseNetwork:
     paper fine-tunes its encoder too; here the encoder is frozen and folded to `width` numbers, which is the difference.
     """
 
-    READS_ITEMS = True
-
     def __init__(
         self, *, width: int = 128, hidden: int = 64, rate: float = 0.01, batch: int = 32, steps: int = 2, seed: int = 0
     ) -> None:
@@ -61,10 +59,6 @@ class CaseNetwork:
         self._cases: Vectors = np.zeros((64, width), dtype=np.float32)
         self._rewards: Vectors = np.zeros(64, dtype=np.float32)
         self._seen = 0
-
-    def trim(self) -> None:
-        n = self._seen
-        self._queries, self._cases, self._rewards = self._queries[:n], self._cases[:n], self._rewards[:n]
 
     def estimate(self, query: Query, candidates: Candidates, pool: Pool) -> Values:
         if not len(candidates.rows):

@@ -1,13 +1,258 @@
-"""Kernel means and ridge regressions of an action's reward, each counting as well as it has predicted."""
+"""The reward of an action in a situation, by several estimators, each of which counts as well as it has predicted.
+
+    ridge        regression of reward on situation and action at once, by the kernel cosine * sameness of actions, and on how
+                 memory advises the action, which is shared by all actions: what was never tried has an estimate too
+    kernel mean  of the outcomes of the action in nearby situations (Nadaraya 1964, Watson 1964), drawn to the ridge's estimate
+                 where nothing near is known
+    faded        either of them, of what is left after each task fades what was before, for a world that changes
+
+Weights are those of a Bayesian mixture: each estimator's is multiplied with the probability that it gave the reward which came,
+for the action that was taken; a small share is dealt out anew ("Tracking the Best Expert", Herbster and Warmuth, 1998). So
+nothing has to be known beforehand of how far experience carries, or of whether the world changes. Rewards count as they are, from
+0 to 1.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from keepworth.memory.policy.mixture import ESTIMATORS, Estimator, MixtureValuer
-from keepworth.memory.policy.slots import Policy
+import numpy as np
+
+from keepworth.memory.policy.pool import Pool
+from keepworth.memory.policy.selectors import contents_in
+from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values, need
+from keepworth.memory.policy.valuers import Experiences, on_advice
 from keepworth.methods.policies._cases import best, require_part, statistical
 from keepworth.registry import Method
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Floats = npt.NDArray[np.float64]
+    Vectors = npt.NDArray[np.float32]
+
+NOISE = 0.3
+"""Variance of an outcome beside what the ridge explains, where a situation's own variance is 1."""
+SHARED = 0.3
+"""Variance of what the ridge learns of advice whatever the action, beside the same."""
+APART = 0.1
+"""Squared distance of two ways of advising an action at which outcomes of one say 1/e as much of the other."""
+LEAST = 0.02
+"""No estimator is surer than this, so that one surprise does not silence it."""
+WINDOW = 300
+"""The newest outcomes that a ridge is made of anew, when there are twice as many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimator:
+    """bandwidth: of the kernel mean, whose weights are exp((cosine - 1) / bandwidth); 0 for the ridge alone. weight: of the
+    ridge's estimate in that mean. keep: what a task leaves of the weight of what was before. words: the share of common words
+    in the ridge's similarity, beside the encoder's cosine. start: how much it counts at first."""
+
+    bandwidth: float = 0.0
+    weight: float = 0.001
+    keep: float = 1.0
+    words: float = 0.0
+    start: float = 1.0
+
+
+ESTIMATORS = (
+    Estimator(0.05, start=4.0),
+    Estimator(),
+    Estimator(words=0.5),
+    Estimator(0.05, keep=0.99, start=0.1),
+    Estimator(keep=0.99, start=0.1),
+)
+
+
+class Ridge:
+    """Kernel regression on the newest outcomes. prior: the estimate where nothing is known."""
+
+    def __init__(self, keep: float, words: float, prior: float) -> None:
+        self.keep, self.words, self.prior = keep, words, prior
+        self.count = 0
+        self.inverse: Floats = np.zeros((0, 0))
+        self.pull: Floats = np.zeros(0)
+
+    def kernel(self, like: Floats, common: Floats, age: Floats) -> Floats:
+        """Shape (outcomes, 1), of all outcomes with one situation; it is multiplied with how same their actions are."""
+        mixed = (1.0 - self.words) * like + self.words * common
+        found: Floats = (mixed * self.keep**age)[:, None]
+        return found
+
+    def estimate(self, covariance: Floats) -> Floats:
+        """covariance: of what is asked with the newest `count` outcomes, shape (count, asked)."""
+        return _bounded(self.prior + self.pull @ covariance)
+
+    def add(self, covariance: Floats, variance: float, noise: float, outcome: float) -> None:
+        """One more outcome. covariance: with the others, shape (count,)."""
+        n = self.count
+        if n == len(self.inverse):
+            larger = np.zeros((max(64, 2 * n),) * 2)
+            larger[:n, :n] = self.inverse
+            self.inverse = larger
+        moved = self.inverse[:n, :n] @ covariance
+        # At least the noise, also where how alike actions are is no true covariance.
+        left = max(variance + noise - float(covariance @ moved), noise)
+        surprise = (outcome - self.prior - float(self.pull @ covariance)) / left
+        self.inverse[:n, :n] += np.outer(moved, moved / left)
+        self.inverse[n, :n] = self.inverse[:n, n] = -moved / left
+        self.inverse[n, n] = 1.0 / left
+        self.count = n + 1
+        self.pull = np.append(self.pull - surprise * moved, surprise)
+
+    def forget(self) -> None:
+        self.count, self.inverse, self.pull = 0, np.zeros((0, 0)), np.zeros(0)
+
+
+class MixtureValuer:
+    """estimators: see the module. prior: the reward where nothing is known, and of showing nothing; share: of the weights that is
+    dealt out anew at each outcome."""
+
+    def __init__(self, estimators: tuple[Estimator, ...] = ESTIMATORS, prior: float = 0.2, share: float = 0.01) -> None:
+        need("a mixture", count={"estimators": len(estimators)}, rate={"prior": prior, "share": share})
+        self.estimators, self.prior, self.share = estimators, prior, share
+        self.reset()
+
+    def reset(self) -> None:
+        self.width = 0
+        # Where: the situation's vector and its words.
+        self.known = Experiences()
+        # Beside each outcome: how memory advised the action, and how much the outcome counts.
+        self.advised = Experiences()
+        ridges = dict.fromkeys((each.keep, each.words) for each in self.estimators)
+        self.ridges = [Ridge(keep, words, self.prior) for keep, words in ridges]
+        start = np.array([each.start for each in self.estimators])
+        self.start: Floats = start / start.sum()
+        self.weights: Floats = self.start.copy()
+        # What `_alike` found last, for what is asked and then learned of one choice.
+        self._latest: tuple[Query, int, Floats, Floats] | None = None
+
+    def estimate(self, query: Query, candidates: Candidates, pool: Pool) -> Values:
+        rows = candidates.rows
+        if not len(rows):
+            return Values(np.zeros(0), np.zeros(0))
+        contents = contents_in(pool, rows, query)
+        asked, back = np.unique(contents, return_inverse=True)
+        hints = _hints(query, candidates, contents, asked, pool)
+        expected = self.weights @ self._estimates(query, asked, hints, pool)
+        return Values(on_advice(expected[back] - self.prior, candidates, pool), np.zeros(len(rows)))
+
+    def learn(self, use: Use, pool: Pool) -> None:
+        if not use.taken or use.share <= 0.0:
+            return  # nobody said what was done, so no action gets the credit
+        query, taken = use.query, np.array([pool.content_of(use.taken)])
+        hints = _hints(query, use.candidates, contents_in(pool, use.candidates.rows, query), taken, pool)
+        chance = self._estimates(query, taken, hints, pool)[:, 0]
+        told = use.reward * np.log(chance) + (1.0 - use.reward) * np.log(1.0 - chance)
+        weights = self.weights * np.exp(use.share * (told - told.max()))
+        self.weights = (1.0 - self.share) * weights / weights.sum() + self.share * self.start
+        self._add(query, taken, hints[0], use.reward, use.share, pool)
+
+    def _situation(self, query: Query) -> Vectors:
+        words = query.words / np.sqrt(max(1.0, float(query.words.sum())))
+        found: Vectors = np.concatenate([query.vector, words])
+        return found
+
+    def _alike(self, query: Query) -> tuple[Floats, Floats]:
+        """Cosine and share of common words, of all outcomes with the situation."""
+        n = self.known.count
+        if self._latest is not None and self._latest[0] is query and self._latest[1] == n:
+            return self._latest[2:]
+        like, common = self._between(self._situation(query), n, len(query.vector))
+        self._latest = query, n, like, common
+        return like, common
+
+    def _between(self, place: Vectors, count: int, width: int) -> tuple[Floats, Floats]:
+        where = self.known.where[:count]
+        like: Floats = (where[:, :width] @ place[:width]).astype(np.float64)
+        common: Floats = (where[:, width:] @ place[width:]).astype(np.float64)
+        return like, common
+
+    def _estimates(self, query: Query, asked: npt.NDArray[np.int64], hints: Floats, pool: Pool) -> Floats:
+        """The reward of each action of `asked`, by each estimator; shape (estimators, actions)."""
+        known, n = self.known, self.known.count
+        if not n:
+            return np.full((len(self.estimators), len(asked)), self.prior)
+        like, common = self._alike(query)
+        same = pool.actions.sameness(known.what[:n], asked)
+        age = np.abs((query.time if query.learning else known.latest + 1) - known.time[:n])
+        advised = self.advised.where[:n]
+        shared = SHARED * (advised @ hints.T)
+        otherwise = same
+        if advised[:, 1:].any() or hints[:, 1:].any():
+            # Outcomes of actions that memory advised in another way say less.
+            gaps = advised[:, None, 1:] - hints[None, :, 1:]
+            otherwise = same * np.exp(-np.einsum("nah,nah->na", gaps, gaps) / APART)
+        ridges: dict[tuple[float, float], Floats] = {}
+        for ridge in self.ridges:
+            kept = slice(n - ridge.count, n)
+            covariance = ridge.kernel(like[kept], common[kept], age[kept]) * same[kept]
+            covariance += shared[kept] * (ridge.keep ** age[kept])[:, None]
+            ridges[ridge.keep, ridge.words] = ridge.estimate(covariance)
+        found = []
+        for each in self.estimators:
+            mean = ridges[each.keep, each.words]
+            if each.bandwidth:
+                near = np.exp((like - 1.0) / each.bandwidth) * each.keep**age * self.advised.reward[:n]
+                weight = near[:, None] * otherwise
+                mean = _bounded((known.reward[:n] @ weight + each.weight * mean) / (weight.sum(axis=0) + each.weight))
+            found.append(mean)
+        return np.stack(found)
+
+    def _add(
+        self, query: Query, taken: npt.NDArray[np.int64], hint: Floats, reward: float, share: float, pool: Pool
+    ) -> None:
+        known, self.width = self.known, len(query.vector)
+        known.add(self._situation(query), int(taken[0]), reward, query.time)
+        self.advised.add(hint.astype(np.float32), 0, share, query.time)
+        for ridge in self.ridges:
+            if ridge.count >= 2 * WINDOW:
+                ridge.forget()
+                for place in range(known.count - WINDOW, known.count - 1):
+                    self._extend([ridge], place, pool)
+        self._extend(self.ridges, known.count - 1, pool)
+
+    def _extend(self, ridges: list[Ridge], place: int, pool: Pool) -> None:
+        """The outcome at `place` becomes part of ridges, which hold those just before it."""
+        known, end = self.known, place + 1
+        like, common = self._between(known.where[place], end, self.width)
+        same = pool.actions.sameness(known.what[:end], known.what[place:end])[:, 0]
+        hints = self.advised.where[:end].astype(np.float64)
+        shared = SHARED * (hints @ hints[-1])
+        age = np.abs(known.time[place] - known.time[:end])
+        noise = NOISE / float(self.advised.reward[place])
+        for ridge in ridges:
+            kept = slice(place - ridge.count, end)
+            covariance = ridge.kernel(like[kept], common[kept], age[kept])[:, 0] * same[kept]
+            covariance += shared[kept] * ridge.keep ** age[kept]
+            ridge.add(covariance[:-1], float(covariance[-1]), noise, float(known.reward[place]))
+
+
+def _bounded(chance: Floats) -> Floats:
+    found: Floats = np.minimum(np.maximum(chance, LEAST), 1.0 - LEAST)
+    return found
+
+
+def _hints(
+    query: Query, candidates: Candidates, contents: npt.NDArray[np.int64], asked: npt.NDArray[np.int64], pool: Pool
+) -> Floats:
+    """How memory advises each action of `asked`: the similarity of the nearest item that does; whether one of this very episode
+    does, the first one of those, the last one; shape (actions, 4)."""
+    rows = candidates.rows
+    found = np.zeros((len(asked), 4))
+    if not len(rows):
+        return found
+    advises = (contents[:, None] == asked) & ~pool.warns[rows][:, None]
+    found[:, 0] = (np.maximum(candidates.similarities, 0.0)[:, None] * advises).max(axis=0)
+    here = rows[(pool.episode[rows] == query.episode) & ~pool.warns[rows]]
+    if len(here):
+        for column, kept in enumerate((here, [here.min()], [here.max()]), start=1):
+            found[:, column] = advises[np.isin(rows, kept)].any(axis=0)
+    return found
+
 
 PARTS: dict[str, Callable[[Estimator], bool]] = {
     "kernel": lambda estimator: not estimator.bandwidth,

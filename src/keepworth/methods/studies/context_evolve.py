@@ -31,7 +31,7 @@ import numpy as np
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.text import as_line
 from keepworth.evaluation.study import Rows, Study, rows_of
-from keepworth.memory.policy.importance import FEATURES, best, hand_features
+from keepworth.memory.policy.importance import FEATURES, hand_features
 from keepworth.memory.policy.propensity import gumbel_top_k
 from keepworth.registry import Method
 from keepworth.tasks.fact_streams import FactStream, folds_of, longmemeval_streams
@@ -210,7 +210,9 @@ def evidence_kept(text: str, streams: Sequence[FactStream], budget: int) -> list
     weights = np.array([float(named.get(name, 0)) for name in FEATURES])
     shares = []
     for stream in streams:
-        kept = best(np.array([hand_features(fact.statement) @ weights for fact in stream.facts]), budget)
+        scores = [float(hand_features(fact.statement) @ weights) for fact in stream.facts]
+        # Of equal scores the latest stays, as in a bank that gives up the oldest.
+        kept = sorted(range(len(scores)), key=lambda place: (scores[place], place), reverse=True)[:budget]
         shares.append(sum(stream.evidence[number] for number in kept) / sum(stream.evidence))
     return shares
 

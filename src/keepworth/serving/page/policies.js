@@ -2,7 +2,7 @@
 import { get, post } from "./api.js";
 import { asked, card, code, decimal, make, news, number, pill, problem, refill } from "./dom.js";
 
-const METHODS = [["snips", "by whole choices, self-normalised"], ["ips", "by whole choices"], ["dr", "doubly robust"], ["items", "by single items"]];
+const METHODS = [["snips", "by whole choices"], ["items", "by single items"]];
 
 export function open() {
   const element = make("div", {}, make("h1", {}, "Policies"));
@@ -41,7 +41,7 @@ function compare({ policy, known }, again) {
   } },
   make("label", {}, "Policy", choice), make("label", {}, "Estimator", method), make("button", { type: "submit", class: "main" }, "Estimate"));
   const about = "snips (self-normalised inverse propensity scoring) counts each choice in the log by how likely the other policy makes it, divided by "
-    + "how likely it was. ips does not normalise these weights. dr adds a model of rewards and corrects it with the weights. items weighs each item shown by itself.";
+    + "how likely it was. items weighs each item shown by itself.";
   return card("What another policy would have earned",
     make("p", { class: "note" }, "The log says what was shown and how likely that was. From that follows what mean reward another policy would have had on the same questions."),
     make("p", { class: "note" }, about), form, answer);

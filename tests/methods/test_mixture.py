@@ -9,10 +9,10 @@ import pytest
 
 from keepworth import policy
 from keepworth.memory.errors import InvalidPolicy
-from keepworth.memory.policy import mixture
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
-from keepworth.memory.policy.mixture import Estimator, MixtureValuer, Ridge
+from keepworth.methods.policies import mixture
+from keepworth.methods.policies.mixture import Estimator, MixtureValuer, Ridge
 
 ACTIONS = ("left", "right", "wait")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.page.world import HELPS, fill
-from keepworth import Trial, policy
+from keepworth import policy
 from keepworth.serving.access import Access
 from keepworth.serving.memory_server import MemoryServer
 
@@ -36,7 +36,6 @@ def main() -> None:
         parser.error(missing())
     options: dict[str, Any] = {
         "policy": policy("default", withhold=0.3, budget=1.0),
-        "trial": Trial(block=10, seed=1),
         "reward_range": (0.0, 1.0),
     }
     with (

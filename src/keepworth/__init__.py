@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from keepworth.memory.policy.pool import Advice as Advice
     from keepworth.memory.policy.slots import Policy as Policy
     from keepworth.memory.policy.slots import Writer as Writer
-    from keepworth.memory.policy.trial import Trial as Trial
     from keepworth.memory.policy.writers import Facts as Facts
     from keepworth.memory.search.search import Hit as Hit
     from keepworth.memory.search.search import Hits as Hits
@@ -41,7 +40,6 @@ _HOMES = {
     "Keeper": "memory.policy.keeper",
     "Memory": "memory.memory",
     "Policy": "memory.policy.slots",
-    "Trial": "memory.policy.trial",
     "Writer": "memory.policy.slots",
     "encoder": "memory.by_name",
     "policy": "memory.by_name",

@@ -208,7 +208,6 @@ def test_what_has_a_result_prints_it_as_json(run: Callable[..., Any], tmp_path: 
 def test_what_is_empty_says_what_to_do(run: Callable[..., Any], tmp_path: Path) -> None:
     assert "leave options out" in run("list", "--user", "bob")
     assert "episode begin" in run("episode", "list")
-    assert "Memory(path, trial=" in run("trials")
     assert "Nothing is held back." in run("quarantine")
     run("forget", "m1", "m2", "--purge", "--yes")
     assert "is empty. `keepworth memory add TEXT`" in run("list")

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from keepworth.episodes import Operation, OperationKind
 from keepworth.memory.errors import InvalidFilter
-from keepworth.memory.item import Item, Provenance
+from keepworth.memory.item import Item
 from keepworth.memory.memory import Memory
 from keepworth.memory.operations import Assignment, Draft
 from keepworth.memory.search import columns
-from keepworth.memory.search.where import DEEPEST, parsed, without
+from keepworth.memory.search.where import DEEPEST, parsed
 from keepworth.memory.store import words
 
 from .stub_encoder import WordEncoder
@@ -415,15 +415,6 @@ def test_columns_asked_least_recently_make_room(monkeypatch: pytest.MonkeyPatch)
                 where = {name: {"$gte": least}, "$or": [{"a": {"$exists": True}}, {"b": 7}, {"c": 7}]}
                 assert len(memory.get_all(where=where)) == 3 - min(least, 3)
     assert len(memory.store._columns._columns) <= 3
-
-
-def test_a_trial_that_is_off_and_a_function_go_with_a_filter() -> None:
-    found = without(lambda item: item.text != "two", "tour")
-    assert [found(Item(id, text)) for id, text in (("m1", "one"), ("m2", "two"))] == [True, False]
-    both = without({"a": 1}, "tour")
-    assert both(Item("m1", "one", metadata={"a": 1}))
-    assert not both(Item("m1", "one", metadata={"a": 1}, provenance=Provenance("tour")))
-    assert not both(Item("m1", "one", metadata={"a": 2}))
 
 
 ODD = [

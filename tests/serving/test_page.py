@@ -15,7 +15,7 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from keepworth import Memory, Trial
+from keepworth import Memory
 from keepworth.evaluation.run_list import RunList
 from keepworth.learning.run_folder import RunFolder
 from keepworth.memory.errors import InvalidFilter, UnknownEpisode
@@ -229,19 +229,6 @@ def test_the_overview_counts_what_the_token_sees(server: MemoryServer, tenant: s
     assert blocks["values"] == [0.0, 0.25, 0.5, 0.75]
     assert until["values"] == [0.0, 0.125, 0.25, 0.375]
     assert seen["none"]["curve"] is None
-
-
-def test_the_overview_has_what_trials_came_to(tmp_path: Path) -> None:
-    file = tmp_path / "a.mem"
-    with Memory(file, encoder="hashing", policy=None, trial=Trial(block=2, seed=3)) as memory:
-        memory.add("reset the router: pull the plug")
-        for _ in range(40):
-            with memory.episode("help") as episode:
-                episode.reward(float(bool(episode.search("reset the router"))))
-    with MemoryServer(file, encoder="hashing", token="kw_t") as server:
-        headers = {"Authorization": "Bearer kw_t"}
-        (trial,) = httpx.get(f"{server.url}{BASE}/overview", headers=headers, trust_env=False).json()["trials"]
-    assert (trial["on"], trial["off"], trial["verdict"]) == (1.0, 0.0, "helps")
 
 
 def test_episodes_in_one_line_each_the_newest_first(server: MemoryServer, tenant: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from benchmarks.page.world import fill
-from keepworth import Trial, policy
+from keepworth import policy
 from keepworth.evaluation.run_list import RunList
 from keepworth.learning.run_folder import RunFolder
 from keepworth.serving.access import Access, new_access
@@ -58,7 +58,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     sample_run(folder / "runs" / "demo", steps=8)
     (folder / "runs" / "broken").mkdir()
     (folder / "runs" / "broken" / "config.json").write_text("<script>")
-    options: dict[str, Any] = {"policy": policy("default", withhold=0.3, budget=1.0), "trial": Trial(block=2, seed=1)}
+    options: dict[str, Any] = {"policy": policy("default", withhold=0.3, budget=1.0)}
     runs = RunList(folder / "runs")
     with MemoryServer(folder / "a.mem", encoder="hashing", runs=runs, seed=1, scan=None, **options) as server:
         yield Served(server, folder / "runs")

@@ -88,7 +88,6 @@ from keepworth.memory.search.search import (
     HitSelector,
     Request,
     Worth,
-    asked,
     checked_number,
     checked_query,
     chosen_without_policy,
@@ -96,7 +95,7 @@ from keepworth.memory.search.search import (
     retrieve,
     several,
 )
-from keepworth.memory.search.where import Where, parsed, without
+from keepworth.memory.search.where import Where, parsed
 from keepworth.memory.store import log, purge, undo, unread
 from keepworth.memory.store.log import DecisionLog, Logged
 from keepworth.memory.store.near_duplicates import (
@@ -118,7 +117,6 @@ if TYPE_CHECKING:
     from keepworth.memory.policy.off_policy import Estimate
     from keepworth.memory.policy.pool import Advice
     from keepworth.memory.policy.slots import Policy, Writer
-    from keepworth.memory.policy.trial import Contrast, Trial
     from keepworth.memory.store.transaction import Transaction
 
     PolicyLike = str | Policy | Callable[[], Policy] | Mapping[str, Callable[[], Policy]] | None
@@ -152,7 +150,6 @@ class Memory:
     that was promoted in the file comes before it.
     reward_range: rewards outside are refused; (0, 1) where it is not given. trusted: rewarders whose word is as good as the
     program's own. seed: of the policy's draws; None draws anew each time.
-    trial: switches the whole memory, or one source, on and off in blocks of episodes, to learn whether it is worth having.
     """
 
     def __init__(
@@ -179,7 +176,6 @@ class Memory:
         reward_range: tuple[float, float] | None = None,
         trusted: Collection[str] = (),
         seed: int | None = None,
-        trial: Trial | None = None,
         clock: Clock = now,
         new_id: Callable[[], str] = new_id,
     ) -> None:
@@ -214,10 +210,6 @@ class Memory:
                 f"the encoder's identity must be an EncoderIdentity(model, dimension, normalised), got {identity!r:.40}: make "
                 "one with keepworth.episodes.model.EncoderIdentity"
             )
-        if trial is not None and not hasattr(trial, "logged"):
-            raise InvalidFilter(f"trial must be a Trial(...), got {trial!r:.40}")
-        if trial is not None and read_only:
-            raise InvalidFilter("a trial is logged with every search, which a read-only memory cannot do: leave it out")
         bound = cosine_bound(dedupe) if dedupe else 0.0
         if bound and encoder is None:
             raise NoEncoder("dedupe compares meanings and needs an encoder: open the memory with one")
@@ -257,7 +249,6 @@ class Memory:
         self._shared = False
         self._shares: Mapping[str, bool] = {}
         self._shared_bounds: Mapping[str, str] = {}
-        self._trial = trial
         self._live: WeakValueDictionary[str, LiveEpisode] = WeakValueDictionary()
         self._near = self._merging(bound) if bound else None
         self._scopes: dict[tuple[str, str, str], Scope] = {}
@@ -511,14 +502,10 @@ class Memory:
                 )
                 for each in asks
             ]
-        asks = [self._in_trial(ask) for ask in asks]
-        off = next((ask.off for ask in asks), None)  # all are of one episode
         unaided = selector is not None or options.get("as_of") or any(ask.plain for ask in asks)
         learning = None if unaided else self.learning
         label = f"static:{mode or ('lexical' if self.store.embedder is None else 'hybrid')}"
-        if off == "":
-            chosen = [Chosen(Hits(policy="off"), (), asked(ask, top_k)) for ask in asks]
-        elif learning is None:
+        if learning is None:
             wide = top_k if selector is None else max(POOL, 5 * top_k)
             found = self._candidates(asks, scope, wide, 0, mode, threshold, options, fits)
             chosen = [chosen_without_policy(*each, top_k, selector, label) for each in found]
@@ -549,7 +536,7 @@ class Memory:
                     return [learning.among(ask, hits, top_k, by_words=mode == "lexical") for ask, hits in found]
                 self._refuse_ranking(scope, mode, threshold, options, fits)
                 time, nobody = timestamp(self._clock()), bool(options.get("nobody"))
-                return [learning.own(ask, top_k, partial(self._may_show, ask, time, scope, nobody)) for ask in asks]
+                return [learning.own(ask, top_k, partial(self._may_show, time, scope, nobody)) for ask in asks]
             except OtherPolicy:
                 continue
 
@@ -557,17 +544,11 @@ class Memory:
         """A text without what this memory was told not to remember."""
         return text if self.store.scan is None or not text else self.store.scan.redacted(text)
 
-    def _in_trial(self, ask: Ask) -> Ask:
-        """With what is logged of the trial, in an episode in which something may be tried out."""
-        if self._trial is None or ask.number < 0 or not ask.explore:
-            return ask
-        return replace(ask, trial=tuple(self._trial.logged(ask.number)))
-
-    def _may_show(self, ask: Ask, time: str, scope: Scope, nobody: bool, item: Item) -> bool:
-        """Whether a policy that finds items itself may show one: it is seen from here, in force, and not of what a trial switched
-        off. The policy has learned from everybody."""
+    def _may_show(self, time: str, scope: Scope, nobody: bool, item: Item) -> bool:
+        """Whether a policy that finds items itself may show one: it is seen from here, and in force. The policy has learned
+        from everybody."""
         seen = scope.contains(item.scope) and not (nobody and item.scope.user)
-        return seen and item.in_force(time) and (not ask.off or item.provenance.source != ask.off)
+        return seen and item.in_force(time)
 
     def _candidates(
         self,
@@ -581,9 +562,6 @@ class Memory:
         fits: HitFilter | None,
     ) -> list[tuple[Ask, list[Hit]]]:
         """What the search of this memory finds, best first."""
-        off = next((ask.off for ask in asks), None)
-        if off:
-            options = {**options, "where": without(options.get("where"), off)}
         embedder = self.store.embedder
         if mode is None:
             mode = "hybrid" if embedder is not None else "lexical"
@@ -803,15 +781,6 @@ class Memory:
             there = [each.id for each in listed if each.provenance.source == source]
             items = there if items is None else [id for id in items if id in set(there)]
         return learning.ledger(items, everything=everything, exact=exact)
-
-    def trials(self) -> list[Contrast]:
-        """What each trial of this memory (see `Memory(trial=...)`) came to: mean reward with it on and off, the difference
-        with an exact interval, and a verdict. Without a policy too."""
-        from keepworth.memory.policy.trial import compared
-
-        self._decisions.flush()
-        with self.store.database.reading() as connection:
-            return compared(log.trials(connection, self.scope))
 
     def episodes(
         self,

@@ -38,7 +38,7 @@ class RunFolders(Protocol):
 
 @verb("GET /overview", "read")
 def overview(caller: ServedCaller) -> Any:
-    """How much there is, and what rewards say: their course, and what trials came to."""
+    """How much there is, and what rewards say: their course."""
     memory, nobody = caller.memory, bool(caller.nobody())
     with memory.store.database.reading() as connection:
         items, episodes = log.totals(connection, memory._seen(), nobody)
@@ -51,7 +51,6 @@ def overview(caller: ServedCaller) -> Any:
         "all_rewards": len(news) < NEWEST,
         "mean": sum(rewards) / len(rewards) if rewards else None,
         "curve": as_elements(reward_curve(rewards)) if len(rewards) > 1 else None,
-        "trials": [] if nobody else [{**plain(each), "verdict": each.verdict} for each in memory.trials()],
         "policy": memory.policy,
     }
 

@@ -563,7 +563,7 @@ def test_a_source_that_nothing_has_is_named_with_the_nearest(tmp_path: Path) -> 
     path = tmp_path / "a.mem"
     with filled_memory(path) as memory:
         rewarded(memory, 5)
-    for command in ("ledger", "trials"):
+    for command in ("ledger",):
         result = CliRunner().invoke(app, [command, "--file", str(path), "--source", "manul"])
         assert isinstance(result.exception, UnknownName)
         assert "There is no source 'manul'. Did you mean 'manual'?" in str(result.exception)

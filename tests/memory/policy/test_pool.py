@@ -9,7 +9,7 @@ from keepworth import policy
 from keepworth.memory.item import OWN, Status
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
-from keepworth.memory.policy.pool import ACTIVE, Advice, Pool
+from keepworth.memory.policy.pool import Advice, Pool
 from keepworth.memory.policy.retrievers import top
 
 ENCODER = HashedWords(256)
@@ -36,7 +36,6 @@ def test_a_scan_that_serves_twice_follows_items_and_order() -> None:
     assert np.allclose(pool.similarities(vector, backwards), whole[::-1])
     experience.observe(Advice("alpha w3", "t", do=("left",), source=OWN))
     assert np.allclose(pool.similarities(vector, np.array([6, 3])), 1.0)
-    assert set(pool.alike("alpha w3", 0.999).tolist()) == {3, 6}
 
 
 def test_where_most_items_are_archived_the_others_are_compared_and_those_that_came_since() -> None:
@@ -49,12 +48,7 @@ def test_where_most_items_are_archived_the_others_are_compared_and_those_that_ca
         assert pool.scan(asked, pool.active()) == pytest.approx(pool.vectors[pool.active()] @ asked, abs=1e-6)
         row = pool.add(Advice(key, "text", do=("a",)), status=Status.ACTIVE, time=1)
         assert pool.scan(asked, pool.active()) == pytest.approx(pool.vectors[pool.active()] @ asked, abs=1e-6)
-        alike = pool.alike(key, 0.999)
-        assert row in alike
-        assert {pool.items[each].key for each in alike} == {key}
-        assert all(pool.status[alike] == ACTIVE)
         pool.set_status(row, Status.ARCHIVED, time=2, why="test")
-        assert row not in pool.alike(key, 0.999)
 
 
 def test_active_rows_are_those_of_a_plain_look_whatever_happened() -> None:

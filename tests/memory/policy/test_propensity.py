@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import ndtr as scipy_ndtr
 
 from keepworth.memory.errors import InvalidPolicy
 from keepworth.memory.policy.propensity import (
     Independent,
     Mixture,
     gumbel_top_k,
+    ndtr,
     plackett_luce,
     thompson,
     thompson_slate,
@@ -208,3 +210,13 @@ def test_challenges_are_drawn_as_often_as_is_said(data: st.DataObject) -> None:
         assert p == pytest.approx(sum(choice.probability(slate) for slate in slates if place in slate))
     assert choice.given({order[0]: (1.0, True)}).challengers == (() if k == 1 else challengers)
     assert choice.given({challengers[0][0]: (1.0, True)}).challengers == ()
+
+
+def test_the_normal_distribution_function_is_what_scipy_computes() -> None:
+    generator = np.random.default_rng(0)
+    x = np.concatenate([generator.normal(size=2_000) * scale for scale in (0.1, 1.0, 3.0, 10.0)])
+    x = np.concatenate([x, [0.0, 37.0, -37.0, 1e9, -1e9, np.inf, -np.inf, np.nan]])
+    np.testing.assert_allclose(ndtr(x), scipy_ndtr(x), rtol=1e-13, atol=0.0)
+    assert ndtr(0.0) == 0.5
+    assert ndtr(np.zeros((2, 3))).shape == (2, 3)
+    assert ndtr(np.zeros(0)).shape == (0,)

@@ -47,16 +47,13 @@ def test_memrl_moves_q_as_worked_by_hand() -> None:
     assert float(experience.policy.valuer.q.upto(2)[1]) == pytest.approx(-0.3)
 
 
-def test_reme_deletion_fires_and_can_be_undone() -> None:
+def test_reme_deletion_fires() -> None:
     experience = of(policy("reme", k=1))
     met(experience, "alpha beta", "left", 1.0)
-    version = experience.pool.version
     for _ in range(5):
         assert experience.pool.items[0].status is Status.ACTIVE
         met(experience, "alpha beta", "right", 0.0)
     assert experience.pool.items[0].status is Status.ARCHIVED
-    experience.pool.undo(version)
-    assert experience.pool.items[0].status is Status.ACTIVE
 
 
 def test_reme_keeps_what_pays() -> None:
@@ -279,21 +276,6 @@ def test_a_condition_in_a_record_from_outside_was_never_tried_and_is_not_followe
     assert any(row in experience.recall("alpha beta", actions=ACTIONS).rows for _ in range(50))
     uses = [experience.recall("alpha beta now", actions=ACTIONS) for _ in range(100)]
     assert not any(row in use.rows for use in uses if use.part != "explore")
-
-
-def test_undo_restores_exactly() -> None:
-    experience = of(policy("amem"))
-    for number in range(12):
-        met(experience, f"alpha beta w{number % 4}", ACTIONS[number % 3], 1.0)
-    pool = experience.pool
-    version, before = pool.version, list(pool.items)
-    vectors = pool.vectors[: len(pool)].copy()
-    for number in range(6):
-        met(experience, f"alpha beta w{number}", "stay", 1.0)
-    pool.undo(version)
-    assert pool.items[: len(before)] == before
-    assert (pool.vectors[: len(before)] == vectors).all()
-    assert all(item.status is Status.ARCHIVED for item in pool.items[len(before) :])
 
 
 @pytest.mark.parametrize(

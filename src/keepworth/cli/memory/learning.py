@@ -1,4 +1,4 @@
-"""`keepworth memory reward` and `episode`, and what rewards say: `pending`, `worth`, `ledger`, `trials`, `evaluate`,
+"""`keepworth memory reward` and `episode`, and what rewards say: `pending`, `worth`, `ledger`, `evaluate`,
 `promote` and `demote`.
 """
 
@@ -24,7 +24,6 @@ from keepworth.memory.place import MemoryPlace
 if TYPE_CHECKING:
     from keepworth.memory.memory import Memory
     from keepworth.memory.policy.ledger import Account, Balance
-    from keepworth.memory.policy.trial import Contrast
     from keepworth.memory.search.search import Worth
 
 episode_app = App(help="Record an attempt at a task, for rewards to reach what was shown and written in it.")
@@ -298,24 +297,6 @@ def ledger(
             _tell_worth(statement, texts)
 
 
-@app.command(rich_help_panel=LEARN, examples="keepworth memory trials --source manual")
-def trials(
-    file: File = DEFAULT,
-    source: Annotated[str, typer.Option("--source", help="That of this source.")] = "",
-    user: User = "",
-    agent: Agent = "",
-    session: Session = "",
-    as_json: Json = False,
-) -> None:
-    """Say whether the whole memory, or a source, is worth having, from blocks of episodes: Memory(trial=...)."""
-    with opened(file, "none", user_id=user, agent_id=agent, session_id=session) as memory:
-        found = memory.trials()
-        if source:
-            written = {each.provenance.source for each in memory.store.items(memory.scope)}
-            _known_source(source, written | {each.source for each in found})
-        _tell_trials([each for each in found if source in ("", each.source)], as_json)
-
-
 def _known_source(name: str, known: set[str]) -> None:
     """Raises UnknownName. What memory learned itself has a source for each episode, and those are not listed."""
     from keepworth.episodes.errors import UnknownName
@@ -324,22 +305,7 @@ def _known_source(name: str, known: set[str]) -> None:
         raise UnknownName("source", name, [each for each in known if each and not each.startswith("own:")])
 
 
-def _tell_trials(found: list[Contrast], as_json: bool) -> None:
-    for each in found:
-        if as_json:
-            say_json(_plain(each))
-            continue
-        interval = f"95 % {each.low:+.2f} to {each.high:+.2f}, p = {each.p:.2g}" if math.isfinite(each.high) else ""
-        say_text(
-            f"{each.source or 'The whole memory'}: mean reward {each.on:.2f} on, {each.off:.2f} off, effect {each.effect:+.2f}"
-            f"{f' ({interval})' if interval else ''}: {each.verdict}. {each.pairs} pairs of blocks of {each.block} episodes, "
-            f"{each.episodes:,} episodes with a reward."
-        )
-    if not found:
-        say("No trial was run on this file: open it with Memory(path, trial=Trial(source=...)).", error=True)
-
-
-def _plain(record: Account | Balance | Contrast) -> dict[str, Any]:
+def _plain(record: Account | Balance) -> dict[str, Any]:
     """As JSON: what is not known is null."""
     from dataclasses import asdict
 

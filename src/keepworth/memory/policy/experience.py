@@ -10,7 +10,7 @@ No weight changes anywhere: what learns is which items are shown.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -272,15 +272,14 @@ class Experience:
                 do, avoid = (spoken, ()) if good else ((), spoken)
                 self.pool.revise(row, time=self.clock.now, why="rewards of another size", do=do, avoid=avoid, good=good)
 
-    def relearn(self, without: Container[int] = ()) -> None:
-        """Values from the start, by the present scale, from the uses in which none of the rows `without` was shown."""
+    def relearn(self) -> None:
+        """Learn values from the start, by the present scale."""
         self.policy.valuer.reset()
         self.scale.forget()
         for use, told in self.uses:
             use.reward = self.scale.of(told)
             self.scale.count(use.reward, use.share)
-            if not any(row in without for row in use.rows):
-                self.policy.valuer.learn(use, self.pool)
+            self.policy.valuer.learn(use, self.pool)
 
     def settle(self) -> None:
         """After the last `remember`: let maintainers see the items that are there."""
@@ -300,9 +299,3 @@ class Experience:
         for maintain in self.policy.maintainers:
             maintain(self.pool, self.policy.valuer, use, self.clock.now)
         self.uses.append((use, use.raw_reward))
-
-    def roll_back_source(self, name: str) -> list[int]:
-        """Archive everything from `name`, and learn again from the uses in which nothing of it was shown."""
-        rows = set(self.pool.roll_back_source(name, time=self.clock.now))
-        self.relearn(rows)
-        return sorted(rows)

@@ -247,7 +247,6 @@ class Learning:
             "deviations": use.values.deviations.tolist(),
             "slate": use.slate,
             "part": use.part,
-            **({"trial": ask.trial} if ask.trial else {}),
         }
         listed = tuple(zip(ids, near, strict=True))
         return self._chose(experience.present(use), use, hits, listed, compact(details), whole=True)

@@ -1,8 +1,4 @@
-"""Pool: the items a policy chooses among, as columns, with every change on record and undoable.
-
-A row is one item; rows are never reused. Changes of status, wording and links are events with their state before, so
-that `undo` restores exactly what was, newest first.
-"""
+"""Pool: the items a policy chooses among, as columns, with every change on record. A row is one item; rows are never reused."""
 
 from __future__ import annotations
 
@@ -13,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from keepworth.memory.errors import InvalidPolicy
 from keepworth.memory.item import Item, ItemKind, Provenance, Status, learned, on_word_of, whose
 from keepworth.memory.policy.actions import NONE, Actions
 from keepworth.memory.policy.hashed_words import word_set
@@ -34,29 +29,32 @@ COLUMNS = (
     *("vectors", "words", "status", "born", "episode", "good", "content", "warns", "source", "person"),
     "conditional",
 )
-ROOM = 1024
-"""Places that the list of active rows has to spare."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One event. what: "add", "status" or "revise"; before: the status code or the item as it was; why: who and why."""
+    """One event. what: "add", "status" or "revise"; before: the status as it was; why: who and why."""
 
     what: str
     row: int
-    before: Any
     time: int
     why: str = ""
+    before: int = ARCHIVED
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """A candidate item. key: the situation it is for; do, avoid: actions it advises; good: it came of a success.
+    """A candidate item.
 
-    source: where it comes from, which alone decides what standing it has: a draft of an episode's writer gets `on_word_of` who
-    rewarded the episode, whatever it says here. trust: kept with the item, for whoever reads the file.
-    trigger, payload: a condition in the text ("if it says X, do Y"), as a reader of the text would follow it.
-    extra: data that slots of the same method read; of a draft from outside, data that no slot reads.
+    Args:
+        key: The situation it is for.
+        do, avoid: Actions it advises.
+        good: Whether it came of a success.
+        source: Where it comes from, which alone decides what standing it has: a draft of an episode's writer gets `on_word_of`
+            who rewarded the episode, whatever it says here.
+        trust: Kept with the item, for whoever reads the file.
+        trigger, payload: A condition in the text ("if it says X, do Y"), as a reader of the text would follow it.
+        extra: Data that slots of the same method read; of a draft from outside, data that no slot reads.
     """
 
     key: str
@@ -80,13 +78,17 @@ def advice(item: Item, situation: str) -> tuple[tuple[str, float], ...]:
     trigger = data.get("trigger", "")
     if trigger and trigger in situation:
         return ((data["payload"], 1.0),)
-    return tuple((each, 1.0) for each in data["do"]) + tuple((each, -1.0) for each in data["avoid"])
+    return tuple((action, 1.0) for action in data["do"]) + tuple((action, -1.0) for action in data["avoid"])
 
 
 class Pool:
-    """encode: text to a unit vector of `dimension`. Items are the engine's own; columns follow their row numbers.
+    """Items of the engine, with columns that follow their row numbers.
 
-    trusted: rewarders whose word is as good as the program's own."""
+    Args:
+        encode: Text to a unit vector of `dimension`.
+        words: Size of the word sets.
+        trusted: Rewarders whose word is as good as the program's own.
+    """
 
     def __init__(
         self, encode: Callable[[str], Vectors], dimension: int, words: int = 512, trusted: Collection[str] = ()
@@ -101,27 +103,18 @@ class Pool:
         self.vectors = np.zeros((size, dimension), dtype=np.float32)
         self.words = np.zeros((size, words), dtype=np.uint8)
         self.status = np.full(size, ARCHIVED, dtype=np.int8)
-        self.born = np.zeros(size, dtype=np.int64)
-        self.episode = np.zeros(size, dtype=np.int64)
-        self.good = np.zeros(size, dtype=bool)
+        self.born, self.episode, self.source = (np.zeros(size, dtype=np.int64) for _ in range(3))
+        self.good, self.warns, self.conditional = (np.zeros(size, dtype=bool) for _ in range(3))
         self.content = np.full(size, -1, dtype=np.int64)
-        self.warns = np.zeros(size, dtype=bool)
-        self.source = np.zeros(size, dtype=np.int64)
         # On whose word an item stands: that of a person, of the program, or from outside on nobody's.
         self.person = np.zeros(size, dtype=np.int64)
         self.people: dict[str, int] = {}
-        self.conditional = np.zeros(size, dtype=bool)
         self.actions = Actions(encode)
         # Rows that speak of several actions, with the numbers of all of them.
         self._several: dict[int, frozenset[int]] = {}
         self.sources: dict[str, int] = {}
-        self._plain = False
-        # Active rows in order, in the places from `_first` to `_listed`; None where a change of status made them stale. Places
-        # below `_given` were handed out, so they are not written again.
-        self._rows: Rows | None = np.zeros(size, dtype=np.intp)
-        self._first = self._listed = self._given = 0
+        self._active: Rows | None = None
         self._latest: tuple[Vectors, int, Vectors] | None = None
-        self._few: tuple[Vectors, Rows, Vectors] = (self.vectors[:0], self._rows[:0], self.vectors[:0])
         self._frozen = False
 
     def __len__(self) -> int:
@@ -148,10 +141,11 @@ class Pool:
         for place in np.flatnonzero(~kept) if self._several else ():
             also = self._several.get(int(rows[place]))
             kept[place] = also is not None and any(offered[number] for number in also)
-        found: Rows = rows[kept]
-        return found
+        speaking: Rows = rows[kept]
+        return speaking
 
     def source_of(self, name: str) -> int:
+        """A number for a source."""
         return self.sources.setdefault(name, len(self.sources))
 
     def vouches(self, source: str) -> bool:
@@ -166,23 +160,17 @@ class Pool:
 
     def active(self) -> Rows:
         """Rows that may be shown, oldest first."""
-        if self._rows is None:
-            self._relist(np.flatnonzero(self.status[: len(self.items)] == ACTIVE))
-        assert self._rows is not None
-        self._given = max(self._given, self._listed)
-        return self._rows[self._first : self._listed]
-
-    def _relist(self, rows: Rows) -> None:
-        """`rows` are the active ones, in a new array with room for more: those that were given out stay as they are."""
-        self._rows = np.concatenate([rows, np.zeros(ROOM, dtype=np.intp)])
-        self._first, self._listed, self._given = 0, len(rows), 0
+        if self._active is None:
+            self._active = self.having(ACTIVE)
+        return self._active
 
     def advising(self) -> Rows:
         """Those of `active` that advise something: what a policy may retire."""
         rows = self.active()
-        return rows if not self._plain else rows[self.content[rows] != NONE]
+        return rows[self.content[rows] != NONE]
 
     def having(self, code: int) -> Rows:
+        """Rows of this status, oldest first."""
         return np.flatnonzero(self.status[: len(self.items)] == code)
 
     def add(
@@ -192,10 +180,9 @@ class Pool:
         status: Status,
         time: int,
         episode: int = -1,
-        vector: Vectors | None = None,
         id: str = "",
     ) -> int:
-        """The new row. vector: of the key, where it is known already."""
+        """The row of a new item."""
         data = {"do": tuple(draft.do), "avoid": tuple(draft.avoid), "good": bool(draft.good)}
         if draft.trigger:
             data |= {"trigger": draft.trigger, "payload": draft.payload}
@@ -211,8 +198,8 @@ class Pool:
             status=status,
             metadata=data,
         )
-        row = self._append(item, time, episode, self.encode(draft.key) if vector is None else vector)
-        self.history.append(Change("add", row, None, time))
+        row = self._append(item, time, episode, self.encode(draft.key))
+        self.history.append(Change("add", row, time))
         return row
 
     def restore(self, item: Item, vector: Vectors) -> int:
@@ -222,11 +209,11 @@ class Pool:
         if "do" in data:
             born, episode = int(data.pop("born", 0)), int(data.pop("of", -1))
         row = self._append(replace(item, metadata=data), born, episode, vector)
-        self.history.append(Change("add", row, None, born, "on file"))
+        self.history.append(Change("add", row, born, "on file"))
         return row
 
     def refresh(self, row: int, item: Item) -> None:
-        """The item of a row as it is on file now; not an event of this pool."""
+        """Take the item of a row as it is on file now; not an event of this pool."""
         ours = ("born", "of") if "do" in item.metadata else ()
         data: Mapping[str, Any] = {name: value for name, value in item.metadata.items() if name not in ours}
         if data == self.items[row].metadata:
@@ -236,25 +223,20 @@ class Pool:
         self._put(row, replace(item, metadata=data))
 
     def _append(self, item: Item, time: int, episode: int, vector: Vectors) -> int:
-        row = len(self.items)
+        row, source = len(self.items), item.provenance.source
         if row == len(self.status):
-            self._grow()
+            for name in COLUMNS:
+                setattr(self, name, grown(getattr(self, name), 2 * row))
         self.items.append(item)
         self.vectors[row] = vector
         self.words[row] = word_set(item.key, self._words)
         self.status[row] = CODES[item.status]
-        self.born[row] = time
-        self.episode[row] = episode
+        self.born[row], self.episode[row] = time, episode
         self._note_advice(row, item)
-        self.source[row] = self.source_of(item.provenance.source)
-        source = item.provenance.source
+        self.source[row] = self.source_of(source)
         self.person[row] = self.person_of(whose(source)) if learned(source) else NOBODY
         self.conditional[row] = bool(item.metadata.get("trigger"))
-        if self._rows is not None and item.status is Status.ACTIVE:
-            if self._listed == len(self._rows) or self._listed < self._given:
-                self._relist(self._rows[self._first : self._listed])
-            self._rows[self._listed] = row
-            self._listed += 1
+        self._active = None
         return row
 
     @contextmanager
@@ -267,10 +249,11 @@ class Pool:
             self._frozen = before
 
     def set_status(self, row: int, status: Status, *, time: int, why: str) -> None:
+        """Give an item another status; what people keep here is not a policy's to retire."""
         before = int(self.status[row])
         if self._frozen or before == CODES[status] or self.content[row] == NONE:
-            return  # what people keep here is not a policy's to retire
-        self.history.append(Change("status", row, before, time, why))
+            return
+        self.history.append(Change("status", row, time, why, before))
         self._put_status(row, CODES[status])
 
     def revise(self, row: int, *, time: int, why: str, key: str | None = None, **data: Any) -> None:
@@ -278,111 +261,38 @@ class Pool:
         if self._frozen:
             return
         old = self.items[row]
-        self.history.append(Change("revise", row, old, time, why))
+        self.history.append(Change("revise", row, time, why))
         self.revisions[row] = self.revisions.get(row, 0) + 1
-        self._put(
-            row,
-            replace(
-                old,
-                key=old.key if key is None else key,
-                metadata={**old.metadata, **data},
-                revision=old.revision + 1,
-            ),
-        )
-
-    def undo(self, to: int) -> list[Change]:
-        """Take back every change after `version` was `to`, newest first; items added since are archived and kept."""
-        if not 0 <= to <= self.version:
-            raise InvalidPolicy(
-                f"version {to} of this pool never was: it is at {self.version}.", "Use a version it has had."
-            )
-        taken = list(reversed(self.history[to:]))
-        for change in taken:
-            self._take_back(change)
-        # Undoing is itself on record, so that versions never go back and a cache cannot be stale.
-        self.history.append(Change("undo", -1, to, taken[0].time if taken else 0, f"back to version {to}"))
-        return taken
-
-    def roll_back_source(self, name: str, *, time: int) -> list[int]:
-        """Archive everything that came from `name`; returns the rows."""
-        if name not in self.sources:
-            raise InvalidPolicy(f"nothing in this pool came from {name!r}.", f"Known: {', '.join(self.sources)}.")
-        code = self.sources[name]
-        rows = [int(row) for row in np.flatnonzero(self.source[: len(self.items)] == code)]
-        for row in rows:
-            self.set_status(row, Status.ARCHIVED, time=time, why=f"rollback of {name}")
-        return rows
+        key = old.key if key is None else key
+        self._put(row, replace(old, key=key, metadata={**old.metadata, **data}, revision=old.revision + 1))
 
     def similarities(self, vector: Vectors, rows: Rows) -> Floats:
         """Cosines of `vector` with the keys of `rows`, float64. A scan of everything serves the next call with this vector."""
-        found: Floats = self.scan(vector, rows).astype(np.float64)
-        return found
+        cosines: Floats = self.scan(vector, rows).astype(np.float64)
+        return cosines
 
     def scan(self, vector: Vectors, rows: Rows) -> Vectors:
         """The same in float32; not to be written to, since others may be given it too."""
-        n = len(self.items)
-        latest = self._latest
+        n, latest = len(self.items), self._latest
         if latest is None or latest[0] is not vector or not len(rows) or int(rows.max()) >= latest[1]:
-            if 2 * len(rows) < n:
-                return self._scan_of_few(vector, rows)
+            if 2 * len(rows) < n:  # where most items are archived, the others alone are compared
+                few: Vectors = self.vectors[rows] @ vector
+                return few
             latest = self._latest = (vector, n, self.vectors[:n] @ vector)
         scanned = latest[2]
-        # The whole list of active rows as it is, from the first row on: where that is everything, nothing is picked out.
-        listed = self._rows is not None and rows.base is self._rows
-        everything = listed and 0 < len(rows) == len(scanned) == n and int(rows[0]) == 0
-        found: Vectors = scanned if everything else scanned[rows]
-        return found
-
-    def _scan_of_few(self, vector: Vectors, rows: Rows) -> Vectors:
-        """Where most items are archived, the others alone are compared. Asked again after a few more came, it compares those."""
-        known, before, similarity = self._few
-        if known is vector and 0 < len(before) <= len(rows) and np.array_equal(rows[: len(before)], before):
-            later = rows[len(before) :]
-            found = np.concatenate([similarity, self.vectors[later] @ vector]) if len(later) else similarity
-        else:
-            found = self.vectors[rows] @ vector
-        self._few = (vector, rows.copy(), found)
-        return found
-
-    def alike(self, key: str, least: float) -> Rows:
-        """Rows whose key's cosine with `key` is at least `least`, archived ones left out where they are most of the items. Cheap
-        where `key` was just searched for."""
-        vector = self.encode(key)
-        if self._latest is None or self._latest[0] is not vector:
-            rows = self.active()
-            if 2 * len(rows) < len(self.items):
-                return rows[self._scan_of_few(vector, rows) >= least]
-            self._latest = (vector, len(self.items), self.vectors[: len(self.items)] @ vector)
-        _, n, scanned = self._latest
-        later = n + np.flatnonzero(self.vectors[n : len(self.items)] @ vector >= least)
-        return np.concatenate([np.flatnonzero(scanned >= least), later])
-
-    def _take_back(self, change: Change) -> None:
-        if change.what == "add":
-            self._put_status(change.row, ARCHIVED)
-        elif change.what == "status":
-            self._put_status(change.row, change.before)
-        elif change.what == "revise":
-            self._put(change.row, change.before)
-            self.revisions[change.row] -= 1
+        everything = rows is self._active and len(rows) == len(scanned) == n
+        cosines: Vectors = scanned if everything else scanned[rows]
+        return cosines
 
     def _put_status(self, row: int, code: int) -> None:
-        # The newest is archived where it says nothing new, the oldest where there are too many: no reason to list all again.
-        if self._rows is not None and code != ACTIVE and self.status[row] == ACTIVE and self._first < self._listed:
-            if self._rows[self._listed - 1] == row:
-                self._listed -= 1
-            elif self._rows[self._first] == row:
-                self._first += 1
-            else:
-                self._rows = None
-        elif ACTIVE in (code, self.status[row]):
-            self._rows = None
+        if ACTIVE in (code, self.status[row]):
+            self._active = None
         self.status[row] = code
         self.items[row] = replace(self.items[row], status=STATUSES[code])
 
     def _put(self, row: int, item: Item) -> None:
         if item.key != self.items[row].key:
-            self._latest, self._few = None, (self.vectors[:0], self.status[:0].astype(np.intp), self.vectors[:0])
+            self._latest = None
             self.vectors[row] = self.encode(item.key)
             self.words[row] = word_set(item.key, self._words)
         self._note_advice(row, item)
@@ -394,16 +304,10 @@ class Pool:
         numbers = [self.content_of(action) for action in (*do, *avoid)]
         self.good[row] = item.metadata.get("good", True)
         self.content[row] = numbers[0] if numbers else NONE
-        self._plain = self._plain or not numbers
         self.warns[row] = bool(avoid) and not do
         self._several.pop(row, None)
         if len(numbers) > 1:
             self._several[row] = frozenset(numbers)
-
-    def _grow(self) -> None:
-        for name in COLUMNS:
-            column = getattr(self, name)
-            setattr(self, name, grown(column, 2 * len(column)))
 
 
 def grown(column: Any, size: int, width: int = 0) -> Any:

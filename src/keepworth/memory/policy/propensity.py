@@ -15,6 +15,7 @@ Indices are positions in the candidate list. Probabilities are plain floats; 0.0
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -23,7 +24,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from keepworth.memory.errors import InvalidPolicy
-from keepworth.memory.policy.normal import ndtr
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -40,6 +40,12 @@ LEAST_CHANCE = 0.05
 _REACH = 8.0
 _NODES = 16
 _BORDERS = np.array([-8.0, -4.0, 0.0, 4.0, 8.0])
+
+
+def ndtr(x: Floats | float) -> Floats:
+    """P(a standard normal draw is below x), element by element, in the shape of x."""
+    scaled = np.asarray(x, dtype=np.float64) * -math.sqrt(0.5)
+    return 0.5 * np.fromiter(map(math.erfc, scaled.ravel().tolist()), np.float64, scaled.size).reshape(scaled.shape)
 
 
 def gumbel_top_k(scores: Floats, k: int, generator: np.random.Generator) -> Slate:

@@ -257,8 +257,8 @@ class OwnDraws:
 class Ask:
     """What is asked for. goal: the task; observation: what is seen or searched for, "" where that is the goal; actions: what can
     be done here, where that is known; step: within the episode; by: for whom; number: of the episode, -1 outside of one; explore:
-    whether something may be tried out; plain: whether the policy takes no part, as where no reward can ever come of it; trial:
-    what is logged of a trial (see `Trial.logged`), () outside of one; own: draws of an episode that is not on file."""
+    whether something may be tried out; plain: whether the policy takes no part, as where no reward can ever come of it; own:
+    draws of an episode that is not on file."""
 
     goal: str
     observation: str = ""
@@ -268,13 +268,7 @@ class Ask:
     number: int = -1
     explore: bool = True
     plain: bool = False
-    trial: tuple[Any, ...] = ()
     own: OwnDraws | None = field(default=None, hash=False)
-
-    @property
-    def off(self) -> str | None:
-        """What a trial switched off: a source, "" for the whole memory; None for nothing."""
-        return self.trial[0] if self.trial and not self.trial[-1] else None
 
     @property
     def text(self) -> str:
@@ -289,8 +283,6 @@ def asked(ask: Ask, top_k: int, more: Mapping[str, Any] | None = None) -> str:
         details["observation"] = ask.observation
     if ask.actions:
         details["actions"] = ask.actions
-    if ask.trial:
-        details["trial"] = ask.trial
     return compact(details)
 
 

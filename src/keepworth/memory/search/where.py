@@ -208,17 +208,6 @@ def narrowed(where: Filter | None, kinds: Sequence[str], since: str, until: str)
     return Filter(tree) if where is None else replace(where, tree=tree)
 
 
-def without(where: Where | Filter, source: str) -> Filter:
-    """The filter `where`, and nothing from `source`."""
-    found = parsed(where) or Filter()
-    function = found.function
-
-    def admits(item: Item) -> bool:
-        return item.provenance.source != source and (function is None or function(item))
-
-    return Filter(found.tree, admits, found.but)
-
-
 def _clause(where: Mapping[Any, Any], place: str, inside: tuple[str, ...], partial: bool, depth: int) -> Tree:
     """A dictionary of names and joints, which has to hold together. It is not empty."""
     if depth > DEEPEST:

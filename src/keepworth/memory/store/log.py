@@ -251,20 +251,6 @@ class EpisodeDraws(dict[str, tuple[float, bool]]):
             self.last = last
 
 
-def trials(connection: AnyConnection, scope: Scope) -> list[tuple[list[Any], float]]:
-    """What was logged of a trial in each episode inside `scope` that has a reward, and the latest reward that counts."""
-    rewards: dict[str, float] = {}
-    for each in news(connection, scope, cancelled(connection)):
-        if each.what == "reward" and each.episode and not each.decision:
-            rewards[each.episode] = each.value
-    query = (
-        "SELECT episode, json_extract(details, '$.trial') FROM decisions WHERE details LIKE '%\"trial\"%' AND episode <> '' "
-        "ORDER BY n"
-    )
-    logged = {episode: json.loads(body) for episode, body in select(connection, query) if body and episode in rewards}
-    return [(body, rewards[episode]) for episode, body in logged.items()]
-
-
 def without_odds(connection: AnyConnection, scope: Scope) -> int:
     """How many choices inside `scope` were drawn by chance, by a policy that did not say how likely each item was to be shown."""
     homes = json.dumps(list(_inside(connection, scope)))
@@ -629,9 +615,7 @@ def _recorded(
 
 
 def credited(choices: Sequence[Choice], value: float) -> list[tuple[Choice, float, float]]:
-    """Each choice with its reward, its own or the common one, and its weight: 1 over how many share that. Where a trial switched
-    the memory off nothing was chosen."""
-    choices = [choice for choice in choices if choice.decision.candidates or "trial" not in choice.details]
+    """Each choice with its reward, its own or the common one, and its weight: 1 over how many share that."""
     shared = sum(not math.isfinite(choice.reward) for choice in choices)
     return [(c, c.reward, 1.0) if math.isfinite(c.reward) else (c, value, 1.0 / shared) for c in choices]
 

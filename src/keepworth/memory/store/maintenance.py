@@ -92,7 +92,6 @@ def compact(store: Store, *, keep_decisions: int | None = None) -> tuple[int, in
 
     Merges the full-text index, drops vectors that no undo needs, writes blocks again that are wrong about an item, and packs the
     file.
-
     keep_decisions: drop the candidate lists of all but that many decisions.
     """
     before = store.database.size()

@@ -16,8 +16,8 @@ import numpy as np
 
 from keepworth.memory.item import Status
 from keepworth.memory.policy.actions import NONE, SURE
-from keepworth.memory.policy.normal import ndtr
 from keepworth.memory.policy.pool import ACTIVE, CANDIDATE, NOBODY, PROGRAM, Pool, advice
+from keepworth.memory.policy.propensity import ndtr
 from keepworth.memory.policy.slots import Use, Valuer, need
 
 if TYPE_CHECKING:
@@ -137,12 +137,12 @@ class MergeDuplicates:
         row = len(pool) - 1
         if pool.status[row] != ACTIVE or pool.content[row] < 0:
             return
-        rows = pool.alike(pool.items[row].key, self.alike)
+        rows = pool.active()
+        near = pool.scan(pool.encode(pool.items[row].key), rows)
         same = (pool.content[rows] == pool.content[row]) & (pool.source[rows] == pool.source[row])
-        rows = rows[same & (pool.status[rows] == ACTIVE) & (rows != row)]
-        if len(rows):
-            similarity = pool.similarities(pool.encode(pool.items[row].key), rows)
-            other = pool.items[int(rows[int(similarity.argmax())])].id
+        kept = same & (near >= self.alike) & (rows != row)
+        if kept.any():
+            other = pool.items[int(rows[kept][int(near[kept].argmax())])].id
             pool.set_status(row, Status.ARCHIVED, time=time, why=f"says the same as {other}")
 
 

@@ -16,7 +16,7 @@ export function open(session) {
         session.operates ? get("/metrics", {}, { base: "", text: true }).catch(() => "") : "",
       ]);
       refill(element, make("h1", {}, "Overview"), tiles(all), all.items || all.episodes ? null : make("div", { class: "card" }, howToBegin()),
-        rewards(all), trials(all), await worth(ledger), server(counted));
+        rewards(all), await worth(ledger), server(counted));
     },
   };
 }
@@ -43,19 +43,6 @@ function rewards(all) {
       make("pre", {}, 'with memory.episode("plan dinner", user_id="ana") as episode:\n    hits = episode.search("what she must not eat")\n    episode.reward(1.0)'))));
   }
   return make("section", {}, head, make("div", { class: "charts one" }, chart(all.curve)));
-}
-
-// Whole blocks of episodes with the memory and without: the causal comparison.
-function trials({ trials: listed }) {
-  const head = make("h2", {}, "With memory and without");
-  if (!listed.length) {
-    return make("section", {}, head, make("p", { class: "note" },
-      "No trial has run. A trial switches the memory, or one source, on and off in blocks of episodes by chance, and compares the rewards: ",
-      code("Memory(path, trial=Trial())"), "."));
-  }
-  return make("section", {}, head, table("Trials", [["what", false], ["with", true], ["without", true], ["effect", true], ["95 % interval", false], ["verdict", false], ["episodes", true]],
-    listed.map(each => [each.source ? said(each.source) : "the whole memory", decimal(each.on), decimal(each.off), signed(each.effect),
-      finite(each.low) ? `${signed(each.low)} to ${signed(each.high)}` : "none yet", pill(each.verdict, VERDICTS[each.verdict] ?? ""), number(each.episodes)])));
 }
 
 async function worth(ledger) {

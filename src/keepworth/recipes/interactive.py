@@ -262,7 +262,6 @@ def _train_system(
     engines: Sequence[HttpModel],
     workers: RolloutWorkers | None,
 ) -> Ended:
-    from keepworth.learning.collect.groups import Terms
     from keepworth.learning.collect.memories import Remembering
     from keepworth.learning.collect.shared_groups import Sharing
     from keepworth.learning.learner import Imitator
@@ -296,7 +295,6 @@ def _train_system(
             foreign=settings.foreign,
             group_size=size,
             seed=settings.seed,
-            terms=Terms(settings.seed),
             episode_seconds=seconds,
         )
     if system.memory is not None:

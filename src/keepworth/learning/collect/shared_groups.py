@@ -26,15 +26,7 @@ from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
 from keepworth.episodes.episode import Episode, Group, Task
 from keepworth.episodes.model import FinishReason, Sample, VersionSpan
 from keepworth.learning.collect.curriculum import without_signal
-from keepworth.learning.collect.groups import (
-    CallLog,
-    OpenGroup,
-    RecordedContext,
-    RecordedRollout,
-    Terms,
-    has_failed,
-    run_rollout,
-)
+from keepworth.learning.collect.groups import OpenGroup, Terms, TrainedRollout, has_failed, run_member
 from keepworth.learning.run_folder import Checkpoint, RunFolder, disk, read_json, replacing, write_json
 from keepworth.learning.trainer import Collected, Collector
 
@@ -110,19 +102,18 @@ class Sharing:
         run: RunFolder,
         folder: Path,
         model: InProcessModel,
-        rollout: RecordedRollout,
+        rollout: TrainedRollout,
         tasks: Sequence[Task],
         *,
         foreign: int,
         group_size: int,
         seed: int = 0,
-        terms: Terms | None = None,
         episode_seconds: float = 600.0,
     ) -> None:
         self._inner, self._run, self._model, self._rollout = inner, run, model, rollout
         self._tasks = {task.key: task for task in tasks}
-        self._wanted, self._size, self._seed, self._seconds = foreign, group_size, seed, episode_seconds
-        self._terms, self._folder, self._node = terms or Terms(), folder, node_of(run)
+        self._wanted, self._size, self._seed = foreign, group_size, seed
+        self._terms, self._folder, self._node = Terms(seed, episode_seconds=episode_seconds), folder, node_of(run)
         vocabulary = [model.decode([number]) for number in range(int(model.network.config.vocab_size))]
         self._tokenizer = hashlib.sha256(json.dumps(vocabulary).encode()).hexdigest()
         self._trained: set[str] = set()
@@ -229,7 +220,7 @@ class Sharing:
             raise Refused(f"it has {len(shared.members)} members, and groups here have {self._size}")
         version, vocabulary = self._model.version, int(self._model.network.config.vocab_size)
         answers = [GivenAnswers(member, vocabulary, version) for member in shared.members]
-        played = OpenGroup(index, version, task, [CallLog() for _ in answers])
+        played = OpenGroup(index, version, task, len(answers))
         asyncio.run(self._play(played, answers))
         episodes = [played.done[member] for member in range(len(answers))]
         for member, given, episode in zip(shared.members, answers, episodes, strict=True):
@@ -244,12 +235,15 @@ class Sharing:
         return Group(task.key, snapshot, tuple(named))
 
     async def _play(self, group: OpenGroup, given: Sequence[GivenAnswers]) -> None:
-        async def member(number: int) -> None:
-            log, terms = group.logs[number], self._terms
-            context = RecordedContext(given[number], log, group.index, number, terms, group.companions)
-            group.end(number, await run_rollout(self._rollout, group.task, context, self._seconds))
+        def ignore(failed: Episode) -> None:
+            """A try is not begun again."""
 
-        await asyncio.gather(*map(member, range(group.size)))
+        await asyncio.gather(
+            *(
+                run_member(group, member, self._rollout, answers, self._terms, ignore)
+                for member, answers in enumerate(given)
+            )
+        )
 
     def _scored(self, episode: Episode) -> Episode:
         """With log-probabilities under this run's weights."""

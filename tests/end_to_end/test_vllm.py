@@ -106,7 +106,6 @@ def test_a_training_samples_there(url: str, folder: Path, tmp_path: Path) -> Non
     with RunFolder.create(tmp_path / "run", config.model_dump(mode="json")) as run:
         find_recipe("arithmetic").train(config, run, SilentProgress())
     assert [row["step"] for row in run.metrics()] == [1, 2, 3]
-    assert all(row["pipeline/over_bound"] == 0 for row in run.metrics())
     spans = [span.version for each in run.episodes(arm="train") for s in each.episode.segments for span in s.spans]
     assert len(set(spans)) > 1, "published weights were sampled from"
     assert "vllm" in str(run.environment["engine"]).lower()

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from keepworth.episodes import Episode, SamplingParams, Segment, StopReason, Task
-from keepworth.learning.collect.groups import CallFailed, RecordedContext
+from keepworth.learning.collect.groups import CallFailed, EpisodeContext
 from keepworth.learning.collect.workers import Rollouts
 
 PARAMS = SamplingParams(4, seed=1)
@@ -23,15 +23,15 @@ class Playing:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    async def rollout(self, task: Task, context: RecordedContext) -> Episode:
+    async def rollout(self, task: Task, context: EpisodeContext) -> Episode:
         shared = await context.shared("shared", self.noted, "shared", 7)
         first = await context.sample(tuple(b"go:"), PARAMS)
-        number = await context.remember("weather", self.noted, f"weather {context.member}", 40 + context.member)
+        number = await context.call(self.noted, f"weather {context.member}", 40 + context.member)
         order = self.folder / f"kill-{context.member}"
         if order.exists():
             order.unlink()
             os.kill(os.getpid(), signal.SIGKILL)
-        if task.tags.get("fails") == str(context.member) and not context.log.tries:
+        if task.tags.get("fails") == str(context.member) and not context.tries:
             await context.call(self.fails)
         second = await context.sample((*b"go:", *first.ids, number), PARAMS)
         place = await context.with_group("places", self.places, context.member * 10)
@@ -74,7 +74,7 @@ class Fatal(Rollouts):
     """Ends its process whatever it is to play."""
 
     def __init__(self, folder: str) -> None:
-        async def rollout(task: Task, context: RecordedContext) -> Episode:
+        async def rollout(task: Task, context: EpisodeContext) -> Episode:
             os.kill(os.getpid(), signal.SIGKILL)
             raise AssertionError
 
@@ -85,7 +85,7 @@ class Broken(Rollouts):
     """Returns an episode that cannot be written down."""
 
     def __init__(self, folder: str) -> None:
-        async def rollout(task: Task, context: RecordedContext) -> Episode:
+        async def rollout(task: Task, context: EpisodeContext) -> Episode:
             episode = await Playing(Path(folder)).rollout(task, context)
             return replace(episode, seconds={"play": object()})  # type: ignore[dict-item]
 

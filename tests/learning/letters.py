@@ -17,7 +17,7 @@ from keepworth.episodes import (
     Task,
 )
 from keepworth.learning.collect.curriculum import Curriculum, candidate_of, position_of
-from keepworth.learning.collect.groups import RecordedContext
+from keepworth.learning.collect.groups import EpisodeContext
 from keepworth.learning.collect.pipeline import Asynchrony, Pipeline, Staleness
 from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.objective.parts import GroupStd, Outcome
@@ -53,7 +53,7 @@ class Letters:
         number = (position_of(index) + candidate_of(index)) % 5
         return Task(f"letters/{number}", "letters", f"letters {number}:", (), "none")
 
-    async def rollout(self, task: Task, context: RecordedContext) -> Episode:
+    async def rollout(self, task: Task, context: EpisodeContext) -> Episode:
         prompt = tuple(task.input.encode())
         segments = []
         for turn in range(self.turns):
@@ -84,7 +84,7 @@ class Letters:
         self.measured.append(step)
 
 
-async def again(anchor: Episode, index: int, context: RecordedContext) -> Episode:
+async def again(anchor: Episode, index: int, context: EpisodeContext) -> Episode:
     """A re-roll: the same call from the same context."""
     of = anchor.segments[index]
     sample = await context.sample(of.context, SamplingParams(len(of.ids), temperature=1.0))
@@ -106,17 +106,14 @@ async def again(anchor: Episode, index: int, context: RecordedContext) -> Episod
 
 
 def settings(**changes: Any) -> Asynchrony:
-    """Four groups of three, in turns, unless changed; staleness settings by their names. mode = "synchronous" is staleness 0."""
-    if changes.get("mode") == "synchronous":
-        changes |= {"mode": "serial", "max_staleness": 0, "pipeline_depth": 1.0}
-    of_staleness = {"max_staleness": 2, "pipeline_depth": 2.0, "on_stale": "wait"}
+    """Four groups of three, in turns, unless changed; staleness settings by their names. mode = "serial" is staleness 0."""
+    if changes.get("mode") == "serial":
+        changes = {"max_staleness": 0, "pipeline_depth": 1.0, "slots": None, **changes}
+    of_staleness = {"max_staleness": 2, "pipeline_depth": 2.0}
     staleness = Staleness(
         changes.pop("groups", 4), **{name: changes.pop(name, value) for name, value in of_staleness.items()}
     )
-    given = {"group_size": 3, "mode": "turns", "slots": 6, "call_seconds": 20.0, **changes}
-    if (given["mode"], staleness.max_staleness) == ("serial", 0) and "slots" not in changes:
-        del given["slots"]  # whole calls are drawn
-    return Asynchrony(staleness, **given)
+    return Asynchrony(staleness, **{"group_size": 3, "mode": "turns", "slots": 6, "call_seconds": 20.0, **changes})
 
 
 def train_letters(

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +11,7 @@ import torch
 
 from keepworth.episodes import Episode, StopReason
 from keepworth.learning.collect.curriculum import Branches, Curriculum, Stage
-from keepworth.learning.collect.groups import RecordedContext
+from keepworth.learning.collect.groups import EpisodeContext
 from keepworth.learning.run_folder import RunFolder
 from tests.learning.letters import Letters, again, settings, train_letters
 
@@ -35,7 +32,7 @@ class Stops(Letters):
             raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("mode", ["synchronous", "turns", "overlap", "serial"])
+@pytest.mark.parametrize("mode", ["turns", "overlap", "serial"])
 def test_every_call_of_a_groups_first_episode_is_rolled_again(tmp_path: Path, mode: str) -> None:
     curriculum = Curriculum(4, (Stage(1, weights={"low": 2.0}),), branches=Branches(again, SIZE, probability=1.0))
     train_letters(tmp_path / "run", 3, settings(mode=mode), Letters(turns=2), curriculum=curriculum)
@@ -67,14 +64,10 @@ def test_a_stopped_serial_training_with_re_rolls_ends_like_a_straight_one(tmp_pa
         return cls(lambda index: 20 + 8 * (index % 5), 2)
 
     curriculum = Curriculum(4, refill=1, branches=Branches(again, SIZE))
-    asynchrony = settings(mode="serial", max_staleness=3, pipeline_depth=2.0, slots=24)
+    asynchrony = settings(mode="serial")
     straight = train_letters(tmp_path / "a", 6, asynchrony, of(Letters), 1, curriculum=curriculum)
     with pytest.raises(KeyboardInterrupt):
         train_letters(tmp_path / "b", 6, asynchrony, of(Stops), 1, curriculum=curriculum, evaluate_every=4)
-    last = RunFolder.open(tmp_path / "b").checkpoints()[-1]
-    opened = json.loads((last.path / "pipeline.json").read_text())["open"]
-    half = [log for each in opened if "rerolls" in each for log in each["call_logs"] if log["entries"]]
-    assert half, "no re-roll was under way where it was stopped"
     ended = train_letters(tmp_path / "b", 6, asynchrony, of(Letters), 1, curriculum=curriculum)
     assert metrics(tmp_path / "a") == metrics(tmp_path / "b")
     assert trained(tmp_path / "a") == trained(tmp_path / "b")
@@ -82,44 +75,8 @@ def test_a_stopped_serial_training_with_re_rolls_ends_like_a_straight_one(tmp_pa
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_a_group_that_waits_for_its_re_rolls_survives_a_stop_as_it_was(tmp_path: Path) -> None:
-    """The re-rolls of later groups never end; what their members said is on disk all the same, and is what is trained."""
-    hanging = threading.Event()
-
-    async def never(anchor: Episode, index: int, context: RecordedContext) -> Episode:
-        if context.group >= 8:
-            hanging.set()
-            await asyncio.Event().wait()
-        return await again(anchor, index, context)
-
-    class StopsThen(Letters):
-        def evaluate(self, step: int) -> None:
-            if step:
-                assert hanging.wait(120)
-                raise KeyboardInterrupt
-
-    asynchrony = settings(mode="overlap", max_staleness=2, pipeline_depth=3.0)
-    curriculum = Curriculum(4, branches=Branches(never, SIZE, probability=1.0))
-    with pytest.raises(KeyboardInterrupt):
-        train_letters(tmp_path / "run", 5, asynchrony, StopsThen(), 1, curriculum=curriculum, evaluate_every=2)
-    awaited = {}
-    for path in (tmp_path / "run" / "finished" / "speaker").glob("after-*.jsonl"):
-        for row in map(json.loads, path.read_text().splitlines()):
-            if row.get("awaited") and row["group"] >= 8:
-                awaited[row["group"]] = [each["segments"][0]["ids"] for each in row["episodes"]]
-    assert awaited
-    curriculum = Curriculum(4, branches=Branches(again, SIZE, probability=1.0))
-    train_letters(tmp_path / "run", 5, asynchrony, Letters(), 1, curriculum=curriculum)
-    found = {episode.id: list(episode.segments[0].ids) for _, episode in trained(tmp_path / "run")}
-    assert len(found) == len(trained(tmp_path / "run")) == 5 * 4 * (MEMBERS + SIZE)
-    for index, said in awaited.items():
-        if f"{index}/0" in found:
-            assert [found[f"{index}/{member}"] for member in range(MEMBERS)] == said
-    assert any(f"{index}/0" in found for index in awaited)
-
-
 def test_re_rolls_that_fail_are_left_out_and_said(tmp_path: Path) -> None:
-    async def breaks(anchor: Episode, index: int, context: RecordedContext) -> Episode:
+    async def breaks(anchor: Episode, index: int, context: EpisodeContext) -> Episode:
         if context.group % 2 == 0 and context.member == MEMBERS:
             raise ConnectionResetError("gone")
         return await again(anchor, index, context)
@@ -132,26 +89,21 @@ def test_re_rolls_that_fail_are_left_out_and_said(tmp_path: Path) -> None:
     assert any("gone" in error for episode in failed for error in episode.errors)
 
 
-def test_a_re_roll_from_another_memory_ends_the_run(tmp_path: Path) -> None:
-    async def elsewhere(anchor: Episode, index: int, context: RecordedContext) -> Episode:
-        return replace(await again(anchor, index, context), memory_snapshot="another")
-
-    curriculum = Curriculum(4, branches=Branches(elsewhere, SIZE, probability=1.0))
-    with pytest.raises(ValueError, match="start from 2 memory states"):
-        train_letters(tmp_path / "run", 1, settings(), curriculum=curriculum)
-
-
-def test_a_re_roll_of_another_parent_ends_the_run(tmp_path: Path) -> None:
-    async def orphan(anchor: Episode, index: int, context: RecordedContext) -> Episode:
-        return replace(await again(anchor, index, context), parent="")
-
-    curriculum = Curriculum(4, branches=Branches(orphan, SIZE, probability=1.0))
-    with pytest.raises(ValueError, match="name another parent"):
-        train_letters(tmp_path / "run", 1, settings(), curriculum=curriculum)
-
-
 def test_branches_that_compare_nothing_are_refused() -> None:
     with pytest.raises(ValueError, match="size = 1 is below 2"):
         Branches(again, 1)
     with pytest.raises(ValueError, match="rolls nothing again"):
         Branches(again, 2, probability=0.0)
+
+
+@pytest.mark.parametrize(("change", "says"), [
+    ({"memory_snapshot": "another"}, "start from 2 memory states"),
+    ({"parent": ""}, "name another parent"),
+])  # fmt: skip
+def test_a_re_roll_of_something_else_ends_the_run(tmp_path: Path, change: dict[str, str], says: str) -> None:
+    async def strays(anchor: Episode, index: int, context: EpisodeContext) -> Episode:
+        return replace(await again(anchor, index, context), **change)
+
+    curriculum = Curriculum(4, branches=Branches(strays, SIZE, probability=1.0))
+    with pytest.raises(ValueError, match=says):
+        train_letters(tmp_path / "run", 1, settings(), curriculum=curriculum)

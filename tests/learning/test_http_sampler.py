@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,15 +35,19 @@ def learner(full: bool = False) -> Learner:
 
 
 def trained(
-    folder: Path, engine: HttpModel, steps: int, *, full: bool = False, letters: Letters | None = None, **changes: Any
+    folder: Path,
+    engines: Sequence[HttpModel],
+    steps: int,
+    *,
+    full: bool = False,
+    letters: Letters | None = None,
+    **changes: Any,
 ) -> Learner:
     """Train over HTTP in `folder`, or continue what is there."""
     mind = learner(full)
     with RunFolder.create(folder, {}, clock=lambda: 0.0) as run:
-        asynchrony = settings(
-            **{"mode": "overlap", "max_staleness": 1, "pipeline_depth": 2.0, "caches": "keep", **changes}
-        )
-        pipeline = Pipeline(run, mind, letters or Letters(), asynchrony, [engine])
+        asynchrony = settings(**{"mode": "overlap", "max_staleness": 1, "pipeline_depth": 2.0, **changes})
+        pipeline = Pipeline(run, mind, letters or Letters(), asynchrony, engines)
         train(run, mind, pipeline, Schedule(steps, 100, 1), SilentProgress(), "letters")
     return mind
 
@@ -58,10 +63,9 @@ def whole(episode: Episode) -> bool:
     return [span.start for span in segment.spans] == ends[:-1] and ends[-1] == len(segment.ids) == len(segment.logprobs)
 
 
-@pytest.mark.parametrize("caches", ["keep", "recompute"])
-def test_adapters_are_published_while_the_engine_samples(tmp_path: Path, caches: str) -> None:
+def test_adapters_are_published_while_the_engine_samples(tmp_path: Path) -> None:
     with ModelServer(tiny_model()) as running, connect(running.url, max_staleness=1) as engine:
-        trained(tmp_path / "run", engine, 4, letters=Letters(lengths=lambda t: 24 if t % 3 == 0 else 4), caches=caches)
+        trained(tmp_path / "run", [engine], 4, letters=Letters(lengths=lambda t: 24 if t % 3 == 0 else 4))
         assert engine.version == 4
     found = episodes(tmp_path / "run")
     groups = Counter((step, each.id.split("/")[0]) for step, each in found)
@@ -76,7 +80,7 @@ def test_adapters_are_published_while_the_engine_samples(tmp_path: Path, caches:
 
 def test_log_probabilities_are_those_of_the_version_that_drew_them(tmp_path: Path) -> None:
     with ModelServer(tiny_model()) as running, connect(running.url, max_staleness=1) as engine:
-        trained(tmp_path / "run", engine, 3)
+        trained(tmp_path / "run", [engine], 3)
     checked = 0
     for folder in (tmp_path / "run" / PUBLISHED / "speaker").iterdir():
         version = int(folder.name.split("-")[1])
@@ -93,7 +97,7 @@ def test_log_probabilities_are_those_of_the_version_that_drew_them(tmp_path: Pat
 
 def test_full_weights_change_under_running_samples_which_say_where(tmp_path: Path) -> None:
     with ModelServer(tiny_model(), style="vllm") as running, connect(running.url, max_staleness=1) as engine:
-        trained(tmp_path / "run", engine, 3, full=True, letters=Letters(lengths=lambda index: 30))
+        trained(tmp_path / "run", [engine], 3, full=True, letters=Letters(lengths=lambda index: 30))
         assert engine.version == 3
     found = episodes(tmp_path / "run")
     assert all(whole(each) for _, each in found)
@@ -108,13 +112,13 @@ def test_a_stopped_run_continues_on_a_fresh_engine(tmp_path: Path) -> None:
 
     with ModelServer(tiny_model()) as running, connect(running.url, max_staleness=1, run="a") as engine:
         mind = learner()
-        asynchrony = settings(mode="overlap", max_staleness=1, caches="keep")
+        asynchrony = settings(mode="overlap", max_staleness=1)
         with RunFolder.create(tmp_path / "run", {}, clock=lambda: 0.0) as run:
             pipeline = Pipeline(run, mind, Stop(), asynchrony, [engine])
             with pytest.raises(KeyboardInterrupt):
                 train(run, mind, pipeline, Schedule(4, 2, 1), SilentProgress(), "")
     with ModelServer(tiny_model()) as running, connect(running.url, max_staleness=1, run="b") as engine:
-        trained(tmp_path / "run", engine, 4)
+        trained(tmp_path / "run", [engine], 4)
         assert engine.version == 4
     groups = Counter((step, each.id.split("/")[0]) for step, each in episodes(tmp_path / "run"))
     assert Counter(step for step, _ in groups) == dict.fromkeys(range(1, 5), 4)
@@ -127,7 +131,7 @@ def test_an_engine_with_other_weights_is_noticed_before_anything_is_sampled(tmp_
         connect(running.url, max_staleness=1) as engine,
         pytest.raises(EngineError, match="Before any publication"),
     ):
-        trained(tmp_path / "run", engine, 1)
+        trained(tmp_path / "run", [engine], 1)
 
 
 def test_an_engine_that_is_gone_ends_the_run_with_its_name_and_keeps_what_was_finished(tmp_path: Path) -> None:
@@ -139,23 +143,52 @@ def test_an_engine_that_is_gone_ends_the_run_with_its_name_and_keeps_what_was_fi
     with ModelServer(tiny_model()) as running, connect(running.url, max_staleness=1, run="a") as engine:
         mind = learner()
         with RunFolder.create(tmp_path / "run", {}, clock=lambda: 0.0) as run:
-            asynchrony = settings(mode="overlap", max_staleness=1, caches="keep", patience=2)
+            asynchrony = settings(mode="overlap", max_staleness=1, patience=2)
             pipeline = Pipeline(run, mind, Leaves(), asynchrony, [engine])
             with pytest.raises(Exception, match=r"127\.0\.0\.1"):
                 train(run, mind, pipeline, Schedule(6, 2, 1), SilentProgress(), "")
     with ModelServer(tiny_model()) as running, connect(running.url, max_staleness=1, run="b") as engine:
-        trained(tmp_path / "run", engine, 6)
+        trained(tmp_path / "run", [engine], 6)
     groups = Counter((step, each.id.split("/")[0]) for step, each in episodes(tmp_path / "run"))
     assert len(groups) == 24
     assert len({index for _, index in groups}) == 24
 
 
+def test_of_two_engines_one_that_dies_is_left_and_nothing_is_lost(tmp_path: Path) -> None:
+    class Kills(Letters):
+        def evaluate(self, step: int) -> None:
+            if step == 2:
+                second.close()
+
+    notes: list[str] = []
+
+    class Noted(SilentProgress):
+        def note(self, text: str) -> None:
+            notes.append(text)
+
+    with (
+        ModelServer(tiny_model()) as first,
+        ModelServer(tiny_model()) as second,
+        connect(first.url, max_staleness=1) as one,
+        connect(second.url, max_staleness=1) as other,
+        RunFolder.create(tmp_path / "run", {}, clock=lambda: 0.0) as run,
+    ):
+        mind, asynchrony = learner(), settings(mode="overlap", max_staleness=1)
+        pipeline = Pipeline(run, mind, Kills(turns=2), asynchrony, [one, other])
+        train(run, mind, pipeline, Schedule(5, 2, 1), Noted(), "letters")
+    rows = RunFolder.open(tmp_path / "run").metrics()
+    assert (rows[0]["pipeline/engines"], rows[-1]["pipeline/engines"]) == (2, 1)
+    (note,) = notes
+    assert f"The engine at {second.url} is left" in note
+    groups = Counter((step, each.id.split("/")[0]) for step, each in episodes(tmp_path / "run"))
+    assert len({index for _, index in groups}) == len(groups) == 4 * 5
+    assert all(row["pipeline/retried"] == 0 for row in rows)
+
+
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"mode": "serial", "caches": "recompute"}, "needs the in-process engine"),
         ({"mode": "turns"}, "needs the in-process engine"),
-        ({"refill": 2}, "fills its own batch"),
         ({"max_staleness": 2, "pipeline_depth": 2.0}, "keeps 2 versions"),
     ],
 )
@@ -165,27 +198,24 @@ def test_settings_that_an_engine_cannot_honour_are_refused(tmp_path: Path, chang
         connect(running.url, max_staleness=1) as engine,
         pytest.raises(AdmissionError, match=says),
     ):
-        trained(tmp_path / "run", engine, 1, **changes)
+        trained(tmp_path / "run", [engine], 1, **changes)
 
 
 @pytest.mark.parametrize(
-    ("full", "caches", "without"),
+    ("full", "without"),
     [
-        (False, "keep", "adapters"),
-        (True, "keep", "weights"),
-        (True, "keep", "pause"),
-        (False, "recompute", "abort"),
+        (False, "adapters"),
+        (True, "weights"),
+        (True, "pause"),
     ],
 )
-def test_what_the_engine_lacks_is_an_error_before_training(
-    tmp_path: Path, full: bool, caches: str, without: str
-) -> None:
+def test_what_the_engine_lacks_is_an_error_before_training(tmp_path: Path, full: bool, without: str) -> None:
     with (
         ModelServer(tiny_model(), without=[without]) as running,
         connect(running.url, max_staleness=1) as engine,
         pytest.raises(MissingCapability),
     ):
-        trained(tmp_path / "run", engine, 1, full=full, caches=caches)
+        trained(tmp_path / "run", [engine], 1, full=full)
 
 
 def test_an_interrupted_sample_goes_on_from_what_was_drawn() -> None:
@@ -197,5 +227,5 @@ def test_an_interrupted_sample_goes_on_from_what_was_drawn() -> None:
     _append(draft, Sample((5, 6), (-0.4, -0.5), FinishReason.LENGTH, (VersionSpan(4, 0, 2),)))
     sample = draft.sample(9)
     assert sample.ids == (7, 8, 9, 5, 6)
-    assert sample.spans == (VersionSpan(3, 0, 3), VersionSpan(4, 3, 5))
+    assert sample.spans == (VersionSpan(3, 0, 2), VersionSpan(3, 2, 3), VersionSpan(4, 3, 5))
     assert sample.finish is FinishReason.LENGTH

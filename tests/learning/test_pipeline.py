@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import itertools
-import json
 import math
 import threading
 import time
@@ -17,8 +16,8 @@ import pytest
 import torch
 
 from keepworth.episodes import StopReason
-from keepworth.learning.collect.curriculum import AdmissionError, Curriculum
-from keepworth.learning.collect.pipeline import Asynchrony, RolloutsFail
+from keepworth.learning.collect.curriculum import AdmissionError
+from keepworth.learning.collect.pipeline import RolloutsFail
 from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.objective.options import ObjectiveError
 from keepworth.learning.objective.presets import preset
@@ -43,8 +42,10 @@ def rows(folder: Path) -> list[dict[str, Any]]:
     return [{k: v for k, v in row.items() if not k.startswith("seconds")} for row in RunFolder.open(folder).metrics()]
 
 
-@pytest.mark.parametrize("mode", ["turns", "overlap", "serial"])
-@pytest.mark.parametrize(("max_staleness", "depth"), [(0, 1.0), (1, 2.0), (3, 1.5)])
+@pytest.mark.parametrize(
+    ("mode", "max_staleness", "depth"),
+    [("serial", 0, 1.0), ("turns", 0, 1.0), ("turns", 1, 2.0), ("overlap", 0, 1.0), ("overlap", 3, 1.5)],
+)
 def test_the_bound_holds_and_each_group_is_trained_once(
     tmp_path: Path, mode: str, max_staleness: int, depth: float
 ) -> None:
@@ -72,9 +73,8 @@ def test_long_answers_span_versions_and_are_trained_with_them(tmp_path: Path) ->
     assert any(row["pipeline/unfinished_tokens"] > 0 for row in rows(tmp_path / "run"))
 
 
-@pytest.mark.parametrize(("max_staleness", "depth"), [(0, 1.0), (2, 1.5)])
-def test_serial_mode_repeats_exactly(tmp_path: Path, max_staleness: int, depth: float) -> None:
-    asynchrony = settings(mode="serial", max_staleness=max_staleness, pipeline_depth=depth)
+def test_serial_mode_repeats_exactly(tmp_path: Path) -> None:
+    asynchrony = settings(mode="serial")
     one = train_letters(tmp_path / "one", 4, asynchrony, Letters(turns=2))
     late = Letters(turns=2, latency=lambda index, member: 0.001 * ((5 * index + member) % 3))
     other = train_letters(tmp_path / "other", 4, asynchrony, late)
@@ -126,19 +126,6 @@ def test_slow_tasks_are_trained_as_often_as_they_are_drawn(tmp_path: Path) -> No
     assert sum(index % 4 == 0 for index in indices) >= 10 - under_way // 4
 
 
-def test_a_failed_reward_may_have_a_worth_instead(tmp_path: Path) -> None:
-    def harsh(ids: tuple[int, ...]) -> float:
-        if ids[0] < 128:
-            raise ValueError("too low")
-        return 1.0
-
-    train_letters(tmp_path / "run", 2, settings(failed_reward=-1.0), Letters(score=harsh))
-    episodes = [stored.episode for stored in RunFolder.open(tmp_path / "run").episodes(arm="train")]
-    assert len(episodes) == 24
-    assert {e.reward for e in episodes} == {-1.0, 1.0}
-    assert all(bool(e.errors) == (e.reward == -1.0) for e in episodes)
-
-
 def test_an_environment_that_dies_is_begun_anew_and_says_so(tmp_path: Path) -> None:
     class Dying(Letters):
         died: set[str] = set()  # noqa: RUF012
@@ -175,7 +162,7 @@ def test_a_task_source_that_raises_ends_the_run_with_its_own_error(tmp_path: Pat
 
 
 @pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("mode", ["synchronous", "turns"])
+@pytest.mark.parametrize("mode", ["serial", "turns"])
 def test_an_interruption_inside_a_rollout_ends_everything_that_is_under_way(tmp_path: Path, mode: str) -> None:
     class Pressed(Letters):
         async def rollout(self, task: Any, context: Any) -> Any:
@@ -188,56 +175,25 @@ def test_an_interruption_inside_a_rollout_ends_everything_that_is_under_way(tmp_
     gc.collect()  # whatever was never awaited says so now
     ended = train_letters(tmp_path / "run", 4, settings(mode=mode))
     straight = train_letters(tmp_path / "straight", 4, settings(mode=mode))
-    if mode == "synchronous":
+    if mode == "serial":
         assert rows(tmp_path / "run") == rows(tmp_path / "straight")
         assert torch.equal(
             *(next(iter(each.master_weights.state()["master_weights"].values())) for each in (ended, straight))
         )
 
 
-def test_evicted_groups_are_replaced_one_by_one_and_kept_aside(tmp_path: Path) -> None:
-    letters = Letters(lengths=lambda index: 13 if index == 1 else 3)
-    train_letters(tmp_path / "run", 8, settings(mode="serial", max_staleness=1, on_stale="evict", slots=24), letters)
-    found = trained(tmp_path / "run")
-    assert len(found) == 32
-    assert max(lag for *_, lag in found) <= 1
-    assert 1 not in {index for _, index, _ in found}
-    last = rows(tmp_path / "run")[-1]
-    failed = [s.episode for s in RunFolder.open(tmp_path / "run").episodes(arm="failed")]
-    assert last["pipeline/evicted"] == len({e.id.split("/")[0] for e in failed}) > 0
-
-
 @pytest.mark.parametrize(("changes", "says"), [
     ({"max_staleness": -1}, "below 0"),
     ({"max_staleness": 0, "pipeline_depth": 1.5}, "cannot take effect"),
     ({"pipeline_depth": 0.5}, "from 1 on"),
-    ({"on_stale": "drop"}, "Known: wait, keep, evict"),
     ({"mode": "parallel"}, "Known: overlap, turns, serial"),
-    ({"caches": "forget"}, "Known: recompute, keep"),
-    ({"caches": "keep", "mode": "serial"}, "cannot be repeated"),
-    ({"least": 4}, "no group could be complete"),
+    ({"mode": "serial", "max_staleness": 1}, "in step with the learner"),
     ({"slots": 0}, "below 1"),
-    ({"mode": "synchronous", "slots": 6}, "slots = 6 has no effect with mode = 'serial' and max_staleness = 0"),
-    ({"mode": "synchronous", "refill": 2}, "refill = 2 has no effect"),
-    ({"mode": "synchronous", "order": "longest_first"}, "order = 'longest_first' has no effect"),
+    ({"mode": "serial", "slots": 6}, "slots = 6 has no effect"),
 ])  # fmt: skip
 def test_settings_that_cannot_take_effect_are_refused(changes: dict[str, Any], says: str) -> None:
     with pytest.raises(AdmissionError, match=says):
         settings(**changes)
-
-
-def test_a_group_of_one_is_whole() -> None:
-    assert Asynchrony(settings().staleness, group_size=1).enough == 1
-
-
-def test_what_is_on_disk_is_json(tmp_path: Path) -> None:
-    train_letters(tmp_path / "run", 2, settings(max_staleness=2, pipeline_depth=3.0), Letters(turns=2))
-    last = RunFolder.open(tmp_path / "run").latest_checkpoint()
-    assert last is not None
-    state = json.loads((last.path / "pipeline.json").read_text())
-    assert state["done"] == [[0, 8]]
-    assert state["updates"] == 2
-    assert {each["group"] for each in (*state["finished"], *state["open"])} == set(range(8, state["next"]))
 
 
 @pytest.mark.parametrize("name", ["grpo", "rloo"])
@@ -297,7 +253,7 @@ def test_in_step_with_the_learner_both_decoders_draw_the_same(tmp_path: Path) ->
 
 def test_updates_say_what_decoding_took(tmp_path: Path) -> None:
     """Whole calls are made once for each limit: of 3, 8 and 13 tokens. In slots the longest answer says how many steps."""
-    for mode, slots, steps in (("synchronous", None, 3 + 8 + 13), ("turns", 12, 13)):
+    for mode, slots, steps in (("serial", None, 3 + 8 + 13), ("turns", 12, 13)):
         asynchrony = settings(mode=mode, max_staleness=0, pipeline_depth=1.0, slots=slots)
         train_letters(tmp_path / mode, 2, asynchrony)
         row = RunFolder.open(tmp_path / mode).metrics()[0]
@@ -305,29 +261,3 @@ def test_updates_say_what_decoding_took(tmp_path: Path) -> None:
         assert row["decode/drawn"] == row["drawn_tokens"] == 3 * (3 + 8 + 13 + 3)
         assert row["decode/read"] == 4 * len("letters 0:")
         assert 0 < row["seconds/decode"] <= row["seconds/sample"]
-
-
-def test_a_training_that_kept_no_state_goes_on_where_it_stopped(tmp_path: Path) -> None:
-    """Synchronous training once left nothing of its own in a checkpoint: everything is a function of the step."""
-    called: list[int] = []
-    curriculum = Curriculum(4, before_rollout=called.append)
-
-    class Stops(Letters):
-        def evaluate(self, step: int) -> None:
-            if step:
-                raise KeyboardInterrupt
-
-    straight = train_letters(tmp_path / "straight", 4, settings(mode="synchronous"))
-    with pytest.raises(KeyboardInterrupt):  # after the third step; the checkpoint is of the second
-        train_letters(tmp_path / "stopped", 4, settings(mode="synchronous"), Stops(), evaluate_every=3)
-    last = RunFolder.open(tmp_path / "stopped").latest_checkpoint()
-    assert last is not None
-    (last.path / "pipeline.json").unlink()
-    manifest = json.loads((last.path / "manifest.json").read_text())
-    del manifest["files"]["pipeline.json"]
-    (last.path / "manifest.json").write_text(json.dumps(manifest))
-    ended = train_letters(tmp_path / "stopped", 4, settings(mode="synchronous"), curriculum=curriculum)
-    assert called == [2, 3]
-    assert rows(tmp_path / "straight") == rows(tmp_path / "stopped")
-    for name, value in straight.master_weights.state()["master_weights"].items():
-        assert torch.equal(value, ended.master_weights.state()["master_weights"][name])

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import io
-from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from keepworth.learning.watch.progress import (
-    STATUS,
     STEP,
     PlainProgress,
     Plan,
     PlanPart,
     RichProgress,
-    RunStatus,
-    SilentProgress,
-    StatedProgress,
-    read_status,
 )
 
 
@@ -98,15 +92,3 @@ def test_the_live_display_shows_the_time_left_of_the_whole() -> None:
     progress.phase("measuring before training")
     progress.finish()
     assert "6 min 00 s left" in stream.getvalue()
-
-
-def test_whoever_looks_on_from_another_process_sees_what_is_done(tmp_path: Path) -> None:
-    progress = StatedProgress(SilentProgress(), tmp_path)
-    progress.start(4, "training")
-    progress.phase("learning")
-    progress.step(1, {})
-    assert read_status(tmp_path) == RunStatus("training", 4, 1, "learning")
-    progress.finish()
-    assert read_status(tmp_path) is None
-    (tmp_path / STATUS).write_text('{"title": 3')
-    assert read_status(tmp_path) is None

@@ -1,4 +1,4 @@
-"""What a rollout is given: what is in its call log is not asked for again, what fails becomes a value."""
+"""What a rollout is given: draws that are its own, and failures that become values."""
 
 from __future__ import annotations
 
@@ -23,18 +23,15 @@ from keepworth.episodes import (
     Segment,
     StopReason,
     Task,
-    VersionSpan,
 )
 from keepworth.learning.collect.groups import (
     CallFailed,
-    CallLog,
     CallTimedOut,
-    InGroup,
-    RecordedContext,
+    EpisodeContext,
+    OpenGroup,
     Terms,
+    failed_episode,
     has_failed,
-    log_from_json,
-    log_to_json,
     run_rollout,
 )
 from keepworth.models.inprocess import PartialSample
@@ -60,81 +57,44 @@ class Counting:
         return draft.sample(0)
 
 
-def context_of(
-    log: CallLog, sampler: Counting | None = None, member: int = 1, among: InGroup | None = None, **terms: Any
-) -> RecordedContext:
-    among = among or InGroup(lambda: 1)
-    return RecordedContext(sampler or Counting(), log, 3, member, Terms(**{"seconds": 5.0, **terms}), among)
+def open_group() -> OpenGroup:
+    return OpenGroup(3, 0, TASK, 3)
 
 
-async def two_calls(task: Task, given: RecordedContext) -> Episode:
+def context_of(member: int = 1, tries: int = 0, among: OpenGroup | None = None, **terms: Any) -> EpisodeContext:
+    return EpisodeContext(Counting(), among or open_group(), member, Terms(**{"seconds": 5.0, **terms}), tries)
+
+
+async def two_calls(task: Task, given: EpisodeContext) -> Episode:
     first = await given.sample(tuple(b"go:"), PARAMS)
-    weather = await given.remember("weather", asked.weather)
-    second = await given.sample((*b"go:", *first.ids, weather), PARAMS)
+    second = await given.sample((*b"go:", *first.ids), PARAMS)
     segments = tuple(
-        Segment("r", "p", context, s.ids, s.logprobs, 1.0, s.finish, s.spans, "")
-        for context, s in (((1,), first), ((2,), second))
+        Segment("r", "p", (1,), each.ids, each.logprobs, 1.0, each.finish, each.spans, "") for each in (first, second)
     )
-    return Episode(
-        given.id, task.key, "r", "", segments, "", (), (await given.reward("w", lambda: weather),),
-        StopReason.COMPLETED, "", 0,
-    )  # fmt: skip
+    reward = await given.reward("weather", lambda: 41)
+    return Episode(given.id, task.key, "r", "", segments, "", (), (reward,), StopReason.COMPLETED, "", 0)
 
 
-class Asked:
-    count = 0
+def test_draws_depend_on_whose_call_it_is_alone() -> None:
+    drafts: list[tuple[Any, ...]] = []
 
-    def weather(self) -> int:
-        self.count += 1
-        return 40 + self.count
+    class Noted(Counting):
+        async def sample(self, draft: PartialSample) -> Sample:
+            drafts.append((draft.params.seed, draft.stream, draft.group))
+            return await super().sample(draft)
 
-
-asked = Asked()
-
-
-def test_a_tape_answers_what_was_asked_before_and_survives_json() -> None:
-    asked.count = 0
-    log, sampler = CallLog(), Counting()
-    whole = asyncio.run(run_rollout(two_calls, TASK, context_of(log, sampler), 5))
-    assert (sampler.drawn, asked.count, whole.reward) == (8, 1, 41.0)
-    stored = log_from_json(log_to_json(log, 0))
-    assert stored == replace(log, entries=stored.entries)
-    again = Counting()
-    assert asyncio.run(run_rollout(two_calls, TASK, context_of(stored, again), 5)) == whole
-    assert (again.drawn, asked.count) == (0, 1)
-
-
-def test_an_interrupted_call_goes_on_where_it_stopped() -> None:
-    log, sampler = CallLog(), Counting()
-    whole = asyncio.run(run_rollout(two_calls, TASK, context_of(log, sampler), 5))
-    record = log_to_json(log, 0)
-    last = record["entries"][2]
-    last |= {"ids": last["ids"][:3], "logprobs": last["logprobs"][:3], "spans": [[0, 0, 3]], "finish": None}
-    again = Counting()
-    resumed = asyncio.run(run_rollout(two_calls, TASK, context_of(log_from_json(record), again), 5))
-    assert again.drawn == 1
-    assert resumed.segments[1].ids == whole.segments[1].ids
-    assert resumed.segments[1].spans == (VersionSpan(0, 0, 3), VersionSpan(0, 3, 4))
-
-
-def test_a_rollout_that_goes_another_way_leaves_its_tape_there() -> None:
-    log, sampler = CallLog(), Counting()
-    asyncio.run(run_rollout(two_calls, TASK, context_of(log, sampler), 5))
-
-    async def other(task: Task, given: RecordedContext) -> Episode:
-        await given.sample(tuple(b"go:"), PARAMS)
-        await given.sample(tuple(b"elsewhere"), PARAMS)
-        return await two_calls(task, given)
-
-    again = Counting()
-    asyncio.run(run_rollout(other, TASK, context_of(log, again), 5))
-    assert log.diverged == 1
-    assert again.drawn == 12, "the first call is on the log, the three after it are not"
+    for tries in (0, 1):
+        for member in (1, 2):
+            context = EpisodeContext(Noted(), open_group(), member, Terms(run_seed=7, groups=2), tries)
+            episode = asyncio.run(run_rollout(two_calls, TASK, context, 5))
+            assert (episode.id, episode.reward) == (f"3/{member}", 41.0)
+    assert {(seed, group) for seed, _, group in drafts} == {(7 * 1_000_003 + 1, 3)}
+    assert [stream for _, stream, _ in drafts][:4] == [(1, 1), (1, 1, 0, 1), (1, 2), (1, 2, 0, 1)]
+    assert len({stream for _, stream, _ in drafts}) == 8
 
 
 def test_seeds_and_streams_differ_between_tries_and_members() -> None:
-    one, retried = context_of(CallLog()), context_of(CallLog(tries=1))
-    other = context_of(CallLog(), member=2)
+    one, retried, other = context_of(), context_of(tries=1), context_of(member=2)
     assert len({one.seed, retried.seed, other.seed}) == 3
 
 
@@ -146,15 +106,15 @@ def test_seeds_and_streams_differ_between_tries_and_members() -> None:
 ])  # fmt: skip
 def test_calls_that_misbehave_are_named(function: Any, kind: type[Exception], says: str) -> None:
     with pytest.raises(kind, match=says):
-        asyncio.run(context_of(CallLog(), seconds=0.05 if kind is CallTimedOut else 5.0).call(function))
+        asyncio.run(context_of(seconds=0.05 if kind is CallTimedOut else 5.0).call(function))
 
 
 def test_an_asynchronous_environment_that_hangs_is_a_timeout() -> None:
-    async def hangs(task: Task, given: RecordedContext) -> Episode:
+    async def hangs(task: Task, given: EpisodeContext) -> Episode:
         await asyncio.Event().wait()
         raise AssertionError
 
-    episode = asyncio.run(run_rollout(hangs, TASK, context_of(CallLog()), 0.05))
+    episode = asyncio.run(run_rollout(hangs, TASK, context_of(), 0.05))
     assert (episode.stop, has_failed(episode)) == (StopReason.TIMEOUT, True)
     assert "longer than 0.05 s" in episode.errors[0]
 
@@ -166,7 +126,7 @@ def test_an_asynchronous_environment_that_hangs_is_a_timeout() -> None:
     ("infinite", "inf, not a finite number"),
 ])  # fmt: skip
 def test_a_rollout_that_returns_something_else_is_named(returned: str, says: str) -> None:
-    async def odd(task: Task, given: RecordedContext) -> Any:
+    async def odd(task: Task, given: EpisodeContext) -> Any:
         episode = await two_calls(task, given)
         changes = {"renamed": {"id": "x"}, "empty": {"segments": ()}}
         if returned == "infinite":
@@ -174,17 +134,17 @@ def test_a_rollout_that_returns_something_else_is_named(returned: str, says: str
             return replace(episode, rewards=(term,))
         return replace(episode, **changes[returned]) if returned in changes else returned
 
-    episode = asyncio.run(run_rollout(odd, TASK, context_of(CallLog()), 5))
+    episode = asyncio.run(run_rollout(odd, TASK, context_of(), 5))
     assert has_failed(episode)
     assert says in episode.errors[0]
 
 
 @pytest.mark.parametrize("value", [np.float32(0.5), torch.tensor(0.5)])
 def test_a_rollout_s_own_terms_become_plain_numbers(value: Any) -> None:
-    async def own(task: Task, given: RecordedContext) -> Episode:
+    async def own(task: Task, given: EpisodeContext) -> Episode:
         return replace(await two_calls(task, given), rewards=(RewardTerm("own", value),))
 
-    episode = asyncio.run(run_rollout(own, TASK, context_of(CallLog()), 5))
+    episode = asyncio.run(run_rollout(own, TASK, context_of(), 5))
     assert not has_failed(episode)
     assert (episode.reward, type(episode.rewards[0].value)) == (
         0.5,
@@ -193,11 +153,11 @@ def test_a_rollout_s_own_terms_become_plain_numbers(value: Any) -> None:
 
 
 def test_a_reward_too_large_for_a_number_is_an_episode_s_failure() -> None:
-    async def huge(task: Task, given: RecordedContext) -> Episode:
+    async def huge(task: Task, given: EpisodeContext) -> Episode:
         episode = await two_calls(task, given)
         return replace(episode, rewards=(await given.reward("huge", lambda: 10**400),))
 
-    episode = asyncio.run(run_rollout(huge, TASK, context_of(CallLog()), 5))
+    episode = asyncio.run(run_rollout(huge, TASK, context_of(), 5))
     assert has_failed(episode)
     assert "Reward huge of episode 3/1 is a number too large" in episode.errors[0]
 
@@ -206,7 +166,7 @@ def test_a_call_that_never_ends_does_not_keep_the_next_from_running() -> None:
     never = threading.Event()
 
     async def both() -> int:
-        given = context_of(CallLog(), seconds=0.05)
+        given = context_of(seconds=0.05)
         for _ in range(20):
             with pytest.raises(CallTimedOut):
                 await given.call(never.wait)
@@ -229,7 +189,7 @@ def test_whatever_is_asynchronous_is_awaited() -> None:
         return float(len(answer))
 
     async def all_of_them() -> list[float]:
-        given = context_of(CallLog())
+        given = context_of()
         kinds = (len, scored, functools.partial(scored), Judge(), lambda answer: scored(answer))
         return [(await given.reward("r", each, "four")).value for each in kinds]
 
@@ -248,18 +208,18 @@ def test_a_timeout_of_the_functions_own_is_its_failure_and_not_ours() -> None:
 
     for each in (asks, asks_too):
         with pytest.raises(CallFailed, match="raised TimeoutError: the judge's server") as caught:
-            asyncio.run(context_of(CallLog()).call(each))
+            asyncio.run(context_of().call(each))
         assert caught.value.stop is StopReason.ENVIRONMENT_ERROR
         assert not isinstance(caught.value, CallTimedOut)
     with pytest.raises(CallFailed, match="cancelled itself"):
-        asyncio.run(context_of(CallLog()).call(gives_up))
+        asyncio.run(context_of().call(gives_up))
 
 
 def test_a_rollouts_own_timeout_says_what_it_says() -> None:
-    async def rollout(task: Task, given: RecordedContext) -> Episode:
+    async def rollout(task: Task, given: EpisodeContext) -> Episode:
         raise TimeoutError("no answer from the simulator")
 
-    episode = asyncio.run(run_rollout(rollout, TASK, context_of(CallLog()), 5.0))
+    episode = asyncio.run(run_rollout(rollout, TASK, context_of(), 5.0))
     assert episode.stop is StopReason.ENVIRONMENT_ERROR
     assert "no answer from the simulator" in episode.errors[-1]
 
@@ -267,14 +227,14 @@ def test_a_rollouts_own_timeout_says_what_it_says() -> None:
 def test_what_is_given_up_gives_back_what_it_holds_before_anybody_goes_on() -> None:
     held = ["slot"]
 
-    async def rollout(task: Task, given: RecordedContext) -> Episode:
+    async def rollout(task: Task, given: EpisodeContext) -> Episode:
         try:
             await asyncio.sleep(60)
         finally:
             held.clear()
         raise AssertionError
 
-    assert asyncio.run(run_rollout(rollout, TASK, context_of(CallLog()), 0.01)).stop is StopReason.TIMEOUT
+    assert asyncio.run(run_rollout(rollout, TASK, context_of(), 0.01)).stop is StopReason.TIMEOUT
     assert not held
 
 
@@ -288,7 +248,7 @@ def test_what_cannot_be_cancelled_holds_nobody_up() -> None:
     async def timed() -> float:
         begun = time.monotonic()
         with pytest.raises(CallTimedOut):
-            await context_of(CallLog()).call(stubborn, seconds=0.01)
+            await context_of().call(stubborn, seconds=0.01)
         return time.monotonic() - begun
 
     async def main() -> float:
@@ -311,8 +271,8 @@ def test_what_is_shared_is_made_once_and_again_only_where_it_failed() -> None:
         return number
 
     async def both() -> tuple[list[Any], int]:
-        among = InGroup(lambda: 2)
-        members = [context_of(CallLog(), member=member, among=among) for member in (0, 1)]
+        among = OpenGroup(3, 0, TASK, 2)
+        members = [context_of(member=member, among=among) for member in (0, 1)]
         first = await asyncio.gather(*(each.shared("x", made_slowly, 7) for each in members), return_exceptions=True)
         return list(map(str, first)), await members[1].shared("x", made_slowly, 8)
 
@@ -328,14 +288,12 @@ def test_a_group_is_judged_at_once_without_those_who_are_done() -> None:
         return [len(text) for text in texts]
 
     async def group() -> list[int]:
-        missing = {0, 1, 2}
-        among = InGroup(lambda: len(missing))
-        members = [context_of(CallLog(), member=member, among=among) for member in (0, 1, 2)]
+        among = open_group()
+        members = [context_of(member=member, among=among) for member in (0, 1, 2)]
         late = [asyncio.ensure_future(members[i].with_group("judge", judge, "x" * i)) for i in (2, 1)]
         await asyncio.sleep(0.01)
         assert among.waiting == 2
-        missing.discard(0)  # it failed
-        among.look()
+        among.end(0, failed_episode(TASK, "3/0", StopReason.TIMEOUT, "it hung"))
         return [await each for each in late]
 
     assert asyncio.run(group()) == [2, 1]
@@ -347,8 +305,8 @@ def test_a_judge_that_fails_fails_every_member_that_asked() -> None:
         raise ConnectionError("no judge")
 
     async def group() -> list[Any]:
-        among = InGroup(lambda: 2)
-        members = [context_of(CallLog(), member=member, among=among) for member in (0, 1)]
+        among = OpenGroup(3, 0, TASK, 2)
+        members = [context_of(member=member, among=among) for member in (0, 1)]
         return await asyncio.gather(*(each.with_group("judge", judge, "x") for each in members), return_exceptions=True)
 
     found = asyncio.run(group())

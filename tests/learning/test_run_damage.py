@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import gzip
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -30,7 +29,7 @@ from tests.learning.run_folders import CONFIG, episode, full, half_saved, save
 from tests.models.tiny import tiny_model
 
 
-@pytest.mark.parametrize("damage", ["changed", "longer", "gone", "manifest"])
+@pytest.mark.parametrize("damage", ["changed", "gone", "manifest"])
 def test_a_damaged_checkpoint_is_named_with_its_fix(tmp_path: Path, damage: str) -> None:
     with RunFolder.create(tmp_path / "r", CONFIG) as run:
         save(run, 3)
@@ -38,8 +37,6 @@ def test_a_damaged_checkpoint_is_named_with_its_fix(tmp_path: Path, damage: str)
         path = run.path / "checkpoints" / "step-000006" / "adapter" / "a.bin"
         if damage == "changed":
             path.write_text("weightz")
-        elif damage == "longer":
-            path.write_text("weights!")
         elif damage == "gone":
             path.unlink()
         else:
@@ -71,21 +68,6 @@ def test_a_full_disk_is_said_so(tmp_path: Path) -> None:
         raise BrokenPipeError(errno.EPIPE, "nobody reads")
     with pytest.raises(RuntimeError, match="shapes"), disk(tmp_path):
         raise RuntimeError("shapes differ")
-
-
-def test_a_full_disk_is_recognised_where_the_library_does_not_say_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As torch.save puts it; the space is measured before the half-written checkpoint is removed."""
-    part = tmp_path / "r" / "checkpoints" / ".step-000002.part"
-    total, used, _ = shutil.disk_usage(tmp_path)
-    usage = type(shutil.disk_usage(tmp_path))
-    monkeypatch.setattr(shutil, "disk_usage", lambda place: usage(total, used, 0 if part.exists() else 1 << 40))
-    with RunFolder.create(tmp_path / "r", CONFIG) as run:
-        save(run, 1)
-        with pytest.raises(DiskTrouble, match="is full"), run.checkpoint(2) as folder:
-            half_saved(folder, RuntimeError("unexpected pos 576 vs 534"))
-        assert [each.name for each in (run.path / "checkpoints").iterdir()] == ["step-000001"]
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")

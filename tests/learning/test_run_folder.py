@@ -16,7 +16,6 @@ import pytest
 
 from keepworth.episodes.errors import UnknownName
 from keepworth.learning.run_folder import (
-    NotOurs,
     RunConflict,
     RunFolder,
     RunLocked,
@@ -133,7 +132,7 @@ def test_what_a_run_did_not_put_there_is_not_replaced(tmp_path: Path, name: str,
     foreign = tmp_path / "r" / name
     foreign.parent.mkdir(parents=True)
     foreign.write_text('{"config": "of something else"}')
-    with pytest.raises(NotOurs, match="holds files, but no record of a run") as caught:
+    with pytest.raises(RunConflict, match="holds files, but no record of a run") as caught:
         RunFolder.create(tmp_path / "r", CONFIG, resume=resume)
     assert "--name" in caught.value.fix
     assert [each for each in (tmp_path / "r").rglob("*") if each.is_file()] == [foreign]

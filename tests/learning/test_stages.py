@@ -7,7 +7,7 @@ import pytest
 from keepworth.episodes import Episode, Group, RewardTerm, StopReason
 from keepworth.episodes.errors import UnknownName
 from keepworth.learning.collect.curriculum import (
-    BadStages,
+    AdmissionError,
     Stage,
     require_stages,
     require_terms,
@@ -41,11 +41,11 @@ def test_each_step_has_its_stage_and_the_last_goes_on() -> None:
 
 def test_a_stage_that_never_begins_is_refused() -> None:
     require_stages((Stage(2), Stage(2)), 3)
-    with pytest.raises(BadStages, match="Stage 2 begins after step 3, and the training has 3"):
+    with pytest.raises(AdmissionError, match="Stage 2 begins after step 3, and the training has 3"):
         require_stages((Stage(3), Stage(2)), 3)
-    with pytest.raises(BadStages, match="never takes place"):
+    with pytest.raises(AdmissionError, match="never takes place"):
         Stage(0)
-    with pytest.raises(BadStages, match="horizon of 0"):
+    with pytest.raises(AdmissionError, match="horizon of 0"):
         Stage(1, horizon=0)
 
 

@@ -12,7 +12,6 @@ from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.evaluation.curves import drawn, panels
 from keepworth.evaluation.tables import ResultTable, tables_of
 from keepworth.learning.run_folder import RECORD, Row, RunFolder, flatten, writer
-from keepworth.learning.watch.progress import read_status
 from keepworth.page.charts import as_elements, finite
 
 POINTS = 500
@@ -80,7 +79,6 @@ class RunList:
             config, created, result = run.config, run.created, run.result()
             last = _last_row(run.path / "metrics.jsonl")
             process = writer(run.path)
-            status = read_status(run.path) if process else None
             line |= {
                 "state": "finished" if result is not None else "running" if process else "stopped",
                 "recipe": str(config.get("recipe", "")),
@@ -89,8 +87,6 @@ class RunList:
                 "step": last.get("step", 0),
                 "reward": last.get("reward"),
                 "headline": str((result or {}).get("headline", "")),
-                "phase": "" if status is None else status.phase,
-                "total": 0 if status is None else status.total,
             }
         except KeepworthError as error:
             line |= {"problem": error.message, "fix": error.fix}

@@ -7,7 +7,6 @@
       evals.jsonl              one per measurement: {"step", "arm", "metric", "mean", "low", "high", "n", ...}
       episodes/step-000015.train.jsonl.gz   every episode, by step and by what it was run for
       checkpoints/step-000015/ whatever the trainer saves, with a manifest of sha256 sums
-      finished/<role>/         groups that were sampled ahead and not yet trained, as they were finished (`groups`)
       memory/<role>.mem        a memory that learns while the role is trained (`memories`)
       published/<role>/        the latest weights that were handed to an engine behind HTTP (`sampler`)
       weights/<role>/          the finished weights of a role, with step.json: the step at which they were finished
@@ -42,12 +41,7 @@ from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.episodes.extras import require
 from keepworth.models.files import is_disk_full, sha256_of, sync
 
-# A disk may fill up and a process may be killed: sync, rename, and say what went wrong. JSON files are written whole or not at
-# all, and read back with the file and line of what is wrong.
-
-
-FULL_BELOW = 1 << 20
-"""Bytes. A write that failed with less than this left is taken to have failed for want of space."""
+# -- the disk: sync, rename, and say what went wrong --------------------------------------------------------------------------
 
 
 class DiskTrouble(KeepworthError):
@@ -56,20 +50,14 @@ class DiskTrouble(KeepworthError):
 
 @contextmanager
 def disk(path: Path) -> Iterator[None]:
-    """Turns what the operating system says about a disk into a sentence that names the place and the fix.
-
-    torch and safetensors report a failed write as an exception of their own, often without the cause: with next to no space
-    left on the disk, that is the cause.
-    """
+    """Turns what the operating system says about a disk, or torch says of it, into a DiskTrouble that names the place and the
+    fix."""
     try:
         yield
     except (KeepworthError, ConnectionError):
         raise
     except Exception as error:
-        told = isinstance(error, OSError) and error.errno is not None
-        failed = isinstance(error, OSError | RuntimeError) or type(error).__module__.startswith("safetensors")
-        free = _free(path)
-        if is_disk_full(error) or (failed and not told and free is not None and free < FULL_BELOW):
+        if is_disk_full(error):
             raise DiskTrouble(
                 f"The disk that holds {path} is full.",
                 "Free some space and give the same command again: the run continues from its last checkpoint.",
@@ -81,16 +69,6 @@ def disk(path: Path) -> Iterator[None]:
                 "Choose another place, or change its permissions.",
             ) from error
         raise
-
-
-def _free(path: Path) -> int | None:
-    """Bytes left on the disk that holds `path`, which need not exist yet; None where the system does not say."""
-    for folder in (path, *path.absolute().parents):
-        try:
-            return shutil.disk_usage(folder).free
-        except OSError:
-            continue
-    return None
 
 
 def check_writable(path: Path) -> None:
@@ -124,17 +102,15 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def replacing_folder(path: Path) -> Iterator[Path]:
-    """The same for a folder: what is in it when the block ends well is synced and then has the name, all of it or none.
-
-    Raises DiskTrouble, judged before what was half written is removed and its space is free again."""
+    """The same for a folder: what is in it when the block ends well is synced and then has the name, all of it or none."""
     temporary = path.with_name(f".{path.name}.part")
     try:
         with disk(path):
             shutil.rmtree(temporary, ignore_errors=True)
             temporary.mkdir(parents=True)
             yield temporary
-            for each in sorted(temporary.rglob("*"), reverse=True):  # a folder after what is in it
-                sync(each)
+            for file in sorted(temporary.rglob("*"), reverse=True):  # a folder after what is in it
+                sync(file)
             sync(temporary)
             shutil.rmtree(path, ignore_errors=True)
             os.rename(temporary, path)
@@ -148,21 +124,16 @@ Row = dict[str, Any]
 
 # What readers of the rows rely on: name, what it has to be, in words and as types.
 Fields = Mapping[str, tuple[str, tuple[type, ...]]]
-NUMBER = ("a number", (int, float))
 METRIC: Fields = {"step": ("a whole number", (int,))}
 EVAL: Fields = {
     "step": ("a whole number", (int,)),
     "arm": ("a text", (str,)),
     "metric": ("a text", (str,)),
-    "mean": NUMBER,
+    "mean": ("a number", (int, float)),
     "low": ("a number or null", (int, float, type(None))),
     "high": ("a number or null", (int, float, type(None))),
     "n": ("a whole number", (int,)),
 }
-
-
-def line(row: Mapping[str, Any]) -> bytes:
-    return json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
 def read_rows(path: Path, fields: Fields) -> Iterator[Row]:
@@ -179,8 +150,7 @@ def read_rows(path: Path, fields: Fields) -> Iterator[Row]:
                 row = json.loads(text)
             except ValueError as error:
                 raise KeepworthError(f"{path} line {number} is not JSON ({error}).", "Delete the line.") from error
-            wrong = mismatch(row, fields)
-            if wrong:
+            if wrong := mismatch(row, fields):
                 raise KeepworthError(f"{path} line {number} {wrong}.", "Delete the line.")
             yield row
 
@@ -190,13 +160,15 @@ def mismatch(row: object, fields: Fields) -> str:
     if not isinstance(row, dict):
         return f"holds {json.dumps(row)[:40]}, not a JSON object"
     for name, (words, types) in fields.items():
-        if name not in row:
-            if type(None) in types:
-                continue
+        if name not in row and type(None) not in types:
             return f"has no {name!r}"
-        if not isinstance(row[name], types) or isinstance(row[name], bool):
+        if name in row and (not isinstance(row[name], types) or isinstance(row[name], bool)):
             return f"has {json.dumps(row[name])[:40]} as {name!r}, not {words}"
     return ""
+
+
+def _line(row: Mapping[str, Any]) -> bytes:
+    return json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
@@ -216,12 +188,10 @@ def read_json(path: Path, fix: str) -> Row:
     return value
 
 
-# Checkpoint: what training continues from, complete or not there, with the sums that prove it.
-
+# -- checkpoints: what training continues from, complete or not there, with the sums that prove it -----------------------------
 
 LEARNER = "learner.pt"
 _CHECKPOINT = re.compile(r"step-(\d{6,})")
-_SUM = ("bytes", "sha256")
 
 
 class CheckpointCorrupt(KeepworthError):
@@ -235,44 +205,35 @@ class Checkpoint:
     step: int
     path: Path
 
+    @property
+    def way_out(self) -> str:
+        """What to do where it cannot be read."""
+        return f"Delete {self.path} and start again: the run continues from the checkpoint before it."
+
     def verify(self) -> None:
         """Compare every file with the manifest. Raises CheckpointCorrupt, naming the file and the way out."""
-        fix = f"Delete {self.path} and start again: the run continues from the checkpoint before it."
         manifest = self.path / "manifest.json"
-        for name, expected in _sums(manifest, fix).items():
-            path = self.path / name
-            if not path.is_file():
-                raise CheckpointCorrupt(f"{path} is missing from the checkpoint of step {self.step}.", fix)
-            size = path.stat().st_size
-            if size != expected["bytes"]:
-                raise CheckpointCorrupt(f"{path} has {size} bytes; {expected['bytes']} were saved.", fix)
-            if sha256_of(path) != expected["sha256"]:
-                raise CheckpointCorrupt(f"{path} is not what was saved: its sha256 differs.", fix)
+        try:
+            for name, saved in json.loads(manifest.read_text(encoding="utf-8"))["files"].items():
+                file = self.path / name
+                if not file.is_file():
+                    raise CheckpointCorrupt(f"{file} is missing from the checkpoint.", self.way_out)
+                if sha256_of(file) != saved["sha256"]:
+                    raise CheckpointCorrupt(f"{file} is not what was saved: its sha256 differs.", self.way_out)
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+            raise CheckpointCorrupt(f"{manifest} cannot be read ({error}).", self.way_out) from error
 
 
-def _sums(manifest: Path, fix: str) -> Mapping[str, Mapping[str, Any]]:
-    try:
-        files = json.loads(manifest.read_text(encoding="utf-8"))["files"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CheckpointCorrupt(f"{manifest} cannot be read ({error}).", fix) from error
-    if not isinstance(files, dict) or any(
-        not isinstance(each, dict) or any(key not in each for key in _SUM) for each in files.values()
-    ):
-        raise CheckpointCorrupt(f"{manifest} is not a list of files with their sizes and sums.", fix)
-    return files
-
-
-def read_learner(checkpoint: Checkpoint, *, mapped: bool = False) -> dict[str, Any]:
+def read_learner(checkpoint: Checkpoint) -> dict[str, Any]:
     """The state that a learner left in the checkpoint: tensors and plain values, never code.
 
-    mapped: tensors stay on disk until they are read. Raises CheckpointCorrupt where there is none, it holds something
-    else, or it was written by a version that saved other things."""
+    Raises CheckpointCorrupt where there is none, or it holds something else."""
     require("llm", "A learner's checkpoint", "torch")
     import torch
 
     path = checkpoint.path / LEARNER
     with reading(path, checkpoint):
-        state = torch.load(path, weights_only=True, mmap=mapped)
+        state = torch.load(path, weights_only=True)
         if not isinstance(state, dict) or not isinstance(state.get("learner"), dict):
             raise ValueError("it holds no learner")
     return state
@@ -285,103 +246,63 @@ def reading(path: Path, checkpoint: Checkpoint) -> Iterator[None]:
     It has the sum that was saved: another version wrote it, or somebody who wrote the sums as well."""
     try:
         yield
-    except KeepworthError:
+    except (KeepworthError, MemoryError):
         raise
     except Exception as error:
-        if isinstance(error, MemoryError) or "not enough memory" in str(error):  # no fault of the file
-            raise
         # torch's own words about a pickle tell the reader to switch the protection off.
         reason = "it holds something else" if isinstance(error, pickle.UnpicklingError) else str(error).split("\n")[0]
         raise CheckpointCorrupt(
             f"{path} has the sum that was saved, but cannot be read ({type(error).__name__}: {reason}).",
-            f"Delete {checkpoint.path} and start again: the run continues from the checkpoint before it.",
+            checkpoint.way_out,
         ) from error
 
 
-def checkpoints_in(folder: Path) -> list[Checkpoint]:
-    """Complete checkpoints, oldest first (not verified). Whatever else lies in the folder is not ours: ignored."""
-    found = [
-        Checkpoint(int(match.group(1)), each)
-        for each in folder.glob("step-*")
-        if (match := _CHECKPOINT.fullmatch(each.name)) and each.is_dir()
-    ]
-    return sorted(found, key=lambda each: each.step)
-
-
-@contextmanager
-def writing_checkpoint(folder: Path, step: int) -> Iterator[Path]:
-    """A folder to fill; it becomes `folder/step-<step>`, with its manifest, when the block ends well."""
-    with replacing_folder(folder / f"step-{step:06d}") as temporary:
-        yield temporary
-        files = sorted(each for each in temporary.rglob("*") if each.is_file())
-        sums = {
-            each.relative_to(temporary).as_posix(): {"sha256": sha256_of(each), "bytes": each.stat().st_size}
-            for each in files
-        }
-        write_json(temporary / "manifest.json", {"step": step, "files": sums})
-
-
-# Whose a run's folder is: its record, `config.json`, of how the run was configured and what it ran with, and the lock of the one
-# process that may write there, which the system frees when the process ends, however it ends.
-
+# -- whose a run's folder is: its record, and the lock of the one process that may write there --------------------------------
 
 RECORD = "config.json"
 LOCK = ".lock"
 _PATIENCE = 0.2
 """Seconds. Whoever asks `writer` holds the lock for an instant, which is no reason not to begin a run."""
-ROWS = ("metrics.jsonl", "evals.jsonl", "curriculum.jsonl")
-FILES = (*ROWS, "result.json", "status.json", "report.html")
-FOLDERS = ("episodes", "checkpoints", "weights", "finished", "memory", "published")
+ROWS = {"metrics.jsonl": METRIC, "evals.jsonl": EVAL, "curriculum.jsonl": METRIC}
+FILES = (*ROWS, "result.json", "report.html")
+FOLDERS = ("episodes", "checkpoints", "weights", "memory", "published")
 
-PLACED = (
-    *("engine", "token_budget", "checkpointing", "learners", "ray_address"),
-    *("workers", "worker_label"),
-)
+PLACED = ("engine", "token_budget", "checkpointing", "learners", "ray_address", "workers", "worker_label")
 """Settings that say where the work is done and how much of it at once: a run may be continued with another value. Whether there
 is an engine is part of what the run is."""
 
 
 class RunConflict(KeepworthError):
-    """A second run over the files of a first one that was configured otherwise."""
+    """A second run over the files of a first one that was configured otherwise, or over files that are no run's."""
 
 
-class NotOurs(KeepworthError):
-    """A folder that holds files, but not the record of a run."""
+class RunLocked(KeepworthError):
+    """Another process is writing to this run folder."""
 
 
 def is_run(path: Path) -> bool:
     """Whether the folder has the record of a run."""
     try:
-        value = json.loads((path / RECORD).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        read_record(path)
+    except KeepworthError:
         return False
-    return _is_record(value)
+    return True
 
 
 def read_record(path: Path) -> Row:
     """The record in the folder `path`. Raises KeepworthError where there is none, or something else of its name."""
     fix = "Correct the file, or give the run another name with --name."
     record = read_json(path / RECORD, fix)
-    if not _is_record(record):
+    if not all(isinstance(record.get(key), dict) for key in ("config", "environment")):
         raise KeepworthError(f'{path / RECORD} is not the record of a run ("config" and "environment").', fix)
     return record
-
-
-def refuse_foreign(path: Path) -> None:
-    """Raises NotOurs where `path` holds files and no record of a run: a run would write over them."""
-    if path.is_dir() and not is_run(path) and any(not entry.name.startswith(".") for entry in path.iterdir()):
-        raise NotOurs(
-            f"{path} holds files, but no record of a run ({RECORD} with its configuration).",
-            "Give the run another name with --name, or another place with --runs; or move these files away.",
-        )
 
 
 def refuse_other(path: Path, before: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
     """Raises RunConflict, naming the keys, where the run in `path` was configured otherwise."""
     then, now, absent = flatten(before), flatten(asked), "(absent)"
-    other = {"engine"} if bool(then.get("engine")) != bool(now.get("engine")) else set()
-    keys = sorted((then | now).keys() - (set(PLACED) - other))
-    changed = [key for key in keys if then.get(key, absent) != now.get(key, absent)]
+    free = {key for key in PLACED if key != "engine" or bool(then.get(key)) == bool(now.get(key))}
+    changed = [key for key in sorted({*then, *now} - free) if then.get(key, absent) != now.get(key, absent)]
     if changed:
         listed = "; ".join(f"{key}: {then.get(key, absent)!r} -> {now.get(key, absent)!r}" for key in changed)
         raise RunConflict(
@@ -395,33 +316,24 @@ def versions() -> dict[str, str]:
     import platform
     from importlib.metadata import PackageNotFoundError, version
 
-    found = {"python": platform.python_version(), "platform": platform.platform()}
+    listed = {"python": platform.python_version(), "platform": platform.platform()}
     for package in ("keepworth", "torch", "transformers", "tokenizers", "peft", "numpy"):
         try:
-            found[package] = version(package)
+            listed[package] = version(package)
         except PackageNotFoundError:
-            found[package] = "not installed"
-    return found
+            listed[package] = "not installed"
+    return listed
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """{"a": {"b": 1}} as {"a.b": 1}: the names that `--set` takes."""
     flat: dict[str, Any] = {}
     for key, value in tree.items():
-        name = f"{prefix}{key}"
         if isinstance(value, Mapping) and value:
-            flat.update(flatten(value, f"{name}."))
+            flat.update(flatten(value, f"{prefix}{key}."))
         else:
-            flat[name] = value
+            flat[f"{prefix}{key}"] = value
     return flat
-
-
-def _is_record(value: object) -> bool:
-    return isinstance(value, dict) and all(isinstance(value.get(key), dict) for key in ("config", "environment"))
-
-
-class RunLocked(KeepworthError):
-    """Another process is writing to this run folder."""
 
 
 def take_lock(folder: Path) -> IO[str]:
@@ -459,21 +371,17 @@ def writer(folder: Path) -> str | None:
 def _lock_file(file: IO[str]) -> bool:
     """Take an exclusive lock; False where another has it."""
     try:
-        try:
-            import fcntl
-        except ImportError:  # Windows
-            import msvcrt
-
-            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
-            return True
+        import fcntl
+    except ImportError:  # Windows has none: nobody is kept from writing there
+        return True
+    try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         return False
     return True
 
 
-# The episodes of a run on disk: a compressed file of JSON lines per step and arm, written whole or not at all.
-
+# -- episodes: a compressed file of JSON lines per step and arm, written whole or not at all -----------------------------------
 
 EPISODES_FOLDER = "episodes"
 TRAIN = "train"
@@ -491,19 +399,16 @@ class StoredEpisode:
 
 def write_episodes(run: Path, step: int, arm: str, episodes: Iterable[Episode]) -> Path:
     """All episodes of one step and arm, in one file; written again, it replaces what was there. Raises DiskTrouble."""
-    if not arm or "/" in arm or arm.startswith("."):
-        raise ValueError(f"the arm of an episode file is part of its name, so it cannot be {arm!r}")
     path = run / EPISODES_FOLDER / f"step-{step:06d}.{arm}.jsonl.gz"
     with disk(run):
         path.parent.mkdir(parents=True, exist_ok=True)
-    with (
-        disk(run),
-        replacing(path) as temporary,
-        open(temporary, "wb") as raw,
-        gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as packed,
-    ):
-        for episode in episodes:
-            packed.write(line(episode_to_json(episode)))
+        with (
+            replacing(path) as temporary,
+            open(temporary, "wb") as raw,
+            gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as packed,
+        ):
+            for episode in episodes:
+                packed.write(_line(episode_to_json(episode)))
     return path
 
 
@@ -511,6 +416,7 @@ def stored_episodes(
     run: Path, *, step: int | None = None, arm: str | None = None, role: str | None = None
 ) -> Iterator[StoredEpisode]:
     """By step, then arm, then as written. Raises KeepworthError on a file that does not decompress, or holds something else."""
+    fix = "Delete the file to go on without it."
     for at, of, path in episode_files(run):
         if (step is not None and at != step) or (arm is not None and of != arm):
             continue
@@ -518,11 +424,11 @@ def stored_episodes(
             with gzip.open(path, "rt", encoding="utf-8") as lines:
                 records = [json.loads(text) for text in lines]
         except (OSError, EOFError, ValueError) as error:
-            raise KeepworthError(f"{path} cannot be read ({error}).", "Delete the file to go on without it.") from error
+            raise KeepworthError(f"{path} cannot be read ({error}).", fix) from error
         for number, record in enumerate(records, 1):
+            if not isinstance(record, dict):
+                raise KeepworthError(f"{path} line {number}: It is not a JSON object.", fix)
             try:
-                if not isinstance(record, dict):
-                    raise KeepworthError("It is not a JSON object.", "Delete the file to go on without it.")
                 episode = episode_from_json(record)
             except KeepworthError as error:
                 raise KeepworthError(f"{path} line {number}: {error.message}", error.fix) from error
@@ -532,25 +438,26 @@ def stored_episodes(
 
 def episode_files(run: Path) -> list[tuple[int, str, Path]]:
     """(step, arm, path) of every episode file, in order. Files with other names are not ours: ignored."""
-    found = [
+    files = [
         (int(match.group(1)), match.group(2), path)
         for path in (run / EPISODES_FOLDER).glob("step-*")
         if (match := _NAME.fullmatch(path.name))
     ]
-    return sorted(found, key=lambda each: (each[0], each[1] != TRAIN, each[1]))
-
-
-# RunFolder: all of it together.
+    return sorted(files, key=lambda file: (file[0], file[1] != TRAIN, file[1]))
 
 
 class RunFolder:
-    """Open one with `create` (to write; takes the lock) or `open` (to read)."""
+    """Open one with `create` (to write; takes the lock) or `open` (to read).
+
+    Attributes:
+        resumed_from: The step of the checkpoint that the run goes on from; None where it begins.
+        listeners: Are called with every row that is appended: (file, row).
+    """
 
     def __init__(self, path: Path, *, clock: Callable[[], float] = time.time) -> None:
         self.path = path
         self.resumed_from: int | None = None
         self.listeners: list[Callable[[str, Row], None]] = []
-        """Told of every row that is appended: (file, row)."""
         self._clock = clock
         self._lock: IO[str] | None = None
 
@@ -568,19 +475,30 @@ class RunFolder:
     ) -> RunFolder:
         """Make the folder, or continue the run that is in it.
 
-        config: the resolved configuration, of values that JSON can hold. environment: added to the recorded versions.
-        resume: where the folder holds a run, True continues it if it was configured alike or has not begun, and False
-        starts over, deleting its files. Raises RunConflict naming the keys that differ, NotOurs where something else put files
-        there, RunLocked, or DiskTrouble.
+        Args:
+            config: The resolved configuration, of values that JSON can hold.
+            resume: Where the folder holds a run, True continues it if it was configured alike or has not begun, and False
+                starts over, deleting its files.
+            environment: Added to the recorded versions.
+
+        Raises:
+            RunConflict: Naming the keys that differ; or where something else put files there.
+            RunLocked: Another process writes there.
+            DiskTrouble: It cannot be written.
         """
         run = cls(Path(path), clock=clock)
         with disk(run.path):
-            refuse_foreign(run.path)  # first of all: not even a lock is left in a folder that is not a run's
+            begun = is_run(run.path)
+            if not begun and run.path.is_dir() and any(not each.name.startswith(".") for each in run.path.iterdir()):
+                raise RunConflict(
+                    f"{run.path} holds files, but no record of a run ({RECORD} with its configuration).",
+                    "Give the run another name with --name, or another place with --runs; or move these files away.",
+                )
             run.path.mkdir(parents=True, exist_ok=True)
             run._lock = take_lock(run.path)
             try:
                 asked = json.loads(json.dumps(config))
-                if resume and is_run(run.path) and not (run.config != asked and run._is_unbegun()):
+                if resume and begun and (run.config == asked or run._has_begun()):
                     refuse_other(run.path, run.config, asked)
                     if run.result() is None:
                         run._rewind()
@@ -589,8 +507,8 @@ class RunFolder:
                     now = {**versions(), **(environment or {})}
                     record = {"name": run.name, "created": clock(), "config": asked, "environment": now}
                     write_json(run.path / RECORD, record)
-                (run.path / "episodes").mkdir(exist_ok=True)
-                (run.path / "checkpoints").mkdir(exist_ok=True)
+                for folder in ("episodes", "checkpoints"):
+                    (run.path / folder).mkdir(exist_ok=True)
             except BaseException:
                 run.close()
                 raise
@@ -601,7 +519,7 @@ class RunFolder:
         """A finished or running run, to read. Raises UnknownName (with the nearest run's name) where there is none."""
         folder = Path(path)
         if not (folder / RECORD).is_file():
-            siblings = [each.name for each in list_runs(folder.parent)]
+            siblings = [run.name for run in list_runs(folder.parent)]
             raise UnknownName("run", folder.name, siblings, where=str(folder.parent))
         return cls(folder)
 
@@ -644,9 +562,9 @@ class RunFolder:
         return environment
 
     def record_environment(self, **values: Any) -> None:
-        """Add facts found out at start-up, such as `threads=1, dtype="bfloat16"`: a resumed run reuses them."""
+        """Add facts of the start-up, such as `threads=1, dtype="bfloat16"`: a resumed run reuses them."""
         record = read_record(self.path)
-        record["environment"] = {**record["environment"], **values}
+        record["environment"] |= values
         with disk(self.path):
             write_json(self.path / RECORD, record)
 
@@ -712,12 +630,16 @@ class RunFolder:
 
     @contextmanager
     def checkpoint(self, step: int, *, keep: int = 2, spare: Collection[int] = ()) -> Iterator[Path]:
-        """A folder to fill; it becomes `checkpoints/step-<step>` when the block ends well, and nothing otherwise.
+        """A folder to fill; it becomes `checkpoints/step-<step>`, with its manifest, when the block ends well, and nothing
+        otherwise.
 
         keep: how many of the latest checkpoints stay; spare: steps of those that stay besides. The rows written so far are synced
         first, so that a checkpoint never outlives the metrics that led to it."""
-        with writing_checkpoint(self.path / "checkpoints", step) as folder:
+        with replacing_folder(self.path / "checkpoints" / f"step-{step:06d}") as folder:
             yield folder
+            files = sorted(file for file in folder.rglob("*") if file.is_file())
+            sums = {file.relative_to(folder).as_posix(): {"sha256": sha256_of(file)} for file in files}
+            write_json(folder / "manifest.json", {"step": step, "files": sums})
             for rows in ROWS:
                 if (self.path / rows).exists():
                     sync(self.path / rows)
@@ -726,19 +648,19 @@ class RunFolder:
                 shutil.rmtree(old.path, ignore_errors=True)
 
     def checkpoints(self) -> list[Checkpoint]:
-        """Complete checkpoints, oldest first (not verified)."""
-        return checkpoints_in(self.path / "checkpoints")
+        """Complete checkpoints, oldest first (not verified). Whatever else lies in the folder is ignored."""
+        folders = (self.path / "checkpoints").glob("step-*")
+        named = [(match, folder) for folder in folders if (match := _CHECKPOINT.fullmatch(folder.name))]
+        return sorted((Checkpoint(int(match[1]), folder) for match, folder in named), key=lambda each: each.step)
 
     def latest_checkpoint(self, *, verify: bool = True) -> Checkpoint | None:
         """The checkpoint to continue from, or None before the first. Raises CheckpointCorrupt."""
-        found = self.checkpoints()
-        if not found:
-            return None
-        if verify:
-            found[-1].verify()
-        return found[-1]
+        last = next(reversed(self.checkpoints()), None)
+        if last is not None and verify:
+            last.verify()
+        return last
 
-    # -- finished weights ----------------------------------------------------------------------------------------------
+    # -- finished weights and the result -------------------------------------------------------------------------------
 
     @contextmanager
     def writing_weights(self, role: str, weights_of: int | None = None) -> Iterator[Path]:
@@ -755,9 +677,8 @@ class RunFolder:
 
     def finished_roles(self) -> list[str]:
         """The roles whose weights are finished."""
-        return sorted(each.name for each in (self.path / "weights").glob("*") if each.is_dir() and each.name[0] != ".")
-
-    # -- the result ----------------------------------------------------------------------------------------------------
+        folders = (self.path / "weights").glob("*")
+        return sorted(folder.name for folder in folders if folder.is_dir() and folder.name[0] != ".")
 
     def write_result(self, result: Mapping[str, Any]) -> None:
         with disk(self.path):
@@ -766,23 +687,21 @@ class RunFolder:
     def result(self) -> Row | None:
         """The final tables, or None while the run is not finished."""
         path = self.path / "result.json"
-        if not path.is_file():
-            return None
-        return read_json(path, "Delete the file and continue the run, or start over with --fresh.")
+        fix = "Delete the file and continue the run, or start over with --fresh."
+        return read_json(path, fix) if path.is_file() else None
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _append(self, file: str, row: Mapping[str, Any]) -> None:
         with disk(self.path), open(self.path / file, "ab") as lines:
-            lines.write(line(row))
-        for each in self.listeners:
-            each(file, dict(row))
+            lines.write(_line(row))
+        for listener in self.listeners:
+            listener(file, dict(row))
 
-    def _is_unbegun(self) -> bool:
-        """Whether nothing was trained, measured or finished here: such a folder holds nothing that a mistake could cost."""
-        measured = any(b"\n" in (self.path / rows).read_bytes() for rows in ROWS if (self.path / rows).exists())
-        kept = any((self.path / name).exists() for name in ("result.json", "weights"))
-        return not measured and not kept and not self.checkpoints()
+    def _has_begun(self) -> bool:
+        """Whether something was trained, measured or finished here that a mistake could cost."""
+        measured = any((self.path / rows).exists() for rows in ROWS)
+        return measured or bool(self.checkpoints()) or any((self.path / n).exists() for n in ("result.json", "weights"))
 
     def _clear(self) -> None:
         """Delete what a run writes. Its record stays until it is replaced: without it the rest would look like another's."""
@@ -794,45 +713,32 @@ class RunFolder:
     def _rewind(self) -> None:
         """Drop everything later than the last checkpoint; without one, everything."""
         last = self.latest_checkpoint()
-        step = last.step if last else None
-        self.resumed_from = step
-        for file, fields in zip(ROWS, (METRIC, EVAL, METRIC), strict=True):
+        self.resumed_from = last.step if last else None
+        until = last.step if last else -1
+        for file, fields in ROWS.items():
             path = self.path / file
             if path.exists():
-                kept = [row for row in read_rows(path, fields) if step is not None and row["step"] <= step]
+                kept = [row for row in read_rows(path, fields) if row["step"] <= until]
                 with replacing(path) as temporary:
-                    temporary.write_bytes(b"".join(line(row) for row in kept))
+                    temporary.write_bytes(b"".join(map(_line, kept)))
         for at, _, path in episode_files(self.path):
-            if step is None or at > step:
+            if at > until:
                 path.unlink()
-        for role in (self.path / "weights").glob("*"):
-            finished = _finished_at(role)
-            if step is None or (finished is not None and finished > step):
-                shutil.rmtree(role)
+        for weights in (self.path / "weights").glob("*"):
+            finished = weights / "step.json"
+            if not last or not finished.is_file() or read_json(finished, f"Delete {weights}.")["step"] > until:
+                shutil.rmtree(weights)
         for left in (self.path / "checkpoints").glob(".*.part"):
             shutil.rmtree(left, ignore_errors=True)
 
 
 def list_runs(root: Path) -> list[Path]:
     """Folders under `root` that hold a run, latest first."""
-    if not root.is_dir():
-        return []
-    found = [each for each in root.iterdir() if is_run(each)]
-    return sorted(found, key=lambda each: (each / RECORD).stat().st_mtime, reverse=True)
+    runs = [folder for folder in root.iterdir() if is_run(folder)] if root.is_dir() else []
+    return sorted(runs, key=lambda run: (run / RECORD).stat().st_mtime, reverse=True)
 
 
 def find_run(name: str, root: Path) -> RunFolder:
     """A run by its name under `root`, or by its path. Raises UnknownName with the nearest name."""
     direct = Path(name)
-    if (direct / RECORD).is_file():
-        return RunFolder.open(direct)
-    return RunFolder.open(root / name)
-
-
-def _finished_at(weights: Path) -> int | None:
-    """The step at which finished weights were saved; None where they do not say."""
-    path = weights / "step.json"
-    if not path.is_file():
-        return None
-    step = read_json(path, f"Delete {weights}: it is trained again.").get("step")
-    return step if isinstance(step, int) else None
+    return RunFolder.open(direct if (direct / RECORD).is_file() else root / name)

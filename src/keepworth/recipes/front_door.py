@@ -265,11 +265,10 @@ def carry_out(run: RunFolder, work: Callable[[Progress], None], progress: Progre
     """Train, unless the run is finished, and write its report. track: as for `train`. Raises KeepworthError where training
     diverged."""
     from keepworth.evaluation.report import write_report
-    from keepworth.learning.watch.progress import StatedProgress
     from keepworth.learning.watch.tracking import tracked
 
     if run.result() is None:
-        shown = StatedProgress(progress, run.path)
+        shown = progress
         shown.note(f"Everything is written to {run.path}. Ctrl-C stops; the same command continues.")
         if run.resumed_from is not None:
             shown.note(f"Continuing {run.path} from step {run.resumed_from}.")

@@ -111,7 +111,7 @@ class TrainingSettings(BaseModel):
     )
     retry: int = Field(default=10, ge=1, description="steps after which a task that was put aside is tried again")
 
-    sampling: Literal["synchronous", "turns", "overlap", "serial"] = Field(
+    sampling: Literal["synchronous", "turns", "overlap"] = Field(
         default="synchronous", description="the others sample ahead of the learner: see docs/asynchrony.md"
     )
     max_staleness: int = Field(default=1, ge=1, description="updates by which a token may be older than the learner")

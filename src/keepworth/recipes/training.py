@@ -305,8 +305,6 @@ def collector_of(
             mode=settings.sampling,
             slots=settings.slots,
             seed=settings.seed,
-            # What runs at an engine goes on under the adapter that it began with: no engine needs to know how to stop it.
-            caches="keep" if engines else "recompute",
             episode_seconds=episode_seconds,
         )
     pipeline = Pipeline(run, learner, episodes, asynchrony, engines, curriculum, workers)

@@ -15,20 +15,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 from keepworth.learning.collect.curriculum import AdmissionError
-
-OnStale = Literal["wait", "keep", "evict"]
 
 
 @dataclass(frozen=True, slots=True)
 class Staleness:
     """groups: trained per update. max_staleness: by how many versions a trained token may be behind the learner.
     pipeline_depth: groups started and not yet trained, in batches: 1.5 asks for half a batch more than is needed and
-    goes on with the rest in the next round (APRIL, arXiv 2509.18521). on_stale: what happens to a group that would
-    exceed `max_staleness`: the update waits for it ("wait"), it is trained anyway and counted ("keep"), or it is dropped
-    and one other is started for it ("evict").
+    goes on with the rest in the next round (APRIL, arXiv 2509.18521).
 
     Raises AdmissionError.
     """
@@ -36,7 +31,6 @@ class Staleness:
     groups: int
     max_staleness: int = 1
     pipeline_depth: float = 2.0
-    on_stale: OnStale = "wait"
 
     def __post_init__(self) -> None:
         if self.groups < 1:
@@ -46,8 +40,6 @@ class Staleness:
                 f"max_staleness = {self.max_staleness} is below 0.",
                 "0 is synchronous; asynchronous training uses 1 to 8.",
             )
-        if self.on_stale not in ("wait", "keep", "evict"):
-            raise AdmissionError(f"on_stale = {self.on_stale!r} is unknown.", "Known: wait, keep, evict.")
         if not 1 <= self.pipeline_depth < math.inf:
             raise AdmissionError(
                 f"pipeline_depth = {self.pipeline_depth} is not a number of batches from 1 on.", "Set it to 1 or more."
@@ -65,24 +57,17 @@ class Staleness:
         ahead = math.ceil(self.pipeline_depth * self.groups) - (accepted + running - consumed)
         return max(0, min(within, ahead))
 
-    def lag(self, version: int, born: int) -> int:
-        """By how many versions a token of version `born` is behind. Of a version that a resumed run has not reached again,
-        the distance counts: those weights are as foreign."""
-        return abs(version - born)
-
     def choose(self, version: int, finished: Mapping[int, int], running: Mapping[int, int]) -> list[int] | None:
         """The groups of the update from `version`, oldest first; None where it has to wait for one that runs.
 
-        finished, running: the version under which each group was started, by its index. With on_stale "wait" every group has
-        a last version from which it can be trained, and an update waits unless, after it, all that is left can still be
-        trained in time at `groups` per update. Taking what is ready is else free to leave more old groups behind than one
-        later update can hold. Admission keeps it possible.
+        finished, running: the version under which each group was started, by its index. Every group has a last version from
+        which it can be trained, and an update waits unless, after it, all that is left can still be trained in time at `groups`
+        per update. Taking what is ready is else free to leave more old groups behind than one later update can hold. Admission
+        keeps it possible.
         """
         if len(finished) < self.groups:
             return None
         chosen = sorted(finished, key=lambda index: (finished[index], index))[: self.groups]
-        if self.on_stale != "wait":
-            return chosen
         for later in range(self.max_staleness):
             oldest = version + later - self.max_staleness  # what must be trained from version + later at the latest
             left = sum(born <= oldest for born in (*finished.values(), *running.values()))

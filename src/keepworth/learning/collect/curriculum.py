@@ -11,7 +11,7 @@
 
 The step that a group belongs to is that of its position, whenever it is sampled and
 whenever it is trained; so its stage is the same before a kill and after it. Every rejection is written to the run's log, and what
-is known of the tasks comes back from it.
+was learned of the tasks comes back from it.
 """
 
 from __future__ import annotations
@@ -28,23 +28,30 @@ from keepworth.learning.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from keepworth.learning.collect.admission import Staleness
-    from keepworth.learning.collect.groups import FinishedGroup, RecordedContext
+    from keepworth.learning.collect.groups import EpisodeContext, FinishedGroup
+
+T = TypeVar("T")
 
 # The index of a group: its position in the training and, a billion each, which candidate for that position it is.
 #
 # Position p is the p-th group (from 0) that the training asks for; with B groups an update it belongs to step p // B. Its own
-# group is candidate 0. Where that is rejected, fails or is dropped, the position is retried with a later candidate, and positions
-# after it stay what they are. So the task, the stage and the seeds of a group are functions of its index, and a continued run
-# finds them again.
-
+# group is candidate 0. Where that is rejected or fails, the position is retried with a later candidate, and positions after it
+# stay what they are. So the task, the stage and the seeds of a group are functions of its index.
 
 SPAN = 10**9
 """More positions than any training has: position 3 with candidate 4 is the group 4000000003."""
 CANDIDATES = 4
 """How many tasks are looked at for one try of a position, where some are put aside or the step has them already."""
+OTHERS = 64
+"""At most so many candidates are looked at for one position: its own, and others in place of those that were rejected."""
+
+
+class AdmissionError(KeepworthError, ValueError):
+    """Settings of a curriculum or of asynchronous training that cannot take effect."""
 
 
 def group_at(position: int, candidate: int = 0) -> int:
+    """The index of a candidate for a position."""
     return candidate * SPAN + position
 
 
@@ -61,113 +68,55 @@ def retry_of(group: int) -> int:
     return candidate_of(group) // CANDIDATES
 
 
-def instead_of(group: int) -> int:
-    """The group that comes in the place of this one: the first candidate of the next retry."""
-    return group_at(position_of(group), (retry_of(group) + 1) * CANDIDATES)
-
-
 def draw_seed(seed: int, step: int, group: int) -> int:
     """Of the draws of a step's groups (step from 0); of those that come in the place of others, another."""
     return seed * 1_000_003 + step + retry_of(group) * 7_919_000_003
 
 
 class GroupOrder:
-    """Which group is started next: what is owed to positions whose groups came to nothing, then the next position.
-
-    done: groups that are trained, or that came to nothing."""
+    """Which group is started next: what is owed to positions whose groups came to nothing, then the next position."""
 
     def __init__(self) -> None:
-        self.done: set[int] = set()
         self._next = 0
         self._owed: list[tuple[int, int]] = []
-        self._filled: set[int] = set()
 
     def take(self) -> int:
         if self._owed:
             return group_at(*self._owed.pop(0))
-        while self._next in self._filled:
-            self._filled.discard(self._next)
-            self._next += 1
         self._next += 1
         return group_at(self._next - 1)
 
     def replace(self, group: int) -> None:
-        """The group came to nothing: exactly one other is owed to its position."""
-        self.done.add(group)
-        other = instead_of(group)
-        bisect.insort(self._owed, (position_of(other), candidate_of(other)))
-
-    def fill(self, group: int) -> None:
-        """This group was found on disk: nothing else is to be started for its position."""
-        position = position_of(group)
-        self._owed = [each for each in self._owed if each[0] != position]
-        if position >= self._next:
-            self._filled.add(position)
-
-    def skip(self, positions: int) -> None:
-        """So many are behind the training: they were trained by a version that kept no order."""
-        self._next = positions
+        """The group came to nothing: exactly one other, the first candidate of the next retry, is owed to its position."""
+        bisect.insort(self._owed, (position_of(group), (retry_of(group) + 1) * CANDIDATES))
 
     def state(self) -> dict[str, Any]:
-        return {
-            "next": self._next,
-            "done": to_ranges(self.done),
-            "owed": [group_at(*each) for each in self._owed],
-            "filled": sorted(self._filled),
-        }
+        return {"next": self._next, "owed": [group_at(*owed) for owed in self._owed]}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        self._next, self.done = int(state["next"]), from_ranges(state["done"])
-        self._owed = sorted((position_of(each), candidate_of(each)) for each in state.get("owed", ()))
-        # A group that was found on disk may be trained before the positions ahead of it are begun.
-        ahead = {position_of(each) for each in self.done if position_of(each) >= self._next}
-        self._filled = ahead | {int(position) for position in state.get("filled", ())}
-
-
-def to_ranges(numbers: Iterable[int]) -> list[list[int]]:
-    """A set of numbers as [first, past the last] pairs: short, because nearly all are neighbours."""
-    ranges: list[list[int]] = []
-    for number in sorted(numbers):
-        if ranges and ranges[-1][1] == number:
-            ranges[-1][1] += 1
-        else:
-            ranges.append([number, number + 1])
-    return ranges
-
-
-def from_ranges(ranges: Sequence[Sequence[int]]) -> set[int]:
-    return {number for first, past in ranges for number in range(first, past)}
-
-
-T = TypeVar("T")
-OTHERS = 64
-"""At most so many candidates are looked at for one position: its own, and others in place of those that were rejected."""
+        self._next = int(state["next"])
+        self._owed = sorted((position_of(group), candidate_of(group)) for group in state["owed"])
 
 
 def batch(items: Sequence[T], size: int, step: int, seed: int | str) -> list[T]:
     """The items of step `step` (from 0): each once per pass, every pass in another seeded order.
 
     Raises KeepworthError where there are none."""
-    _require(items)
     return [_drawn(items, position, f"{seed}") for position in range(step * size, (step + 1) * size)]
 
 
 def balanced(items: Sequence[T], kind_of: Callable[[T], str], size: int, step: int, seed: int | str) -> list[T]:
     """The same with kinds in turn: over any stretch of the training their counts differ by one at most, however many items
-    each kind has; within a kind each item comes once per pass.
-
-    A kind with few items is repeated more often than the others: that is the price, and what it is for (uniform sampling
-    would rarely train it)."""
-    _require(items)
+    each kind has; within a kind each item comes once per pass. A kind with few items is repeated more often than the others."""
     by_kind: dict[str, list[T]] = {}
     for item in items:
         by_kind.setdefault(kind_of(item), []).append(item)
-    kinds = sorted(by_kind)
+    kinds = sorted(by_kind) or [""]
     chosen = []
     for position in range(step * size, (step + 1) * size):
-        turn, place = divmod(position, len(kinds))
-        kind = kinds[place]
-        chosen.append(_drawn(by_kind[kind], turn, f"{seed}/{kind}"))
+        turn, number = divmod(position, len(kinds))
+        kind = kinds[number]
+        chosen.append(_drawn(by_kind.get(kind, []), turn, f"{seed}/{kind}"))
     return chosen
 
 
@@ -183,23 +132,12 @@ def drawn_task(items: Sequence[T], kind_of: Callable[[T], str] | None, seed: int
 
 
 def _drawn(items: Sequence[T], position: int, seed: str) -> T:
+    if not items:
+        raise KeepworthError("There is nothing to train on.", "Choose other tasks: see --print-config.")
     epoch, index = divmod(position, len(items))
     order = list(range(len(items)))
     random.Random(f"{seed}/{epoch}").shuffle(order)
     return items[order[index]]
-
-
-def _require(items: Sequence[T]) -> None:
-    if not items:
-        raise KeepworthError("There is nothing to train on.", "Choose other tasks: see --print-config.")
-
-
-class AdmissionError(KeepworthError, ValueError):
-    """Settings of asynchronous training that cannot take effect."""
-
-
-class BadStages(KeepworthError, ValueError):
-    """Stages that cannot all take effect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,17 +153,17 @@ class Stage:
 
     def __post_init__(self) -> None:
         if self.steps < 1:
-            raise BadStages(f"A stage of {self.steps} steps never takes place.", "Give it at least one.")
+            raise AdmissionError(f"A stage of {self.steps} steps never takes place.", "Give it at least one.")
         if self.horizon is not None and self.horizon < 1:
-            raise BadStages(f"A horizon of {self.horizon} leaves no room for an answer.", "Give it at least 1.")
+            raise AdmissionError(f"A horizon of {self.horizon} leaves no room for an answer.", "Give it at least 1.")
 
 
 def require_stages(stages: Sequence[Stage], steps: int) -> None:
-    """Raises BadStages where one of them begins after the last of `steps` steps: it could have no effect."""
+    """Raises AdmissionError where one of them begins after the last of `steps` steps: it could have no effect."""
     begins = 0
     for number, stage in enumerate(stages, 1):
         if begins >= steps:
-            raise BadStages(
+            raise AdmissionError(
                 f"Stage {number} begins after step {begins}, and the training has {steps}.",
                 "Make the stages before it shorter, or the training longer.",
             )
@@ -233,9 +171,7 @@ def require_stages(stages: Sequence[Stage], steps: int) -> None:
 
 
 def stage_at(stages: Sequence[Stage], step: int) -> tuple[int, Stage]:
-    """(number from 0, stage) of step `step` (from 0). Raises ValueError without a stage."""
-    if not stages:
-        raise ValueError("there is no stage")
+    """(number from 0, stage) of step `step` (from 0). Raises IndexError without a stage."""
     for number, stage in enumerate(stages[:-1]):
         if step < stage.steps:
             return number, stage
@@ -245,32 +181,20 @@ def stage_at(stages: Sequence[Stage], step: int) -> tuple[int, Stage]:
 
 def reweighed(group: Group, weights: Mapping[str, float]) -> Group:
     """The same episodes with other weights on their reward terms, of which the group need not have every one that is named."""
-    if not weights:
-        return group
-    return replace(
-        group,
-        episodes=tuple(
-            replace(
-                episode,
-                rewards=tuple(replace(term, weight=weights.get(term.name, term.weight)) for term in episode.rewards),
-            )
-            for episode in group.episodes
-        ),
-    )
+
+    def weigh(episode: Episode) -> Episode:
+        terms = (replace(term, weight=weights.get(term.name, term.weight)) for term in episode.rewards)
+        return replace(episode, rewards=tuple(terms))
+
+    return replace(group, episodes=tuple(map(weigh, group.episodes))) if weights else group
 
 
 def require_terms(groups: Sequence[Group], weights: Mapping[str, float]) -> None:
     """Raises UnknownName for a weight of a reward term that none of the groups' episodes has."""
-    if not weights:
-        return
-    known = {term.name for group in groups for episode in group.episodes for term in episode.rewards}
+    names = {term.name for group in groups for episode in group.episodes for term in episode.rewards}
     for name in weights:
-        if name not in known:
-            raise UnknownName("reward term", name, known)
-
-
-class BadBand(KeepworthError, ValueError):
-    """A band that lets every task in, or none."""
+        if name not in names:
+            raise UnknownName("reward term", name, names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,17 +210,17 @@ class Band:
 
     def __post_init__(self) -> None:
         if not self.low < self.high:
-            raise BadBand(
+            raise AdmissionError(
                 f"No task can lie between low = {self.low:g} and high = {self.high:g}.", "Set low below high."
             )
         if self.retry < 1:
-            raise BadBand(f"retry = {self.retry} puts no task aside.", "Set it to 1 or more, or use no band.")
+            raise AdmissionError(f"retry = {self.retry} puts no task aside.", "Set it to 1 or more, or use no band.")
         if not 0 <= self.memory < 1:
-            raise BadBand(f"memory = {self.memory:g} is not a share below 1.", "Set it between 0 and 1.")
+            raise AdmissionError(f"memory = {self.memory:g} is not a share below 1.", "Set it between 0 and 1.")
 
 
 class Difficulty:
-    """What is known of each task. It is a fold over outcomes, so the rows of a run's log bring it back."""
+    """Running means of each task's score. It is a fold over outcomes, so the rows of a run's log bring it back."""
 
     def __init__(self, band: Band) -> None:
         self.band = band
@@ -331,7 +255,7 @@ class Difficulty:
         return min(tasks, key=lambda task: self._last.get(task, -1))
 
 
-Reroll = Callable[[Episode, int, "RecordedContext"], Awaitable[Episode]]
+Reroll = Callable[[Episode, int, "EpisodeContext"], Awaitable[Episode]]
 """(anchor, index of its segment, context) -> one episode from the memory before that segment: its id is the context's, its
 task the anchor's, its parent the anchor's id."""
 
@@ -381,31 +305,26 @@ def without_signal(group: Group) -> str:
 class Curriculum:
     """tasks_per_step: groups of a step. stages: see `Stage`. band: put tasks aside that are too hard or too easy.
     refill: how often other tasks are sampled in place of groups without a signal (dynamic sampling: DAPO, arXiv 2503.14476).
-    reject: why a group is to be replaced so, or "". branches: re-rolls of single calls.
-    before_rollout is called with the step (from 0) before anything is sampled for it; after_group with each group that is to
-    be trained on, and answers with it, with another in its place, or with None to leave it out."""
+    branches: re-rolls of single calls. after_group is called with the step and each group that is to be trained on, and answers
+    with it, with another in its place, or with None to leave it out."""
 
     tasks_per_step: int
     stages: tuple[Stage, ...] = ()
     band: Band | None = None
     refill: int = 0
-    reject: Callable[[Group], str] = without_signal
     branches: Branches | None = None
-    before_rollout: Callable[[int], None] | None = None
     after_group: AfterGroup | None = None
 
     def __post_init__(self) -> None:
         if self.tasks_per_step < 1 or self.refill < 0:
             raise ValueError("tasks_per_step must be at least 1 and refill at least 0")
-        if self.reject is not without_signal and not self.refill:
-            raise ValueError("reject has no effect without refill, which samples others in place of what it rejects")
 
 
 class AppliedCurriculum:
     """A curriculum at work in a pipeline. Raises AdmissionError where it does not fit the pipeline's settings.
 
     task: of the group with an index. What is rejected or put aside is written to curriculum.jsonl by `write`, under the
-    update that it came before: what a checkpoint knows is then in the log as far as that checkpoint, and nothing else is."""
+    update that it came before: a checkpoint knows what the log holds as far as that checkpoint."""
 
     def __init__(
         self, curriculum: Curriculum, staleness: Staleness, run: RunFolder, task: Callable[[int], Task]
@@ -418,7 +337,6 @@ class AppliedCurriculum:
         self.curriculum, self.branches = curriculum, curriculum.branches
         self._run, self._task = run, task
         self._difficulty = None if curriculum.band is None else Difficulty(curriculum.band)
-        self._announced = 0
         self._rows: list[dict[str, Any]] = []
         self._sampled = self._rejected = 0
         self._rewards: list[float] = []
@@ -428,25 +346,17 @@ class AppliedCurriculum:
     def stage(self, group: int) -> tuple[int, Stage | None]:
         """(number from 0, stage) of the step that a group belongs to; None where there are no stages."""
         stages = self.curriculum.stages
-        if not stages:
-            return 0, None
-        return stage_at(stages, position_of(group) // self.curriculum.tasks_per_step)
+        return stage_at(stages, position_of(group) // self.curriculum.tasks_per_step) if stages else (0, None)
 
     def admit(self, group: int, at: int) -> tuple[int, Task]:
         """The group to start, and its task: this one, or a later candidate for the same position where the task is put aside, or
-        where it is to replace another and the step has that task already. Where nothing else is found, of those put aside the one
+        where it is to replace another and the step has that task already. Where there is no other, of those put aside the one
         that was sampled longest ago. at: the run's step, from 1."""
-        count = self.curriculum.tasks_per_step
-        step = position_of(group) // count
-        while self._announced <= step:
-            if self.curriculum.before_rollout is not None:
-                self.curriculum.before_rollout(self._announced)
-            self._announced += 1
-        first = self._task(group)
         if self._difficulty is None and not retry_of(group):
-            return group, first
-        own = range(step * count, (step + 1) * count)
-        taken = {self._task(each).key for each in own} if retry_of(group) else set()
+            return group, self._task(group)
+        count = self.curriculum.tasks_per_step
+        first = position_of(group) // count * count
+        taken = {self._task(other).key for other in range(first, first + count)} if retry_of(group) else set()
         aside: dict[str, tuple[int, Task]] = {}
         for candidate in range(group, group + CANDIDATES * SPAN, SPAN):
             task = self._task(candidate)
@@ -459,19 +369,18 @@ class AppliedCurriculum:
                 self._rows.append({"what": "aside", "task": task.key, "reason": reason})
                 aside[task.key] = candidate, task
         if self._difficulty is None or not aside:
-            return group, first
+            return group, self._task(group)
         return aside[self._difficulty.oldest(list(aside))]
 
     # -- when it has ended ------------------------------------------------------------------------------------------
 
-    def weighed(self, index: int, group: Group) -> Group:
+    def weigh(self, index: int, group: Group) -> Group:
         """With the reward weights of its stage."""
         _, stage = self.stage(index)
         return group if stage is None else reweighed(group, stage.weights)
 
     def replaces(self, index: int, group: Group, at: int) -> bool:
         """Whether another group is to be sampled in place of this one, which has ended."""
-        rewards = [episode.reward for episode in group.episodes]
         if self._difficulty is not None:
             score = sum(episode.metric for episode in group.episodes) / len(group.episodes)
             self._difficulty.note(group.task, score, at)
@@ -479,7 +388,7 @@ class AppliedCurriculum:
         reason = self._silent(group)
         self._sampled += 1
         self._rejected += bool(reason)
-        self._rewards += rewards
+        self._rewards += [episode.reward for episode in group.episodes]
         if reason:
             self._rows.append({"what": "rejected", "task": group.task, "reason": reason})
         return bool(reason) and retry_of(index) < self.curriculum.refill
@@ -492,84 +401,64 @@ class AppliedCurriculum:
 
     # -- when it is to be trained on --------------------------------------------------------------------------------
 
-    def chosen(self, finished: Sequence[FinishedGroup], step: int) -> list[Group]:
+    def choose(self, finished: Sequence[FinishedGroup], step: int) -> list[Group]:
         """What the update of `step` (from 0) trains on: the groups that teach something, all of them where none does; then
         their re-rolls.
 
-        Raises UnknownName for a weight of a reward term that none of them has."""
+        Raises UnknownName for a weight of a reward term that none of them has, and KeepworthError where after_group leaves
+        nothing."""
         by_stage: dict[int, list[Group]] = {}
-        for each in finished:
-            by_stage.setdefault(self.stage(each.index)[0], []).append(each.group)
+        for ended in finished:
+            by_stage.setdefault(self.stage(ended.index)[0], []).append(ended.group)
         for number, groups in by_stage.items():
             if self.curriculum.stages:
                 require_terms(groups, self.curriculum.stages[number].weights)
-        kept = [each for each in finished if not self._silent(each.group)]
+        kept = [ended for ended in finished if not self._silent(ended.group)]
         if not kept:  # the step is measured by what there is, and teaches nothing
-            return [each.group for each in finished]
-        seen, left_out = looked_at([each.group for each in kept], step, self.curriculum.after_group)
-        self._rows += left_out
-        rerolls = [again for each, group in zip(kept, seen, strict=True) if group is not None for again in each.rerolls]
-        return [*(group for group in seen if group is not None), *rerolls]
+            return [ended.group for ended in finished]
+        chosen: list[Group] = []
+        rerolls: list[Group] = []
+        for ended in kept:
+            look = self.curriculum.after_group
+            group = ended.group if look is None else look(step, ended.group)
+            if group is None:
+                self._rows.append({"what": "rejected", "task": ended.group.task, "reason": "left out by after_group"})
+                continue
+            chosen.append(group)
+            rerolls += ended.rerolls
+        if not chosen:
+            raise KeepworthError(
+                f"after_group left out every group of step {step + 1}: there is nothing to learn from.",
+                "Let at least one through.",
+            )
+        return [*chosen, *rerolls]
 
     def metrics(self, indices: Iterable[int]) -> dict[str, float]:
         """Of an update with these groups, and of what ended since the one before."""
-        found: dict[str, float] = {}
+        measured: dict[str, float] = {}
         if self.curriculum.refill:
-            found["curriculum/sampled_groups"] = float(self._sampled)
-            found["curriculum/rejected_groups"] = float(self._rejected)
+            measured["curriculum/sampled_groups"] = float(self._sampled)
+            measured["curriculum/rejected_groups"] = float(self._rejected)
             if self._rewards:
-                found["curriculum/reward_sampled"] = sum(self._rewards) / len(self._rewards)
+                measured["curriculum/reward_sampled"] = sum(self._rewards) / len(self._rewards)
         if self.curriculum.stages:
-            found["curriculum/stage"] = float(max(self.stage(each)[0] for each in indices))
+            measured["curriculum/stage"] = float(max(self.stage(index)[0] for index in indices))
         self._sampled = self._rejected = 0
         self._rewards.clear()
-        return found
+        return measured
 
     # -- on disk ----------------------------------------------------------------------------------------------------
 
     def write(self, at: int) -> None:
-        """Everything that was said since it was written last, under the run's step `at`."""
+        """Everything that is to be logged since the last time, under the run's step `at`."""
         rows, self._rows = self._rows, []
         for row in rows:
             self._run.append_curriculum(at, **row)
-
-    def state(self) -> dict[str, int]:
-        return {"announced": self._announced}
-
-    def skip(self, steps: int) -> None:
-        """So many are behind the training, which kept no state."""
-        self._announced = steps
-
-    def load(self, state: Mapping[str, int]) -> None:
-        self._announced = int(state.get("announced", 0))
 
     def restore(self, first: int) -> None:
         """What the run's log says of the tasks since its step `first`, where this training began."""
         if self._difficulty is not None:
             self._difficulty.restore(row for row in self._run.curriculum() if int(row["step"]) > first)
 
-    # -- inside -----------------------------------------------------------------------------------------------------
-
     def _silent(self, group: Group) -> str:
-        return self.curriculum.reject(group) if self.curriculum.refill else ""
-
-
-def looked_at(
-    groups: Sequence[Group], step: int, after_group: AfterGroup | None
-) -> tuple[list[Group | None], list[dict[str, str]]]:
-    """The groups as the hook wants them, None where it left one out, and a row of the log for each of those. Raises
-    KeepworthError where none is left."""
-    if after_group is None:
-        return list(groups), []
-    seen = [after_group(step, group) for group in groups]
-    left_out = [
-        {"what": "rejected", "task": group.task, "reason": "left out by after_group"}
-        for group, kept in zip(groups, seen, strict=True)
-        if kept is None
-    ]
-    if all(group is None for group in seen):
-        raise KeepworthError(
-            f"after_group left out every group of step {step + 1}: there is nothing to learn from.",
-            "Let at least one through.",
-        )
-    return seen, left_out
+        return without_signal(group) if self.curriculum.refill else ""

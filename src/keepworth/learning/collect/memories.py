@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from keepworth.episodes.episode import UNSOUND, Episode, Group
 from keepworth.episodes.model import Encoder
 from keepworth.learning.collect.episode_credit import EpisodicReward, with_episodic_reward
-from keepworth.learning.collect.images import MemoryImage
+from keepworth.learning.collect.workers import MemoryImage
 from keepworth.learning.run_folder import Checkpoint, disk, read_json, replacing, write_json
 from keepworth.learning.trainer import Collected, Collector
 from keepworth.memory.episode import HeldEpisode
@@ -100,8 +100,8 @@ class RememberedEpisodes:
         self._encode, self._compared, self._weight = encode, compared, weight
 
     def after_group(self, step: int, group: Group) -> Group:
-        (found,) = with_episodic_reward([group], self.aid, self._encode, weight=self._weight, compared=self._compared)
-        return found
+        (scored,) = with_episodic_reward([group], self.aid, self._encode, weight=self._weight, compared=self._compared)
+        return scored
 
     def open(self, checkpoint: Checkpoint | None) -> None:
         """As it was at the checkpoint; empty where there is none, or one without it."""
@@ -194,7 +194,7 @@ class LivingMemory:
         """The file as it is, for rollouts elsewhere; the same until something is written."""
         with self._lock:
             if self._image is None:
-                self._image = MemoryImage.of(self._bytes(), self._now())
+                self._image = MemoryImage(self._bytes(), self._now())
                 self._time = self._image.time
             return self._image
 

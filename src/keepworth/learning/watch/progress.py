@@ -1,21 +1,18 @@
-"""What a long command shows while it runs: its plan and the time left, one live table, and `status.json` for other processes."""
+"""What a long command shows while it runs: its plan and the time left, and one live table."""
 
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import shutil
 import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 from keepworth.episodes.text import printable, terminal
-from keepworth.learning.run_folder import disk
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -175,72 +172,85 @@ class SilentProgress:
     def finish(self) -> None: ...
 
 
-class PlainProgress:
-    """One line per step, flushed: for files, pipes, continuous integration."""
+class _TimedProgress(SilentProgress):
+    """Knows the time left: the plan's, or else from the steps seen since the first one. What came before it (loading, measuring,
+    an earlier process) says nothing about a step's time."""
 
-    def __init__(self, stream: TextIO | None = None) -> None:
-        self._stream = stream
-        self._total = 0
+    def __init__(self) -> None:
         self._plan: Plan | None = None
-        self._clock = _Clock()
+        self._total = 0
+        self._first: tuple[int, float] | None = None
+        self._last: tuple[int, float] | None = None
 
     def planned(self, plan: Plan) -> None:
         self._plan = plan
 
     def start(self, total_steps: int, title: str) -> None:
-        self._total = total_steps
-        self._clock = _Clock()
-        self._say(f"== {title}: {total_steps} steps" if total_steps else f"== {title}")
-
-    def phase(self, name: str) -> None:
-        self._say(f".. {name}")
+        self._total, self._first, self._last = total_steps, None, None
 
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
-        left = self._clock.left(step, self._total) if self._plan is None else self._plan.left()
+        self._last = (step, time.monotonic())
+        self._first = self._first or self._last
+
+    def _left(self) -> float | None:
+        """Seconds; None where nothing can be said yet, or nothing is left."""
+        if self._plan is not None:
+            return self._plan.left()
+        if self._first is None or self._last is None or not self._first[0] < self._last[0] < self._total:
+            return None
+        per_step = (self._last[1] - self._first[1]) / (self._last[0] - self._first[0])
+        return max(0.0, per_step * (self._total - self._last[0]) - (time.monotonic() - self._last[1]))
+
+
+class PlainProgress(_TimedProgress):
+    """One line per step, flushed: for files, pipes, continuous integration."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        super().__init__()
+        self._stream = stream
+
+    def start(self, total_steps: int, title: str) -> None:
+        super().start(total_steps, title)
+        self.note(f"== {title}: {total_steps} steps" if total_steps else f"== {title}")
+
+    def phase(self, name: str) -> None:
+        self.note(f".. {name}")
+
+    def step(self, step: int, metrics: Mapping[str, float]) -> None:
+        super().step(step, metrics)
+        left = self._left()
         time_left = [f"left {duration(left)}"] if left is not None else []
         line, width = f"step {step}/{self._total}", shutil.get_terminal_size().columns
         # What does not fit on a line of the terminal is in metrics.jsonl.
         for name, value in headline(metrics).items():
             longer = f"{line}  {name} {short(value)}"
             line = longer if len("  ".join([longer, *time_left])) <= width else line
-        self._say("  ".join([line, *time_left]))
+        self.note("  ".join([line, *time_left]))
 
     def note(self, text: str) -> None:
-        self._say(text)
-
-    def finish(self) -> None:
-        pass
-
-    def _say(self, text: str) -> None:
         # Looked up at each call: whoever captures standard output may have replaced it since.
         stream = self._stream or sys.stdout
         stream.write(printable(text) + "\n")
         stream.flush()
 
 
-class RichProgress:
+class RichProgress(_TimedProgress):
     """A live table: what is being done, the time left, and the curves so far."""
 
     def __init__(self, console: Console | None = None) -> None:
+        super().__init__()
         self._console = console or terminal()
         self._live: Live | None = None
-        self._title = ""
-        self._phase = ""
-        self._total = 0
+        self._title = self._phase = ""
         self._done = 0
         self._rows: list[Mapping[str, float]] = []
-        self._plan: Plan | None = None
-        self._clock = _Clock()
-
-    def planned(self, plan: Plan) -> None:
-        self._plan = plan
 
     def start(self, total_steps: int, title: str) -> None:
         from rich.live import Live
 
         self.finish()
-        self._title, self._total, self._done, self._phase = title, total_steps, 0, "starting"
-        self._rows, self._clock = [], _Clock()
+        super().start(total_steps, title)
+        self._title, self._done, self._phase, self._rows = title, 0, "starting", []
         self._live = Live(get_renderable=self._render, console=self._console, refresh_per_second=4)
         self._live.start()
 
@@ -250,7 +260,7 @@ class RichProgress:
             self._console.print(name, style="dim")
 
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
-        self._clock.left(step, self._total)
+        super().step(step, metrics)
         self._done = step
         self._rows.append(metrics)
 
@@ -269,7 +279,7 @@ class RichProgress:
         from rich.text import Text
 
         rows = list(self._rows)  # the display refreshes in a thread of its own
-        left = self._clock.left(self._done, self._total) if self._plan is None else self._plan.left()
+        left = self._left()
         parts = (f"step {self._done} of {self._total}", self._phase, "" if left is None else f"{duration(left)} left")
         table = Table.grid(padding=(0, 2))
         for name, value in headline(rows[-1]).items() if rows else ():
@@ -295,94 +305,3 @@ def headline(metrics: Mapping[str, float], limit: int = 7) -> dict[str, float]:
     others = _WORTH_A_GLANCE if rewards else (*_WORTH_A_GLANCE, *_WITHOUT_REWARD)
     chosen = [*rewards, *(name for name in others if name in metrics)]
     return {name: metrics[name] for name in (chosen or list(metrics))[:limit]}
-
-
-class _Clock:
-    """Time left, from the steps seen since the first one: what came before it (loading, measuring, an earlier process)
-    says nothing about a step's time."""
-
-    def __init__(self) -> None:
-        self._first: tuple[int, float] | None = None
-        self._last: tuple[int, float] | None = None
-
-    def left(self, step: int, total: int) -> float | None:
-        """Seconds; None where nothing can be said yet, or nothing is left."""
-        now = time.monotonic()
-        if step < 1 or step >= total:
-            return None
-        if self._first is None:
-            self._first = (step, now)
-        if self._last is None or step != self._last[0]:
-            self._last = (step, now)
-        done = self._last[0] - self._first[0]
-        if done <= 0:
-            return None
-        per_step = (self._last[1] - self._first[1]) / done
-        return max(0.0, per_step * (total - step) - (now - self._last[1]))
-
-
-# What a run is doing at the moment, in `status.json`: for whoever looks on from another process.
-#
-# It is there while the run is worked on, and is left behind where the process was killed: `writer` tells which of the two.
-
-
-STATUS = "status.json"
-
-
-@dataclass(frozen=True, slots=True)
-class RunStatus:
-    """title: of the part of the run under way; done of total: its steps; phase: what is being done."""
-
-    title: str = ""
-    total: int = 0
-    done: int = 0
-    phase: str = ""
-
-
-def read_status(folder: Path) -> RunStatus | None:
-    """None where there is none, or none that can be read: it is replaced many times a minute."""
-    try:
-        found = json.loads((folder / STATUS).read_text(encoding="utf-8"))
-        return RunStatus(str(found["title"]), int(found["total"]), int(found["done"]), str(found["phase"]))
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-class StatedProgress:
-    """Passes everything on to `inner` and keeps the status file of `folder` up to date. Removed when the work ends."""
-
-    def __init__(self, inner: Progress, folder: Path) -> None:
-        self._inner = inner
-        self._folder = folder
-        self._status = RunStatus()
-
-    def planned(self, plan: Plan) -> None:
-        self._inner.planned(plan)
-
-    def start(self, total_steps: int, title: str) -> None:
-        self._state(RunStatus(title, total_steps, 0, "starting"))
-        self._inner.start(total_steps, title)
-
-    def phase(self, name: str) -> None:
-        self._state(replace(self._status, phase=name))
-        self._inner.phase(name)
-
-    def step(self, step: int, metrics: Mapping[str, float]) -> None:
-        self._state(replace(self._status, done=step))
-        self._inner.step(step, metrics)
-
-    def note(self, text: str) -> None:
-        self._inner.note(text)
-
-    def finish(self) -> None:
-        (self._folder / STATUS).unlink(missing_ok=True)
-        self._inner.finish()
-
-    def _state(self, status: RunStatus) -> None:
-        # Not synced: nothing depends on it after the process has ended. Renamed, so that nobody reads half of it.
-        self._status = status
-        path = self._folder / STATUS
-        temporary = path.with_name(f".{STATUS}.part")
-        with disk(path):
-            temporary.write_text(json.dumps(asdict(status), ensure_ascii=False), encoding="utf-8")
-            temporary.replace(path)

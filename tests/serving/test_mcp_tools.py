@@ -103,7 +103,11 @@ async def used(client: Any) -> None:
             'top_k should be a valid integer, unable to parse string as an integer, got "many". Change top_k',
         ),
         ("list_memories", {"limit": 0}, "limit should be greater than or equal to 1, got 0."),
-        ("add_memory", {"text": ["x"]}, 'text should be a valid string, got ["x"]. Change text: it should be a valid string.'),
+        (
+            "add_memory",
+            {"text": ["x"]},
+            'text should be a valid string, got ["x"]. Change text: it should be a valid string.',
+        ),
         (
             "list_memories",
             {"limits": 5},

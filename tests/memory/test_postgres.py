@@ -636,8 +636,6 @@ def test_a_server_serves_an_address(address: str, postgres: str, tmp_path: Path)
         ask("POST", "/items", token=theirs, json={"content": "a secret of acme", "user_id": "zoe"})
         assert "acme" in str(ask("GET", "/items?user_id=zoe", token=theirs))
         assert "acme" not in str(ask("GET", "/items?user_id=zoe"))
-        shown = str(ask("GET", "/settings"))
-        assert "postgresql://postgres@" in shown
         told = subprocess.run(
             [*command, "memory", "audit", "--file", given], cwd=tmp_path, capture_output=True, text=True, check=True
         )
@@ -650,6 +648,6 @@ def test_a_server_serves_an_address(address: str, postgres: str, tmp_path: Path)
         run(postgres, "SELECT 1", *(f'DROP SCHEMA "{each}" CASCADE' for each in tenants))
     assert process.returncode == 130
     assert len(tenants) == 1
-    assert secret not in printed + rest + errors + made.stdout + made.stderr + told.stdout + shown
+    assert secret not in printed + rest + errors + made.stdout + made.stderr + told.stdout
     assert secret not in "".join(each.read_text("utf-8") for each in tmp_path.iterdir())
     assert {each.name.split(".", 1)[1] for each in tmp_path.iterdir()} >= {"tokens.json", "audit.jsonl"}

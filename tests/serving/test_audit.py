@@ -36,7 +36,7 @@ def test_changes_and_refusals_are_noted_and_no_word_of_anybody(tmp_path: Path) -
         ana.delete(f"/items/{made}")
         ana.delete("/items/m999")
         ana.post("/erase", json={"user_id": "ana"})
-        ana.get("/tokens")
+        ana.get("/quarantine")
         httpx.get(
             f"{server.url}/v1/memory/items?text=knock", headers={"Authorization": "Bearer kw_no"}, trust_env=False
         )
@@ -47,34 +47,13 @@ def test_changes_and_refusals_are_noted_and_no_word_of_anybody(tmp_path: Path) -
         (f"DELETE {base}/items/{{id}}", 200, [made]),
         (f"DELETE {base}/items/{{id}}", 404, ["m999"]),
         (f"POST {base}/erase", 403, []),
-        (f"GET {base}/tokens", 403, []),
+        (f"GET {base}/quarantine", 403, []),
         ("GET (refused)", 401, []),
     ]
     assert {(each["token"], each["user"]) for each in found[:-1]} == {(token, "ana")}
     text = audit_of(file).read_text()
     assert not any(word in text for word in ("word of mine", "my word", "knock", "kw_"))
     assert audit_of(file).stat().st_mode & 0o777 == 0o600
-
-
-def test_an_admin_reads_what_was_done_within_the_bounds_of_the_token(tmp_path: Path) -> None:
-    file = tmp_path / "agent.mem"
-    with MemoryServer(file, encoder=None) as server:
-        for tenant, user in (("", "ana"), ("acme", "bo"), ("acme", "cy")):
-            client(server, tenant=tenant, user_id=user)[0].post("/items", json={"content": f"of {user}"})
-
-        def seen(**given: Any) -> list[str]:
-            listed = client(server, **given)[0].get("/audit", params={"limit": 1000}).json()["entries"]
-            return [each["user"] for each in listed if each["what"].startswith("POST")]
-
-        assert seen(tenant="acme") == ["bo", "cy"]
-        assert seen(tenant="acme", user_id="cy") == ["cy"]
-        assert seen(tenant="other") == []
-        assert seen() == ["ana", "bo", "cy"]
-        admin, _ = client(server)
-        first = admin.get("/audit", params={"limit": 2}).json()
-        second = admin.get("/audit", params={"limit": 1, "after": first["next"]}).json()
-        assert [each["user"] for each in first["entries"] + second["entries"]] == ["ana", "bo", "cy"]
-        assert client(server, roles=("read",))[0].get("/audit").status_code == 403
 
 
 def test_words_in_a_path_are_not_noted(tmp_path: Path) -> None:
@@ -94,22 +73,6 @@ def test_words_in_a_path_are_not_noted(tmp_path: Path) -> None:
         ("(other) (refused)", 401, []),
     ]
     assert "secret" not in audit_of(file).read_text().lower()
-
-
-def test_a_page_of_one_tenant_does_not_tell_how_much_others_do(tmp_path: Path) -> None:
-    file = tmp_path / "agent.mem"
-    with MemoryServer(file, encoder=None) as server:
-        admin, _ = client(server, tenant="acme")
-        other, _ = client(server, tenant="other")
-        for word in ("tea", "milk", "bread"):
-            other.post("/items", json={"content": f"others like {word}"})
-            admin.post("/items", json={"content": f"acme likes {word}"})
-        first = admin.get("/audit", params={"limit": 2}).json()
-        other.post("/items", json={"content": "of others"})
-        second = admin.get("/audit", params={"limit": 1, "after": first["next"]}).json()
-        assert (first["next"], second["next"]) == (2, 3)
-        assert [each["ids"] for each in first["entries"] + second["entries"]] == [["m1"], ["m2"], ["m3"]]
-        assert admin.get("/audit", params={"after": 2**53 + 1}).status_code == 422
 
 
 @pytest.mark.parametrize(("which", "count"), [("off", 0), ("changes", 1), ("all", 2)])

@@ -16,7 +16,7 @@ from keepworth.serving.memory_server import MemoryServer
 def test_schemathesis_finds_nothing() -> None:
     found = fuzzed(10, 0)
     assert found["complete"]
-    assert found["operations"] >= 30
+    assert found["operations"] >= 25
     assert found["cases"] > 500
     assert found["failures"] == []
 

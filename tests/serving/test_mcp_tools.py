@@ -96,14 +96,18 @@ async def used(client: Any) -> None:
         ("add_memory", {"text": ""}, "empty"),
         ("add_memory", {"text": "x", "event_time": "yesterday"}, "is not a time"),
         ("report_outcome", {"target": "e1", "value": 1.0}, "no episode or decision"),
-        ("search_memories", {}, "query is missing in search_memories. Send query: a text."),
+        ("search_memories", {}, "query is missing in search_memories. Send query."),
         (
             "search_memories",
             {"query": "x", "top_k": "many"},
-            'top_k must be a whole number from 1 to 100, got "many". Send top_k as a whole number from 1 to 100.',
+            'top_k should be a valid integer, unable to parse string as an integer, got "many". Change top_k',
         ),
-        ("list_memories", {"limit": 0}, "limit must be a whole number from 1 to 1000, got 0."),
-        ("add_memory", {"text": ["x"]}, 'text must be a text, got ["x"]. Send text as a text.'),
+        ("list_memories", {"limit": 0}, "limit should be greater than or equal to 1, got 0."),
+        (
+            "add_memory",
+            {"text": ["x"]},
+            'text should be a valid string, got ["x"]. Change text: it should be a valid string.',
+        ),
         (
             "list_memories",
             {"limits": 5},

@@ -136,27 +136,20 @@ def test_a_token_of_a_person_sees_that_person_alone(server: MemoryServer, tenant
         assert {each["item"] for each in all_.get("/ledger").json()["accounts"]} >= {hers["id"]}
         exported = [json.loads(line) for line in all_.get("/export?user_id=ana").text.splitlines()]
         assert [line["item"]["id"] for line in exported if "item" in line] == [hers["id"]]
-        refused(ana.post("/tokens", json={"user_id": "bob"}), 403)
 
 
-def test_tokens_are_given_within_bounds_hashed_at_rest_and_taken_back(server: MemoryServer, tenant: str) -> None:
-    with as_(server, tenant, "read", "admin") as admin:
-        made = admin.post("/tokens", json={"roles": ["read"], "user_id": "ana", "name": "phone"}).json()
-        at_rest = tokens_of(server.memories.place.file).read_text(encoding="utf-8")
-        assert made["token"] not in at_rest
-        assert made["id"] in at_rest
-        assert tokens_of(server.memories.place.file).stat().st_mode & 0o777 == 0o600
-        headers = {"Authorization": f"Bearer {made['token']}"}
-        assert admin.get("/access", headers=headers).json()["user_id"] == "ana"
-        refused(admin.post("/tokens", json={"roles": ["write"]}), 403)
-        refused(admin.post("/tokens", json={"roles": ["read"], "tenant": "another"}), 403)
-        refused(admin.post("/tokens", json={"roles": ["king"]}), 422)
-        listed = admin.get("/tokens").json()["tokens"]
-        assert {each["tenant"] for each in listed} == {tenant}
-        with as_(server, "another", "read", "admin") as stranger:
-            assert refused(stranger.delete(f"/tokens/{made['id']}"), 404)
-        assert admin.delete(f"/tokens/{made['id']}").status_code == 200
-        refused(admin.get("/access", headers=headers), 401)
+def test_tokens_are_hashed_at_rest_and_taken_back(server: MemoryServer, tenant: str) -> None:
+    made = new_access(tenant=tenant, roles=["read"], user_id="ana")
+    token, file = server.tokens.add(made), tokens_of(server.memories.place.file)
+    at_rest = file.read_text(encoding="utf-8")
+    assert token not in at_rest
+    assert made.id in at_rest
+    assert file.stat().st_mode & 0o777 == 0o600
+    headers = {"Authorization": f"Bearer {token}"}
+    with httpx.Client(base_url=server.url + BASE, headers=headers, trust_env=False) as client:
+        assert client.get("/access").json()["user_id"] == "ana"
+        Tokens(file).remove(made.id)
+        refused(client.get("/access"), 401)
 
 
 def test_what_is_in_quarantine_is_an_admin_s_to_see_and_release(server: MemoryServer, tenant: str) -> None:
@@ -352,8 +345,7 @@ def test_bodies_that_are_none_are_refused(server: MemoryServer, content: bytes, 
         assert client.get("/items").json()["items"] == []
 
 
-def test_the_words_for_a_wrong_value_are_the_schema_s(server: MemoryServer) -> None:
-    """By hand, from the models of the requests."""
+def test_a_wrong_field_is_said_in_words(server: MemoryServer) -> None:
     with as_(server, "where nothing is ever written") as client:
 
         def about(method: str, path: str, body: Any = None) -> tuple[str, str]:
@@ -361,31 +353,20 @@ def test_the_words_for_a_wrong_value_are_the_schema_s(server: MemoryServer) -> N
             return problem["detail"], problem["fix"]
 
         assert about("GET", "/items?limit=0") == (
-            'limit must be a whole number from 1 to 1000, got "0".',
-            "Send limit as a whole number from 1 to 1000.",
-        )
-        assert about("POST", "/search", {"query": "x", "top_k": "many"}) == (
-            'top_k must be a whole number from 1 to 1000, got "many".',
-            "Send top_k as a whole number from 1 to 1000.",
+            'limit should be greater than or equal to 1, got "0".',
+            "Change limit: it should be greater than or equal to 1.",
         )
         assert about("POST", "/search", {"query": "x", "user_id": ["ana"]})[1] == (
-            "Send user_id as a text of at most 512 characters."
+            "Change user_id: it should be a valid string."
         )
-        assert about("POST", "/items", {"content": 5})[1] == "Send content as a text or a list of objects."
-        assert about("POST", "/searches", {}) == (
-            "queries is missing here.",
-            "Send queries: a list of texts (0 to 100 of them).",
-        )
+        assert about("POST", "/searches", {}) == ("queries is missing here.", "Send queries.")
         assert about("POST", "/search", {"query": "x", "user": "ana"})[1].startswith("Did you mean 'user_id'?")
-        assert about("POST", "/items", {"content": "x", "provenances": [{"turns": 1}]})[1].startswith(
-            "Did you mean 'turn'? Known: date, session, source, speaker, turn."
-        )
 
 
 @pytest.mark.parametrize(
     ("method", "path", "status", "says"),
     [
-        ("DELETE", "/v1/memory/tokens", 405, "/v1/memory/tokens takes GET and POST. DELETE is for /v1/memory/tokens/{id}."),
+        ("POST", "/v1/memory/episodes/e1", 405, "/v1/memory/episodes/e1 takes GET."),
         ("PUT", "/v1/memory/items", 405, "/v1/memory/items takes DELETE and GET and POST."),
         ("GET", "/v1/memory/item", 404, "Did you mean /v1/memory/items? GET /openapi.json lists the routes."),
         ("POST", "/mcp", 404, "The tools for hosts are off: start the server with --mcp."),

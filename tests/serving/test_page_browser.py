@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Iterator
@@ -13,8 +12,6 @@ import pytest
 
 from benchmarks.page.world import fill
 from keepworth import policy
-from keepworth.evaluation.run_list import RunList
-from keepworth.learning.run_folder import RunFolder
 from keepworth.serving.access import Access, new_access
 from keepworth.serving.memory_server import MemoryServer
 from tests.evaluation.sample_run import sample_run
@@ -27,15 +24,14 @@ SCRIPT = (
     "<script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'> \u202egnp.exe\u202c \u2066x\u2069 \u200b"
 )
 LONG = "w" * 1_000_000
-VIEWS = ("overview", "memory", "memory/{m1}", "memory?q=router", "episodes", "episodes/{episode}", "runs", "runs/demo",
-         "runs/broken", "policies", "settings")  # fmt: skip
+VIEWS = ("overview", "memory", "memory/{m1}", "memory?q=router", "episodes", "episodes/{episode}")
 
 
 class Served:
     """server; ids of what is in it."""
 
-    def __init__(self, server: MemoryServer, runs: Path) -> None:
-        self.server, self.runs = server, runs
+    def __init__(self, server: MemoryServer) -> None:
+        self.server = server
         memory = server.memories.of(Access("test")).memory
         self.memory = memory
         memory.add(SCRIPT, user_id="eve\u202e", source="<b>bold</b>", metadata={"<i>": ["</script>"]})
@@ -55,13 +51,9 @@ class Served:
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("page")
-    sample_run(folder / "runs" / "demo", steps=8)
-    (folder / "runs" / "broken").mkdir()
-    (folder / "runs" / "broken" / "config.json").write_text("<script>")
     options: dict[str, Any] = {"policy": policy("default", withhold=0.3, budget=1.0)}
-    runs = RunList(folder / "runs")
-    with MemoryServer(folder / "a.mem", encoder="hashing", runs=runs, seed=1, scan=None, **options) as server:
-        yield Served(server, folder / "runs")
+    with MemoryServer(folder / "a.mem", encoder="hashing", seed=1, scan=None, **options) as server:
+        yield Served(server)
 
 
 @pytest.fixture(scope="module")
@@ -187,18 +179,13 @@ def test_percents_that_stand_for_nothing_leave_a_page(chromium: Any, served: Ser
 
 
 def test_what_a_token_may_not_do_is_not_offered(chromium: Any, served: Served) -> None:
-    cases = {
-        ("read", "write", "reward"): ["Overview", "Memory", "Episodes"],
-        ("read", "write", "reward", "admin"): ["Overview", "Memory", "Episodes", "Runs", "Policies", "Settings"],
-    }
-    for roles, views in cases.items():
+    for roles in (("read", "write", "reward"), ("read", "write", "reward", "admin")):
         visit = Visit(chromium, served, served.token(*roles))
-        assert visit.page.locator("#views a").all_inner_texts() == views
+        assert visit.page.locator("#views a").all_inner_texts() == ["Overview", "Memory", "Episodes"]
         visit.go("memory/m4" if "admin" in roles else "memory")
         assert bool(visit.page.locator("button:has-text('Undo')").count()) == ("admin" in roles)
         visit.close()
     visit = Visit(chromium, served, served.token("read", "admin", user_id="ana"))
-    assert visit.page.locator("#views a").all_inner_texts() == ["Overview", "Memory", "Episodes", "Settings"]
     visit.go("memory")
     assert "ana" in visit.page.inner_text("#who")
     assert visit.page.locator("input[name=user_id]").count() == 0
@@ -303,50 +290,6 @@ def test_a_change_is_undone_after_a_question_and_brought_back(visit: Visit) -> N
     assert memory.get(note.id).text == "Bo drinks coffee"
 
 
-def test_a_token_is_made_shown_once_and_removed(visit: Visit) -> None:
-    page = visit.page
-    visit.go("settings")
-    page.fill("input[name=name]", "for the test")
-    page.click("text=Make a token")
-    page.wait_for_selector("#news >> text=shown once")
-    token = page.locator("#news code").first.inner_text()
-    assert visit.served.server.tokens.check("/", f"Bearer {token}").name == "for the test"
-    page.locator("tr", has_text="for the test").locator("text=Remove").click()
-    page.click("dialog >> text=Remove it")
-    page.wait_for_selector("#news >> text=is removed")
-    assert "for the test" not in {each.name for each in visit.served.server.tokens.all()}
-
-
-def test_a_policy_is_estimated_promoted_and_taken_back(visit: Visit) -> None:
-    page, other = visit.page, "kernel-mean"
-    visit.go("policies")
-    page.select_option("select[name=policy]", other)
-    page.click("text=Estimate")
-    page.wait_for_selector(f"button:has-text('Promote {other}')")
-    estimate = visit.served.memory.evaluate(other)
-    assert f"mean reward {estimate.value:.3f}" in page.inner_text("form + [role=status]")
-    page.click(f"text=Promote {other}")
-    page.click("dialog >> text=Promote it")
-    page.wait_for_selector("text=Go back to the one before")
-    assert visit.served.memory.policy == other
-    page.click("text=Go back to the one before")
-    page.click("dialog button:has-text('Go back')")
-    page.wait_for_selector("text=as the server was started")
-    assert visit.served.memory.policy == "default"
-
-
-def test_curves_grow_while_a_run_trains(visit: Visit) -> None:
-    with RunFolder.create(visit.served.runs / "live", {}) as run:
-        for step in range(1, 4):
-            run.append_metrics(step, {"reward": step / 10})
-        visit.go("runs/live")
-        visit.page.wait_for_selector(".detail >> text=running")
-        before = visit.page.locator(".detail polyline").first.get_attribute("points")
-        run.append_metrics(4, {"reward": 0.9})
-        now = "document.querySelector('.detail polyline')?.getAttribute('points')"
-        visit.until(f"{now} && {now} !== {json.dumps(before)}")
-
-
 def test_the_first_steps_are_told(chromium: Any, tmp_path: Path) -> None:
     with MemoryServer(tmp_path / "a.mem", encoder="hashing") as server:
         served = Served.__new__(Served)
@@ -374,7 +317,6 @@ def test_the_first_steps_are_told(chromium: Any, tmp_path: Path) -> None:
             assert "No rewards yet" not in said
             assert "One reward so far: 1.000" in said
             assert "1 item was shown with a reward. None was withheld or kept by chance yet" in said
-        text(visit, "policies")
         visit.close()
         bound.close()
 

@@ -44,14 +44,8 @@ def test_an_age_that_is_none_is_named(tmp_path: Path, days: str, capsys: pytest.
     assert "days must be a number above 0, 100000 at most, got" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("days", [-1, 0, 1e300])
-def test_days_of_a_token_are_named_with_their_bounds(tmp_path: Path, days: float) -> None:
+def test_a_wrong_filter_is_named_without_the_inside_of_the_program(tmp_path: Path) -> None:
     with MemoryServer(tmp_path / "a.mem", encoder=None) as server:
-        problem = asked(server, "POST", "/v1/memory/tokens", json={"days": days}).json()
-        assert problem["detail"].startswith("days must be a number above 0, 100000 at most, got ")
-        assert problem["fix"] == "Send days as a number above 0, 100000 at most."
-        large = asked(server, "GET", f"/v1/memory/audit?after={10**23}").json()
-        assert large["fix"] == "Send after as a whole number from 0 to 9007199254740992."
         where = asked(server, "POST", "/v1/memory/search", json={"query": "x", "where": {"age": {"$near": 3}}}).json()
         assert (where["field"], where["status"]) == ("where", 422)
         assert "lambda" not in str(where)

@@ -204,25 +204,6 @@ def test_the_command_line_gives_and_lists_them(tmp_path: Path, capsys: pytest.Ca
     assert Tokens(tokens_of(file)).check("", f"Bearer {made}").shared == WRITES
 
 
-def test_an_admin_of_a_person_shares_no_more_than_it_has(server: MemoryServer, tenant: str) -> None:
-    roles = ("read", "write", "reward", "admin")
-    for has, gives, status in (
-        ({}, READS, 403),
-        (READS, WRITES, 403),
-        (WRITES, READS, 200),
-        (READS, {"x": ("read",)}, 403),
-    ):
-        http = {"Authorization": f"Bearer {token(server, tenant, 'ann', roles=roles, shared=has)}"}
-        body = {"shared": {name: list(each) for name, each in gives.items()}}
-        answer = httpx.post(f"{server.url}{BASE}/tokens", json=body, headers=http, trust_env=False)
-        assert answer.status_code == status, answer.text
-    whole = {"Authorization": f"Bearer {server.tokens.add(new_access(tenant=tenant))}"}
-    given = {"user_id": "cy", "shared": {"team": ["read"]}}
-    made = httpx.post(f"{server.url}{BASE}/tokens", json=given, headers=whole, trust_env=False).json()
-    who = {"Authorization": f"Bearer {made['token']}"}
-    assert httpx.get(f"{server.url}{BASE}/access", headers=who, trust_env=False).json()["shared"] == {"team": ["read"]}
-
-
 def test_a_file_of_tokens_of_before_is_read(tmp_path: Path) -> None:
     tokens = Tokens(tmp_path / "agent.mem.tokens.json")
     made = tokens.add(Access("t1", user_id="ann"))

@@ -139,12 +139,9 @@ def serve(
     if role and not run:
         raise KeepworthError("--role names a role of a run.", "Name the run, or leave --role out.")
     if memory is not None:
-        from keepworth.evaluation.run_list import RunList
         from keepworth.memory.scan import scan_of
 
         require("server", "keepworth serve --memory")
-        if runs != Path("runs") and not runs.is_dir():
-            raise KeepworthError(f"{runs} is no folder of runs.", "Name a folder that is there, or leave --runs out.")
         if user and not stdio:
             raise KeepworthError("--user is for --stdio.", "Over HTTP, a token says whose memory it is.")
         if stdio and (upstream or mcp):
@@ -205,7 +202,6 @@ def serve(
             scan=scan_of(secrets, personal),
             audit=audit,
             mcp=mcp,
-            runs=RunList(runs),
             **gateway,
         )
         return

@@ -26,7 +26,7 @@ AUDITS = ("changes", "all", "off")
 REFUSALS_PER_SECOND = 10
 """Of callers without a right. Of more in a second only the number is noted, so that nobody can fill a disk by knocking."""
 _READS = ("/search", "/searches")
-_TELLS = ("/export", "/quarantine", "/diff", "/tokens", "/audit")
+_TELLS = ("/export", "/quarantine", "/diff")
 _QUIET = ("/health", "/openapi.json", "/metrics", "/")
 _FILES = "/page/"
 """Of the page, which hold nothing of a memory."""
@@ -129,15 +129,3 @@ def entries(file: Path) -> Iterator[dict[str, Any]]:
                     yield entry
     except FileNotFoundError:
         return
-
-
-def may_see(access: Access, entry: Mapping[str, Any]) -> bool:
-    """Whoever runs the server sees all; an admin what was done in the tenant, and within the bounds of the token."""
-    if access.operates:
-        return True
-    own = (("tenant", access.tenant), ("user", access.user_id), ("agent", access.agent_id))
-    return (
-        "token" in entry
-        and all(not bound or entry.get(name, "") == bound for name, bound in own)
-        and (entry.get("tenant", "") == access.tenant)
-    )

@@ -7,7 +7,9 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from keepworth.episodes.errors import KeepworthError
+from pydantic import BaseModel, ValidationError
+
+from keepworth.episodes.errors import KeepworthError, UnknownName
 
 
 class NotServed(KeepworthError):
@@ -80,6 +82,30 @@ def brief(value: object) -> str:
     except (ValueError, RecursionError):
         text = repr(type(value))
     return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def first_mistake(error: ValidationError, kind: type[BaseModel], noun: str = "field", where: str = "here") -> NotServed:
+    """The first thing that a model found wrong, as a refusal in one line.
+
+    Args:
+        kind: The model.
+        noun: What a field is called.
+        where: Where it stands.
+    """
+    first = error.errors(include_url=False)[0]
+    # Parts that name an option of a union, such as "str" or "list[dict]", are no names of fields.
+    parts = [str(part) for part in first["loc"] if part not in ("str", "int", "float") and "[" not in str(part)]
+    about, value = ".".join(parts) or "body", first["input"]
+    if first["type"] == "extra_forbidden":
+        fields = sorted(kind.model_fields) if len(parts) == 1 else []
+        fix = UnknownName(noun, about, fields).fix if fields else "Leave it out: nothing is read there."
+        message = f"There is no {noun} {about!r:.80} {where}."
+    elif first["type"] == "missing":
+        message, fix, value = f"{about} is missing {where}.", f"Send {about}.", None
+    else:
+        should = first["msg"].partition(" should ")[2] or f"be another value ({first['msg']})"
+        message, fix = f"{about} should {should}, got {brief(value)}.", f"Change {about}: it should {should}."
+    return NotServed(message, fix, status=422, about=about, value=value)
 
 
 RouteAnswers = Callable[[ServedCall], Any]

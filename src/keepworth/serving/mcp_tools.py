@@ -28,8 +28,8 @@ from keepworth.memory import verbs
 from keepworth.memory.item import Item, Status
 from keepworth.memory.verbs import IN_QUARANTINE, Verb, VerbCaller, masked
 from keepworth.serving.access import Access
+from keepworth.serving.calls import first_mistake
 from keepworth.serving.open_memories import OpenMemories, OpenMemory
-from keepworth.serving.wrong_fields import first_mistake
 
 _LOG = logging.getLogger("keepworth.serving")
 BOUNDS = ("user_id", "agent_id", "session_id")

@@ -8,26 +8,21 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import islice
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic.json_schema import models_json_schema
 
 import keepworth
 from keepworth.episodes.errors import KeepworthError
 from keepworth.memory import errors
-from keepworth.memory.item import LONGEST_NAME
 from keepworth.memory.store.requests import keep_answer, noted_request, noting
-from keepworth.memory.verbs import MOST, VERBS, Name, Verb, VerbCaller, verb
-from keepworth.serving.access import LONGEST_DAYS, PERMISSIONS, ROLES, Access, Tokens, new_access
-from keepworth.serving.audit import entries, may_see
-from keepworth.serving.calls import NotServed, ReadyAnswer, RouteAnswers, ServedCall
+from keepworth.memory.verbs import VERBS, Verb, VerbCaller, verb
+from keepworth.serving.access import Access
+from keepworth.serving.calls import NotServed, ReadyAnswer, RouteAnswers, ServedCall, first_mistake
 from keepworth.serving.metrics import Metrics
 from keepworth.serving.open_memories import OpenMemories, OpenMemory
 from keepworth.serving.wire import plain
-from keepworth.serving.wrong_fields import first_mistake
 
 BASE = "/v1/memory"
 _LONGEST_KEY = 255
@@ -45,115 +40,16 @@ class ServedCaller(VerbCaller):
 @verb("GET /access", "read")
 def who(caller: ServedCaller) -> Any:
     """What this token opens."""
-    return _token(caller.access)
-
-
-def token_verbs(tokens: Tokens) -> tuple[Verb, ...]:
-    """The verbs that list, make and remove tokens."""
-
-    @verb("GET /tokens", "admin", key="tokens")
-    def list_tokens(caller: ServedCaller) -> Any:
-        """Tokens at rest, without the tokens."""
-        return [_token(each) for each in tokens.all() if _reaches(caller.access, each)]
-
-    @verb("POST /tokens", "admin")
-    def add_token(
-        caller: ServedCaller,
-        tenant: Name | None = None,
-        user_id: Name = "",
-        agent_id: Name = "",
-        roles: Annotated[list[Role], Field(min_length=1, max_length=10)] = ["read", "write", "reward"],  # noqa: B006
-        name: Annotated[str, Field(max_length=LONGEST_NAME)] = "",
-        days: Days = None,
-        shared: Shared = {},  # noqa: B006
-    ) -> Any:
-        """A new token; this answer is the only place it is seen."""
-        own = caller.access
-        made = new_access(
-            tenant=own.tenant if tenant is None else tenant,
-            user_id=user_id or own.user_id,
-            agent_id=agent_id or own.agent_id,
-            roles=roles,
-            name=name,
-            days=days,
-            shared=shared,
-        )
-        if not _reaches(own, made) or not set(made.roles) <= set(own.roles) or not _shares(own, made):
-            raise NotServed(
-                "A token gives what it has itself, and no more.",
-                "Ask for the tenant, the bounds and the roles of this token, or for fewer.",
-                status=403,
-            )
-        return {"token": tokens.add(made), **_token(made)}
-
-    @verb("DELETE /tokens/{id}", "admin", key="removed")
-    def remove_token(caller: ServedCaller, id: str) -> Any:
-        """Take a token back."""
-        if not any(each.id == id and _reaches(caller.access, each) for each in tokens.all()):
-            raise NotServed(
-                f"There is no token {id!r:.40}.", f"GET {BASE}/tokens lists them.", status=404, about="id", value=id
-            )
-        tokens.remove(id)
-        return 1
-
-    return list_tokens, add_token, remove_token
-
-
-Role = Annotated[str, Field(json_schema_extra={"enum": list(ROLES)})]
-Days = Annotated[float | None, Field(gt=0, le=LONGEST_DAYS, description="Until it ends; never if left out.")]
-Shared = Annotated[
-    dict[str, list[Annotated[str, Field(json_schema_extra={"enum": list(PERMISSIONS)})]]],
-    Field(max_length=100, description="By name of a user that stands for a team: read, or read and write."),
-]
-
-
-def _reaches(own: Access, other: Access) -> bool:
-    if own.operates:
-        return True
-    return own.tenant == other.tenant and own.user_id in ("", other.user_id) and own.agent_id in ("", other.agent_id)
-
-
-def _shares(own: Access, made: Access) -> bool:
-    """Whether what is shared with a new token is open to the one that gives it."""
-    return not own.user_id or all(set(each) <= set(own.shared.get(name, ())) for name, each in made.shared.items())
-
-
-def _token(access: Access) -> dict[str, Any]:
+    access = caller.access
     shared = {name: list(permissions) for name, permissions in access.shared.items()}
     return {**asdict(access), "roles": list(access.roles), "shared": shared}
 
 
-def audit_verb(file: Path) -> Verb:
-    """The verb that lists the audit log in `file`."""
-
-    @verb("GET /audit", "admin")
-    def list_audit(
-        caller: ServedCaller,
-        limit: Annotated[int, Field(ge=1, le=MOST)] = 100,
-        after: Annotated[int, Field(ge=0, le=2**53, description="The `next` of the page before.")] = 0,
-    ) -> Any:
-        """Who did what, oldest first, a page at a time."""
-        # `next` counts what this token may see: a place in the file would tell how much others do.
-        seen = (entry for entry in entries(file) if may_see(caller.access, entry))
-        listed = list(islice(seen, after, after + limit))
-        return {"entries": listed, "next": after + len(listed)}
-
-    return list_audit
-
-
 def memory_table(
-    memories: OpenMemories, tokens: Tokens, metrics: Metrics, audit: Path, more: tuple[Verb, ...] = ()
+    memories: OpenMemories, metrics: Metrics, more: tuple[Verb, ...] = ()
 ) -> dict[tuple[str, str], RouteAnswers]:
-    """The routes of a server.
-
-    Args:
-        audit: The file of the audit log.
-        more: Verbs beside those of memory.
-
-    Returns:
-        (method, path) -> what answers it.
-    """
-    verbs = (*VERBS, who, *token_verbs(tokens), audit_verb(audit), *more)
+    """(method, path) -> what answers it. more: verbs beside those of memory."""
+    verbs = (*VERBS, who, *more)
     table: dict[tuple[str, str], RouteAnswers] = {
         (each.method, BASE + each.path): partial(_answer, each, memories) for each in verbs
     }

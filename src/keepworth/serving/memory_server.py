@@ -16,7 +16,6 @@ from starlette.types import ASGIApp
 from keepworth.episodes.errors import KeepworthError
 from keepworth.memory.place import MemoryPlace, place_of
 from keepworth.memory.scan import Scan
-from keepworth.memory.verbs import Verb
 from keepworth.serving.access import Access, Tokens, tokens_of
 from keepworth.serving.application import LOCAL_HOSTS, ServerLimits, Streamed, application
 from keepworth.serving.audit import AuditLog, audit_of
@@ -25,7 +24,7 @@ from keepworth.serving.http_server import LOOPBACK, HttpServer, reachable_here_a
 from keepworth.serving.memory_routes import memory_table
 from keepworth.serving.metrics import Metrics
 from keepworth.serving.open_memories import OpenMemories
-from keepworth.serving.overview_routes import RunFolders, checked_settings, server_verbs
+from keepworth.serving.overview_routes import list_episode_summaries, overview
 from keepworth.serving.page_routes import page_table
 
 if TYPE_CHECKING:
@@ -72,7 +71,6 @@ class MemoryServer(HttpServer):
         gateway: GatewaySettings | None = None,
         mcp: bool = False,
         audit: str = "changes",
-        runs: RunFolders | None = None,
         **options: Any,
     ) -> None:
         self.metrics = Metrics()
@@ -98,10 +96,7 @@ class MemoryServer(HttpServer):
             from keepworth.serving.upstream import Upstream
 
             there = Upstream(upstream, upstream_key)
-        shown = checked_settings({"memory": str(place), "listens to": host, "audit": audit, "MCP": mcp, **options})
-        shown |= {"gateway to": there.url} if there is not None else {}
-        more = server_verbs(shown, runs, gateway=there is not None)
-        make = partial(self._application, host=host, upstream=there, settings=gateway, mcp=mcp, more=more)
+        make = partial(self._application, host=host, upstream=there, settings=gateway, mcp=mcp)
         self.memories = OpenMemories(place, {"scan": Scan(), **options})
         try:
             super().__init__(make, host=host, port=port, name="memory-server", patience=PATIENCE)
@@ -117,7 +112,6 @@ class MemoryServer(HttpServer):
         upstream: AnyUpstream | None,
         settings: GatewaySettings | None,
         mcp: bool,
-        more: tuple[Verb, ...],
     ) -> ASGIApp:
         streamed: dict[tuple[str, str], Streamed] = {}
         if upstream is not None:
@@ -134,7 +128,7 @@ class MemoryServer(HttpServer):
             mounted["/mcp"] = self._sessions.handle_request
         page = page_table()
         return application(
-            {**memory_table(self.memories, self.tokens, self.metrics, self.audit.file, more), **page},
+            {**memory_table(self.memories, self.metrics, (overview, list_episode_summaries)), **page},
             self.tokens.check,
             workers,
             self._limits,

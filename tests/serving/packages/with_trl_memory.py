@@ -6,22 +6,37 @@ from __future__ import annotations
 import json
 import logging
 import tempfile
+from pathlib import Path
 from typing import Any
 
 import datasets
 import torch
 import trl
-from transformers import Qwen3Config, Qwen3ForCausalLM
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from keepworth import Memory
 from keepworth.environments.tool_use import ToolUse, tool
 from keepworth.episodes.episode import Task
-from keepworth.serving.trl_environments import in_trl
-from keepworth.serving.trl_memory import recalling, telling, with_memory
-from tests.serving.packages.with_trl import tokenizer
+from keepworth.serving.trl import in_trl, recalling, telling, with_memory
 
 QUESTIONS = {"Where does Ana live?": "Oslo", "What does Bo play?": "chess"}
 PROMPTS: list[str] = []
+
+
+MARKS = ["<|im_start|>", "<|im_end|>", "<|endoftext|>"]
+
+
+def tokenizer() -> Any:
+    """A token for each byte, and the chat template of Qwen3, which TRL knows how to read tool calls from."""
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    inner = Tokenizer(models.BPE(vocab={letter: number for number, letter in enumerate(letters)}, merges=[]))
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    inner.decoder = decoders.ByteLevel()
+    made = PreTrainedTokenizerFast(tokenizer_object=inner, eos_token=MARKS[1], pad_token=MARKS[2])
+    made.add_special_tokens({"additional_special_tokens": MARKS[:1]})
+    made.chat_template = (Path(trl.__file__).parent / "chat_templates" / "qwen3.jinja").read_text()
+    return made
 
 
 class Scripted(trl.GRPOTrainer):  # type: ignore[misc]

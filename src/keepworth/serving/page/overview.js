@@ -1,4 +1,4 @@
-// What is there, what rewards say of it, and what the server counted.
+// What is there, and what rewards say of it.
 import { get } from "./api.js";
 import { chart } from "./chart.js";
 import { code, decimal, empty, finite, interval, make, number, pill, refill, said, signed, table } from "./dom.js";
@@ -6,17 +6,14 @@ import { howToBegin, verdictOf, VERDICTS } from "./memory.js";
 
 const MOST = 12;
 
-export function open(session) {
+export function open() {
   const element = make("div", {}, make("h1", {}, "Overview"));
   return {
     element,
     async show() {
-      const [all, ledger, counted] = await Promise.all([
-        get("/overview"), get("/ledger").catch(error => error),
-        session.operates ? get("/metrics", {}, { base: "", text: true }).catch(() => "") : "",
-      ]);
+      const [all, ledger] = await Promise.all([get("/overview"), get("/ledger").catch(error => error)]);
       refill(element, make("h1", {}, "Overview"), tiles(all), all.items || all.episodes ? null : make("div", { class: "card" }, howToBegin()),
-        rewards(all), await worth(ledger), server(counted));
+        rewards(all), await worth(ledger));
     },
   };
 }
@@ -73,38 +70,3 @@ async function worth(ledger) {
         finite(each.low) ? `${signed(each.low)} to ${signed(each.high)}` : "none yet", pill(each.verdict, VERDICTS[each.verdict] ?? ""), number(each.shown), number(each.withheld)])),
     known.length > MOST ? make("p", { class: "note" }, `The ${MOST} that are known best of ${number(known.length)}. All of them: `, code("keepworth memory ledger --file agent.mem"), ".") : null);
 }
-
-// Prometheus' text, as rows of {name, labels, value}.
-function samples(text) {
-  return text.split("\n").filter(each => each && !each.startsWith("#")).map(each => {
-    const [, name, labels = "", value] = /^(\w+)(?:\{(.*)\})? (\S+)$/.exec(each) ?? [];
-    return { name, labels: Object.fromEntries([...labels.matchAll(/(\w+)="((?:[^"\\]|\\.)*)"/g)].map(([, key, said_]) => [key, said_])), value: Number(value) };
-  });
-}
-
-// The upper end of the bin in which this share of the calls ends.
-function quantile(bins, share) {
-  const total = bins.at(-1)?.value ?? 0;
-  return bins.find(each => each.value >= share * total)?.labels.le ?? "";
-}
-
-function server(text) {
-  if (!text) return null;
-  const all = samples(text);
-  const routes = [...new Set(all.filter(each => each.name === "keepworth_request_seconds_count").map(each => each.labels.route))]
-    .filter(each => each !== "/" && !each.startsWith("/page/"));
-  const of = (name, route) => all.filter(each => each.name === name && each.labels.route === route);
-  const lines = routes.map(route => {
-    const count = of("keepworth_request_seconds_count", route)[0].value, sum = of("keepworth_request_seconds_sum", route)[0].value;
-    const bins = of("keepworth_request_seconds_bucket", route), within = share => `${1000 * quantile(bins, share)} ms`.replace("Infinity ms", "above 10 s").replace("NaN ms", "above 10 s");
-    return { route, count, cells: [route, number(count), `${(1000 * sum / count).toFixed(1)} ms`, within(0.5), within(0.95)] };
-  }).sort((a, b) => b.count - a.count);
-  const tokens = all.filter(each => /tokens_total$|^keepworth_(prompts|recalled|injected|missing)/.test(each.name));
-  return make("section", {}, make("h2", {}, "What this server did since it started"),
-    lines.length ? table("Calls by route", [["route", false], ["calls", true], ["mean", true], ["half within", true], ["95 % within", true]], lines.slice(0, 10).map(each => each.cells)) : null,
-    make("h3", {}, "Tokens and prompts"),
-    tokens.length ? table("Counts of the gateway", [["count", false], ["of", false], ["value", true]],
-      tokens.map(each => [each.name.replace(/^keepworth_|_total$/g, "").replaceAll("_", " "), Object.values(each.labels).join(", "), number(each.value)]))
-      : make("p", { class: "note" }, "Tokens are counted where prompts pass through: ", code("keepworth serve --memory agent.mem --upstream URL"), "."));
-}
-

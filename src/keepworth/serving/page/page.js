@@ -2,16 +2,7 @@
 import { decoded, forgetToken, get, keepToken, offeredToken, Refused, token } from "./api.js";
 import { make, problem } from "./dom.js";
 
-// needs: a role that the token must have; operates: whether it must be of whoever runs the server; whole: whether it must be bound to
-// nobody. What a token may not see is not there.
-const VIEWS = [
-  { name: "overview", title: "Overview", needs: "read" },
-  { name: "memory", title: "Memory", needs: "read" },
-  { name: "episodes", title: "Episodes", needs: "read" },
-  { name: "runs", title: "Runs", needs: "admin", operates: true },
-  { name: "policies", title: "Policies", needs: "admin", whole: true },
-  { name: "settings", title: "Settings", needs: "admin" },
-];
+const VIEWS = [{ name: "overview", title: "Overview" }, { name: "memory", title: "Memory" }, { name: "episodes", title: "Episodes" }];
 const KEYS = [
   ["/", "search"], ["j k", "next row, row before"], ["Enter", "open the row"], ["Esc", "back to the list, out of a field"], ["?", "these keys"],
 ];
@@ -26,12 +17,10 @@ function route() {
   return { view: name, id: decoded(rest.join("/")), query: new URLSearchParams(query) };
 }
 
-const allowed = () => VIEWS.filter(each => session.roles.includes(each.needs) && (!each.operates || session.operates) && (!each.whole || session.whole));
-
 async function show() {
   if (!session) return;
   const wanted = route();
-  const known = allowed().find(each => each.name === wanted.view) ?? allowed()[0];
+  const known = VIEWS.find(each => each.name === wanted.view) ?? VIEWS[0];
   for (const link of nav.querySelectorAll("a")) {
     if (link.dataset.view === known.name) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
@@ -59,12 +48,11 @@ async function begin() {
   if (!token()) return signIn();
   try {
     const access = await get("/access");
-    const whole = !access.user_id && !access.agent_id, operates = !access.tenant && whole && access.roles.includes("admin");
-    session = { ...access, whole, operates, can: role => access.roles.includes(role), signIn };
+    session = { ...access, can: role => access.roles.includes(role), signIn };
   } catch (error) {
     return signIn(error);
   }
-  nav.replaceChildren(...allowed().map(each => make("a", { href: `#/${each.name}`, "data-view": each.name }, each.title)));
+  nav.replaceChildren(...VIEWS.map(each => make("a", { href: `#/${each.name}`, "data-view": each.name }, each.title)));
   nav.hidden = false;
   document.getElementById("who").textContent = session.name || session.user_id || session.agent_id || session.tenant || "";
   for (const id of ["help", "leave"]) document.getElementById(id).hidden = false;

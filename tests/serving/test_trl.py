@@ -18,8 +18,7 @@ from keepworth.environments.question import Question
 from keepworth.environments.tool_use import ToolUse, tool
 from keepworth.episodes.episode import Task
 from keepworth.episodes.errors import KeepworthError
-from keepworth.serving.trl_environments import OVER, in_trl
-from keepworth.serving.trl_memory import DECISION, recalling, telling, with_memory
+from keepworth.serving.trl import DECISION, OVER, in_trl, recalling, telling, with_memory
 from tests.environments.test_bridges import Guessing
 
 ASKED = [{"role": "user", "content": "Where does Ana live?"}]

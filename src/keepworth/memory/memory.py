@@ -716,6 +716,8 @@ class Memory:
             return transaction.perform(act, Draft(scope=about.scope), now=self._clock(), episode=about.episode)
 
         outcome: OperationOutcome = self.store.change(about.scope, work)
+        if self.learning is not None:
+            self.learning.count_reward()
         return outcome
 
     def propose(self, advice: Advice) -> str | None:

@@ -204,6 +204,7 @@ class RewardRecord:
         self._pull = np.zeros((2, len(RIDGES), 0))
         self._unfitted: set[str] = set()
         self._doubts: dict[str, float] = {}
+        self.trusts = array("d")
         self._ordinals: dict[str, int] = {}
         self._pairs: dict[tuple[int, int], tuple[float, float]] = {}
         self._tried = self._hoped = 0.0
@@ -247,6 +248,7 @@ class RewardRecord:
         instead: float = math.nan,
         by: str = "",
         stale: bool = False,
+        trust: float | None = None,
     ) -> None:
         """A rewarded choice. A later reward of the same decision counts instead of the earlier one.
 
@@ -260,6 +262,7 @@ class RewardRecord:
             instead: the reward that was expected of the search's own order, where another was shown.
             by: who gave the reward, "" for the program itself.
             stale: older than the `JUDGED` newest, so that it does not weigh the estimates.
+            trust: what `trusts` had of this choice before, where `weigh` gives what the estimates weigh by now.
         """
         self.ledger.add(
             unit or decision,
@@ -273,13 +276,15 @@ class RewardRecord:
             self.range,
         )
         reward = self._scaled(reward)
-        if not stale and len(self):
-            chance = self._predictions(vector, shown, action)
-            weight *= self._trust(by, float(self.weights @ chance), reward)
-            told = reward * np.log(chance) + (1.0 - reward) * np.log(1.0 - chance)
-            self._likelihood = DISCOUNT * self._likelihood + weight * told
-        elif by in self._doubts:
-            weight *= self._believed(by)
+        if trust is None:
+            trust = self._believed(by) if by in self._doubts else 1.0
+            if not stale and len(self):
+                chance = self._predictions(vector, shown, action)
+                trust = self._trust(by, float(self.weights @ chance), reward)
+                told = reward * np.log(chance) + (1.0 - reward) * np.log(1.0 - chance)
+                self._likelihood = DISCOUNT * self._likelihood + weight * trust * told
+        self.trusts.append(trust)
+        weight *= trust
         self._total += 1
         if decision and (before := self._places.get(decision, -1)) >= self._first:
             self._count_in(before, -1.0)
@@ -305,6 +310,15 @@ class RewardRecord:
         if self._count - self._first > self.newest:
             self._count_in(self._first, -1.0)
             self._first += 1
+
+    def weighed(self) -> tuple[list[float], dict[str, float]]:
+        """By what the estimates weigh, and how far each rewarder is believed: all that a replay would have to judge anew."""
+        return self._likelihood.tolist(), dict(self._doubts)
+
+    def weigh(self, likelihood: Sequence[float], doubts: Mapping[str, float]) -> None:
+        """Take what `weighed` said after the same rewards."""
+        self._likelihood, self._doubts = np.array(likelihood), dict(doubts)
+        self._weights.clear()
 
     def _count_in(self, row: int, sign: float) -> None:
         """Add a row to the sums, or take it out."""

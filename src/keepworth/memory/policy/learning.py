@@ -18,6 +18,7 @@ import os
 import struct
 import threading
 import warnings
+from array import array
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -55,7 +56,7 @@ from keepworth.memory.policy.slots import Candidates, Policy, Presented, Query, 
 from keepworth.memory.search.chunks import spans
 from keepworth.memory.search.index import in_eight_bits, of_eight_bits
 from keepworth.memory.search.search import Ask, Chosen, Explanation, Hit, Hits, Worth, asked, compact
-from keepworth.memory.store import forking, log
+from keepworth.memory.store import forking, log, saved_state
 from keepworth.memory.store.connection import AnyConnection
 from keepworth.memory.store.log import Choice, News, Rewarded
 from keepworth.memory.store.transaction import changed_since
@@ -73,6 +74,8 @@ NEARBY = 5
 """Candidates beyond those that are asked for: what moves down has something to make way for."""
 LIVE = 1_000
 """Episodes of which is remembered what they showed and withheld; of others all of it is read from the log."""
+SAVED_EVERY = 256
+"""Rewards after which what the default policy learned is saved, so that the next process need not judge them anew."""
 ENCODED = 2_000
 """Rewarded queries without a vector on file that are encoded again at most, the newest, when a memory is opened."""
 _NO_WORDS = np.zeros(0, dtype=np.float32)
@@ -109,6 +112,8 @@ class Learning:
         self._seed, self._trusted = seed, frozenset(trusted)
         self.searches = True  # whether the policy, as last seen, chooses among what the memory's own search finds
         self._unrewarded = False  # whether the default policy has nothing to go by
+        self._taught = array("q")  # of each choice that the default policy learned from, the number of its reward
+        self._unsaved = 0  # rewards of this process since that was saved
         self._mine: set[int] = set()  # rewards that this process has learned from, and did not follow yet
         self._embedder: Embedder | None = None
         self.after_fork(child=True)
@@ -563,12 +568,17 @@ class Learning:
         self._mine.clear()
         waiting = deque(self._pooled(self.store.items(self.scope) if policy.retriever is not None else ()))
         gone = log.cancelled(connection)
-        newest = policy.valuer.newest if isinstance(policy.valuer, RewardRecord) and not policy.keeps else None
-        news = log.news(connection, self.scope, gone, 0, newest)
+        record = policy.valuer if isinstance(policy.valuer, RewardRecord) and not policy.keeps else None
+        news = log.news(connection, self.scope, gone, 0, None if record is None else record.newest)
+        saved = saved_state.saved(connection, self._saved_as(record)) if record is not None else None
+        self._taught = array("q")
         for reward, about in log.with_choices(connection, self._scopes(connection), news, gone):
             self._restore(waiting, reward.seq)
             stale = len(news) > ENCODED and reward.seq < news[-ENCODED].seq
-            self._learn(reward, about, stale=stale)
+            trusts = saved.trusts.get(reward.seq) if saved is not None and reward.seq <= saved.seq else None
+            self._learn(reward, about, stale=stale, trusts=trusts)
+            if record is not None and saved is not None and reward.seq == saved.seq:
+                record.weigh(saved.likelihood, saved.doubts)
         self._restore(waiting)
         self._link(self._rows.values())
         self._experience.settle()
@@ -636,11 +646,45 @@ class Learning:
             item, metadata={**item.metadata, "links": tuple(link for link in links if isinstance(link, int))}
         )
 
-    def _learn(self, reward: News, about: Callable[[], tuple[str, str, list[Choice]]], *, stale: bool = False) -> None:
-        """Learn from a reward of the file. stale: too old to be encoded again where its vector is missing."""
+    def _saved_as(self, record: RewardRecord) -> str:
+        """The name of the saved state: whatever it depends on beside the journal."""
+        encoder = "" if self._embedder is None else str(self._embedder.identity)
+        return f"{self.scope} {record.bandwidth} {record.newest} {record.bounds} {encoder}"
+
+    def count_reward(self) -> None:
+        """Count a reward of this process, and save what was learned where that was not done for a while."""
+        with self._lock:
+            self._unsaved += 1
+            if self._unsaved >= SAVED_EVERY:
+                self._unsaved = 0
+                self._now()
+                self._save()
+
+    def _save(self) -> None:
+        record = self._experience.policy.valuer
+        if not isinstance(record, RewardRecord) or not self._taught or self._experience.policy.keeps:
+            return
+        name, taught, trusts = self._saved_as(record), self._taught, record.trusts
+        likelihood, doubts = record.weighed()
+        state = saved_state.Saved(int(taught[-1]), likelihood, doubts, {})
+        for seq, trust in zip(taught[-record.newest :], trusts[-record.newest :], strict=True):
+            state.trusts.setdefault(int(seq), []).append(trust)
+        self.store.database.write(lambda connection: saved_state.save(connection, name, state))
+
+    def _learn(
+        self,
+        reward: News,
+        about: Callable[[], tuple[str, str, list[Choice]]],
+        *,
+        stale: bool = False,
+        trusts: Sequence[float] | None = None,
+    ) -> None:
+        """Learn from a reward of the file. stale: too old to be encoded again where its vector is missing; trusts: how far it
+        counts for each choice, where that was judged before."""
         experience, valuer = self._experience, self._experience.policy.valuer
         if isinstance(valuer, RewardRecord) and not experience.policy.keeps:
-            self._add_evidence(valuer, reward, about, stale=stale)
+            self._add_evidence(valuer, reward, about, stale=stale, trusts=trusts)
+            self._taught.extend([reward.seq] * (len(valuer.trusts) - len(self._taught)))
             return
         task, person, choices = about()
         pairs, steps = self._taken(experience, task, person, choices, reward.value, reward.episode)
@@ -648,9 +692,16 @@ class Learning:
         experience.remember(pairs, self._scaled(reward.value), per_step=steps, by=reward.by, alone=alone)
 
     def _add_evidence(
-        self, record: RewardRecord, news: News, about: Callable[[], tuple[str, str, list[Choice]]], *, stale: bool
+        self,
+        record: RewardRecord,
+        news: News,
+        about: Callable[[], tuple[str, str, list[Choice]]],
+        *,
+        stale: bool,
+        trusts: Sequence[float] | None = None,
     ) -> None:
         task, _, choices = about()
+        judged = iter(trusts or ())
         for choice, reward, weight in log.credited(choices, news.value):
             decision, vector = choice.decision, self._unpacked(choice)
             if vector is None:
@@ -673,6 +724,7 @@ class Learning:
                 unit=news.episode or decision.id,
                 by=news.by,
                 stale=stale,
+                trust=next(judged, None),
             )
 
     # Choices, from a file and to it.

@@ -27,6 +27,7 @@ from keepworth.memory.store.connection import AnyConnection, first, scalar, sele
 from keepworth.memory.store.injections import forget_blocks
 from keepworth.memory.store.requests import forget_answers
 from keepworth.memory.store.rows import FORGOTTEN, VECTORS, image
+from keepworth.memory.store.saved_state import forget_saved
 from keepworth.memory.store.transaction import PARTS, Transaction
 from keepworth.memory.store.unread import forget_unread
 
@@ -162,6 +163,7 @@ def _erase(store: Store, transaction: Transaction, scope: Scope, gone: _Gone) ->
     for (set_id,) in select(connection, "SELECT id FROM vector_sets"):
         connection.execute(f"DELETE FROM {VECTORS.format(set_id)} WHERE n {of}", (listed,))
     blocks.write_again(connection, gone.numbers)
+    forget_saved(connection)
     connection.full_text.tidy(connection)
     if gone.homes:
         _forget_scopes(connection, gone)

@@ -1,0 +1,66 @@
+"""What the default policy learned, saved in the file, so that a process that opens it need not judge all rewards anew."""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from array import array
+from dataclasses import dataclass
+
+from keepworth.memory.store.connection import AnyConnection, scalar
+from keepworth.memory.store.log import turned_back
+from keepworth.memory.store.rows import FORGOTTEN
+
+NAMED = f"lower(hex(coalesce({FORGOTTEN}, '')))"
+"""SQL for the name of the state after a journal entry."""
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What was learned until a reward.
+
+    seq: of that reward; likelihood: by what its estimates weigh; doubts: of each rewarder; trusts: by the number of a reward, how
+    far it counts for each choice that it is about."""
+
+    seq: int
+    likelihood: list[float]
+    doubts: dict[str, float]
+    trusts: dict[int, list[float]]
+
+
+_SAVED = "learned "
+"""Before the names of saved states among the facts of a file."""
+
+
+def save(connection: AnyConnection, name: str, state: Saved) -> None:
+    """Save a state. It holds as long as the journal goes on from its reward, and nothing is taken back."""
+    seqs = array("q", [seq for seq, trusts in state.trusts.items() for _ in trusts])
+    trusts = array("d", [trust for listed in state.trusts.values() for trust in listed])
+    numbers = [base64.b64encode(column.tobytes()).decode() for column in (seqs, trusts)]
+    chain = scalar(connection, f"SELECT {NAMED} FROM events WHERE seq = ?", (state.seq,))
+    body = [state.seq, chain, state.likelihood, state.doubts, *numbers]
+    text = json.dumps([zlib.crc32(json.dumps(body).encode()), body])
+    connection.execute("INSERT OR REPLACE INTO facts_of_file VALUES(?, ?)", (_SAVED + name, text))
+
+
+def saved(connection: AnyConnection, name: str) -> Saved | None:
+    """The state that was saved under this name; None where there is none that holds."""
+    text = scalar(connection, "SELECT value FROM facts_of_file WHERE name = ?", (_SAVED + name,))
+    if text is None:
+        return None
+    checksum, body = json.loads(text)
+    seq, chain, likelihood, doubts, seqs, trusts = body
+    if zlib.crc32(json.dumps(body).encode()) != checksum or turned_back(connection, seq):
+        return None
+    if scalar(connection, f"SELECT {NAMED} FROM events WHERE seq = ?", (seq,)) != chain:
+        return None
+    state = Saved(seq, likelihood, doubts, {})
+    for number, trust in zip(array("q", base64.b64decode(seqs)), array("d", base64.b64decode(trusts)), strict=True):
+        state.trusts.setdefault(number, []).append(trust)
+    return state
+
+
+def forget_saved(connection: AnyConnection) -> None:
+    """Take away what was saved: it names rewarders."""
+    connection.execute("DELETE FROM facts_of_file WHERE substr(name, 1, ?) = ?", (len(_SAVED), _SAVED))

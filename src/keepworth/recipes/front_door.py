@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import json
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -34,6 +35,7 @@ from keepworth.registry import Method, method, methods
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+    from keepworth.learning.collect.workers import Rollouts
     from keepworth.learning.run_folder import RunFolder
     from keepworth.learning.watch.progress import Progress
     from keepworth.learning.watch.tracking import Track
@@ -410,3 +412,32 @@ def _recipe_in(module: Any, name: str) -> Recipe:
 
 def _first_line(module: Any) -> str:
     return (inspect.getdoc(module) or "").split("\n", 1)[0]
+
+
+def make_worker(origin: Mapping[str, Any], config: Mapping[str, Any], run: str, record: Mapping[str, Any]) -> Rollouts:
+    """What the process of a worker holds: a recipe found by its name, with its model's text side.
+
+    Args:
+        origin: Where the recipe is found.
+        config: How it is configured.
+        run: The run's folder, in which a worker writes nothing.
+        record: What else the run was begun with; files that are not the same here are refused.
+    """
+    from keepworth.learning.collect.workers import Rollouts
+    from keepworth.learning.run_folder import RunFolder
+    from keepworth.models.files import ModelKind, path_of
+    from keepworth.models.text_side import TextSide
+
+    recipe = made_of(Origin(**origin))
+    settings: Any = recipe.Config.model_validate(config)
+    if recipe.given is not None and record:
+        here = json.loads(json.dumps(recipe.given.record(settings)))
+        if differ := sorted(name for name in record if record[name] != here.get(name)):
+            raise KeepworthError(
+                f"What the run was begun with is not the same here: {', '.join(differ)}.",
+                "Every host needs the same files.",
+            )
+    name = str(config["model"])
+    text = TextSide.load(path_of(name, kind=ModelKind.LANGUAGE), name)
+    load = recipe.rollout(settings, RunFolder(Path(run)), text)
+    return Rollouts(load.rollout, text, load.memory)

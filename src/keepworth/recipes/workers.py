@@ -1,21 +1,19 @@
-"""Rollout workers for a recipe: what this process starts, and what a worker's process holds."""
+"""Rollout workers for a recipe, as this process starts them; what each holds is made by `front_door.make_worker`."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from keepworth.episodes.errors import KeepworthError
-from keepworth.recipes.recipe import Origin
 
 if TYPE_CHECKING:
-    from keepworth.learning.collect.workers import Rollouts, RolloutWorkers
+    from keepworth.learning.collect.workers import RolloutWorkers
     from keepworth.learning.run_folder import RunFolder
     from keepworth.learning.watch.progress import Progress
+    from keepworth.recipes.recipe import Origin
     from keepworth.recipes.settings import TrainingSettings
 
 
@@ -46,7 +44,7 @@ def workers_of(
     made_of = {"origin": asdict(origin.anywhere()), "config": config, "record": record, "run": folder}
     cluster = RayCluster(settings.ray_address)
     try:
-        part = WorkerPart("keepworth.recipes.workers:make_worker", made_of)
+        part = WorkerPart("keepworth.recipes.front_door:make_worker", made_of)
         yield RolloutWorkers(cluster, part, settings.workers, progress.note, Needs(label=settings.worker_label))
     finally:
         cluster.close()
@@ -58,33 +56,3 @@ def refuse_workers(settings: TrainingSettings, why: str) -> None:
         raise KeepworthError(
             f"workers = {settings.workers} cannot be: {why}.", "Leave workers out: rollouts then run in this process."
         )
-
-
-def make_worker(origin: Mapping[str, Any], config: Mapping[str, Any], run: str, record: Mapping[str, Any]) -> Rollouts:
-    """What the process of a worker holds: a recipe found by its name, with its model's text side.
-
-    Args:
-        origin: Where the recipe is found.
-        config: How it is configured.
-        run: The run's folder, in which a worker writes nothing.
-        record: What else the run was begun with; files that are not the same here are refused.
-    """
-    from keepworth.learning.collect.workers import Rollouts
-    from keepworth.learning.run_folder import RunFolder
-    from keepworth.models.files import ModelKind, path_of
-    from keepworth.models.text_side import TextSide
-    from keepworth.recipes.front_door import made_of
-
-    recipe = made_of(Origin(**origin))
-    settings: Any = recipe.Config.model_validate(config)
-    if recipe.given is not None and record:
-        here = json.loads(json.dumps(recipe.given.record(settings)))
-        if differ := sorted(name for name in record if record[name] != here.get(name)):
-            raise KeepworthError(
-                f"What the run was begun with is not the same here: {', '.join(differ)}.",
-                "Every host needs the same files.",
-            )
-    name = str(config["model"])
-    text = TextSide.load(path_of(name, kind=ModelKind.LANGUAGE), name)
-    load = recipe.rollout(settings, RunFolder(Path(run)), text)
-    return Rollouts(load.rollout, text, load.memory)

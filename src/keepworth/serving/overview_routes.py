@@ -10,7 +10,6 @@ from keepworth.memory.store import log
 from keepworth.memory.verbs import Bounds, Page, verb
 from keepworth.page.charts import Panel, Series, as_elements
 from keepworth.serving.memory_routes import ServedCaller
-from keepworth.serving.wire import plain
 
 NEWEST = 5_000
 """Rewards that the curve is made of."""

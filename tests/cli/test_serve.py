@@ -84,8 +84,6 @@ def test_a_port_in_use_is_said_before_anything_is_loaded(
         (["smollm2-135m-instruct", "--role", "answerer"], "--role names a role of a run"),
         (["--host", "0.0.0.0"], "served to this machine only"),
         (["--upstream", "http://127.0.0.1:1"], "Name the memory with --memory"),
-        (["--train"], "Name the memory with --memory"),
-        (["--memory", "a.mem", "--train"], "--train trains a model of this process"),
         (["owner/tiny", "--memory", "a.mem", "--upstream", "http://127.0.0.1:1"], "owner/tiny is what answers"),
         (["both", "--memory", "a.mem"], "trained answerer and manager"),
         (["both", "--memory", "a.mem", "--upstream", "http://127.0.0.1:1"], "both is what answers"),
@@ -155,13 +153,6 @@ def test_what_is_served_beside_the_memory_is_said_with_its_address(
             assert (f"MCP (streamable HTTP): {server.url}/mcp" in said) == mcp
             assert (f"base_url={server.url}/v1" in said) == bool(upstream)
             assert ("No key is sent upstream, as OPENAI_API_KEY is not set." in said) == bool(upstream)
-
-
-def test_a_folder_of_runs_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    missing = tmp_path / "nothing"
-    assert main(["serve", "--memory", str(tmp_path / "a.mem"), "--runs", str(missing), "--port", "0"]) == 2
-    assert "is no folder of runs" in " ".join(capsys.readouterr().err.split())
-    assert not (tmp_path / "a.mem").exists()
 
 
 def test_who_wants_a_memory_and_names_none_is_told(

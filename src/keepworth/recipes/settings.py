@@ -154,9 +154,15 @@ class TrainingSettings(BaseModel):
 
     @field_validator("engine")
     @classmethod
-    def _hold_no_key(cls, urls: str | list[str]) -> str | list[str]:
-        for url in [urls] if isinstance(urls, str) else urls:
+    def _are_servers(cls, urls: str | list[str]) -> str | list[str]:
+        if urls == []:
+            raise ValueError("a list of no engines: leave it out, and this process samples")
+        for url in ([urls] if urls else []) if isinstance(urls, str) else urls:
             parsed = urlsplit(url)
+            if parsed.scheme not in ("http", "https") or not parsed.hostname:
+                raise ValueError(
+                    f"{url!r} is not the URL of a server: it starts with http:// or https:// and names a host"
+                )
             if parsed.username or parsed.password or parsed.query:
                 raise ValueError(
                     f"a configuration is written to disk: leave the key out of the URL, and set {KEY} to it"

@@ -75,6 +75,26 @@ def _put_forward(text: str) -> str:
     return _RULES.not_but.sub(lambda found: f"{found['be']} {found['v']}, not {found['o']}{found['end']}", text)
 
 
+_ANEW = _rule(
+    r"^(?:(?:no|nope|sorry|actually|wait|well|oh|correction)[,.! ]+)*(?:(?:it|that)(?:'s| is)(?: actually|"
+    r" now)?|i meant(?: to say)?|make "
+    r"(?:that|it))\s+(?P<v>(?!not\b|still\b|a (?:bit|great|good)\b|ok|fine|great|good|nice|wrong|"
+    r"right|correct|because|why|how|what)\S[^?]*?)"
+    r"(?:,? (?:not|instead of|rather than) (?P<o>[^?]+?))?[.!]?$"
+)
+
+
+def corrected(text: str, before: str) -> str:
+    """A correction that leans on what was said before, as a statement of its own: "No, it's 7." after "My gate is 5." is "My
+    gate is 7.". "" where it is none."""
+    found = _ANEW.match(_put_forward(" ".join(text.split())))
+    stated = claims(before) if found is not None else []
+    if found is None or not stated or len(found["v"].split()) > 6 or not stated[-1].value:
+        return ""
+    last, start = stated[-1], stated[-1].text.rfind(stated[-1].value)
+    return "" if start < 0 else f"{last.text[:start]}{found['v']}{last.text[start + len(last.value) :]}"
+
+
 def _clauses(sentence: str) -> list[str]:
     """The statements of a sentence: what asks at its end is left out, and parts with a subject of their own stand alone."""
     asks = sentence.endswith(("?", "\uff1f"))

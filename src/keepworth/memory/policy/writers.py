@@ -18,10 +18,10 @@ from keepworth.episodes.episode import Operation, OperationKind, StatedFact
 from keepworth.memory.errors import InvalidAdvice
 from keepworth.memory.item import Item, timestamp
 from keepworth.memory.policy.claims import (
-    USER,
     Claim,
     asked_for,
     claims,
+    corrected,
     parsed_claim,
     stems,
     taken_over,
@@ -145,7 +145,11 @@ class Facts:
 
 def _claims(text: str, message: Mapping[str, Any], speaker: str, said_at: str) -> list[Claim]:
     at = timestamp(message.get("said_at")) or said_at
-    return claims(text, at, speaker="assistant" if speaker == "assistant" else USER)
+    if speaker == "assistant":
+        return claims(text, at, speaker=speaker)
+    before = message.get("before")
+    anew = corrected(text, before) if isinstance(before, str) else ""
+    return [replace(claim, news=True) for claim in claims(anew, at)] if anew else claims(text, at)
 
 
 def _attributed(fact: str, finished: Finished) -> StatedFact:

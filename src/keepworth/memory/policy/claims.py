@@ -75,12 +75,13 @@ def _put_forward(text: str) -> str:
     return _RULES.not_but.sub(lambda found: f"{found['be']} {found['v']}, not {found['o']}{found['end']}", text)
 
 
-_ANEW = _rule(
+_ANEW = re.compile(
     r"^(?:(?:no|nope|sorry|actually|wait|well|oh|correction)[,.! ]+)*(?:(?:it|that)(?:'s| is)(?: actually|"
     r" now)?|i meant(?: to say)?|make "
     r"(?:that|it))\s+(?P<v>(?!not\b|still\b|a (?:bit|great|good)\b|ok|fine|great|good|nice|wrong|"
     r"right|correct|because|why|how|what)\S[^?]*?)"
-    r"(?:,? (?:not|instead of|rather than) (?P<o>[^?]+?))?[.!]?$"
+    r"(?:,? (?:not|instead of|rather than) (?P<o>[^?]+?))?[.!]?$",
+    re.IGNORECASE,
 )
 
 

@@ -325,7 +325,7 @@ def test_an_engine_that_fails_its_proof_draws_nothing_until_the_next_one(tmp_pat
         if step == 3:
             until(lambda: pool.in_pool == 2)
 
-    with served(2, style="vllm") as pool:
+    with served(2) as pool:
         pool.models[1].as_before = {2}
         pool.train(tmp_path / "run", 4, Numbered(after, lengths=lambda index: 8), full=full, groups=2)
         drew = {name for _, name in pool.models[1].drew}

@@ -194,10 +194,10 @@ class TrainingSettings(BaseModel):
                     f"a configuration is written to disk: leave the key out of the URL, and set {KEY} to it"
                 )
         if len(urls) > 1:
-            from keepworth.models.http_client import place_of
+            from keepworth.models.http_client import address_of
 
             for first, second in combinations(urls, 2):
-                if place_of(first) == place_of(second):
+                if address_of(first) == address_of(second):
                     raise ValueError(f"{first!r} and {second!r} are one engine: name each once")
         return given
 

@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 import httpx
@@ -119,7 +120,7 @@ class JsonClient:
 
     def _call(self, method: str, path: str, body: Any, query: Mapping[str, str], *, idempotent: bool) -> Any:
         attempts = self.retries.attempts if idempotent else 1
-        for attempt in range(1, attempts + 1):
+        for attempt in count(1):
             after = ""
             try:
                 response = self._send(method, path, body, query)
@@ -132,6 +133,7 @@ class JsonClient:
                 after = response.headers.get("retry-after", "")
             seconds = self.retries.first_wait * 2 ** (attempt - 1) * random.uniform(0.5, 1.0)
             time.sleep(min(float(after) if after.isdigit() else seconds, _LONGEST_WAIT))
+        raise AssertionError("the last attempt returns or raises")
 
     def _send(self, method: str, path: str, body: Any, query: Mapping[str, str]) -> httpx.Response:
         try:

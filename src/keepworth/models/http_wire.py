@@ -1,6 +1,6 @@
 """vLLM's token route, `POST /inference/v1/generate`: what it is asked and what it answers, as pure functions.
 
-Ids go in and ids come out. The server fills in defaults of its own (top-p and the like from the checkpoint's generation config, the
+Ids go in and ids come out. The server fills in defaults of its own (top-p from the checkpoint's generation config, the
 end-of-text token as a stop), so every request states all that shapes the distribution, and that only our stop ids end a sample.
 Whatever in an answer contradicts the request is a BadAnswer that says so.
 """

@@ -38,8 +38,10 @@ from keepworth.episodes import SamplingParams
 from keepworth.episodes.errors import KeepworthError
 from keepworth.learning.run_folder import versions
 from keepworth.models.adapter import attach_lora, save_trained
-from keepworth.models.http_engine import HttpModel, mean_gap
+from keepworth.models.errors import MissingCapability
+from keepworth.models.http_engine import HttpModel
 from keepworth.models.inprocess import InProcessModel
+from keepworth.models.publication import mean_gap
 
 QUESTION = "The capital of Norway is"
 
@@ -55,7 +57,7 @@ def main() -> None:
     options = parser.parse_args()
     steps: dict[str, Any] = {}
     with HttpModel.connect(options.url, options.folder, model=options.model, max_staleness=1) as engine:
-        there = [each for each in ("adapters", "weights", "pause", "abort", "version_spans") if each in engine._proven]
+        there = [each for each in ("adapters", "weights", "pause", "abort") if able(engine, each)]
         print(f"{engine}: {', '.join(there)}")
         run = Steps(engine, options.folder, steps)
         run.sampling(options.samples)
@@ -70,12 +72,8 @@ def main() -> None:
             if options.full and {"weights", "pause"} <= set(there):
                 run.full_weights(Path(folder))
         record = {
-            "engine": engine._client.tried("GET", "/version").answer
-            or engine._client.tried("GET", "/server_info").answer,
-            "owner": engine._card.owner,
-            "wire": type(engine._wire).__name__,
+            "engine": engine.software,
             "capabilities": there,
-            "refusals": dict(engine._found.refusals),
             "steps": steps,
             "versions": versions(),
         }
@@ -128,7 +126,7 @@ class Steps:
             with ThreadPoolExecutor(1) as pool:
                 running = pool.submit(self.engine.sample, [self.prompt], params)
                 time.sleep(2)
-                self.engine.abort(self.engine.in_flight)
+                self.engine.abort()
                 ((sample,),) = running.result()
             return {"ok": sample.finish.value == "aborted", "drawn": len(sample.ids), "of": params.max_tokens}
 
@@ -163,8 +161,8 @@ class Steps:
 
         def unload() -> dict[str, Any]:
             self.engine.unload()
-            listed = self.engine._publisher._listed()
-            return {"ok": not [each for each in listed if "@" in each]}
+            listed = self.engine._client.get("/v1/models")["data"]
+            return {"ok": not [each for each in listed if "@" in each["id"]]}
 
         self.step("calibrated", lambda: {"mean_gap_nats": round(self.engine.calibrate(self.base), 4)})
         model = InProcessModel.load(self.folder, precision="fp32")
@@ -189,6 +187,14 @@ class Steps:
             engine.calibrate(model)
             model = InProcessModel.load(self.folder, precision="fp32")
             self.step("and put back", lambda: publish(2, 0.0))
+
+
+def able(engine: HttpModel, capability: str) -> bool:
+    try:
+        engine.require(capability)
+    except MissingCapability:
+        return False
+    return True
 
 
 def moved(tensors: dict[str, Any], size: float, seed: int) -> None:

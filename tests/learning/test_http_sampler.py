@@ -96,7 +96,7 @@ def test_log_probabilities_are_those_of_the_version_that_drew_them(tmp_path: Pat
 
 
 def test_full_weights_change_under_running_samples_which_say_where(tmp_path: Path) -> None:
-    with ModelServer(tiny_model(), style="vllm") as running, connect(running.url, max_staleness=1) as engine:
+    with ModelServer(tiny_model()) as running, connect(running.url, max_staleness=1) as engine:
         trained(tmp_path / "run", [engine], 3, full=True, letters=Letters(lengths=lambda index: 30))
         assert engine.version == 3
     found = episodes(tmp_path / "run")
@@ -204,9 +204,8 @@ def test_settings_that_an_engine_cannot_honour_are_refused(tmp_path: Path, chang
 @pytest.mark.parametrize(
     ("full", "without"),
     [
-        (False, "adapters"),
-        (True, "weights"),
-        (True, "pause"),
+        (False, "lora"),
+        (True, "dev-mode"),
     ],
 )
 def test_what_the_engine_lacks_is_an_error_before_training(tmp_path: Path, full: bool, without: str) -> None:

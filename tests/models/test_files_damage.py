@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import signal
 import subprocess
@@ -14,7 +13,7 @@ from typing import Any
 import pytest
 
 from keepworth.models import files
-from keepworth.models.errors import CacheUnusable, CorruptModel, UnreachableModel
+from keepworth.models.errors import CorruptModel, UnreachableModel
 from keepworth.models.files import KnownModel, State
 from tests.models.catalogues import left
 from tests.models.published import bert_sources, publish, write_bert
@@ -108,10 +107,7 @@ def test_two_processes_at_once_download_once(tiny: KnownModel, tmp_path: Path) -
     [
         (lambda folder: (folder / "model.onnx").unlink(), "model.onnx is missing"),
         (lambda folder: (folder / "tokenizer.json").write_text("{}"), "tokenizer.json has 2 bytes"),
-        (lambda folder: _flip(folder / "model.onnx"), "the content of model.onnx changed"),
         (lambda folder: (folder / "keepworth.json").write_text("{"), "keepworth.json cannot be read"),
-        (lambda folder: (folder / "keepworth.json").write_text("[]"), "keepworth.json cannot be read"),
-        (lambda folder: (folder / "keepworth.json").unlink(), "keepworth.json is missing"),
     ],
 )
 def test_a_damaged_cache_is_an_error_with_its_fix(
@@ -127,17 +123,12 @@ def test_a_damaged_cache_is_an_error_with_its_fix(
     assert files.check("tiny").state is State.READY
 
 
-def _flip(path: Path) -> None:
+def test_a_flipped_bit_is_found_by_check(tiny: KnownModel, without_pip: list[str]) -> None:
+    path = files.fetch("tiny") / "model.onnx"
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
-
-
-def test_a_copied_cache_with_other_times_is_still_good(tiny: KnownModel, without_pip: list[str]) -> None:
-    folder = files.fetch("tiny")
-    os.utime(folder / "model.onnx", (0, 0))
-    assert files.path_of("tiny") == folder
-    assert len(without_pip) == 1
+    assert files.check("tiny").detail == "the content of model.onnx changed since it was written"
 
 
 def test_a_folder_that_an_older_layout_wrote_is_rebuilt(
@@ -149,25 +140,3 @@ def test_a_folder_that_an_older_layout_wrote_is_rebuilt(
     files.fetch("tiny")
     assert files.check("tiny").state is State.READY
     assert len(without_pip) == 2
-
-
-@pytest.mark.parametrize(
-    "error", [OSError(errno.ENOSPC, "full"), RuntimeError("I/O error: No space left on device (os error 28)")]
-)
-def test_a_disk_that_fills_up_leaves_nothing(
-    tiny: KnownModel, without_pip: list[str], error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object) -> None:
-        raise error
-
-    monkeypatch.setattr(files, "_convert", full)
-    with pytest.raises(CacheUnusable, match="The disk filled up"):
-        files.fetch("tiny")
-    assert left(tmp_path / "cache") == []
-
-
-def test_a_cache_that_cannot_be_written_is_named(tiny: KnownModel, tmp_path: Path) -> None:
-    (tmp_path / "cache").write_text("a file where the folder should be")
-    with pytest.raises(CacheUnusable, match="KEEPWORTH_CACHE") as denied:
-        files.fetch("tiny")
-    assert str(tmp_path / "cache") in str(denied.value)

@@ -1,198 +1,171 @@
-"""The HTTP engine against the in-process model that the server holds: the same numbers on both sides."""
+"""The HTTP engine against the in-process model that a stand-in for vLLM holds: the same numbers, and its refusals."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
-from keepworth.episodes import FinishReason, SamplingParams
+from keepworth.episodes import FinishReason, Sample, SamplingParams
 from keepworth.episodes.errors import UnknownName
 from keepworth.episodes.model import Model, VersionSpan
 from keepworth.models.errors import (
     BadAnswer,
     ContextOverflow,
+    EngineDied,
     EngineError,
     EngineRefused,
+    EngineTimeout,
     EngineUnreachable,
     MissingCapability,
 )
+from keepworth.models.http_client import Retries, Timeouts
 from keepworth.models.http_engine import HttpModel
-from keepworth.models.http_wire import derived_seed
+from keepworth.models.http_wire import derived_seed, samples_in
 from tests.models.tiny import ByteTokenizer, tiny_model
 from tests.serving.engines import connect
+from tests.stand_in.model import ServedModel
 from tests.stand_in.server import ModelServer
 
 PROMPTS = [tuple(b"where does ana live?"), tuple(b"hi"), tuple(b"where does ana live?"), tuple(b"a much longer prompt")]
 BRANCHES = [[tuple(b"in oslo"), tuple(b"x"), ()], [tuple(b"yes")], [], [tuple(b"k"), tuple(b"in bergen, i think")]]
 STOPS = frozenset(range(0, 257, 11))
-STYLES = ("keepworth", "vllm", "completions")
-
-
-def server(style: str, **options: object) -> ModelServer:
-    if style == "completions":  # vLLM whose token route refuses
-        return ModelServer(tiny_model(), style="vllm", without=["scale-out", "tokens-only"], **options)
-    return ModelServer(tiny_model(), style=style, **options)
-
-
-@pytest.fixture(scope="module", params=STYLES)
-def engine(request: pytest.FixtureRequest) -> Iterator[HttpModel]:
-    with server(request.param) as running, connect(running.url) as engine:
-        yield engine
 
 
 @pytest.fixture(scope="module")
-def ours() -> Iterator[HttpModel]:
-    with server("keepworth") as running, connect(running.url) as engine:
+def engine() -> Iterator[HttpModel]:
+    with ModelServer(tiny_model()) as running, connect(running.url) as engine:
         yield engine
 
 
-@pytest.mark.parametrize("temperature", [1.0, 0.7, 0.0])
-def test_samples_are_those_of_the_in_process_model(ours: HttpModel, temperature: float) -> None:
+def test_scores_are_those_of_the_in_process_model(engine: HttpModel) -> None:
+    there, here = engine.score(PROMPTS, BRANCHES), tiny_model().score(PROMPTS, BRANCHES)
+    assert [[len(b) for b in row] for row in there] == [[len(b) for b in row] for row in BRANCHES]
+    for theirs, expected in zip((b for g in there for b in g), (b for g in here for b in g), strict=True):
+        assert theirs == pytest.approx(expected, abs=1e-5)
+    with pytest.raises(MissingCapability, match="temperature 1"):
+        engine.score([(1,)], [[(2,)]], temperature=0.7)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.0])
+def test_samples_have_the_log_probabilities_that_they_were_drawn_with(engine: HttpModel, temperature: float) -> None:
     params = SamplingParams(max_tokens=9, n=3, temperature=temperature, seed=3, stop_ids=STOPS)
-    there, here = ours.sample(PROMPTS, params), tiny_model().sample(PROMPTS, params)
-    for theirs, own in zip((s for g in there for s in g), (s for g in here for s in g), strict=True):
-        assert theirs.ids == own.ids
-        assert theirs.logprobs == pytest.approx(own.logprobs, abs=1e-6)
-        assert theirs.finish == own.finish
-        assert theirs.spans == own.spans
-    assert {s.finish for g in there for s in g} <= {FinishReason.STOP, FinishReason.LENGTH}
-
-
-@pytest.mark.parametrize("temperature", [1.0, 1.7])
-def test_scores_are_those_of_the_in_process_model(ours: HttpModel, temperature: float) -> None:
-    there = ours.score(PROMPTS, BRANCHES, temperature)
-    here = tiny_model().score(PROMPTS, BRANCHES, temperature)
-    assert [[len(b) for b in own] for own in there] == [[len(b) for b in own] for own in BRANCHES]
-    for theirs, own in zip((b for g in there for b in g), (b for g in here for b in g), strict=True):
-        assert theirs == pytest.approx(own, abs=1e-6)
-
-
-def test_every_route_gives_the_log_probability_that_the_token_was_drawn_with(engine: HttpModel) -> None:
-    """Also where each prompt is a request of its own and seeds are derived: ids, stops and scores hang together."""
-    params = SamplingParams(max_tokens=9, n=3, seed=3, stop_ids=STOPS)
     groups = engine.sample(PROMPTS, params)
     assert [len(group) for group in groups] == [3] * 4
     scored = tiny_model().score(PROMPTS, [[s.ids for s in group] for group in groups])
-    there = engine.score(PROMPTS, [[s.ids for s in group] for group in groups])
-    for group, own, theirs in zip(groups, scored, there, strict=True):
-        for sample, expected, found in zip(group, own, theirs, strict=True):
-            assert sample.logprobs == pytest.approx(expected, abs=1e-4)
-            assert found == pytest.approx(expected, abs=1e-4)
+    for group, expected in zip(groups, scored, strict=True):
+        for sample, logprobs in zip(group, expected, strict=True):
+            assert sample.logprobs == pytest.approx(logprobs, abs=1e-4)
             assert (sample.ids[-1] in STOPS) == (sample.finish is FinishReason.STOP)
             assert not STOPS & set(sample.ids[:-1])
             assert sample.spans == (VersionSpan(0, 0, len(sample.ids)),)
     assert engine.sample(PROMPTS, params) == groups
-    assert groups[0] != groups[2], "equal prompts in one batch draw independently"
-    assert engine.sample(PROMPTS, SamplingParams(9, n=3, seed=4, stop_ids=STOPS)) != groups
+    if temperature:
+        assert groups[0] != groups[2], "equal prompts in one batch draw independently"
+        assert engine.sample(PROMPTS, SamplingParams(9, n=3, seed=4, stop_ids=STOPS)) != groups
+    else:
+        greedy = tiny_model().sample(PROMPTS, params)
+        assert [[s.ids for s in group] for group in groups] == [[s.ids for s in group] for group in greedy]
 
 
-def test_it_is_a_model(engine: HttpModel) -> None:
+def test_it_is_a_model_that_refuses_bad_requests_before_they_are_sent(engine: HttpModel) -> None:
     model: Model = engine
     assert (model.name, model.version, model.context_limit) == ("tiny", 0, 512)
     assert model.decode(model.encode("ana")) == "ana"
     assert model.stop_ids_for("\n") == tiny_model().stop_ids_for("\n")
-    assert model.capabilities().token_input
-    assert model.capabilities().adapters
-    assert engine.health() > 0
-    assert "tiny" in repr(engine)
-
-
-def test_seeds_of_prompts_and_samples_differ_and_fit_the_routes() -> None:
-    seeds = {derived_seed(seed, index) for seed in range(50) for index in range(50)}
-    assert len(seeds) == 2500
-    assert all(0 <= seed < 2**31 - 2**16 for seed in seeds)
-
-
-def test_bad_requests_are_refused_before_they_are_sent(engine: HttpModel) -> None:
     with pytest.raises(ValueError, match="prompt 1 is empty"):
         engine.sample([(1,), ()], SamplingParams(max_tokens=1))
     with pytest.raises(ContextOverflow, match="Prompt 0 has 500 tokens and may grow by 20"):
         engine.sample([(1,) * 500], SamplingParams(max_tokens=20))
     with pytest.raises(ValueError, match="max_tokens"):
         engine.sample([(1,)], SamplingParams(max_tokens=0))
-    with pytest.raises(ValueError, match="temperature must be positive"):
-        engine.score([(1,)], [[(2,)]], temperature=0)
     assert engine.sample([], SamplingParams(max_tokens=1)) == []
     assert engine.score([(1,)], [[]]) == [[]]
 
 
-def test_an_engine_that_cannot_score_at_a_temperature_says_so() -> None:
-    with (
-        server("vllm") as running,
-        connect(running.url) as engine,
-        pytest.raises(MissingCapability, match="temperature 1"),
-    ):
-        engine.score([(1,)], [[(2,)]], temperature=0.7)
+def test_seeds_of_prompts_and_samples_differ_and_fit_the_route() -> None:
+    seeds = {derived_seed(seed, index) for seed in range(50) for index in range(50)}
+    assert len(seeds) == 2500
+    assert all(0 <= seed < 2**31 - 2**16 for seed in seeds)
 
 
-def test_log_probabilities_from_before_the_temperature_are_noticed() -> None:
+def test_log_probabilities_from_before_the_temperature_are_noticed(engine: HttpModel) -> None:
     """vLLM's default: tokens drawn at 0.7 come with what they had at 1."""
-    from tests.stand_in import model as served_model
 
-    class Raw(served_model.ServedModel):
-        def sample_as(self, name, request_id, prompts, params, caller):
+    class Raw(ServedModel):
+        def sample_as(self, name: str, request_id: str, prompts: Any, params: Any, caller: Any = None) -> Any:
             groups = super().sample_as(name, request_id, prompts, params, caller)
             scores = self.score(prompts, [[s.ids for s in g] for g in groups])
             return [
-                [type(s)(s.ids, p, s.finish, s.spans) for s, p in zip(g, own, strict=True)]
-                for g, own in zip(groups, scores, strict=True)
+                [Sample(s.ids, p, s.finish, s.spans) for s, p in zip(g, row, strict=True)]
+                for g, row in zip(groups, scores, strict=True)
             ]
 
-    with ModelServer(Raw(tiny_model()), style="vllm") as running, connect(running.url) as engine:
-        engine.sample([(1,)], SamplingParams(max_tokens=4))
+    warm = SamplingParams(max_tokens=4, temperature=0.7)
+    with ModelServer(Raw(tiny_model())) as running, connect(running.url) as raw:
+        raw.sample([(1,)], SamplingParams(max_tokens=4))
         with pytest.raises(MissingCapability, match="processed_logprobs"):
-            engine.sample([(1,)], SamplingParams(max_tokens=4, temperature=0.7))
-    with server("vllm") as running, connect(running.url) as engine:
-        engine.sample([(1,)], SamplingParams(max_tokens=4, temperature=0.7))
+            raw.sample([(1,)], warm)
+    engine.sample([(1,)], warm)
 
 
 # -- start-up ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("capability", ["adapters", "weights", "pause", "abort"])
-@pytest.mark.parametrize("style", ["vllm"])
-def test_what_is_required_and_absent_is_an_error_at_start_up(style: str, capability: str) -> None:
-    with server(style, control=False) as running:
-        with pytest.raises(MissingCapability, match=capability) as caught:
+@pytest.mark.parametrize(
+    ("capability", "without", "fix"),
+    [
+        ("adapters", "lora", r"LoRA is not enabled.*--enable-lora"),
+        ("adapters", "runtime-lora", "RUNTIME_LORA"),
+        *((name, "dev-mode", "VLLM_SERVER_DEV_MODE") for name in ("weights", "pause", "abort")),
+    ],
+)
+def test_what_is_required_and_absent_is_an_error_at_start_up(
+    engine: HttpModel, capability: str, without: str, fix: str
+) -> None:
+    with ModelServer(tiny_model(), without=[without]) as running:
+        with pytest.raises(MissingCapability, match=f"{capability}.*{fix}"):
             connect(running.url, require=[capability])
-        assert caught.value.fix
-        with connect(running.url) as engine, pytest.raises(MissingCapability, match="pause"):
-            engine.pause()
-    with server(style) as running:
-        connect(running.url, require=[capability]).close()
+        if capability == "pause":
+            with connect(running.url) as without_pause, pytest.raises(MissingCapability, match="pause"):
+                without_pause.pause()
+    engine.require(capability)
+    with pytest.raises(UnknownName, match="adapters"):
+        engine.require("adaptors")
 
 
-def test_spans_need_the_route_that_reports_them() -> None:
-    with server("completions") as running, pytest.raises(MissingCapability, match="version_spans"):
-        connect(running.url, require=["version_spans"])
-    with server("vllm") as running, pytest.raises(UnknownName, match="adapters"):
-        connect(running.url, require=["adaptors"])
-
-
-def test_a_server_that_is_no_engine_or_another_model_is_refused() -> None:
+def test_a_server_that_is_no_engine_or_another_model_is_refused(engine: HttpModel) -> None:
     with pytest.raises(EngineUnreachable, match=r"Nothing answers at http://127\.0\.0\.1:9 .*Start the server"):
         connect("http://127.0.0.1:9")
     with pytest.raises(ValueError, match="http://"):
         connect("127.0.0.1:8000")
-    with server("vllm") as running:
-        with pytest.raises(UnknownName, match="tiny"):
-            connect(running.url, model="tinny")
-        with pytest.raises(EngineRefused, match="404"):
-            connect(running.url + "/v1")
+    with pytest.raises(UnknownName, match="tiny"):
+        connect(engine.url, model="tinny")
+    with pytest.raises(EngineRefused, match="404"):
+        connect(engine.url + "/v1")
+    with (
+        ModelServer(tiny_model(), without=["scale-out"]) as running,
+        pytest.raises(MissingCapability, match=r"Scale-out endpoints are disabled.*--enable-scale-out"),
+    ):
+        connect(running.url)
 
 
-def test_another_tokenizer_is_noticed() -> None:
+def test_another_tokenizer_is_noticed(engine: HttpModel) -> None:
     class Shifted(ByteTokenizer):
         def __call__(self, text: str, add_special_tokens: bool = False) -> dict[str, list[int]]:
-            return {"input_ids": [(each + 1) % 256 for each in text.encode()]}
+            return {"input_ids": [(byte + 1) % 256 for byte in text.encode()]}
 
-    with server("vllm") as running, pytest.raises(EngineError, match="tokenizer"):
-        HttpModel.connect(running.url, Shifted())
+    with pytest.raises(EngineError, match="tokenizer"):
+        HttpModel.connect(engine.url, Shifted())
 
 
 def test_a_key_is_asked_for_and_never_shown() -> None:
-    with server("vllm", api_key="s3cret-key") as running:
+    with ModelServer(tiny_model(), api_key="s3cret-key") as running:
         with pytest.raises(EngineRefused, match="api_key"):
             connect(running.url)
         with connect(running.url, api_key="s3cret-key") as engine:
@@ -203,23 +176,156 @@ def test_a_key_is_asked_for_and_never_shown() -> None:
 @pytest.mark.parametrize(
     ("spoilt", "message"),
     [
-        ({"logprobs": {"token_logprobs": [float("nan")]}}, "nan"),
-        ({"logprobs": None}, "token_logprobs"),
-        ({"token_ids": None}, "no token ids"),
+        ({"logprobs": {"content": [{"logprob": float("nan")}]}}, "nan"),
+        ({"logprobs": None}, "logprobs.content"),
+        ({"token_ids": None}, "no token_ids"),
         ({"token_ids": [1, 2]}, "drew 2 tokens and gave 1"),
         ({"finish_reason": "stop"}, "no stop id"),
         ({"finish_reason": "tool_calls"}, "tool_calls"),
-        ({"prompt_token_ids": [0, 1]}, "prompt of 2 tokens"),
+        ({"token_ids": [7], "prompt_token_ids": [0, 1]}, "prompt of 2 tokens"),
+        ({"token_ids": []}, "drew 0 tokens"),
     ],
 )
-def test_answers_that_cannot_be_trained_on_are_refused(
-    ours: HttpModel, monkeypatch: pytest.MonkeyPatch, spoilt: dict[str, object], message: str
-) -> None:
-    choice = {"index": 0, "token_ids": [5], "finish_reason": "length", "prompt_token_ids": [1]}
-    choice |= {"logprobs": {"token_logprobs": [-1.5]}}
-    answers = [{"choices": [choice]}, {"choices": [{**choice, **spoilt}]}]
-    monkeypatch.setattr(ours, "_answer", lambda call, idempotent: answers.pop(0))
-    (sample,) = ours.sample([(1,)], SamplingParams(max_tokens=1))[0]
-    assert (sample.ids, sample.logprobs) == ((5,), (-1.5,))
+def test_answers_that_cannot_be_trained_on_are_refused(spoilt: dict[str, Any], message: str) -> None:
+    choice = {"index": 0, "token_ids": [5], "finish_reason": "length", "logprobs": {"content": [{"logprob": -1.5}]}}
+    params = SamplingParams(max_tokens=1, stop_ids=frozenset({9}))
+    (sample,) = samples_in({"choices": [choice]}, (1,), params, 3, None)
+    assert sample == Sample((5,), (-1.5,), FinishReason.LENGTH, (VersionSpan(3, 0, 1),))
+    answer = {"choices": [{**choice, **spoilt}], "prompt_token_ids": spoilt.get("prompt_token_ids")}
+    if spoilt.get("token_ids") == []:
+        answer["choices"][0]["logprobs"] = {"content": []}
     with pytest.raises(BadAnswer, match=message):
-        ours.sample([(1,)], SamplingParams(max_tokens=1))
+        samples_in(answer, (1,), params, 3, None)
+
+
+# -- pausing, aborting, dying -----------------------------------------------------------------------------------------
+
+
+class Steps(ServedModel):
+    """Stops in the middle of a request until it is let on, so that tests can act at a known token."""
+
+    def __init__(self, stop_before: int = 3) -> None:
+        super().__init__(tiny_model())
+        self.stop_before = stop_before
+        self.reached, self.go = threading.Event(), threading.Event()
+        self.go.set()
+
+    def hidden_states(self, *arguments: Any, **features: Any) -> Any:
+        request = self._active
+        if request is not None and request.samples and request.steps == self.stop_before:
+            self.reached.set()
+            assert self.go.wait(20)
+        return super().hidden_states(*arguments, **features)
+
+    def halt(self, work: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
+        """Begin work, and come back once it stands in the middle."""
+        self.reached.clear()
+        self.go.clear()
+        begun = in_background(work)
+        assert self.reached.wait(20)
+        return begun
+
+
+def in_background(work: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
+    box: list[Any] = []
+    thread = threading.Thread(target=lambda: box.append(work()), daemon=True)
+    thread.start()
+    return thread, box
+
+
+def test_pausing_by_abort_ends_what_runs_and_what_is_new_waits_until_it_goes_on() -> None:
+    model, params = Steps(), SamplingParams(max_tokens=8, n=2, seed=5)
+    with ModelServer(model) as running, connect(running.url, concurrency=4) as engine:
+        sampling, samples = model.halt(lambda: engine.sample(PROMPTS[:1], params))
+        assert len(engine.in_flight) == 1
+        pausing, _ = in_background(lambda: engine.pause("abort"))
+        while model.paused != "abort":
+            assert pausing.is_alive()
+        model.go.set()
+        sampling.join(20)
+        pausing.join(20)
+        assert [(s.finish, s.spans) for s in samples[0][0]] == [(FinishReason.ABORTED, ())] * 2
+        with pytest.raises(EngineRefused, match="Generation is paused") as refused:
+            engine._client.post("/inference/v1/generate", {"token_ids": [1], "request_id": "x", "sampling_params": {
+                "n": 1, "max_tokens": 1, "temperature": 1, "top_k": -1, "top_p": 1.0}})  # fmt: skip
+        assert refused.value.status == 503
+        late = [
+            in_background(lambda: engine.sample(PROMPTS[:1], params)),
+            in_background(lambda: engine.score([(1,)], [[(2,)]])),
+        ]
+        late[0][0].join(0.2)
+        assert all(thread.is_alive() for thread, _ in late)
+        engine.resume()
+        for thread, _ in late:
+            thread.join(20)
+        assert late[0][1][0][0][0].finish is FinishReason.LENGTH
+        assert late[1][1]
+        assert engine.in_flight == ()
+
+
+def test_running_requests_are_aborted_by_the_ids_that_the_engine_gave_them() -> None:
+    model = Steps()
+    with ModelServer(model) as running, connect(running.url) as engine:
+        sampling, samples = model.halt(lambda: engine.sample(PROMPTS[:1], SamplingParams(max_tokens=8, n=2)))
+        engine.abort()
+        model.go.set()
+        sampling.join(20)
+        assert [sample.finish for sample in samples[0][0]] == [FinishReason.ABORTED] * 2
+        engine.abort()  # nothing runs: nothing to say
+
+
+def test_a_slow_engine_times_out_and_a_closed_one_is_gone() -> None:
+    with ModelServer(tiny_model()) as server:
+        engine = connect(server.url, timeouts=Timeouts(connect=2, answer=2))
+        server.model.pause("keep")
+        with pytest.raises(EngineTimeout, match="paused"):
+            engine.sample([(1,)], SamplingParams(max_tokens=1))
+    with pytest.raises((EngineUnreachable, EngineDied), match=server.url):
+        engine.sample([(1,)], SamplingParams(max_tokens=1))
+
+
+def test_a_server_that_dies_in_the_middle_of_a_request_is_named() -> None:
+    """A process of its own, killed while it generates. The sample is not asked for again."""
+    program = textwrap.dedent(
+        """
+        import sys, threading
+        from tests.stand_in.server import ModelServer
+        from tests.models.test_http_engine import Steps
+
+        class Slow(Steps):
+            def hidden_states(self, *arguments, **features):
+                if self._active and self._active.steps == 12:
+                    sys.stdout.write("generating\\n"); sys.stdout.flush()
+                    threading.Event().wait()
+                return super().hidden_states(*arguments, **features)
+
+        with ModelServer(Slow()) as server:
+            sys.stdout.write(server.url + "\\n"); sys.stdout.flush()
+            server.wait()
+        """
+    )
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        engine = connect(url, timeouts=Timeouts(connect=5, answer=60), retries=Retries(1))
+        box: list[BaseException] = []
+
+        def ask() -> None:
+            try:
+                engine.sample([(1,)], SamplingParams(max_tokens=15))
+            except EngineError as error:
+                box.append(error)
+
+        thread = threading.Thread(target=ask, daemon=True)
+        thread.start()
+        assert process.stdout.readline().strip() == "generating"
+        process.kill()
+        thread.join(20)
+    finally:
+        process.kill()
+        process.communicate()
+    assert [type(error) for error in box] == [EngineDied]
+    assert url in str(box[0])
+    with pytest.raises(EngineUnreachable, match="Start the server"):
+        engine.check()

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-import keepworth
 from keepworth.episodes.errors import UnknownName
 from keepworth.learning.collect.curriculum import position_of
 from keepworth.learning.run_folder import RunConflict, RunFolder
@@ -126,23 +125,19 @@ class Interrupted(Told):
 
 
 def test_a_recipe_samples_at_two_engines_and_goes_on_at_one(
-    checkpoint: Path, server: ModelServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    checkpoint: Path, server: ModelServer, tmp_path: Path
 ) -> None:
     told = Interrupted()
-    with ModelServer(InProcessModel.load(checkpoint, precision="fp32")) as other:
+    with ModelServer(InProcessModel.load(checkpoint, precision="fp32"), release="0.33.0") as other:
         config = config_of(strings, checkpoint, [server.url, other.url])
-        newer = {server.url: "0.32.0", other.url: "0.33.0"}
-        monkeypatch.setattr("keepworth.models.http_engine._version", lambda client: newer[client.url])
         with pytest.raises(KeyboardInterrupt):
             train(strings, config, tmp_path / "run", told)
         assert adapters(server) == adapters(other) == 0, "what was published is taken back"
     run = RunFolder.open(tmp_path / "run")
-    name = checkpoint.name
-    assert run.environment["engine"] == "; ".join(
-        f"{name} at {url} (keepworth {version})" for url, version in newer.items()
-    )
+    named = [f"{checkpoint.name} at {server.url} (vllm 0.32.0)", f"{checkpoint.name} at {other.url} (vllm 0.33.0)"]
+    assert run.environment["engine"] == "; ".join(named)
     (line,) = (each for each in told.lines if "not of one version" in each)
-    assert f"keepworth 0.32.0 at {server.url}, keepworth 0.33.0 at {other.url}" in line
+    assert f"vllm 0.32.0 at {server.url}, vllm 0.33.0 at {other.url}" in line
     run = train(strings, config_of(strings, checkpoint, server.url), tmp_path / "run")
     assert [row["pipeline/engines"] for row in run.metrics()] == [2, 2, 1, 1]
     assert len({position_of(index) for _, index in trained(run)}) == 8
@@ -267,4 +262,4 @@ def test_the_record_says_which_engine(checkpoint: Path, server: ModelServer, tmp
     train(overwrite_reading, config, tmp_path / "run")
     record = json.loads((tmp_path / "run" / "config.json").read_text())
     assert record["config"]["engine"] == server.url
-    assert record["environment"]["engine"].endswith(f" at {server.url} (keepworth {keepworth.__version__})")
+    assert record["environment"]["engine"].endswith(f" at {server.url} (vllm 0.32.0)")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from keepworth.episodes.model import Capabilities, FinishReason, Sample, SamplingParams, Tokens, VersionSpan
+from keepworth.episodes.model import FinishReason, Sample, SamplingParams, Tokens, VersionSpan
 
 
 class ScriptedModel:
@@ -45,9 +45,6 @@ class ScriptedModel:
         self, prompts: Sequence[Tokens], branches: Sequence[Sequence[Tokens]], temperature: float = 1.0
     ) -> list[list[tuple[float, ...]]]:
         return [[(-0.5,) * len(branch) for branch in own] for own in branches]
-
-    def capabilities(self) -> Capabilities:
-        return Capabilities(adapters=False, in_flight_update=False, token_input=True, version_spans=True)
 
 
 @dataclass(frozen=True, slots=True)

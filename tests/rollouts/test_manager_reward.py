@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from keepworth.agents.manager import act, observe
 from keepworth.episodes.episode import Episode, OperationKind, ParseStatus, Task, combined
-from keepworth.episodes.model import Capabilities, FinishReason, Sample, SamplingParams, Tokens, VersionSpan
+from keepworth.episodes.model import FinishReason, Sample, SamplingParams, Tokens, VersionSpan
 from keepworth.memory.overlay import Bank
 from keepworth.rollouts.driver import RolloutContext, together
 from keepworth.rollouts.memory_r1 import (
@@ -222,9 +222,6 @@ class _Scripted:
 
     def score(self, prompts: object, branches: object, temperature: float = 1.0) -> list[list[tuple[float, ...]]]:
         raise NotImplementedError
-
-    def capabilities(self) -> Capabilities:
-        return Capabilities(False, False, True, False)
 
 
 def test_model_reader_asks_each_prompt_once_per_version() -> None:

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from pydantic_core import from_json
+from peft import LoraConfig, get_peft_model
+from safetensors.torch import load_file
 
 from keepworth.episodes.model import FinishReason, Sample, SamplingParams, Tokens, VersionSpan
 from keepworth.models.inprocess import InProcessModel
@@ -53,18 +54,17 @@ class ServedRequest:
 class ServedModel(InProcessModel):
     """Takes `model` over: its network gains adapters and changes its weights, so nothing else should go on using it.
 
-    max_adapters: how many may be loaded at once. refuses_while_paused: new requests are refused with 503 while it is paused by
-    "abort" or "wait", as vLLM does from 0.33 on; otherwise they wait.
+    max_adapters: how many may be loaded at once. While it is paused by "abort" or "wait", new requests are refused with 503, as
+    vLLM does from 0.33 on.
     """
 
-    def __init__(self, model: InProcessModel, max_adapters: int = 8, refuses_while_paused: bool = False) -> None:
+    def __init__(self, model: InProcessModel, max_adapters: int = 8) -> None:
         if hasattr(model.network, "peft_config"):
             raise ValueError(
                 f"{model.name} already has an adapter: serve the plain model and load the adapter's folder by name"
             )
         super().__init__(model.network, model.tokenizer, model.name, model.token_budget)
         self.max_adapters = max_adapters
-        self.refuses_while_paused = refuses_while_paused
         self.labels = ["default"]
         self.paused: PauseMode | None = None
         self._gate = threading.Condition()
@@ -99,17 +99,12 @@ class ServedModel(InProcessModel):
         request_id: str,
         prompts: Sequence[Tokens],
         branches: Sequence[Sequence[Tokens]],
-        temperature: float,
         caller: WaitingCaller | None = None,
     ) -> list[list[tuple[float, ...]]] | None:
         """Like `score`; None where it was aborted."""
-        for prompt, own in zip(prompts, branches, strict=True):
-            longest = len(prompt) + max(map(len, own), default=0)
-            if longest > self.context_limit:
-                raise NotServed(f"A sequence has {longest} tokens, more than the {self.context_limit} that fit.")
         try:
             with self._turn(name, ServedRequest(request_id, False, caller or WaitingCaller())):
-                return self.score(prompts, branches, temperature)
+                return self.score(prompts, branches)
         except Aborted:
             return None
 
@@ -118,7 +113,7 @@ class ServedModel(InProcessModel):
         with self._gate:
             if self._closed or request.caller.left:
                 raise Aborted
-            if self.refuses_while_paused and self.paused in ("abort", "wait"):
+            if self.paused in ("abort", "wait"):
                 raise NotServed("Generation is paused. Please retry after it resumes.", status=503)
             adapter = self._named(name)
             if adapter is not None:
@@ -209,8 +204,9 @@ class ServedModel(InProcessModel):
 
     def load_adapter(self, name: str, path: str) -> None:
         """Raises NotServed, the network then being as it was, for a folder that holds anything but a LoRA adapter for it."""
-        settings = lora_settings(Path(path))
-        finite_tensors([Path(path) / ADAPTER_WEIGHTS])
+        if not (Path(path) / "adapter_config.json").is_file():
+            raise NotServed(f"There is no PEFT adapter folder {path}: it has no adapter_config.json.", status=404)
+        settings = LoraConfig.from_pretrained(path)
         with self._gate:
             if name == self.name or name in self._adapters:
                 raise NotServed(f"The adapter {name!r} has already been loaded.")
@@ -222,15 +218,6 @@ class ServedModel(InProcessModel):
             self._attach(adapter, settings)
             self._adapters[name] = adapter
 
-    def adapter_weights(self, name: str) -> dict[str, torch.Tensor]:
-        """The tensors of an adapter as they are served, by the names that its file has for them."""
-        with self._gate:
-            adapter = self._named(name)
-            if adapter is None:
-                raise NotServed(f"{name!r} is no adapter.", status=404)
-            part = f".{adapter.key}."
-            return {key.replace(part, "."): value for key, value in self.network.named_parameters() if part in key}
-
     def unload_adapter(self, name: str) -> None:
         """Requests that named it already still finish under it."""
         with self._gate:
@@ -240,43 +227,31 @@ class ServedModel(InProcessModel):
             adapter.leaving = True
             self._sweep()
 
-    def _attach(self, adapter: Adapter, settings: Any) -> None:
+    def _attach(self, adapter: Adapter, settings: LoraConfig) -> None:
         """Puts the adapter beside the weights, or leaves the network as it was."""
-        from peft import get_peft_model
-
-        try:
-            with warnings.catch_warnings():
-                # What PEFT warns of is either an error below or an attribute that transformers is renaming.
-                warnings.simplefilter("ignore")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # each request says anew which adapter is active
+            try:
                 if hasattr(self.network, "peft_config"):
                     self.network.add_adapter(adapter.key, settings)
                 else:
                     self.network = get_peft_model(self.network, settings, adapter.key, autocast_adapter_dtype=False)
-                found = self.network.load_adapter(adapter.path, adapter.key, autocast_adapter_dtype=False)
-            missing = [name for name in found.missing_keys if f".{adapter.key}." in name]
-            if missing or found.unexpected_keys:
-                raise ValueError(f"its tensors are not those of the network: {[*missing, *found.unexpected_keys][0]}")
-        except Exception as error:  # whatever PEFT makes of a strange folder
-            self._detach(adapter)
-            raise NotServed(
-                f"The adapter in {adapter.path} does not fit {self.name}: {error}",
-                "Train it on the model that is served.",
-            ) from error
+                self.network.load_adapter(adapter.path, adapter.key, autocast_adapter_dtype=False)
+            except Exception as error:  # whatever PEFT makes of a strange folder
+                self._detach(adapter)
+                raise NotServed(f"The adapter in {adapter.path} does not fit {self.name}: {error}") from error
         self.network.eval()
         self.network.requires_grad_(False)
 
     def _detach(self, adapter: Adapter) -> None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # each request says anew which adapter is active
-            self._delete(adapter)
-
-    def _delete(self, adapter: Adapter) -> None:
         attached = set(getattr(self.network, "peft_config", ()))
-        if attached == {adapter.key}:
-            self.network = self.network.unload()  # PEFT cannot switch adapters off where there are none
-            vars(self.network).pop("peft_config", None)
-        elif adapter.key in attached:
-            self.network.delete_adapter(adapter.key)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            if attached == {adapter.key}:
+                self.network = self.network.unload()  # PEFT cannot switch adapters off where there are none
+                vars(self.network).pop("peft_config", None)
+            elif adapter.key in attached:
+                self.network.delete_adapter(adapter.key)
 
     def _sweep(self) -> None:
         """Delete what was unloaded and serves no request any more, while no forward pass runs. The gate is held."""
@@ -294,26 +269,17 @@ class ServedModel(InProcessModel):
     # -- full weights -----------------------------------------------------------------------------------------------
 
     def update_weights(self, folder: str) -> None:
-        """Copy every tensor of the safetensors files in `folder` over the one of its name. All of them, or NotServed and none."""
-        paths = sorted(Path(folder).glob("*.safetensors"))
-        if not paths:
-            raise NotServed(f"There are no safetensors in {folder}.", status=404)
-        loaded = finite_tensors(paths)
-        with self._gate:
+        """Copy every tensor of the safetensors files in `folder` over the one of its name."""
+        loaded = {
+            name: value
+            for path in sorted(Path(folder).glob("*.safetensors"))
+            for name, value in load_file(path).items()
+        }
+        with self._gate, torch.no_grad():
             self._gate.wait_for(lambda: self._active is None or self._active.frozen)
-            parameters = self._causal_model().named_parameters()
-            own = {name.replace(".base_layer.", "."): each for name, each in parameters if ".lora_" not in name}
-            for name, value in loaded.items():
-                if name not in own and name != "lm_head.weight":  # a tied head is no parameter of its own
-                    raise NotServed(
-                        f"{self.name} has no weights {name!r}.", "Send a checkpoint of the model that is served."
-                    )
-                if name in own and own[name].shape != value.shape:
-                    raise NotServed(f"{name} has shape {tuple(own[name].shape)}, not {tuple(value.shape)}.")
-            with torch.no_grad():
-                for name, value in loaded.items():
-                    if name in own:
-                        own[name].copy_(value)
+            for name, value in self._causal_model().named_parameters():
+                if name in loaded:
+                    value.copy_(loaded[name])
 
     def set_label(self, label: str) -> None:
         with self._gate:
@@ -336,8 +302,8 @@ class ServedModel(InProcessModel):
             self.paused = None
             self._gate.notify_all()
 
-    def abort(self, ids: Sequence[str] | None = None) -> list[str]:
-        return self._abort(lambda each: ids is None or each.id in ids)
+    def abort(self, ids: Sequence[str] | None = None) -> None:
+        self._abort(lambda each: ids is None or each.id in ids)
 
     def leave(self, caller: WaitingCaller) -> None:
         """Nobody waits for what `caller` asked for any more."""
@@ -351,35 +317,8 @@ class ServedModel(InProcessModel):
             self._closed, self.paused = True, None
             self.abort()
 
-    def _abort(self, chosen: Callable[[ServedRequest], bool]) -> list[str]:
+    def _abort(self, chosen: Callable[[ServedRequest], bool]) -> None:
         with self._gate:
-            hit = [each for each in self._requests if chosen(each)]
-            for each in hit:
+            for each in filter(chosen, self._requests):
                 each.aborted = True
             self._gate.notify_all()
-            return sorted(each.id for each in hit)
-
-
-# -- what a folder of weights may hold --------------------------------------------------------------------------------
-
-ADAPTER_WEIGHTS = "adapter_model.safetensors"
-
-
-def lora_settings(folder: Path) -> Any:
-    from peft import LoraConfig
-
-    path = folder / "adapter_config.json"
-    if not path.is_file():
-        raise NotServed(f"There is no PEFT adapter folder {folder}: it has no adapter_config.json.", status=404)
-    return LoraConfig.from_peft_type(**from_json(path.read_bytes()))
-
-
-def finite_tensors(paths: Sequence[Path]) -> dict[str, torch.Tensor]:
-    """All tensors of safetensors files. Raises NotServed where one holds what is no number."""
-    from safetensors.torch import load_file
-
-    found = {name: value for path in paths for name, value in load_file(path).items()}
-    for name, value in found.items():
-        if not torch.isfinite(value).all():
-            raise NotServed(f"{name} holds something that is not a finite number.")
-    return found

@@ -1,37 +1,41 @@
-"""A stand-in for vLLM: its routes over an in-process model, for tests.
+"""A stand-in for vLLM: its routes over an in-process model, refusals included, for tests.
 
-It answers vLLM's documented routes, so that what talks to an engine can be run and tested on a laptop against the
-very weights that the in-process model has. It is no engine: it computes one request at a time and has no business on a network.
+What talks to an engine can so be run and tested on a laptop against the very weights that the in-process model has. It computes
+one request at a time. What vLLM 0.32 and 0.33 answer was read in their sources, and for vLLM 0.32 run. A route that is there says
+little: many are there and refuse.
 """
 
 from __future__ import annotations
 
 import hmac
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from typing import Any
 
+from keepworth.episodes.errors import UnknownName
+from keepworth.episodes.model import FinishReason, Sample, SamplingParams
 from keepworth.models.inprocess import InProcessModel
 from keepworth.serving.application import ServerLimits, application
-from keepworth.serving.calls import NotServed
+from keepworth.serving.calls import NotServed, ServedCall
 from keepworth.serving.http_server import HttpServer
 from tests.stand_in.model import ServedModel
-from tests.stand_in.routes import FEATURES, ServerStyle, routes
 
-
-def check(key: str | None, path: str, authorization: str) -> None:
-    """Raises NotServed where callers must send `key` as a bearer token and did not."""
-    if key is None or hmac.compare_digest(authorization.encode("latin-1"), f"Bearer {key}".encode()):
-        return
-    raise NotServed("The key is missing or wrong.", "Send it as: Authorization: Bearer KEY.", status=401)
+FEATURES = frozenset({"lora", "runtime-lora", "dev-mode", "scale-out"})
+"""--enable-lora, VLLM_ALLOW_RUNTIME_LORA_UPDATING, VLLM_SERVER_DEV_MODE, --enable-scale-out."""
+_REASONS = {FinishReason.STOP: "stop", FinishReason.LENGTH: "length", FinishReason.ABORTED: "abort"}
+_SAMPLING = {
+    *("n", "max_tokens", "temperature", "seed", "stop_token_ids", "ignore_eos", "logprobs", "prompt_logprobs", "top_p", "top_k"),
+    *("min_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "skip_special_tokens"),
+}  # fmt: skip
+Table = dict[tuple[str, str], Callable[[ServedModel, ServedCall], Any]]
 
 
 class ModelServer(HttpServer):
     """Serves `model` from `start` to `close`, or inside a `with` block; other threads of this process go on meanwhile.
 
-    The model is taken over: see `ServedModel`. port 0: any free one; `url` says which. style: whose routes it answers; control:
-    whether it also loads adapters, replaces weights, pauses and aborts; without: of FEATURES[style], what to leave out.
-    api_key: what callers must send as a bearer token; limits: of
-    bodies.
+    The model is taken over: see `ServedModel`. port 0: any free one; `url` says which. control: whether it also loads adapters,
+    replaces weights, pauses and aborts; without: of FEATURES, what to leave out. api_key: what callers must send.
+    release: which vLLM it says it is.
     """
 
     def __init__(
@@ -39,25 +43,147 @@ class ModelServer(HttpServer):
         model: InProcessModel,
         *,
         port: int = 0,
-        style: ServerStyle = "keepworth",
         control: bool = True,
         max_adapters: int = 8,
         api_key: str | None = None,
         without: Iterable[str] = (),
-        limits: ServerLimits | None = None,
+        release: str = "0.32.0",
     ) -> None:
-        left_out = frozenset(without)
-        routes(style, left_out)  # raises for names that do not exist
-        offered = routes(style, FEATURES[style] - left_out if control else frozenset())
-        self.model = model if isinstance(model, ServedModel) else ServedModel(model, max_adapters, style == "vllm")
+        for name in without:
+            if name not in FEATURES:
+                raise UnknownName("feature", name, FEATURES)
+        self.model = model if isinstance(model, ServedModel) else ServedModel(model, max_adapters)
+        offered = routes(FEATURES - set(without) if control else frozenset({"scale-out"}))
+        offered[("GET", "/version")] = lambda model, call: {"version": release}
         table = {route: partial(answers, self.model) for route, answers in offered.items()}
         super().__init__(
-            lambda workers: application(
-                table, partial(check, api_key), workers, limits or ServerLimits(), left=self.model.leave
-            ),
+            lambda workers: application(table, partial(check, api_key), workers, ServerLimits(), left=self.model.leave),
             port=port,
             name="model-server",
         )
 
     def let_go(self) -> None:
         self.model.close()
+
+
+def check(key: str | None, path: str, authorization: str) -> None:
+    """Raises NotServed where callers must send `key` as a bearer token and did not."""
+    if key is not None and not hmac.compare_digest(authorization.encode("latin-1"), f"Bearer {key}".encode()):
+        raise NotServed("The key is missing or wrong.", "Send it as: Authorization: Bearer KEY.", status=401)
+
+
+def routes(features: frozenset[str]) -> Table:
+    """(method, path) -> what makes an answer of a model and a request."""
+    table: Table = {
+        ("GET", "/health"): lambda model, call: None,
+        ("GET", "/v1/models"): models,
+        ("POST", "/tokenize"): tokenize,
+        ("POST", "/inference/v1/generate"): generate_tokens if "scale-out" in features else scale_out_disabled,
+    }
+    if "runtime-lora" in features:
+        table[("POST", "/v1/load_lora_adapter")] = load_adapter if "lora" in features else lora_disabled
+        table[("POST", "/v1/unload_lora_adapter")] = unload_adapter
+    if "dev-mode" in features:
+        table |= {
+            ("GET", "/is_paused"): lambda model, call: {"is_paused": model.paused is not None},
+            ("GET", "/weight_info"): lambda model, call: {"weight_version": model.labels[-1]},
+            ("POST", "/pause"): pause,
+            ("POST", "/resume"): lambda model, call: model.resume(),
+            ("POST", "/abort_requests"): lambda model, call: model.abort(call.body.get("request_ids") or None),
+            ("POST", "/collective_rpc"): collective_rpc,
+            ("POST", "/update_weight_version"): lambda model, call: model.set_label(call.body["new_version"]),
+        }
+    return table
+
+
+def generate_tokens(model: ServedModel, call: ServedCall) -> Any:
+    body = call.body
+    only(body, {"model", "token_ids", "sampling_params", "request_id", "cache_salt"})
+    prompt = tuple(body.get("token_ids") or ())
+    if not prompt:
+        raise NotServed("token_ids holds an empty prompt: there is nothing to continue.")
+    settings = body.get("sampling_params") or {}
+    only(settings, _SAMPLING)
+    name, request = body.get("model") or "", f"generate-tokens-{body['request_id']}"
+    params = SamplingParams(
+        settings["max_tokens"],
+        settings["n"],
+        settings["temperature"],
+        settings.get("seed") or 0,
+        frozenset(settings.get("stop_token_ids") or ()),
+        max(0, settings["top_k"]),
+        settings["top_p"],
+    )
+    (samples,) = model.sample_as(name, request, [prompt], params, call.caller)
+    scores = None
+    if settings.get("prompt_logprobs") is not None:
+        scored = model.score_as(name, request, [prompt[:1]], [[prompt[1:]]], call.caller)
+        if scored is not None:
+            pairs = zip(prompt[1:], scored[0][0], strict=True)
+            scores = [None, *({str(token): {"logprob": score}} for token, score in pairs)]
+    choices = [_choice(model, index, sample) for index, sample in enumerate(samples)]
+    return {"prompt_token_ids": list(prompt), "choices": choices, "prompt_logprobs": scores}
+
+
+def _choice(model: ServedModel, index: int, sample: Sample) -> dict[str, Any]:
+    return {
+        "index": index,
+        "token_ids": list(sample.ids),
+        "finish_reason": _REASONS[sample.finish],
+        "logprobs": {"content": [{"logprob": logprob} for logprob in sample.logprobs]},
+        "weight_versions": [
+            {"version": model.labels[span.version], "start": span.start, "end": span.end} for span in sample.spans
+        ],
+    }
+
+
+def only(body: Mapping[str, Any], known: set[str]) -> None:
+    """What an engine would not know is refused, so that a test notices what is sent in vain."""
+    if unknown := sorted(set(body) - known):
+        raise NotServed(f"{unknown[0]} is not supported.", f"Known: {', '.join(sorted(known))}.")
+
+
+def tokenize(model: ServedModel, call: ServedCall) -> Any:
+    return {"tokens": list(model.encode_continuation(call.body["prompt"]))}
+
+
+def models(model: ServedModel, call: ServedCall) -> Any:
+    base = {"id": model.name, "owned_by": "vllm", "parent": None, "max_model_len": model.context_limit}
+    adapters = [{"id": name, "owned_by": "vllm", "parent": model.name} for name in model.adapters()]
+    return {"object": "list", "data": [base, *adapters]}
+
+
+def scale_out_disabled(model: ServedModel, call: ServedCall) -> Any:
+    raise NotServed(
+        "Scale-out endpoints are disabled. Restart vllm serve with --enable-scale-out to enable them.", status=403
+    )
+
+
+def load_adapter(model: ServedModel, call: ServedCall) -> Any:
+    only(call.body, {"lora_name", "lora_path"})
+    model.load_adapter(call.body["lora_name"], call.body["lora_path"])
+    return f"Success: LoRA adapter '{call.body['lora_name']}' added successfully."
+
+
+def unload_adapter(model: ServedModel, call: ServedCall) -> Any:
+    only(call.body, {"lora_name"})
+    model.unload_adapter(call.body["lora_name"])
+    return f"Success: LoRA adapter '{call.body['lora_name']}' removed successfully."
+
+
+def lora_disabled(model: ServedModel, call: ServedCall) -> Any:
+    raise NotServed(
+        "Call to add_lora method failed: LoRA is not enabled. Use --enable-lora to enable LoRA.",
+        status=500,
+        hang_up=True,
+    )
+
+
+def collective_rpc(model: ServedModel, call: ServedCall) -> Any:
+    if call.body["method"] == "reload_weights":
+        model.update_weights(call.body["kwargs"]["weights_path"])
+    return {"results": [None]}
+
+
+def pause(model: ServedModel, call: ServedCall) -> Any:
+    model.pause(call.query["mode"])  # type: ignore[arg-type]

@@ -20,7 +20,6 @@ from keepworth.episodes.episode import (
     Turn,
 )
 from keepworth.episodes.model import (
-    Capabilities,
     Encoder,
     EncoderIdentity,
     FinishReason,
@@ -32,7 +31,6 @@ from keepworth.episodes.model import (
 )
 
 __all__ = [
-    "Capabilities",
     "Decision",
     "DecisionKind",
     "Encoder",

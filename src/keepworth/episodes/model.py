@@ -65,14 +65,6 @@ class Receipt:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Capabilities:
-    adapters: bool
-    in_flight_update: bool
-    token_input: bool
-    version_spans: bool
-
-
 Message = Mapping[str, Any]
 """One message of a conversation: `role` (system, user, assistant, tool) and `content`, a text."""
 
@@ -154,8 +146,6 @@ class Model(Reads, Protocol):
     ) -> list[list[tuple[float, ...]]]:
         """Per-token log-probabilities of each branch given its prompt."""
         ...
-
-    def capabilities(self) -> Capabilities: ...
 
 
 def beginning(tokenizer: Any) -> Tokens:

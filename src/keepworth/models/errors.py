@@ -25,10 +25,6 @@ class IncompleteModel(ModelFilesError):
     """A folder that lacks a file every checkpoint has (configuration, weights or tokenizer), or a tokenizer that lacks a part."""
 
 
-class CacheUnusable(ModelFilesError):
-    """The cache folder cannot be written: full, read-only, or held by another process for too long."""
-
-
 class InvalidEncoder(KeepworthError, ValueError):
     """An encoder was asked for with dimensions or threads that there cannot be."""
 

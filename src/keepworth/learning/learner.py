@@ -43,7 +43,7 @@ from keepworth.learning.objective.options import (
     learning_rate_scale,
     require_range,
 )
-from keepworth.learning.objective.parts import AdaptiveEntropy, Gae, KlReward, OptimalBaseline, TopEntropy
+from keepworth.learning.objective.parts import AdaptiveEntropy, Gae, KlReward
 from keepworth.learning.objective.policy_loss import (
     Denominators,
     denominators,
@@ -313,7 +313,7 @@ class Learner:
         if objective.anchor in PROXIMAL and self._reads_proximal_first():
             lp, entropy = self._scores(rows, every, temperature)
             batch = replace(batch, lp_proximal=lp.to(kind), entropy_behaviour=entropy.to(kind))
-        elif isinstance(objective.selection, TopEntropy):
+        elif objective.selection is not None and "entropy_behaviour" in objective.selection.needs:
             batch = replace(batch, entropy_behaviour=self._scores(rows, every, temperature)[1].to(kind))
         if self.reference is not None:
             with self.reference.active():
@@ -323,7 +323,7 @@ class Learner:
         if objective.needs_soft_values:
             values = self.soft_values or {}
             batch = replace(batch, soft_value=self.shares.first(lambda: soft_values_of(rows, values, objective.name)))
-        if isinstance(objective.advantage, OptimalBaseline):
+        if "score_norm" in objective.advantage.needs:
             named = list(self.master_weights.named.values())
             norms = score_norms(
                 named, batch, lambda chosen: self._gradients(named, rows, chosen, temperature), self.shares
@@ -454,7 +454,7 @@ class Learner:
         objective = self.objective
         return (
             isinstance(objective.kl, KlReward)
-            or isinstance(objective.advantage, OptimalBaseline)
+            or "score_norm" in objective.advantage.needs
             or objective.denominator == "kept"
             or objective.step_control is not None
             or objective.needs_selection

@@ -112,17 +112,18 @@ def test_on_policy_every_surrogate_is_reinforce() -> None:
 def test_sequence_ratio() -> None:
     lp = torch.tensor([[0.4, 0.2, 9.0], [0.0, 0.1, 0.2]], dtype=torch.float64, requires_grad=True)
     mask = torch.tensor([[1.0, 1, 0], [1, 1, 1]], dtype=torch.float64)
-    unit = torch.arange(2)
-    got = log_ratio(lp, torch.zeros_like(lp), mask, parts.Sequence(), unit)
+    zeros = torch.zeros_like(lp)
+    batch = Batch(mask, zeros, torch.zeros(2), torch.zeros(2), torch.zeros(2))  # two rows of one episode
+    got = log_ratio(lp, zeros, batch, parts.Sequence())
     torch.testing.assert_close(got.detach()[0], torch.tensor([0.3, 0.3, 0.0], dtype=torch.float64))
     (grad,) = torch.autograd.grad(got[0, 0].exp(), lp)
     expected = torch.tensor([[math.exp(0.3) / 2] * 2 + [0.0], [0.0] * 3], dtype=torch.float64)
     torch.testing.assert_close(grad, expected)
-    token = log_ratio(lp, torch.zeros_like(lp), mask, parts.SequenceToken(), unit)
+    token = log_ratio(lp, zeros, batch, parts.SequenceToken())
     torch.testing.assert_close(token.detach(), got.detach())
-    product = log_ratio(lp, torch.zeros_like(lp), mask, parts.SequenceProduct(), unit)
+    product = log_ratio(lp, zeros, batch, parts.SequenceProduct())
     torch.testing.assert_close(product.detach()[1], torch.tensor([0.3] * 3, dtype=torch.float64))
-    both = log_ratio(lp, torch.zeros_like(lp), mask, parts.Sequence(), torch.zeros(2, dtype=torch.long))
+    both = log_ratio(lp, zeros, batch, parts.Sequence(unit="episode"))
     torch.testing.assert_close(both.detach()[1, 0], torch.tensor(0.9 / 5, dtype=torch.float64))
 
 

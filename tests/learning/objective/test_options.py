@@ -234,7 +234,7 @@ def test_an_explanation_shows_every_number_that_acts(name: str) -> None:
     needed = {
         "lp_reference": objective.needs_reference,
         "lp_teacher": objective.teacher is not None,
-        "lp_proximal": objective.needs_proximal,
+        "lp_proximal": objective.anchor == "proximal",
     }
     assert all(term in text for term, wanted in needed.items() if wanted)
 
@@ -278,12 +278,12 @@ def test_configuration_and_explanations_do_not_load_torch() -> None:
 def test_a_run_learns_what_an_objective_needs_before_it_starts() -> None:
     assert inputs(preset("reinforce")) == ()
     assert inputs(GRPO) == ("lp_proximal",)
-    assert inputs(preset("ppo")) == ("lp_proximal", "lp_reference", "values", "critic")
+    assert inputs(preset("ppo")) == ("lp_proximal", "values", "critic", "lp_reference")
     assert inputs(preset("vcpo")) == ("lp_proximal", "score_norm", "learning_rate_scale", "whole_episodes")
     assert inputs(preset("dapo")) == ("lp_proximal", "group_filter", "length_budget")
     assert "length_budget" not in inputs(preset("dapo", length_budget=64))
     require_inputs(GRPO, {"lp_proximal", "ids"}, "the learner")
-    with pytest.raises(ObjectiveError, match="'gigpo' needs lp_reference, steps, which the learner does not provide"):
+    with pytest.raises(ObjectiveError, match="'gigpo' needs steps, lp_reference, which the learner does not provide"):
         require_inputs(preset("gigpo"), {"lp_proximal"}, "the learner")
 
 

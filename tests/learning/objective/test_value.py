@@ -72,8 +72,8 @@ def test_the_interpolated_anchor_reaches_the_loss() -> None:
         loss(objective, lp, None, estimate, replace(batch, version_lag=None), denominators(batch, objective))
 
 
-def test_a_batch_moves_whole_and_may_be_of_single_precision_with_a_boolean_mask() -> None:
-    batch = toy().batch.to("cpu")
+def test_a_batch_may_be_of_single_precision_with_a_boolean_mask() -> None:
+    batch = toy().batch
     assert batch.steps is not None
     single = replace(
         batch,

@@ -6,9 +6,9 @@ detached, and zero where the policy drew nothing.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from keepworth.episodes.needs import needs_train
 
@@ -17,27 +17,7 @@ from torch import Tensor
 
 from keepworth.learning.objective.batch import Batch, EpisodeTable, Steps, episode_table
 from keepworth.learning.objective.options import Controls, Objective, ObjectiveError
-from keepworth.learning.objective.parts import (
-    BatchStd,
-    FirstAndRandom,
-    Gae,
-    GroupStd,
-    KlReward,
-    Mixed,
-    OptimalBaseline,
-    Outcome,
-    OverlongMask,
-    OverlongPenalty,
-    PrefixTree,
-    RewardToGo,
-    Scale,
-    SoftValue,
-    Spread,
-    StepIndex,
-    StepState,
-    TopEntropy,
-    Whitened,
-)
+from keepworth.learning.objective.parts import Gae, KlReward, OverlongMask, OverlongPenalty, Scale, Whitened
 
 # Filters: which groups enter an optimiser step. Plain numbers; what is rejected is returned with its reason.
 
@@ -46,32 +26,19 @@ def kept_groups(scores: Mapping[int, Sequence[float]], objective: Objective) -> 
     """(kept group ids, rejected group id -> reason), from each group's unshaped scores, one a finished episode.
 
     Use the raw metric, not the shaped reward: a length penalty makes every group look mixed.
-    mixed: not all equal (dynamic sampling, DAPO, arXiv 2503.14476). spread: sample std above a number (UI-S1,
-    arXiv 2509.11543). Whatever the rule, an objective that compares within groups drops a group of one.
+    Whatever the objective's filter, one that compares within groups drops a group of one.
     """
-    kept: list[int] = []
-    rejected: dict[int, str] = {}
-    for group, values in scores.items():
-        reason = _rejection(values, objective)
-        if reason is None:
-            kept.append(group)
-        else:
-            rejected[group] = reason
-    return tuple(kept), rejected
+    reasons = {group: _rejection(values, objective) for group, values in scores.items()}
+    kept = tuple(group for group, reason in reasons.items() if not reason)
+    return kept, {group: reason for group, reason in reasons.items() if reason}
 
 
-def _rejection(values: Sequence[float], objective: Objective) -> str | None:
+def _rejection(values: Sequence[float], objective: Objective) -> str:
     if not values:
         return "no finished episode"
     if len(values) < 2 and objective.compares:
         return "one episode, nothing to compare it with"
-    if isinstance(objective.group_filter, Mixed) and min(values) == max(values):
-        return f"all {len(values)} scores are {values[0]:g}"
-    if isinstance(objective.group_filter, Spread):
-        spread = statistics.stdev(values) if len(values) > 1 else 0.0
-        if spread <= objective.group_filter.above:
-            return f"standard deviation {spread:.3g} is not above {objective.group_filter.above:g}"
-    return None
+    return "" if objective.group_filter is None else objective.group_filter.rejection(tuple(values))
 
 
 # Credit: from an episode's rewards to a number for each of its tokens or turns.
@@ -246,13 +213,11 @@ def prefix_tree(batch: Batch, table: EpisodeTable, packed: Packing, reward: Tens
     environment wrote in between is taken to be a function of them.
     Source: T-SPMO in Token-Efficient RL for LLM Reasoning, arXiv 2504.20834; its formula could not be verified.
     """
-    if batch.ids is None:
-        raise ValueError("PrefixTree needs Batch.ids, the sampled token ids")
     shape = batch.shape
     advantage = torch.zeros(len(table.ids), packed.width, dtype=torch.float64)
     count = torch.ones(len(table.ids), packed.width, dtype=torch.float64)
     informative = torch.zeros(len(table.ids), packed.width, dtype=torch.float64)
-    ids, lengths = packed.pack(batch.ids).long().tolist(), packed.lengths.tolist()
+    ids, lengths = packed.pack(batch.require("ids", "PrefixTree")).long().tolist(), packed.lengths.tolist()
     rewards, groups = reward.tolist(), table.group.tolist()
     # A node is its members; children of a node split the members by their next token. Depth first, no hashing of
     # long prefixes: every token is visited once.
@@ -285,6 +250,11 @@ class Moments:
     std: Tensor
     size: Tensor
     constant: Tensor
+
+    def or_else(self, other: Moments) -> Moments:
+        """The same with the spread of `other` for clusters of one."""
+        alone = self.size < 2
+        return Moments(self.mean, torch.where(alone, other.std, self.std), self.size, self.constant & ~alone)
 
 
 def moments(values: Tensor, cluster: Tensor) -> Moments:
@@ -338,22 +308,10 @@ def centered(rewards: Tensor, group: Tensor, rule: str | None, weight: Tensor | 
 def scaled(
     advantage: Tensor, rewards: Tensor, group: Tensor, scale: Scale | None, task: Tensor | None = None
 ) -> Tensor:
-    """advantage / (std + epsilon); all [E]. The std is of the raw rewards: of the group (GRPO), of the batch (Lite PPO,
-    arXiv 2508.08221), or of all episodes of the same task type (QwenLong-L1.5, arXiv 2512.12967), where a type with
-    a single episode falls back to the batch. Sample standard deviation (ddof 1)."""
-    if scale is None or isinstance(scale, Whitened):
+    """advantage / (std + epsilon), all [E], the sample std (ddof 1) of the raw rewards in the clusters that the scale takes."""
+    stats = None if scale is None else scale.statistics(rewards, group, task)
+    if scale is None or stats is None:
         return advantage
-    whole = torch.zeros_like(group)
-    if isinstance(scale, GroupStd):
-        stats = moments(rewards, group)
-    elif isinstance(scale, BatchStd):
-        stats = moments(rewards, whole)
-    else:
-        if task is None:
-            raise ValueError("TaskStd needs Batch.task_type")
-        stats, batch = moments(rewards, task), moments(rewards, whole)
-        alone = stats.size < 2
-        stats = Moments(stats.mean, torch.where(alone, batch.std, stats.std), stats.size, stats.constant & ~alone)
     # Advantages of a constant cluster are zero by centring; without centring, dividing by epsilon alone would explode.
     return torch.where(stats.constant, advantage, advantage / (stats.std + scale.epsilon))
 
@@ -382,14 +340,6 @@ def overlong_penalty(tokens: Tensor, budget: int, share: float) -> Tensor:
     return ((budget - buffer - tokens) / buffer).clamp(-1.0, 0.0)
 
 
-def episode_rewards(batch: Batch, objective: Objective, table: EpisodeTable) -> Tensor:
-    """[E] float64: the reward that credit starts from, overlong penalty included."""
-    reward = table.reward
-    if isinstance(objective.overlong, OverlongPenalty):
-        reward = reward + overlong_penalty(table.tokens, length_budget(objective), objective.overlong.buffer)
-    return reward
-
-
 def length_budget(objective: Objective) -> int:
     if objective.length_budget is None:
         raise ObjectiveError(
@@ -399,52 +349,87 @@ def length_budget(objective: Objective) -> int:
     return objective.length_budget
 
 
-def kl_penalty(batch: Batch, objective: Objective) -> Tensor | None:
-    """[B,T]: coefficient * (lp - lp_reference) on drawn tokens, for a `KlReward`; None otherwise."""
-    if not isinstance(objective.kl, KlReward):
-        return None
-    if batch.lp_reference is None:
-        raise ValueError(f"objective {objective.name!r} puts the KL in the reward and needs Batch.lp_reference")
-    policy = batch.lp_behaviour if batch.lp_proximal is None else batch.lp_proximal
-    return torch.where(batch.mask > 0, objective.kl.coefficient * (policy - batch.lp_reference), 0.0).detach()
+@dataclass(frozen=True)
+class Credit:
+    """What advantages are made of. reward [E]: of the table's episodes, float64; penalty [B,T]: is taken off token by token,
+    the KL to the reference, or None."""
+
+    batch: Batch
+    table: EpisodeTable
+    reward: Tensor
+    penalty: Tensor | None
+
+    @cached_property
+    def packed(self) -> Packing:
+        """Where each drawn token of an episode goes."""
+        return packing(self.batch, self.table)
+
+    def unpack(self, values: Tensor) -> Tensor:
+        """[E,L] -> [B,T]."""
+        return self.packed.unpack(values, self.batch.shape)
+
+    def spread(self, values: Tensor) -> Tensor:
+        """[E] -> [B,T]: one number for all tokens of an episode."""
+        return values[self.table.of_row][:, None].expand(self.batch.shape)
+
+    def reward_less_penalty(self) -> Tensor:
+        """[E]: the reward minus the sum of the penalty."""
+        if self.penalty is None:
+            return self.reward
+        return self.reward.index_add(0, self.table.of_row, -self.penalty.to(torch.float64).sum(1))
+
+    def token_rewards(self, reward: Tensor) -> Tensor:
+        """[E,L]: see `token_rewards`."""
+        return token_rewards(self.batch, self.table, self.packed, reward, self.penalty)
+
+    def tree(self) -> PrefixTreeCredit:
+        """See `prefix_tree`."""
+        return prefix_tree(self.batch, self.table, self.packed, self.reward)
+
+    def compare(self, reward: Tensor, baseline: str | None, scale: Scale | None) -> Tensor:
+        """[E]: centred and scaled rewards of whole episodes."""
+        batch, table = self.batch, self.table
+        weight = None
+        if baseline == "optimal":
+            weight = table.first(batch.require("score_norm", "OptimalBaseline").to(torch.float64)) ** 2
+            if batch.lp_proximal is not None:
+                gap = torch.where(batch.mask > 0, batch.lp_proximal - batch.lp_behaviour, 0.0).to(torch.float64).sum(1)
+                log_weight = torch.zeros_like(reward).index_add_(0, table.of_row, gap)
+                weight = weight * torch.exp(2 * log_weight.clamp(-20, 20))
+        task = None if batch.task_type is None else table.first(batch.task_type)
+        return scaled(centered(reward, table.group, baseline, weight), reward, table.group, scale, task)
+
+    def compare_turns(self, key: str, discount: float, scale: Scale | None) -> Tensor:
+        """[B,T]: the turn's return minus the mean of its cluster, 0 for a turn alone in its cluster.
+
+        key "state": turns of one group taken from the same environment state, at any time (GiGPO, arXiv 2505.10978). "index":
+        turns of one group with the same index (UI-S1, arXiv 2509.11543; Fine-Mem, arXiv 2601.08435).
+        """
+        steps, step = self.batch.steps, self.batch.step
+        if steps is None or step is None:
+            raise ValueError("credit of turns needs Batch.steps and Batch.step")
+        returns = step_returns(steps, self.table, self.reward, discount)
+        group = self.table.group[lines_of(steps, self.table)]
+        keys: Tensor = getattr(steps, key)
+        alone = -1 - torch.arange(len(keys), device=keys.device)
+        places = torch.stack((group, torch.where(keys >= 0, keys, alone)))
+        cluster = torch.unique(places, dim=1, return_inverse=True)[1]
+        stats = moments(returns, cluster)
+        turns = scaled(torch.where(stats.constant, 0.0, returns - stats.mean), returns, cluster, scale)
+        return torch.where(step >= 0, turns[step.clamp(min=0)], 0.0)
 
 
-def episode_advantages(
-    batch: Batch, table: EpisodeTable, reward: Tensor, baseline: str | None, scale: Scale | None
-) -> Tensor:
-    """[E] float64: centred and scaled rewards of whole episodes."""
-    weight = None
-    if baseline == "optimal":
-        if batch.score_norm is None:
-            raise ValueError(
-                "OptimalBaseline needs Batch.score_norm, the gradient norm of each episode's log-probability"
-            )
-        weight = table.first(batch.score_norm.to(torch.float64)) ** 2
-        if batch.lp_proximal is not None:
-            gap = torch.where(batch.mask > 0, batch.lp_proximal - batch.lp_behaviour, 0.0).to(torch.float64).sum(1)
-            log_weight = torch.zeros_like(reward).index_add_(0, table.of_row, gap)
-            weight = weight * torch.exp(2 * log_weight.clamp(-20, 20))
-    task = None if batch.task_type is None else table.first(batch.task_type)
-    return scaled(centered(reward, table.group, baseline, weight), reward, table.group, scale, task)
-
-
-def step_advantages(batch: Batch, chosen: StepState | StepIndex, table: EpisodeTable, reward: Tensor) -> Tensor:
-    """[S] float64: the turn's return minus the mean of its cluster, 0 for a turn alone in its cluster.
-
-    StepState: turns of one group taken from the same environment state, at any time (GiGPO, arXiv 2505.10978).
-    StepIndex: turns of one group with the same index (UI-S1, arXiv 2509.11543; Fine-Mem, arXiv 2601.08435).
-    """
-    if batch.steps is None or batch.step is None:
-        raise ValueError(f"{type(chosen).__name__} needs Batch.steps and Batch.step")
-    steps = batch.steps
-    returns = step_returns(steps, table, reward, chosen.discount)
-    group = table.group[lines_of(steps, table)]
-    key = steps.state if isinstance(chosen, StepState) else steps.index
-    alone = -1 - torch.arange(len(key), device=key.device)
-    _, cluster = torch.unique(torch.stack((group, torch.where(key >= 0, key, alone))), dim=1, return_inverse=True)
-    stats = moments(returns, cluster)
-    difference = torch.where(stats.constant, 0.0, returns - stats.mean)
-    return scaled(difference, returns, cluster, chosen.scale)
+def credit_of(batch: Batch, objective: Objective) -> Credit:
+    """The overlong penalty included; with the KL to the reference as penalty for a `KlReward`."""
+    table = episode_table(batch)
+    reward, penalty = table.reward, None
+    if isinstance(objective.overlong, OverlongPenalty):
+        reward = reward + overlong_penalty(table.tokens, length_budget(objective), objective.overlong.buffer)
+    if isinstance(objective.kl, KlReward):
+        policy = batch.lp_behaviour if batch.lp_proximal is None else batch.lp_proximal
+        gap = objective.kl.coefficient * (policy - batch.require("lp_reference", objective.kl))
+        penalty = torch.where(batch.mask > 0, gap, 0.0).detach()
+    return Credit(batch, table, reward, penalty)
 
 
 def advantages(batch: Batch, objective: Objective) -> Tensor:
@@ -452,10 +437,8 @@ def advantages(batch: Batch, objective: Objective) -> Tensor:
 
     Every statistic is over episodes of the whole optimiser step, so call it on the whole batch, never on a micro-batch.
     """
-    table = episode_table(batch)
-    reward = episode_rewards(batch, objective, table)
-    per_token = torch.where(batch.mask > 0, _unscaled(batch, objective, table, reward), 0.0)
-    scale = getattr(objective.advantage, "scale", None)
+    per_token = torch.where(batch.mask > 0, objective.advantage.tokens(credit_of(batch, objective)), 0.0)
+    scale = objective.advantage.scale
     if isinstance(scale, Whitened):
         per_token = whitened(per_token, batch.mask, scale.epsilon)
     if objective.advantage_clamp is not None:
@@ -463,59 +446,12 @@ def advantages(batch: Batch, objective: Objective) -> Tensor:
     return per_token.to(batch.lp_behaviour.dtype).detach()
 
 
-def _unscaled(batch: Batch, objective: Objective, table: EpisodeTable, reward: Tensor) -> Tensor:
-    """[B,T] float64: that of the objective's part, before it is whitened over tokens."""
-    chosen = objective.advantage
-    if isinstance(chosen, Outcome | OptimalBaseline):
-        penalty = kl_penalty(batch, objective)
-        if penalty is not None:
-            reward = reward.index_add(0, table.of_row, -penalty.to(torch.float64).sum(1))
-        baseline = chosen.baseline if isinstance(chosen, Outcome) else "optimal"
-        whole = episode_advantages(batch, table, reward, baseline, chosen.scale)
-        return whole[table.of_row][:, None].expand(batch.shape)
-    if isinstance(chosen, SoftValue):
-        if batch.soft_value is None:
-            raise ValueError("SoftValue needs Batch.soft_value, one value per task from reference samples")
-        gain = reward - table.first(batch.soft_value.to(torch.float64))
-        return gain[table.of_row][:, None].expand(batch.shape)
-    if isinstance(chosen, StepState | StepIndex):
-        whole = episode_advantages(batch, table, reward, "group", chosen.scale)[table.of_row][:, None]
-        turn = step_advantages(batch, chosen, table, reward)
-        assert batch.step is not None
-        finer = torch.where(batch.step >= 0, turn[batch.step.clamp(min=0)], 0.0)
-        return chosen.episode_weight * whole + chosen.step_weight * finer
-    packed = packing(batch, table)
-    if isinstance(chosen, PrefixTree):
-        return prefix_tree(batch, table, packed, reward).advantage
-    if isinstance(chosen, Gae):
-        return _gae(batch, objective, chosen, table, packed, reward)
-    if not isinstance(chosen, RewardToGo):
-        return chosen.tokens(batch, table, reward)
-    base = centered(reward, table.group, chosen.baseline)
-    rewards = token_rewards(batch, table, packed, base, kl_penalty(batch, objective))
-    return packed.unpack(reward_to_go(rewards, packed.lengths, chosen.discount), batch.shape)
-
-
-def _gae(
-    batch: Batch, objective: Objective, chosen: Gae, table: EpisodeTable, packed: Packing, reward: Tensor
-) -> Tensor:
-    if batch.values is None:
-        raise ValueError("Gae needs Batch.values from a critic")
-    rewards = token_rewards(batch, table, packed, reward, kl_penalty(batch, objective))
-    bootstrap = None if batch.bootstrap is None else table.first(batch.bootstrap)
-    values = packed.pack(batch.values)
-    estimate = gae(rewards, values, packed.lengths, chosen.discount, chosen.trace_decay, bootstrap)
-    return packed.unpack(estimate, batch.shape)
-
-
 def value_targets(batch: Batch, objective: Objective) -> Tensor:
     """[B,T]: what the critic is trained towards, advantage before whitening plus old value; zero outside the mask."""
-    table = episode_table(batch)
-    reward = episode_rewards(batch, objective, table)
     assert isinstance(objective.advantage, Gae)
-    estimate = _gae(batch, objective, objective.advantage, table, packing(batch, table), reward)
-    assert batch.values is not None
-    return torch.where(batch.mask > 0, estimate.to(batch.values.dtype) + batch.values, 0.0).detach()
+    values = batch.require("values", objective.advantage)
+    estimate = objective.advantage.tokens(credit_of(batch, objective))
+    return torch.where(batch.mask > 0, estimate.to(values.dtype) + values, 0.0).detach()
 
 
 # Selection: which drawn tokens the loss keeps, decided once per optimiser step and written into the batch.
@@ -595,32 +531,17 @@ def select(
 
     A keep above 1 is an inclusion weight, one between 0 and 1 a shared tree node counted once.
     """
-    drawn = batch.mask > 0
-    keep = drawn.to(batch.lp_behaviour.dtype)
-    chosen = objective.selection
-    if isinstance(chosen, FirstAndRandom):
-        kept, inclusion = first_and_random(batch.mask, chosen.first, chosen.probability, chosen.limit, generator)
-        keep = keep * kept
-        if chosen.weighted:
-            keep = (keep / inclusion).to(keep.dtype)
-    elif isinstance(chosen, TopEntropy):
-        if batch.entropy_behaviour is None:
-            raise ValueError(f"selection={chosen!r} needs Batch.entropy_behaviour")
-        keep = keep * top_entropy(batch.mask, batch.entropy_behaviour, chosen.share)
-    elif chosen is not None:
-        keep = keep * chosen.keep(batch, generator).to(keep.dtype)
+    keep = (batch.mask > 0).to(batch.lp_behaviour.dtype)
+    if objective.selection is not None:
+        keep = (keep * objective.selection.keep(batch, generator)).to(keep.dtype)
     elif objective.shares_nodes:
         table = episode_table(batch)
-        tree = prefix_tree(batch, table, packing(batch, table), table.reward)
-        keep = keep * (tree.informative / tree.count.clamp(min=1)).to(keep.dtype)
+        shared = objective.advantage.keep(Credit(batch, table, table.reward, None))
+        keep = keep if shared is None else keep * shared.to(keep.dtype)
     if isinstance(objective.overlong, OverlongMask):
-        if batch.truncated is None:
-            raise ValueError("overlong=OverlongMask() needs Batch.truncated")
-        keep = keep * ~batch.truncated.bool()[:, None]
+        keep = keep * ~batch.require("truncated", objective.overlong).bool()[:, None]
     if objective.max_lag is not None:
-        if batch.version_lag is None:
-            raise ValueError("max_lag needs Batch.version_lag")
-        keep = keep * (batch.version_lag <= objective.max_lag)
+        keep = keep * (batch.require("version_lag", "max_lag") <= objective.max_lag)
     if objective.negatives is not None and controls is not None and controls.positives_only:
         # As the authors have it: a member of a group that earned nothing is not below average, and teaches nothing good.
         keep = keep * ((advantages >= 0) & (batch.rewards > 0)[:, None])

@@ -20,7 +20,6 @@ from keepworth.episodes.episode import Episode, Group, RewardScope, Segment
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import FinishReason, Tokens
 from keepworth.learning.objective.options import Objective
-from keepworth.learning.objective.parts import StepIndex, StepState
 from keepworth.models.attention import Tree, round_up, tree
 from keepworth.models.inprocess import InProcessModel
 from keepworth.models.recomputed import KeptBytes
@@ -105,12 +104,13 @@ class Batch:
             bad = self.episode[~torch.isfinite(self.rewards)].tolist()
             raise ValueError(f"Batch.rewards is not finite for episodes {bad}: drop them or give them a stated reward")
 
-    def to(self, device: torch.device | str) -> Batch:
-        moved = {name: value.to(device) for name, value in _tensors(self).items()}
-        steps = (
-            None if self.steps is None else Steps(**{n: value.to(device) for n, value in _tensors(self.steps).items()})
-        )
-        return replace(self, steps=steps, **moved)
+    def require(self, name: str, by: object) -> Tensor:
+        """The field of that name. Raises ValueError where it is not there; by: who reads it."""
+        value = getattr(self, name)
+        if value is None:
+            raise ValueError(f"{by} needs Batch.{name}")
+        tensor: Tensor = value
+        return tensor
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -122,7 +122,7 @@ class Batch:
         return replace(self, **{name: value[where] for name, value in _tensors(self).items()})
 
 
-def _tensors(record: Batch | Steps) -> dict[str, Any]:
+def _tensors(record: Batch) -> dict[str, Any]:
     named = {field.name: getattr(record, field.name) for field in fields(record)}
     return {name: value for name, value in named.items() if isinstance(value, Tensor)}
 
@@ -547,13 +547,13 @@ def require_credit(rows: Rows, groups: Sequence[Group], objective: Objective) ->
     """Raises BadEpisode naming what the episodes of this step do not say and the objective credits by."""
     name, term = objective.name, objective.reward_term
     assert rows.batch.steps is not None
-    if isinstance(objective.advantage, StepState) and not bool((rows.batch.steps.state >= 0).any()):
+    if "states of turns" in objective.advantage.episodes and not bool((rows.batch.steps.state >= 0).any()):
         raise BadEpisode(
             f"Objective {name!r} compares turns taken from the same state, and no segment of this step says its state.",
             "Set Observation.state in the environment, or Segment.state where you build the episodes yourself.",
         )
     episodes = [episode for group in groups for episode in group.episodes]
-    if isinstance(objective.advantage, StepIndex) and not any(
+    if "rewards of turns" in objective.advantage.episodes and not any(
         each.scope is RewardScope.SEGMENT and each.segment is not None for e in episodes for each in e.rewards
     ):
         raise BadEpisode(

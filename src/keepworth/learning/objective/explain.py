@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import re
 from dataclasses import fields
-from typing import Any, cast, get_args
+from typing import Any, cast
 
 from keepworth.learning.objective import parts
 from keepworth.learning.objective.options import Objective
@@ -101,7 +101,7 @@ def written(part: object) -> str:
 
 
 def _shown(name: str, value: object) -> str:
-    if isinstance(value, get_args(parts.Scale)):
+    if isinstance(value, parts.Scale):
         return written(value)
     return name if value is True else f"{value:g}" if isinstance(value, int | float) else str(value)
 
@@ -170,7 +170,7 @@ def controls(objective: Objective) -> list[str]:
 def requirements(objective: Objective) -> list[str]:
     """What the run must provide beyond rewards and the sampler's log-probabilities."""
     wanted = (
-        (objective.needs_proximal, "Batch.lp_proximal"),
+        (objective.anchor == "proximal", "Batch.lp_proximal"),
         (objective.needs_reference, "Batch.lp_reference"),
         (objective.anchor == "interpolated" or objective.max_lag is not None, "Batch.version_lag"),
         (objective.entropy is not None, "the entropy of every token, with gradient"),

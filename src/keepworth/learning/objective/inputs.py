@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from keepworth.learning.objective.options import Objective, ObjectiveError
-from keepworth.learning.objective.parts import OptimalBaseline, OverlongMask, StepIndex, StepState, TaskStd, TopEntropy
 from keepworth.learning.objective.presets import presets
 
 LEARNER_GIVES = frozenset(
@@ -43,34 +42,17 @@ def inputs(objective: Objective) -> tuple[str, ...]:
     (honour Controls.reset), learning_rate_scale, adapter_decay, whole_episodes (all rows of an episode in one
     micro-batch), reward_term (refuse episodes without the named term), length_budget (set on the objective).
     """
-    steps = isinstance(objective.advantage, StepState | StepIndex)
-    lagged = objective.anchor == "interpolated" or objective.max_lag is not None
     wanted = (
-        ("lp_proximal", objective.needs_proximal),
-        ("lp_reference", objective.needs_reference),
-        ("lp_teacher", objective.teacher is not None),
-        ("values", objective.needs_critic),
-        ("task_type", isinstance(getattr(objective.advantage, "scale", None), TaskStd)),
-        ("version_lag", lagged),
-        ("steps", steps),
-        ("ids", objective.shares_nodes),
-        ("truncated", isinstance(objective.overlong, OverlongMask)),
-        ("soft_value", objective.needs_soft_values),
-        ("score_norm", isinstance(objective.advantage, OptimalBaseline)),
+        ("lp_proximal", objective.anchor == "proximal"),
+        ("version_lag", objective.anchor == "interpolated" or objective.max_lag is not None),
         ("branch", objective.local_weight is not None),
-        ("entropy_behaviour", isinstance(objective.selection, TopEntropy)),
-        ("critic", objective.needs_critic),
-        ("group_filter", objective.group_filter is not None),
-        ("reference_reset", objective.reset is not None),
-        ("learning_rate_scale", objective.step_control is not None),
+        *((name, True) for part in objective.all_parts for name in part.needs),
         ("adapter_decay", objective.adapter_decay != 0.0),
         ("whole_episodes", objective.needs_whole_episodes),
         ("reward_term", objective.reward_term is not None),
         ("length_budget", objective.needs_length_budget and objective.length_budget is None),
     )
-    found = [name for name, condition in wanted if condition]
-    parts = (objective.advantage, objective.surrogate, objective.selection, *objective.correction)
-    return tuple(dict.fromkeys([*found, *(name for part in parts for name in getattr(part, "needs", ()))]))
+    return tuple(dict.fromkeys(name for name, condition in wanted if condition))
 
 
 _FIXES = {
@@ -96,13 +78,9 @@ def episode_inputs(objective: Objective) -> tuple[str, ...]:
     """What the episodes themselves must hold besides rewards of whole episodes, in words.
 
     states of turns: `Segment.state`. rewards of turns: terms of the scope "segment". re-rolls: episodes with a `parent`."""
-    wanted = (
-        ("states of turns", isinstance(objective.advantage, StepState)),
-        ("rewards of turns", isinstance(objective.advantage, StepIndex)),
-        ("re-rolls", objective.local_weight is not None),
-        (f"a reward term {objective.reward_term!r}", objective.reward_term is not None),
-    )
-    return tuple(name for name, condition in wanted if condition)
+    found = [words for part in objective.all_parts for words in part.episodes]
+    found += ["re-rolls"] * (objective.local_weight is not None)
+    return (*found, *([] if objective.reward_term is None else [f"a reward term {objective.reward_term!r}"]))
 
 
 def require_episodes(objective: Objective, provided: Collection[str], who: str) -> None:

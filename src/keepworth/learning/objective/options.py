@@ -132,11 +132,19 @@ class Objective(BaseModel):
     @property
     def anchor(self) -> str:
         """The policy that a ratio and a correction are taken at."""
-        return self.ratio.anchor
+        return str(self.ratio.anchor)
+
+    @property
+    def all_parts(self) -> tuple[parts.Part, ...]:
+        """What it is made of, parts of parts included."""
+        listed = [getattr(self, name) for name in type(self).model_fields]
+        outer = [each for value in listed for each in (value if isinstance(value, tuple) else (value,))]
+        inner = [getattr(each, name, None) for each in outer for name in ("scale", "reset", "anneal")]
+        return tuple(each for each in (*outer, *inner) if isinstance(each, parts.Part))
 
     @property
     def has_ratio(self) -> bool:
-        return not isinstance(self.ratio, parts.NoRatio)
+        return self.ratio.acts
 
     @property
     def needs_reference(self) -> bool:
@@ -149,25 +157,20 @@ class Objective(BaseModel):
 
     @property
     def regresses(self) -> bool:
-        return isinstance(self.surrogate, parts.Regression)
-
-    @property
-    def needs_proximal(self) -> bool:
-        return self.anchor == "proximal"
+        return self.surrogate.regresses
 
     @property
     def needs_critic(self) -> bool:
-        return isinstance(self.advantage, parts.Gae)
+        return "critic" in self.advantage.needs
 
     @property
     def needs_soft_values(self) -> bool:
-        return isinstance(self.advantage, parts.SoftValue)
+        return "soft_value" in self.advantage.needs
 
     @property
     def compares(self) -> bool:
         """True if an episode is compared with others of its group, so that a group of one says nothing."""
-        within = isinstance(self.advantage, parts.OptimalBaseline | parts.StepState | parts.StepIndex)
-        return within or getattr(self.advantage, "baseline", None) in ("group", "leave_one_out")
+        return self.advantage.compares or getattr(self.advantage, "baseline", None) in ("group", "leave_one_out")
 
     @property
     def needs_selection(self) -> bool:
@@ -181,7 +184,7 @@ class Objective(BaseModel):
     @property
     def shares_nodes(self) -> bool:
         """True if only tokens at which a group's answers part are trained on, each distinct one once."""
-        return isinstance(self.advantage, parts.PrefixTree)
+        return type(self.advantage).keep is not parts.Advantage.keep
 
     @property
     def needs_whole_episodes(self) -> bool:
@@ -225,7 +228,6 @@ def _meant(name: str, kinds: tuple[type, ...]) -> str:
 
 def _problems(o: Objective) -> list[str]:
     """Why the parts of `o` cannot take effect together; empty if they can."""
-    whole = isinstance(o.advantage, parts.Outcome | parts.OptimalBaseline | parts.RewardToGo | parts.Gae)
     rules = (
         (
             sum(each.weighs for each in o.correction) > 1,
@@ -255,7 +257,7 @@ def _problems(o: Objective) -> list[str]:
             f"kl={o.kl!r} multiplies by a ratio, but ratio={o.ratio!r} gives it none",
         ),
         (
-            isinstance(o.kl, parts.KlReward) and not whole,
+            isinstance(o.kl, parts.KlReward) and not o.advantage.takes_penalty,
             f"kl={o.kl!r} has no effect with advantage={o.advantage!r}",
         ),
         (

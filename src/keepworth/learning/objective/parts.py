@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import math
+import statistics
 from dataclasses import MISSING, fields
 from typing import (
     TYPE_CHECKING,
@@ -33,7 +34,8 @@ from keepworth.registry import methods
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from keepworth.learning.objective.batch import Batch, EpisodeTable
+    from keepworth.learning.objective.advantage import Credit, Moments
+    from keepworth.learning.objective.batch import Batch
     from keepworth.learning.objective.policy_loss import Gap
 
 C = TypeVar("C")
@@ -51,20 +53,44 @@ class Part:
     """What parts of an axis have in common.
 
     Attributes:
-        needs: Fields of `Batch` that it reads beyond those that every objective reads.
+        needs: What it reads beyond what every objective reads: fields of `Batch`, then duties of the trainer.
+        episodes: What the episodes must hold besides rewards of whole episodes, in words.
     """
 
     needs: ClassVar[tuple[str, ...]] = ()
+    episodes: ClassVar[tuple[str, ...]] = ()
 
 
 class Advantage(Part):
-    """What an episode, a turn or a token is compared with."""
+    """What an episode, a turn or a token is compared with.
 
+    Attributes:
+        compares: Whether an episode is compared with others of its group, so that a group of one says nothing.
+        takes_penalty: Whether a KL that is taken off the reward has an effect.
+    """
+
+    compares: ClassVar[bool] = False
+    takes_penalty: ClassVar[bool] = False
     scale: Any = None
 
-    def tokens(self, batch: Batch, table: EpisodeTable, reward: Tensor) -> Tensor:
-        """[B,T] float64: the advantage of every token; reward [episodes]: of the episodes of the table."""
-        raise NotImplementedError(f"{type(self).__name__} has no tokens(batch, table, reward)")
+    def tokens(self, credit: Credit) -> Tensor:
+        """[B,T] float64: the advantage of every token, before it is whitened."""
+        raise NotImplementedError(f"{type(self).__name__} has no tokens(credit)")
+
+    def keep(self, credit: Credit) -> Tensor | None:
+        """[B,T]: how much of each token is trained on; None for all of all."""
+        return None
+
+
+class Ratio(Part):
+    """How far the policy has moved from the anchor."""
+
+    acts: ClassVar[bool] = True
+    anchor: Any = "proximal"
+
+    def log(self, gap: Gap) -> Tensor:
+        """[B,T] with gradient: log of the ratio that each token is given. gap: of the policy over the anchor."""
+        raise NotImplementedError(f"{type(self).__name__} has no log(gap)")
 
 
 class Surrogate(Part):
@@ -72,6 +98,8 @@ class Surrogate(Part):
 
     clips: ClassVar[bool] = True
     """Whether ratios away from 1 are treated otherwise than by r A."""
+    regresses: ClassVar[bool] = False
+    """Whether it is a regression of whole episodes, in the place of a surrogate."""
 
     def value(self, lp: Tensor, log_ratio: Tensor, advantage: Tensor) -> Tensor:
         """From the token's log-probability, its log-ratio, and its (detached) advantage."""
@@ -96,7 +124,7 @@ class Correction(Part):
 class Selection(Part):
     """Which tokens are trained on."""
 
-    def keep(self, batch: Batch, generator: Any) -> Tensor:
+    def keep(self, batch: Batch, generator: Any = None) -> Tensor:
         """[B,T]: 0 for what is left out; above 1 where what is kept stands for more."""
         raise NotImplementedError(f"{type(self).__name__} has no keep(batch, generator)")
 
@@ -118,7 +146,8 @@ def part(cls: type[C]) -> type[C]:
 
     made.__init__ = __init__
     made.__repr__ = _written
-    PARTS[cls.__name__] = made
+    if not cls.__name__.startswith("_"):
+        PARTS[cls.__name__] = made
     return made  # type: ignore[no-any-return]
 
 
@@ -170,29 +199,58 @@ Baseline = Literal["group", "leave_one_out", "batch"]
 """The mean of the group, of the others of the group, or of all episodes of the update."""
 
 
+class Scale(Part):
+    """What an advantage is divided by."""
+
+    epsilon: Any
+
+    def statistics(self, rewards: Tensor, group: Tensor, task: Tensor | None) -> Moments | None:
+        """Those of the rewards [E] in whose spread each advantage is measured; None where it is measured over tokens."""
+        return None
+
+
 @part
-class GroupStd:
+class GroupStd(Scale):
     """divided by std_group R + `epsilon` (GRPO)."""
 
     epsilon: Positive = 1e-6
 
+    def statistics(self, rewards: Tensor, group: Tensor, task: Tensor | None) -> Moments:
+        """Source: GRPO, arXiv 2402.03300."""
+        moments: Moments = _rules().moments(rewards, group)
+        return moments
+
 
 @part
-class BatchStd:
+class BatchStd(Scale):
     """divided by std_batch R + `epsilon` (Lite PPO)."""
 
     epsilon: Positive = 1e-6
 
+    def statistics(self, rewards: Tensor, group: Tensor, task: Tensor | None) -> Moments:
+        """Source: Lite PPO, arXiv 2508.08221."""
+        moments: Moments = _rules().moments(rewards, group * 0)
+        return moments
+
 
 @part
-class TaskStd:
+class TaskStd(Scale):
     """divided by the std of R over tasks of the same type + `epsilon` (QwenLong-L1.5)."""
+
+    needs = ("task_type",)
 
     epsilon: Positive = 1e-6
 
+    def statistics(self, rewards: Tensor, group: Tensor, task: Tensor | None) -> Moments:
+        """A type with a single episode falls back to the batch. Source: QwenLong-L1.5, arXiv 2512.12967."""
+        if task is None:
+            raise ValueError("TaskStd needs Batch.task_type")
+        moments: Moments = _rules().moments(rewards, task).or_else(_rules().moments(rewards, group * 0))
+        return moments
+
 
 @part
-class Whitened:
+class Whitened(Scale):
     """whitened over all drawn tokens of the step (REINFORCE++)."""
 
     epsilon: Positive = 1e-6
@@ -204,8 +262,13 @@ class Outcome(Advantage):
 
     One number for all tokens of an episode."""
 
+    takes_penalty = True
+
     baseline: Baseline | None = None
     scale: GroupStd | BatchStd | TaskStd | Whitened | None = None
+
+    def tokens(self, credit: Credit) -> Tensor:
+        return credit.spread(credit.compare(credit.reward_less_penalty(), self.baseline, self.scale))
 
 
 @part
@@ -213,17 +276,28 @@ class OptimalBaseline(Advantage):
     """R - b*, b* the mean of R weighted by w^2 |grad log pi(episode)|^2 (VCPO); `scale`."""
 
     needs = ("score_norm",)
+    compares = True
+    takes_penalty = True
 
     scale: GroupStd | None = None
+
+    def tokens(self, credit: Credit) -> Tensor:
+        return credit.spread(credit.compare(credit.reward_less_penalty(), "optimal", self.scale))
 
 
 @part
 class RewardToGo(Advantage):
     """sum over the following tokens of `discount`^n r, r = R on the last token; R minus its mean (`baseline`); `scale`."""
 
+    takes_penalty = True
+
     discount: Share = 1.0
     baseline: Baseline | None = None
     scale: Whitened | None = None
+
+    def tokens(self, credit: Credit) -> Tensor:
+        rewards = credit.token_rewards(_rules().centered(credit.reward, credit.table.group, self.baseline))
+        return credit.unpack(_rules().reward_to_go(rewards, credit.packed.lengths, self.discount))
 
 
 @part
@@ -231,7 +305,8 @@ class Gae(Advantage):
     """generalised advantage estimation, discount `discount`, trace `trace_decay`, of the critic; `scale`; V clipped to within
     `value_clip` of its old value; `bootstrap`: V stands behind an answer that the length limit cut off."""
 
-    needs = ("values",)
+    needs = ("values", "critic")
+    takes_penalty = True
 
     trace_decay: Share
     discount: Share = 1.0
@@ -240,42 +315,60 @@ class Gae(Advantage):
     value_clip: Positive | None = None
     bootstrap: bool = False
 
+    def tokens(self, credit: Credit) -> Tensor:
+        values, end = credit.packed.pack(credit.batch.require("values", self)), credit.batch.bootstrap
+        return credit.unpack(
+            _rules().gae(
+                credit.token_rewards(credit.reward),
+                values,
+                credit.packed.lengths,
+                self.discount,
+                self.trace_decay,
+                None if end is None else credit.table.first(end),
+            )
+        )
+
 
 @part
-class StepState(Advantage):
+class _Steps(Advantage):
+    """Whole episodes against their group, and turns against the turns of their cluster; key: a field of `Steps`, equal in a
+    cluster, below 0 for a turn that is compared with none."""
+
+    needs = ("steps",)
+    compares = True
+    key: ClassVar[str]
+
+    episode_weight: Amount
+    step_weight: Amount
+    discount: Share = 1.0
+    scale: GroupStd | None = None
+
+    def __post_init__(self) -> None:
+        if self.episode_weight == 0 == self.step_weight:
+            raise ValueError("episode_weight and step_weight are both 0: nothing is learned from")
+
+    def tokens(self, credit: Credit) -> Tensor:
+        whole = credit.spread(credit.compare(credit.reward, "group", self.scale))
+        turns = credit.compare_turns(self.key, self.discount, self.scale)
+        return self.episode_weight * whole + self.step_weight * turns
+
+
+@part
+class StepState(_Steps):
     """`episode_weight` * (R - mean_group R) + `step_weight` * (U - mean U over turns of the group from the same environment
     state), U = sum of `discount`^n times the rewards of the turn and those after it (GiGPO); each `scale`."""
 
-    needs = ("steps",)
-
-    episode_weight: Amount
-    step_weight: Amount
-    discount: Share = 1.0
-    scale: GroupStd | None = None
-
-    def __post_init__(self) -> None:
-        _require_weight(self)
+    episodes = ("states of turns",)
+    key = "state"
 
 
 @part
-class StepIndex(Advantage):
+class StepIndex(_Steps):
     """`episode_weight` * (R - mean_group R) + `step_weight` * (U - mean U over turns of the group with the same number), U = sum
     of `discount`^n times the rewards of the turn and those after it (Fine-Mem); each `scale`."""
 
-    needs = ("steps",)
-
-    episode_weight: Amount
-    step_weight: Amount
-    discount: Share = 1.0
-    scale: GroupStd | None = None
-
-    def __post_init__(self) -> None:
-        _require_weight(self)
-
-
-def _require_weight(credit: StepState | StepIndex) -> None:
-    if credit.episode_weight == 0 == credit.step_weight:
-        raise ValueError("episode_weight and step_weight are both 0: nothing is learned from")
+    episodes = ("rewards of turns",)
+    key = "index"
 
 
 @part
@@ -288,6 +381,14 @@ class PrefixTree(Advantage):
 
     scale: Whitened | None = None
 
+    def tokens(self, credit: Credit) -> Tensor:
+        return credit.tree().advantage
+
+    def keep(self, credit: Credit) -> Tensor:
+        """Each distinct token once."""
+        tree = credit.tree()
+        return tree.informative / tree.count.clamp(min=1)
+
 
 @part
 class SoftValue(Advantage):
@@ -297,8 +398,12 @@ class SoftValue(Advantage):
 
     temperature: Positive
 
+    def tokens(self, credit: Credit) -> Tensor:
+        value = credit.table.first(credit.batch.require("soft_value", self))
+        return credit.spread(credit.reward - value.to(credit.reward.dtype))
 
-Scale = GroupStd | BatchStd | TaskStd | Whitened
+
+LOG_LIMIT, GEOMETRIC_LOG_LIMIT = 20.0, 10.0
 
 # -- ratios: how far the policy has moved from an anchor ----------------------------------------------------------------------
 
@@ -309,46 +414,61 @@ Anchor = Literal["proximal", "behaviour", "interpolated", "current"]
 
 
 @part
-class NoRatio:
+class NoRatio(Ratio):
     """lp in its place: the score function (REINFORCE).
 
     anchor: what a correction is taken at."""
+
+    acts = False
 
     anchor: Literal["current", "proximal", "interpolated"] = "current"
 
 
 @part
-class Token:
+class Token(Ratio):
     """exp(lp - anchor), token by token."""
 
     anchor: Anchor = "proximal"
 
+    def log(self, gap: Gap) -> Tensor:
+        return gap.log_rho.clamp(-LOG_LIMIT, LOG_LIMIT)
+
 
 @part
-class Sequence:
+class Sequence(Ratio):
     """exp(mean over the `unit` of lp - anchor), the same on each of its tokens (GSPO)."""
 
     anchor: Anchor = "proximal"
     unit: Unit = "row"
 
+    def log(self, gap: Gap) -> Tensor:
+        """Source: GSPO, arXiv 2507.18071."""
+        return gap.mean(gap.log_rho, self.unit).clamp(-LOG_LIMIT, GEOMETRIC_LOG_LIMIT).expand_as(gap.log_rho)
+
 
 @part
-class SequenceProduct:
+class SequenceProduct(Ratio):
     """exp(sum over the `unit` of lp - anchor), the same on each of its tokens."""
 
     anchor: Anchor = "proximal"
     unit: Unit = "row"
 
+    def log(self, gap: Gap) -> Tensor:
+        return gap.total(self.unit).clamp(-LOG_LIMIT, LOG_LIMIT)
+
 
 @part
-class SequenceToken:
+class SequenceToken(Ratio):
     """the value of exp(mean over the `unit` of lp - anchor), the gradient of the token alone (GSPO-token)."""
 
     anchor: Anchor = "proximal"
     unit: Unit = "row"
 
+    def log(self, gap: Gap) -> Tensor:
+        """It lets the advantage vary inside the sequence. Source: GSPO-token, arXiv 2507.18071."""
+        mean = gap.mean(gap.log_rho, self.unit).clamp(-LOG_LIMIT, GEOMETRIC_LOG_LIMIT)
+        return mean.detach() + gap.log_rho - gap.log_rho.detach()
 
-Ratio = NoRatio | Token | Sequence | SequenceProduct | SequenceToken
 
 # -- surrogates: what is maximised at a token, r its ratio and A its advantage ------------------------------------------------
 
@@ -450,7 +570,9 @@ class Regression(Surrogate):
 
     In the place of a surrogate, of whole episodes."""
 
+    needs = ("lp_reference",)
     clips = False
+    regresses = True
 
     coefficient: Positive
 
@@ -458,9 +580,6 @@ class Regression(Surrogate):
 # -- corrections of the gap between the policy that drew and the anchor: rho = anchor / behaviour -------------------------------
 
 Ceiling = Annotated[float, Field(ge=1)]  # a range of ratios holds 1, or tokens without a gap are dropped
-
-
-LOG_LIMIT = 20.0
 
 
 def truncated(log_rho: Tensor, low: float, high: float) -> Tensor:
@@ -582,27 +701,33 @@ class Veto(Correction):
 
 
 @part
-class Reset:
+class Reset(Part):
     """the reference becomes the policy, and the optimiser forgets, when the KL exceeds `kl` or `patience` validations bring no
     improvement (ProRL)."""
+
+    needs = ("reference_reset",)
 
     kl: Positive
     patience: Count
 
 
 @part
-class KlReward:
+class KlReward(Part):
     """`coefficient` * (lp - lp_reference) is taken off the reward of each token."""
+
+    needs = ("lp_reference",)
 
     coefficient: Positive
     reset: Reset | None = None
 
 
 @part
-class KlLoss:
+class KlLoss(Part):
     """`coefficient` * `estimator`(lp, lp_reference), averaged like the loss.
 
     k1 is no estimator here: as a loss, its expected gradient is zero."""
+
+    needs = ("lp_reference",)
 
     estimator: Literal["k2", "k3", "ratio_k3", "k3_straight_through"]
     coefficient: Positive
@@ -610,14 +735,14 @@ class KlLoss:
 
 
 @part
-class EntropyBonus:
+class EntropyBonus(Part):
     """`coefficient` * the token's entropy, averaged like the loss."""
 
     coefficient: Positive
 
 
 @part
-class AdaptiveEntropy:
+class AdaptiveEntropy(Part):
     """`coefficient` * the token's entropy, averaged like the loss; the coefficient moves by `step` an update towards an entropy
     of `target`, and acts only at or below it."""
 
@@ -627,7 +752,7 @@ class AdaptiveEntropy:
 
 
 @part
-class Anneal:
+class Anneal(Part):
     """linear to `final` over `updates` updates."""
 
     final: Amount
@@ -635,10 +760,12 @@ class Anneal:
 
 
 @part
-class Teacher:
+class Teacher(Part):
     """`coefficient` * k2(lp, lp_teacher), averaged like the loss, on these episodes: `on` (KDRL).
 
     wrong: by the score before shaping; wrong_groups: where the whole group is."""
+
+    needs = ("lp_teacher",)
 
     coefficient: Positive
     on: Literal["all", "wrong", "wrong_groups"]
@@ -649,7 +776,7 @@ class Teacher:
 
 
 @part
-class EntropyGate:
+class EntropyGate(Part):
     """episodes with a negative advantage are left out once the batch entropy is above `high`, until it is below `low` (AEPO)."""
 
     low: Amount
@@ -680,6 +807,11 @@ class FirstAndRandom(Selection):
         if self.limit is not None and self.limit < self.first:
             raise ValueError(f"limit = {self.limit} is below first = {self.first}")
 
+    def keep(self, batch: Batch, generator: Any = None) -> Tensor:
+        kept, inclusion = _rules().first_and_random(batch.mask, self.first, self.probability, self.limit, generator)
+        weights: Tensor = kept / inclusion if self.weighted else kept
+        return weights
+
 
 @part
 class TopEntropy(Selection):
@@ -689,34 +821,55 @@ class TopEntropy(Selection):
 
     share: Annotated[float, Field(gt=0, lt=1)]
 
+    def keep(self, batch: Batch, generator: Any = None) -> Tensor:
+        kept: Tensor = _rules().top_entropy(batch.mask, batch.require("entropy_behaviour", self), self.share)
+        return kept
+
 
 @part
-class OverlongPenalty:
+class OverlongPenalty(Part):
     """0 to -1 is added over the last `buffer` of the length_budget, a share (DAPO)."""
 
     buffer: Annotated[float, Field(gt=0, le=1)]
 
 
 @part
-class OverlongMask:
+class OverlongMask(Part):
     """answers that the length limit cut off are left out."""
 
+    needs = ("truncated",)
+
 
 @part
-class Mixed:
+class Mixed(Part):
     """groups whose scores are all equal are rejected, and logged (dynamic sampling, DAPO)."""
 
+    needs = ("group_filter",)
+
+    def rejection(self, scores: tuple[float, ...]) -> str:
+        """Why a group of these scores is rejected; "" where it is kept. Source: DAPO, arXiv 2503.14476."""
+        return f"all {len(scores)} scores are {scores[0]:g}" if min(scores) == max(scores) else ""
+
 
 @part
-class Spread:
+class Spread(Part):
     """groups whose scores have a standard deviation of `above` or less are rejected, and logged."""
+
+    needs = ("group_filter",)
 
     above: Amount
 
+    def rejection(self, scores: tuple[float, ...]) -> str:
+        """Why a group of these scores is rejected; "" where it is kept. Source: UI-S1, arXiv 2509.11543."""
+        spread = statistics.stdev(scores) if len(scores) > 1 else 0.0
+        return "" if spread > self.above else f"standard deviation {spread:.3g} is not above {self.above:g}"
+
 
 @part
-class EssControl:
+class EssControl(Part):
     """learning rate * min(1, ESS / `base`)^`power`, ESS the effective share of sequence weights (VCPO)."""
+
+    needs = ("learning_rate_scale",)
 
     base: Annotated[float, Field(gt=0, le=1)]
     power: Positive
@@ -726,6 +879,13 @@ Overlong = OverlongPenalty | OverlongMask
 GroupFilter = Mixed | Spread
 Kl = KlReward | KlLoss
 Entropy = EntropyBonus | AdaptiveEntropy
+
+
+def _rules() -> Any:
+    """The formulas on tensors, which need torch: only what computes asks for them."""
+    from keepworth.learning.objective import advantage
+
+    return advantage
 
 
 def kinds_in(annotation: Any) -> tuple[type, ...]:

@@ -13,25 +13,12 @@ from torch import Tensor
 from keepworth.learning.objective.advantage import length_budget, moments
 from keepworth.learning.objective.batch import Batch, episode_table
 from keepworth.learning.objective.options import Controls, Objective, initial
-from keepworth.learning.objective.parts import (
-    LOG_LIMIT,
-    Gae,
-    KlLoss,
-    Ratio,
-    Regression,
-    SequenceProduct,
-    SequenceToken,
-    Token,
-    k3_gap,
-)
+from keepworth.learning.objective.parts import LOG_LIMIT, Gae, KlLoss, Ratio, Regression, k3_gap
 
 # Ratio: how far the current policy has moved from an anchor, per token or per sequence.
 #
 # Four log-probabilities: behaviour (the sampler's), proximal (recomputed before the first update on the batch), current
 # (with gradient), reference. r = current / anchor, rho = anchor / behaviour; their product is the total weight.
-
-
-GEOMETRIC_LOG_LIMIT = 10.0
 
 
 def unit_of(batch: Batch, unit: str) -> Tensor:
@@ -69,37 +56,16 @@ def anchor_log_probs(objective: Objective, lp: Tensor, batch: Batch) -> Tensor:
     if objective.anchor == "behaviour":
         return batch.lp_behaviour.to(lp.dtype)
     if objective.anchor == "interpolated":
-        if batch.version_lag is None:
-            raise ValueError("an anchor of 'interpolated' needs Batch.version_lag")
-        return interpolated(lp, batch.lp_behaviour.to(lp.dtype), batch.version_lag)
-    if batch.lp_proximal is None:
-        raise ValueError(
-            f"objective {objective.name!r} anchors its ratio at the proximal policy: fill Batch.lp_proximal with "
-            "log-probabilities recomputed before the first update, or set ratio=Token('behaviour')"
-        )
-    return batch.lp_proximal.to(lp.dtype)
+        lag = batch.require("version_lag", "an anchor of 'interpolated'")
+        return interpolated(lp, batch.lp_behaviour.to(lp.dtype), lag)
+    return batch.require("lp_proximal", f"a ratio of objective {objective.name!r} to the proximal policy").to(lp.dtype)
 
 
-def log_ratio(lp: Tensor, anchor: Tensor, mask: Tensor, ratio: Ratio, unit: Tensor) -> Tensor:
-    """[B,T] with gradient to every token of the sequence: log of the ratio each token is given.
-
-    Token: lp - anchor. Sequence: mean over the sequence's drawn tokens (GSPO, arXiv 2507.18071). SequenceProduct:
-    their sum. SequenceToken: the value of `Sequence`, the gradient of the token alone (GSPO-token), which lets the
-    advantage vary inside the sequence. mask [B,T] is 0 or 1, unit [B] as from `unit_of`.
-    """
-    raw = torch.where(mask > 0, lp - anchor, 0.0)
-    if isinstance(ratio, Token):
-        return raw.clamp(-LOG_LIMIT, LOG_LIMIT)
-    total = unit_sum(raw, unit)
-    if isinstance(ratio, SequenceProduct):
-        whole = total.clamp(-LOG_LIMIT, LOG_LIMIT)
-    else:
-        length = unit_sum(mask.to(raw.dtype), unit).clamp(min=1)
-        whole = (total / length).clamp(-LOG_LIMIT, GEOMETRIC_LOG_LIMIT)
-    spread = whole[:, None].expand_as(raw)
-    if isinstance(ratio, SequenceToken):
-        spread = spread.detach() + raw - raw.detach()
-    return torch.where(mask > 0, spread, 0.0)
+def log_ratio(lp: Tensor, anchor: Tensor, batch: Batch, ratio: Ratio) -> Tensor:
+    """[B,T] with gradient to every token of the sequence: log of the ratio each token is given."""
+    drawn = batch.mask > 0
+    raw = torch.where(drawn, lp - anchor, 0.0)
+    return torch.where(drawn, ratio.log(Gap(raw, drawn, batch)), 0.0)
 
 
 # Correction: detached weights and masks for the gap between the policy that sampled and the one that anchors.
@@ -119,7 +85,8 @@ class Corrected:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """What a correction is told. log_rho [B,T]: anchor over behaviour policy, 0 where nothing was drawn; drawn [B,T]."""
+    """What a correction or a ratio is made of. log_rho [B,T]: of the anchor over the behaviour policy, or of the policy over the
+    anchor, 0 where nothing was drawn; drawn [B,T]."""
 
     log_rho: Tensor
     drawn: Tensor
@@ -148,10 +115,10 @@ def correction(objective: Objective, anchor: Tensor, batch: Batch) -> Corrected:
     log_rho = torch.where(mask, (anchor - batch.lp_behaviour.to(anchor.dtype)).detach(), 0.0)
     gap = Gap(log_rho, mask, batch)
     weight, keep = torch.ones_like(log_rho), torch.ones_like(log_rho)
-    for each in objective.correction:
-        own_weight, own_keep = each.weigh(gap)
-        weight = weight if own_weight is None else weight * own_weight
-        keep = keep if own_keep is None else keep * own_keep.to(keep.dtype)
+    for part in objective.correction:
+        part_weight, part_keep = part.weigh(gap)
+        weight = weight if part_weight is None else weight * part_weight
+        keep = keep if part_keep is None else keep * part_keep.to(keep.dtype)
     return Corrected(weight, keep)
 
 
@@ -163,24 +130,6 @@ def effective_sample_size(log_weight: Tensor) -> Tensor:
     # A common factor cancels, so the largest weight may be scaled to 1: no overflow.
     weight = (log_weight.to(torch.float64) - log_weight.max()).exp()
     return weight.sum() ** 2 / (len(weight) * (weight**2).sum())
-
-
-# Surrogates: what is maximised at a token.
-
-
-def log_prob(lp: Tensor, advantage: Tensor) -> Tensor:
-    """lp A: the score-function estimator, no ratio.
-
-    Source: Simple statistical gradient-following algorithms for connectionist reinforcement learning (Williams, 1992).
-    """
-    return lp * advantage
-
-
-def surrogate(objective: Objective, lp: Tensor, log_ratio: Tensor | None, advantage: Tensor) -> Tensor:
-    """That of an objective's part; log_ratio is None exactly where it has no ratio."""
-    if log_ratio is None:
-        return log_prob(lp, advantage)
-    return objective.surrogate.value(lp, log_ratio, advantage)
 
 
 def clip_shares(objective: Objective, log_ratio: Tensor, advantage: Tensor, mask: Tensor) -> dict[str, Tensor]:
@@ -263,9 +212,7 @@ class Denominators:
 def _branch(batch: Batch, objective: Objective) -> Tensor:
     if objective.local_weight is None:
         return torch.zeros_like(batch.episode)
-    if batch.branch is None:
-        raise ValueError(f"objective {objective.name!r} has a local_weight and needs Batch.branch")
-    return batch.branch
+    return batch.require("branch", f"a local_weight of objective {objective.name!r}")
 
 
 def denominators(batch: Batch, objective: Objective) -> Denominators:
@@ -348,16 +295,14 @@ def regression(
     grows with length. At pi = reference * exp((R - V*) / beta) it is zero.
     Source: Accelerating RL for LLM Reasoning with Optimal Advantage Regression (A*-PO), arXiv 2505.20686.
     """
-    if batch.lp_reference is None:
-        raise ValueError("surrogate=Regression(...) needs Batch.lp_reference")
     assert isinstance(objective.surrogate, Regression)
-    beta = objective.surrogate.coefficient
+    beta, reference = objective.surrogate.coefficient, batch.require("lp_reference", objective.surrogate).to(lp.dtype)
     mask = (batch.mask > 0).to(lp.dtype)
     keep = mask if batch.keep is None else mask * (batch.keep > 0)
     unit = unit_of(batch, "episode")
     count = int(unit.max()) + 1 if len(unit) else 0
     zeros = torch.zeros(count, dtype=lp.dtype, device=lp.device)
-    log_ratio = zeros.index_add(0, unit, (torch.where(keep > 0, lp - batch.lp_reference.to(lp.dtype), 0.0)).sum(1))
+    log_ratio = zeros.index_add(0, unit, torch.where(keep > 0, lp - reference, 0.0).sum(1))
     tokens = zeros.index_add(0, unit, keep.sum(1))
     gain = zeros.index_add(0, unit, (advantages * keep).sum(1)) / tokens.clamp(min=1)
     error = torch.where(tokens > 0, beta * log_ratio - gain, 0.0)
@@ -394,8 +339,7 @@ def loss(
     advantages = advantages.detach().to(lp.dtype)
     weights = row_weights(batch, objective, denominators)
     anchor = anchor_log_probs(objective, lp, batch)
-    unit = unit_of(batch, getattr(objective.ratio, "unit", "row"))
-    log_r = log_ratio(lp, anchor, mask, objective.ratio, unit) if objective.has_ratio else None
+    log_r = log_ratio(lp, anchor, batch, objective.ratio) if objective.has_ratio else None
     corrected = correction(objective, anchor, batch)
     kept = mask * corrected.keep.to(lp.dtype)
     if batch.keep is not None:
@@ -405,22 +349,22 @@ def loss(
     if objective.regresses:
         policy = regression(objective, lp, advantages, batch, denominators)
     else:
-        per_token = surrogate(objective, lp, log_r, advantages) * corrected.weight.to(lp.dtype)
+        # Without a ratio, the score function: Simple statistical gradient-following algorithms (Williams, 1992).
+        gain = lp * advantages if log_r is None else objective.surrogate.value(lp, log_r, advantages)
+        per_token = gain * corrected.weight.to(lp.dtype)
         policy = -aggregate(kept * per_token, weights, kept)
     terms = {"policy_loss": policy}
     if isinstance(objective.kl, KlLoss):
-        assert batch.lp_reference is not None
-        estimate = kl_estimate(objective.kl.estimator, lp, batch.lp_reference.to(lp.dtype), log_r)
+        reference = batch.require("lp_reference", objective.kl).to(lp.dtype)
+        estimate = kl_estimate(objective.kl.estimator, lp, reference, log_r)
         terms["kl_loss"] = objective.kl.coefficient * aggregate(estimate, weights, regular)
     if objective.entropy is not None:
         assert entropy is not None
         coefficient = controls.entropy_coefficient if controls.entropy_active else 0.0
         terms["entropy_loss"] = -coefficient * aggregate(entropy, weights, regular)
     if objective.teacher is not None:
-        assert batch.lp_teacher is not None
-        assert batch.teacher_rows is not None
-        taught = regular * batch.teacher_rows.to(lp.dtype)[:, None]
-        distance = k2(lp, batch.lp_teacher.to(lp.dtype))
+        taught = regular * batch.require("teacher_rows", objective.teacher).to(lp.dtype)[:, None]
+        distance = k2(lp, batch.require("lp_teacher", objective.teacher).to(lp.dtype))
         terms["teacher_loss"] = controls.teacher_coefficient * aggregate(distance, weights, taught)
     total = torch.stack(list(terms.values())).sum()
     metrics = _metrics(objective, lp, log_r, anchor, entropy, advantages, batch, kept)
@@ -445,10 +389,8 @@ def _check(
         raise ValueError(f"{name}: the denominators were computed for another objective")
     if objective.needs_selection and batch.keep is None:
         raise ValueError(f"{name} leaves tokens out: call select(batch, objective, advantages) before the loss")
-    if objective.needs_reference and batch.lp_reference is None:
-        raise ValueError(f"{name} reads a reference: fill Batch.lp_reference")
-    if objective.teacher is not None and batch.lp_teacher is None:
-        raise ValueError(f"{name} reads a teacher: fill Batch.lp_teacher")
+    if objective.needs_reference:
+        batch.require("lp_reference", name)
     if objective.entropy is not None and entropy is None:
         raise ValueError(f"{name} has an entropy term: pass the entropy [B,T] with gradient")
     if objective.needs_whole_episodes:
@@ -571,13 +513,11 @@ def value_loss(
 
     Source: PPO, arXiv 1707.06347, in the clipped form of its released code. targets: from `value_targets`.
     """
-    if batch.values is None:
-        raise ValueError("value_loss needs Batch.values, the critic before this step")
     chosen = objective.advantage
     assert isinstance(chosen, Gae)
+    old = batch.require("values", chosen).to(values.dtype)
     error = (values - targets) ** 2
     if chosen.value_clip is not None:
-        old = batch.values.to(values.dtype)
         near = old + (values - old).clamp(-chosen.value_clip, chosen.value_clip)
         error = torch.maximum(error, (near - targets) ** 2)
     weights = row_weights(batch, objective, denominators)

@@ -15,7 +15,7 @@ from keepworth.episodes.episode import Shown
 from keepworth.episodes.text import as_line, as_text
 from keepworth.memory.item import Item
 from keepworth.memory.overlay import Bank
-from keepworth.memory.policy.presenters import Exemplars
+from keepworth.memory.policy.parts import Exemplars
 from keepworth.memory.policy.slots import Query
 from keepworth.methods.policies.reme import Guidance
 from keepworth.methods.policies.rememberer import EncouragedDiscouraged

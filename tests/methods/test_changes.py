@@ -19,7 +19,6 @@ from keepworth.methods.writers.changes import (
     learned_changes,
     line_at,
     pair_features,
-    principal,
     writer_of,
 )
 
@@ -64,13 +63,6 @@ def test_features_of_pairs_by_hand() -> None:
     assert (made()[3, :, -3:] == Hashing().encode(TEXTS)[3]).all(), "the wording of the new fact, whatever the entry"
 
 
-def test_principal_directions_vary_by_one() -> None:
-    vectors = np.random.default_rng(0).normal(size=(500, 6)) * [5, 3, 1, 1, 1, 1]
-    told = vectors @ principal(vectors, 2)
-    assert told.std(axis=0) == pytest.approx([1.0, 1.0])
-    assert abs(np.corrcoef(told.T)[0, 1]) < 1e-9
-
-
 @given(st.integers(0, 200), st.booleans())
 def test_what_it_plays_is_what_a_bank_does_and_what_it_says_in_use(seed: int, drawn: bool) -> None:
     played = policy(seed).play(made(), np.random.default_rng(seed) if drawn else None)
@@ -82,14 +74,6 @@ def test_what_it_plays_is_what_a_bank_does_and_what_it_says_in_use(seed: int, dr
         assert drawn or writer(bank.texts, text) == line
         bank.write(line, text)
     assert (bank.numbers, bank.invalid, bank.refused) == (played.numbers, 0, 0)
-
-
-def test_it_is_drawn_as_often_as_it_says() -> None:
-    own, generator = policy(1), np.random.default_rng(0)
-    probabilities = own.play(made(TEXTS[:2])).chosen[1][2]
-    draws = [own.play(made(TEXTS[:2]), generator).chosen[1][1] for _ in range(4000)]
-    shares = np.bincount(draws, minlength=4) / 4000
-    assert np.abs(shares - probabilities).max() < 4 * 0.5 / 4000**0.5
 
 
 def log_probability(own: ChangePolicy, played: Played) -> float:

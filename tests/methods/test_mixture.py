@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
 
@@ -11,7 +9,6 @@ from keepworth import policy
 from keepworth.memory.errors import InvalidPolicy
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
-from keepworth.methods.policies import mixture
 from keepworth.methods.policies.mixture import Estimator, MixtureValuer, Ridge
 
 ACTIONS = ("left", "right", "wait")
@@ -101,33 +98,6 @@ def test_a_frozen_memory_is_as_good_as_it_was() -> None:
         experience.recall("alpha beta", "", ACTIONS, frozen=True)
         experience.clock.go_on(1.0)
     assert (expected(experience, "alpha beta", "left") == was).all()
-
-
-def test_a_ridge_is_made_anew_of_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mixture, "WINDOW", 8)
-    experience, valuer = of()
-    sizes = []
-    for number in range(40):
-        met(experience, f"word{number % 5} other{number % 3}", ACTIONS[number % 3], float(number % 4 == 0))
-        sizes.append(valuer.ridges[0].count)
-    assert max(sizes) == 16
-    assert all(after in (before + 1, 8) for before, after in pairwise(sizes))
-    grown = expected(experience, "word1 other2", "left")
-    for ridge in valuer.ridges:
-        count = ridge.count
-        ridge.forget()
-        for place in range(valuer.known.count - count, valuer.known.count):
-            valuer._extend([ridge], place, experience.pool)
-    assert expected(experience, "word1 other2", "left") == pytest.approx(grown, abs=1e-9)
-
-
-def test_an_answer_in_other_words_counts_for_the_same() -> None:
-    experience, _ = of()
-    for said in ("refund the customer now", "please refund the customer", "send another parcel today"):
-        use = experience.recall("torn shirt")
-        experience.finish([(use, said)], float("refund" in said))
-    first, other = (expected(experience, "torn shirt", said)[0] for said in ("do refund the customer", "send a parcel"))
-    assert first > other
 
 
 def test_settings_that_cannot_take_effect_are_refused() -> None:

@@ -16,7 +16,6 @@ from keepworth.memory.errors import InvalidAdvice, InvalidPolicy
 from keepworth.memory.policy.propensity import plackett_luce
 from keepworth.methods.policies.rmm import (
     Reranker,
-    by_logits,
     cited,
     cites_by_words,
     citing,
@@ -33,22 +32,18 @@ def drawn(seed: int, d: int = 4, n: int = 5) -> tuple[np.ndarray, np.ndarray, np
 
 
 @settings(max_examples=20, deadline=None)
-@given(seed=st.integers(0, 10_000), shared=st.booleans(), within=st.booleans())
-def test_the_gradient_is_that_of_finite_differences(seed: int, shared: bool, within: bool) -> None:
+@given(seed=st.integers(0, 10_000))
+def test_the_gradient_is_that_of_finite_differences(seed: int) -> None:
     query, items, generator = drawn(seed)
-    basis = np.linalg.qr(generator.normal(size=(4, 2)))[0] if within else None
-    reranker = Reranker(shared=shared, basis=basis)
-    shape = (2, 4) if within else (4, 4)
+    reranker, shape = Reranker(), (4, 4)
     reranker.for_query, reranker.for_items = generator.normal(size=shape), generator.normal(size=shape)
     slate, advantages = (3, 0, 2), generator.normal(size=3).tolist()
     by_query, by_items = reranker.slopes(query, items, slate, advantages)
-    if shared:
-        by_query = by_query + by_items
 
     def value() -> float:
         return weighted_log_probability(reranker.logits(query, items), slate, advantages)
 
-    for weights, slope in ((reranker.for_query, by_query), (reranker.for_items, by_items))[: 1 if shared else 2]:
+    for weights, slope in ((reranker.for_query, by_query), (reranker.for_items, by_items)):
         for place in np.ndindex(*shape):
             kept = weights[place]
             weights[place] = kept + 1e-5
@@ -57,13 +52,6 @@ def test_the_gradient_is_that_of_finite_differences(seed: int, shared: bool, wit
             below = value()
             weights[place] = kept
             assert slope[place] == pytest.approx((above - below) / 2e-5, abs=1e-4)
-
-
-def test_of_one_place_the_gradient_is_the_chosen_less_the_chances() -> None:
-    # Log-weights 0 and log 3: chances of 1/4 and 3/4.
-    assert by_logits(np.log([1.0, 3.0]), (1,), (2.0,)) == pytest.approx([-0.5, 0.5])
-    # The second place of two has no choice left, and so no gradient.
-    assert by_logits(np.log([1.0, 3.0]), (1, 0), (2.0, 100.0)) == pytest.approx([-0.5, 0.5])
 
 
 def test_with_equal_advantages_the_gradient_is_that_of_the_propensity() -> None:
@@ -106,32 +94,13 @@ def test_the_first_update_by_hand() -> None:
     assert reranker.for_items == pytest.approx(0.05 * np.array([[-p, p], [0.0, 0.0]]))
 
 
-def test_a_batch_is_one_step_and_decay_takes_its_share() -> None:
+def test_a_batch_is_one_step() -> None:
     query, items, _ = drawn(7)
-    one, two = Reranker(batch=2, rate=0.1), Reranker(batch=2, rate=0.1, decay=0.5)
-    for reranker in (one, two):
-        reranker.learn(query, items, (0, 1), (1.0, -1.0))
-        assert not reranker.for_query.any()
-        reranker.learn(query, items, (2, 1), (1.0, -1.0))
-    assert one.for_query.any()
-    assert two.for_query == pytest.approx(one.for_query)  # nothing to take of at the first step
-    first = one.for_query.copy()
-    for reranker in (one, two):
-        for _ in range(2):
-            reranker.learn(query, items, (2, 1), (1.0, -1.0))
-    assert np.linalg.norm(two.for_query - one.for_query) > 0.01 * np.linalg.norm(first)
-
-
-def test_the_running_baseline_makes_nothing_of_rewards_that_are_all_alike() -> None:
-    query, items, _ = drawn(9)
-    published, running = Reranker(batch=1), Reranker(batch=1, baseline=None)
-    for reranker in (published, running):
-        reranker.learn(query, items, (0,), (-1.0,))
-    before = running.for_query.copy()
-    for reranker in (published, running):
-        reranker.learn(query, items, (1, 2), (-1.0, -1.0))
-    assert running.for_query == pytest.approx(before)  # the mean is -1 by now
-    assert np.linalg.norm(published.for_query) > np.linalg.norm(before)
+    reranker = Reranker(batch=2, rate=0.1)
+    reranker.learn(query, items, (0, 1), (1.0, -1.0))
+    assert not reranker.for_query.any()
+    reranker.learn(query, items, (2, 1), (1.0, -1.0))
+    assert reranker.for_query.any()
 
 
 @pytest.mark.parametrize(
@@ -154,11 +123,6 @@ def test_citations_are_the_last_brackets(reply: str, of: set[str] | None) -> Non
 @given(st.lists(st.sampled_from(["m1", "m22", "m3"]), unique=True))
 def test_what_a_rule_cites_is_read_as_it_was_meant(ids: list[str]) -> None:
     assert cited(f"Oslo {citing(ids)}", ("m1", "m22", "m3")) == set(ids)
-
-
-@given(st.text(max_size=40))
-def test_any_reply_is_read(reply: str) -> None:
-    assert (cited(reply, ("m1",)) or set()) <= {"m1"}
 
 
 def test_the_rule_cites_what_holds_most_of_the_answers_own_words() -> None:
@@ -242,7 +206,7 @@ def test_what_an_episode_taught_is_rolled_back_with_it(tmp_path: Path) -> None:
 
 
 def test_settings_out_of_range_and_a_start_of_another_encoder_are_refused() -> None:
-    for setting in ({"temperature": 0.0}, {"rate": -1.0}, {"batch": 0}, {"decay": 2.0}, {"pool": 0}, {"k": 0}):
+    for setting in ({"temperature": 0.0}, {"rate": -1.0}, {"batch": 0}, {"pool": 0}, {"k": 0}):
         with pytest.raises(InvalidPolicy):
             rmm(**setting)
     start = Reranker()

@@ -14,9 +14,9 @@ from keepworth import registry
 from keepworth.episodes.errors import UnknownEncoder, UnknownName
 from keepworth.episodes.model import Encoder, EncoderIdentity
 from keepworth.memory.errors import EncoderMismatch, InvalidPolicy, UnknownPolicy
-from keepworth.memory.policy.default import BECAME_DEFAULT, NAME, default
+from keepworth.memory.policy.default import NAME, default
 from keepworth.memory.policy.hashed_words import HashedWords
-from keepworth.memory.policy.selectors import seeing_the_episode
+from keepworth.memory.policy.parts import seeing_the_episode
 from keepworth.memory.policy.slots import Policy, Writer
 from keepworth.memory.policy.writers import Facts
 
@@ -142,8 +142,6 @@ def _maker(name: str, also: Iterable[str] = ()) -> Callable[..., Policy]:
     if name in methods:
         return methods[name].make
     unknown = UnknownPolicy("policy", name, [*policies(), *also])
-    if name in BECAME_DEFAULT:
-        unknown.fix = f"It became {NAME!r}, which reads the same log: leave policy= out."
-    elif failed := registry.not_loaded():
+    if failed := registry.not_loaded():
         unknown.fix += f" {failed}"
     raise unknown

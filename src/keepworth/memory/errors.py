@@ -105,10 +105,6 @@ class InvalidAdvice(MemoryProblem, ValueError):
     """A record from outside that could not be read again, or that claims to be memory's own experience."""
 
 
-class SetAside(UserWarning):
-    """A file names a policy that is not known here: it was set aside, and the first one chooses."""
-
-
 class CannotEvaluate(MemoryProblem):
     """The log does not say enough about the new policy.
 

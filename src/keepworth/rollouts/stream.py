@@ -38,10 +38,10 @@ from keepworth.memory.episode import LiveEpisode
 from keepworth.memory.item import on_word_of
 from keepworth.memory.memory import Memory
 from keepworth.memory.policy.experience import Experience
+from keepworth.memory.policy.parts import Masked, of_actions
 from keepworth.memory.policy.pool import ACTIVE, CANDIDATE, OUTSIDE, Advice, Pool, advice
 from keepworth.memory.policy.propensity import Mixture
 from keepworth.memory.policy.slots import Candidates, Policy, Presented, Query, Selector, Slates, Values
-from keepworth.memory.policy.valuers import Masked, of_actions
 from keepworth.memory.search.search import Hits
 from keepworth.rollouts.driver import Feedback, Limits, run_episode
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -138,18 +137,11 @@ def test_a_record_from_outside_needs_a_trust_and_to_be_a_draft(tmp_path: Path, t
     assert len(memory.learning.experience.pool) == 0
 
 
-@pytest.mark.parametrize("bad", [0, 2.5, math.nan, "3", None])
-def test_a_capacity_that_is_no_count_is_refused(bad: object) -> None:
-    with pytest.raises(InvalidPolicy, match="whole number"):
-        policy("advantage", capacity=bad)  # type: ignore[arg-type]
-
-
 OPENED: list[dict[str, Any]] = [
     *({"seed": bad} for bad in ("x", -1, 1.5)),
     *({"reward_range": bad} for bad in (5, (0,), ("a", "b"), (0, 10**400), {0, 1})),
     {"trusted": 5, "policy": "memrl"},
     *({"policy": bad} for bad in (lambda: 5, lambda: None, {"a": 5}, {"a": lambda: 5}, "efect")),
-    {"policy": replace(keepworth.policy("memrl"), writer=threading.Lock())},
     *({name: 5} for name in ("fusion", "clock", "new_id", "encoder", "writer", "dedupe")),
     {"encoder": None, "dedupe": True},
     {"encoder": "hashing:0"},

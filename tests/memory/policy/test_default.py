@@ -16,7 +16,7 @@ import pytest
 
 import keepworth
 from keepworth import Memory
-from keepworth.memory.errors import CannotEvaluate, InvalidPolicy, InvalidReward, UnknownPolicy
+from keepworth.memory.errors import CannotEvaluate, InvalidPolicy, InvalidReward
 from keepworth.memory.policy.default import default
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.store import log
@@ -191,15 +191,6 @@ def test_a_reward_outside_the_range_is_refused_with_the_fix_and_nothing_changes(
     assert wider.reward(wider.search(ASKED).decision, 10).applied
 
 
-@pytest.mark.parametrize("name", ["effect", "effect-with-cases"])
-def test_a_policy_of_before_is_refused_with_what_it_became(name: str) -> None:
-    with pytest.raises(UnknownPolicy) as refusal:
-        opened(policy=name)
-    assert "It became 'default'" in refusal.value.fix
-    with pytest.raises(UnknownPolicy, match=name):
-        keepworth.policy(name)
-
-
 def test_evidence_counts_where_its_situation_is_near() -> None:
     memory = opened()
     hold, _ = memory.add_many([HOLD, PULL])
@@ -315,13 +306,6 @@ def test_verbs_of_a_policy_are_refused_where_there_is_none() -> None:
         with pytest.raises(InvalidPolicy, match="policy=None"):
             verb()
     assert memory.policy is None
-
-
-def test_settings_of_named_policies_can_be_said() -> None:
-    with Memory(encoder=None, policy=keepworth.policy("default", withhold=0.1)) as memory:
-        assert memory.policy == "default"
-    with pytest.raises(InvalidPolicy, match="withhold"):
-        keepworth.policy("default", withhold=2.0)
 
 
 def test_a_policy_that_writes_too_learns_from_rewards_in_their_range() -> None:
@@ -519,18 +503,6 @@ def test_who_punishes_what_is_right_costs_the_others_little() -> None:
     honest, beside = (sum(success(lies, seed) for seed in range(5)) / 5 for lies in (0.0, 0.1))
     assert honest > 0.95
     assert beside >= honest - 0.03
-
-
-def test_a_policy_of_before_that_a_file_names_is_the_default_one(tmp_path: Path) -> None:
-    with opened(
-        tmp_path / "a.mem", policy={"effect": keepworth.policy, "memrl": lambda: keepworth.policy("memrl")}
-    ) as before:
-        before.add(HOLD)
-        before.promote("memrl")
-        before.promote("effect")
-    with opened(tmp_path / "a.mem") as memory, warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert memory.search(ASKED).policy == "default"
 
 
 def test_an_item_gets_credit_where_the_action_follows_from_it() -> None:

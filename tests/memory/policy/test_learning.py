@@ -13,12 +13,10 @@ import pytest
 
 from keepworth import policy
 from keepworth.episodes.errors import UnknownName
-from keepworth.episodes.model import EncoderIdentity
 from keepworth.memory.episode import answered
 from keepworth.memory.errors import (
     CannotEvaluate,
     ClosedEpisode,
-    EncoderMismatch,
     InvalidFilter,
     InvalidPolicy,
     InvalidReward,
@@ -30,8 +28,8 @@ from keepworth.memory.item import Status
 from keepworth.memory.memory import Memory
 from keepworth.memory.policy.default import default
 from keepworth.memory.policy.hashed_words import HashedWords
+from keepworth.memory.policy.parts import Thompson
 from keepworth.memory.policy.pool import Advice
-from keepworth.memory.policy.selectors import Thompson
 from keepworth.memory.policy.slots import Finished, Policy
 
 ROOT = Path(__file__).parents[3]
@@ -328,33 +326,6 @@ def test_a_full_memory_archives_the_oldest_and_a_rollback_has_them_back(tmp_path
     assert [item.key for item in memory.learning.experience.pool.items if item.status is Status.ACTIVE] == first
 
 
-@pytest.mark.parametrize("bad", [(1.0, 1.0), (1.0, 0.0), (math.nan, 1.0), (0.0, math.inf)])
-def test_a_range_without_rewards_is_refused(tmp_path: Path, bad: tuple[float, float]) -> None:
-    with pytest.raises(InvalidReward, match="range"):
-        Memory(tmp_path / "j.mem", policy=POLICIES, encoder=HashedWords(64), reward_range=bad)
-    with pytest.raises(InvalidPolicy, match="without a policy"):
-        Memory(tmp_path / "j.mem", policy={}, encoder=HashedWords(64))
-    with pytest.raises(InvalidPolicy, match="at least 1"):
-        Memory(tmp_path / "j.mem", policy={"small": lambda: policy("advantage", k=0)}, encoder=HashedWords(64))
-    assert not (tmp_path / "j.mem").exists()
-
-
-def test_a_policy_is_judged_by_the_standing_that_items_had_when_it_chose(tmp_path: Path) -> None:
-    def exploring() -> Policy:
-        return policy("advantage", selection=Thompson(widen=1.0, off=0.1, explore=0.2))
-
-    memory = Memory(tmp_path / "j.mem", policy={"exploring": exploring}, encoder=HashedWords(64), seed=1)
-    memory.propose(Advice("a torn shirt arrived 3", "t", do=("refund",), source="web", trust=0.3))
-    for number in range(80):
-        action = ACTIONS[number % 3]
-        play(memory, f"a torn shirt arrived {number % 7}", action, float(action == "refund"))
-    assert memory.learning.experience.pool.items[0].status is Status.ACTIVE  # it was on probation at first
-    rewards = [reward for _, reward in memory.learning.experience.uses]
-    judged = memory.evaluate("exploring")
-    assert judged.effective == pytest.approx(80, abs=1e-6)
-    assert judged.value == pytest.approx(sum(rewards) / 80)
-
-
 @pytest.mark.parametrize("policy", ["advantage", "memrl"])
 def test_rewards_whose_size_is_learned_late_are_the_same_after_reopening(tmp_path: Path, policy: str) -> None:
     path = tmp_path / "j.mem"
@@ -368,25 +339,6 @@ def test_rewards_whose_size_is_learned_late_are_the_same_after_reopening(tmp_pat
     again = opened(path, policy)
     assert state(again) == before
     assert [use.reward for use, _ in again.learning.experience.uses] == rewards
-
-
-def test_a_chat_agent_that_words_every_answer_anew_learns(tmp_path: Path) -> None:
-    """Exact strings made each success count against the cases that said the same in other words."""
-    memory = opened(tmp_path / "j.mem")
-
-    def agent(prompt: str) -> str:
-        agent.calls += 1  # type: ignore[attr-defined]
-        case = agent.calls  # type: ignore[attr-defined]
-        known = prompt.count("refund it") > prompt.count("replace it") or case % 2
-        return f"{'refund it' if known else 'replace it'}, as I see it in case {case}"
-
-    agent.calls = 0  # type: ignore[attr-defined]
-    for number in range(24):
-        answered(memory, f"a torn shirt arrived {number % 3}", agent, lambda answer: float("refund" in answer))
-    use = memory.learning.experience.recall("a torn shirt arrived 1", frozen=True)
-    shown = memory.learning.experience.present(use)
-    assert shown.text.count("(worked)") >= 2
-    assert all("refund" in action for action, weight, _ in shown.advice if weight > 0)
 
 
 def test_the_policy_that_ran_is_judged_by_what_it_earned(tmp_path: Path) -> None:
@@ -404,20 +356,6 @@ def test_the_policy_that_ran_is_judged_by_what_it_earned(tmp_path: Path) -> None
     assert abs(memory.evaluate("exploring").value - sum(rewards) / 150) < 1e-9
     with pytest.raises(InvalidPolicy, match="no estimator"):
         memory.evaluate("exploring", method="magic")
-
-
-def test_a_file_knows_the_encoder_of_its_vectors_or_says_that_it_has_no_name_here(tmp_path: Path) -> None:
-    class Unnamed(HashedWords):
-        identity = EncoderIdentity("mine", 64, True)
-
-    with Memory(tmp_path / "j.mem", encoder=HashedWords(64)) as memory:
-        memory.add("a torn shirt")
-    with Memory(tmp_path / "j.mem") as memory:
-        assert memory.search("shirt", mode="dense")
-    with Memory(tmp_path / "k.mem", encoder=Unnamed(64)) as memory:
-        memory.add("a torn shirt")
-    with pytest.raises(EncoderMismatch, match=r"'mine', which has no name here.*encoder=None"):
-        Memory(tmp_path / "k.mem")
 
 
 def test_what_another_handle_erases_is_neither_shown_nor_written_again(tmp_path: Path) -> None:

@@ -13,13 +13,10 @@ from pathlib import Path
 import apsw
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from keepworth import Memory
 from keepworth.cli.memory import app
-from keepworth.episodes.errors import UnknownName
 from keepworth.memory.errors import CannotEvaluate
 from keepworth.memory.policy import ledger
 from keepworth.memory.policy.default import Ranked, RewardRecord, default
@@ -53,18 +50,10 @@ def test_six_rows_by_hand() -> None:
     assert ledger.ips(A, P, Y) == pytest.approx((3.25 - 2.0) / 6)
     # Weights of the shown: 2, 1.25, 1.25, 2 = 6.5; of the withheld: 2 and 5 = 7.
     assert ledger.snips(A, P, Y) == pytest.approx(3.25 / 6.5 - 2.0 / 7)
-    # With m1 = 0.6 and m0 = 0.4: 0.2 + 0.8, 0.2 - 0.75, 0.2 - 1.2, 0.2 + 0.5, 0.2 + 2, 0.2 - 1.2.
-    assert ledger.doubly_robust(A, P, Y, 0.6, 0.4) == pytest.approx((1.0 - 0.55 - 1.0 + 0.7 + 2.2 - 1.0) / 6)
     # With g = 0.5: 2 * 0.5, 1.25 * -0.5, -2 * 0.5, 1.25 * 0.5, -5 * -0.5, 2 * -0.5.
     assert ledger.scores(A, P, Y, 0.5) == pytest.approx([1.0, -0.625, -1.0, 0.625, 2.5, -1.0])
     nothing = np.ones(2)
     assert math.isnan(ledger.snips(nothing, P[:2], Y[:2]))
-
-
-@given(st.floats(0, 1), st.floats(0, 1))
-def test_a_model_of_each_outcome_is_the_same_as_one_of_their_weighted_mean(m1: float, m0: float) -> None:
-    g = (1.0 - P) * m1 + P * m0
-    assert ledger.doubly_robust(A, P, Y, m1, m0) == pytest.approx(float(ledger.scores(A, P, Y, g).mean()), abs=1e-12)
 
 
 def test_the_sequence_is_as_wide_as_the_authors_compute_it() -> None:
@@ -105,23 +94,6 @@ def test_the_exact_interval_is_that_of_its_theorem() -> None:
     assert ledger.bernstein(psi[:0], largest) == (-largest, largest)
 
 
-def test_rows_of_the_largest_variance_stand_beside_few_observed_ones() -> None:
-    rows = np.full(10, 0.5), np.full(10, 0.9)
-    assert ledger.most_variance(rows[1], 2.0) == pytest.approx(1.0 / 0.09)
-    assert ledger.deviation(0, 0.0, 0.0, 4.0) == 2.0
-    psi = np.array([1.0, -1.0, 1.0, -1.0])
-    assert ledger.deviation(4, psi.sum(), psi @ psi, 9.0, prior=0.0) == pytest.approx(1.0)
-    assert ledger.deviation(4, psi.sum(), psi @ psi, 9.0, prior=4.0) == pytest.approx(math.sqrt((4 + 36) / 8))
-
-
-@given(st.floats(0.02, 0.5), st.floats(0.3, 3.0))
-@settings(max_examples=40, deadline=None)
-def test_the_number_of_rows_needed_is_the_first_at_which_the_interval_is_clear(size: float, spread: float) -> None:
-    n = ledger.rows_needed(-size, spread)
-    assert ledger.half_width(float(n), spread) < size or n == 1_000_000
-    assert n == 1 or ledger.half_width(float(n - 1), spread) >= size
-
-
 def test_the_rate_falls_with_what_withholding_costs_to_a_half_at_most() -> None:
     assert ledger.rate(0.1, -0.3, 0.01) == 0.1
     assert ledger.rate(0.1, 0.1, 0.01) == pytest.approx(0.1)
@@ -159,25 +131,6 @@ def filled(rewards: list[float]) -> Ledger:
     return found
 
 
-@given(st.lists(st.floats(0, 1), min_size=2, max_size=30), st.data())
-def test_what_was_expected_does_not_depend_on_what_came(rewards: list[float], data: st.DataObject) -> None:
-    place = data.draw(st.integers(0, len(rewards) - 1))
-    other = [*rewards]
-    other[place] = 1.0 - other[place]
-    before, after = (filled(each).rows("m1")[3] for each in (rewards, other))
-    assert before[: place + 1].tolist() == after[: place + 1].tolist()
-
-
-def test_what_was_expected_goes_by_earlier_rows_of_the_item() -> None:
-    found = filled([1.0] * 50)
-    a, p, y, g = found.rows("m1")
-    assert g[0] == 0.4
-    assert 0.7 < g[-1] < 1.0
-    assert (g <= 1.0).all()
-    weights = np.minimum(np.where(a > 0, (1 - p) / p, p / (1 - p)), 10.0)[:-1]
-    assert g[-1] == pytest.approx(0.4 + weights @ (y[:-1] - 0.4) / (weights.sum() + 20))
-
-
 def test_a_corrected_reward_takes_the_place_of_the_first_and_leaves_what_was_expected() -> None:
     found, right = filled([1.0, 0.0, 1.0]), filled([1.0, 0.0, 1.0])
     found.add("e1", "d1", 1.0, 1.0, (), {"m1": 0.8}, 0.9, 3)
@@ -198,16 +151,6 @@ def test_rewards_of_single_choices_of_an_episode_count_by_their_mean() -> None:
         found.add("e1", decision, reward, 1.0, ["m1"], {"m1": 0.9}, 0.0, 0)
     a, _, y, _ = found.rows("m1")
     assert (a.tolist(), y.tolist()) == ([1.0], [0.5])
-
-
-def test_the_mean_of_rewards_of_single_choices_does_not_depend_on_their_order() -> None:
-    told = [("d1", 0.0, {}), ("d2", 1.0, {"m1": 0.9}), ("d3", 0.5, {"m1": 0.9})]
-    for order in itertools.permutations(told):
-        found = Ledger()
-        for at, (decision, reward, odds) in enumerate(order):
-            found.add("e1", decision, reward, 1.0, ["m1"] if odds else ["m2"], odds, 0.0, at)
-        a, _, y, _ = found.rows("m1")
-        assert (a.tolist(), y.tolist()) == ([1.0], [0.5])
 
 
 def test_what_an_episode_showed_without_a_draw_is_no_evidence_of_it() -> None:
@@ -263,31 +206,6 @@ def test_an_account_says_in_words_what_it_knows() -> None:
     assert of(-0.5, 2000).cost < 0.0
     assert of(0.0, 0).withholding_costs == pytest.approx(0.1)
     assert of(0.5, 2000).withholding_costs == pytest.approx((helps.effect * 2000 + 10) / 2100)
-
-
-def test_no_effect_is_larger_than_the_range_of_rewards() -> None:
-    a, p = np.array([1.0, 0.0] * 40), np.full(80, 0.5)
-    found = ledger.account("m1", a, p, a, np.full(80, 0.5), 1.0, expected=np.where(a > 0.0, 0.2, 0.3))
-    assert (found.effect, found.high) == (1.0, 1.0)
-    assert 0.0 < found.low < 1.0
-
-
-def test_rows_and_sums_come_to_the_same() -> None:
-    """As the simulation of `benchmarks.ledger` computes it, side by side for thousands of runs."""
-    generator = np.random.default_rng(3)
-    n = 300
-    p = generator.choice([0.5, 0.9], n)
-    a = (generator.random(n) < p).astype(float)
-    y, g = generator.random((2, n))
-    found = ledger.account("m1", a, p, y, g, 1.0, expected=g)
-    psi = ledger.scores(a, p, y, g)
-    spread = ledger.deviation(n, psi.sum(), psi @ psi, 0.25 * np.mean(1.0 / (p * (1.0 - p))))
-    assert found.mean == pytest.approx(psi.mean(), rel=1e-12)
-    assert found.high - found.mean == pytest.approx(float(ledger.half_width(float(n), spread)), rel=1e-12)
-    variance = ledger.usual_variance(n, ((y - g) ** 2).sum(), np.mean(1.0 / (p * (1.0 - p))), 1.0)
-    fixed = ledger.fixed_half_width(n, ledger.deviation(n, psi.sum(), psi @ psi, variance))
-    assert found.fixed == pytest.approx(float(fixed), rel=1e-12)
-    assert found.effect == pytest.approx(ledger.snips(a, p, y - g))
 
 
 def test_a_statement_adds_up_what_withholding_cost() -> None:
@@ -446,26 +364,6 @@ def test_what_was_seen_is_not_put_to_the_test_later_in_the_episode_in_any_proces
             assert {hit.id for hit in again.search(ASKED, top_k=3, episode=open_.id)} == {hit.id for hit in shown}
 
 
-def test_an_episode_that_showed_an_item_by_another_search_too_is_no_evidence_of_it(tmp_path: Path) -> None:
-    path = tmp_path / "a.mem"
-    with filled_memory(path) as memory, opened(path, policy=None, seed=None) as plain:
-        rewarded(memory, 20)
-        before = [each.rows for each in memory.ledger().accounts]
-        for last in (False, True):
-            for _ in range(10):
-                episode = memory.episode("help the caller")
-                for one in (memory, plain) if last else (plain, memory):
-                    one.search(ASKED, top_k=3, episode=episode.id)
-                episode.reward(1.0)
-        assert [each.rows for each in memory.ledger().accounts] == before
-
-
-def test_the_searches_of_one_episode_give_one_row() -> None:
-    with filled_memory() as memory:
-        rewarded(memory, 40, searches=3)
-        assert sum(each.rows for each in memory.ledger().accounts) == 39
-
-
 def test_episodes_in_which_nothing_may_be_tried_give_no_rows() -> None:
     with filled_memory() as memory:
         rewarded(memory, 5)
@@ -557,17 +455,6 @@ def test_what_is_gone_is_left_out_unless_asked_for(tmp_path: Path) -> None:
         assert tested[0] in [each.item for each in memory.ledger().accounts]
         assert unseen not in [each.item for each in memory.ledger().accounts]
         assert unseen in [each.item for each in memory.ledger(everything=True).accounts]
-
-
-def test_a_source_that_nothing_has_is_named_with_the_nearest(tmp_path: Path) -> None:
-    path = tmp_path / "a.mem"
-    with filled_memory(path) as memory:
-        rewarded(memory, 5)
-    for command in ("ledger",):
-        result = CliRunner().invoke(app, [command, "--file", str(path), "--source", "manul"])
-        assert isinstance(result.exception, UnknownName)
-        assert "There is no source 'manul'. Did you mean 'manual'?" in str(result.exception)
-    assert CliRunner().invoke(app, ["ledger", "--file", str(path), "--source", "manual"]).exit_code == 0
 
 
 def test_promotion_leaves_the_rows_and_the_policy_is_judged_to_earn_what_it_earned(tmp_path: Path) -> None:

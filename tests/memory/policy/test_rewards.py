@@ -12,9 +12,9 @@ from keepworth.memory.by_name import seeded
 from keepworth.memory.item import Status, on_word_of
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
+from keepworth.memory.policy.parts import Thompson
 from keepworth.memory.policy.pool import Advice
-from keepworth.memory.policy.rewards import EpisodeClock, RewardScale, capped, voices
-from keepworth.memory.policy.selectors import Thompson
+from keepworth.memory.policy.rewards import EpisodeClock, RewardScale
 from keepworth.memory.policy.slots import Candidates, Values
 from tests.environments.game import Game
 
@@ -105,23 +105,6 @@ def test_nobody_makes_time_pass_for_others() -> None:
     assert clock.now == before + 100
 
 
-def test_weights_of_one_person_are_cut_and_those_of_the_program_and_the_asker_are_not() -> None:
-    weights = np.array([[0.9, 0.1], [0.9, 0.1], [0.5, 0.5], [2.0, 2.0], [2.0, 2.0]])
-    people = np.array([1, 1, 2, 0, 3])
-    fair = capped(weights, people, 1.0, asker=3)
-    assert fair == pytest.approx(np.array([[0.5, 0.1], [0.5, 0.1], [0.5, 0.5], [2.0, 2.0], [2.0, 2.0]]))
-    assert capped(weights[3:4], people[3:4], 1.0) is not None
-    assert weights[0, 0] == 0.9
-
-
-def test_a_person_speaks_once_and_the_program_with_each_outcome() -> None:
-    near = np.array([[0.9, 0.0], [0.8, 0.5], [0.4, 0.4], [0.3, 0.3], [0.3, 0.0]])
-    people = np.array([1, 1, 2, 0, 0])
-    assert voices(near, people) == pytest.approx([0.9 + 0.4 + 0.6, 0.5 + 0.4 + 0.3])
-    assert voices(near, people, np.array([1, 0])) == pytest.approx([0.4 + 0.6, 0.5 + 0.4])
-    assert voices(near[:0], people[:0]) == pytest.approx([0.0, 0.0])
-
-
 def test_the_credit_that_one_rewarder_gives_is_capped() -> None:
     """A hundred rewards of one person moved an item's value as far as a hundred people's."""
     values = {}
@@ -151,18 +134,8 @@ def test_what_one_person_alone_says_gives_way_to_a_warning(
     pool = experience.pool
     for by, do, avoid in (("mallory", ("refund",), ()), ("ana", (), ("refund",))):
         draft = Advice("a torn shirt", "t", do=do, avoid=avoid, good=bool(do), source=on_word_of(by))
-        pool.add(draft, status=Status.ACTIVE, time=0, episode=0, vector=pool.encode("a torn shirt"))
+        pool.add(draft, status=Status.ACTIVE, time=0, episode=0)
     candidates = Candidates(np.array([0, 1]), np.array([0.6, 0.6]), 0)
     values = Values(np.array([0.4, 0.2]), np.full(2, 0.1), np.array([advice, (warning, 0.0)]))
     query = experience.query("a torn shirt", "", ("refund", "replace"), by=asker)
     assert (Thompson()(query, candidates, values, pool).first[0] > 0.0) == shown
-
-
-def test_no_single_person_sets_an_end_of_the_scale_where_three_reward() -> None:
-    scale = RewardScale()
-    for person in (1, 2):
-        scale.see([0.0, 1.0], person)
-    scale.see([1000.0], 3)
-    assert (scale.of(0.0), scale.of(1.0), scale.of(1000.0)) == (0.0, 1.0, 1.0)
-    scale.see([1000.0], 4)
-    assert scale.of(1.0) == 0.001

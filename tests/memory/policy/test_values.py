@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -13,9 +11,8 @@ from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.pool import Advice, Pool
 from keepworth.memory.policy.propensity import Mixture
 from keepworth.memory.policy.slots import Policy, Use
-from keepworth.methods.policies import _advantage_values as valuation
 from keepworth.methods.policies._advantage_values import AdvantageSettings, AdvantageValuer
-from keepworth.methods.policies.advantage import SETTINGS, grouped
+from keepworth.methods.policies.advantage import grouped
 from keepworth.methods.policies.memento_kernel import KernelQ
 from keepworth.methods.policies.memento_p import CaseNetwork
 
@@ -54,14 +51,6 @@ def test_reme_deletion_fires() -> None:
         assert experience.pool.items[0].status is Status.ACTIVE
         met(experience, "alpha beta", "right", 0.0)
     assert experience.pool.items[0].status is Status.ARCHIVED
-
-
-def test_reme_keeps_what_pays() -> None:
-    experience = of(policy("reme", k=1))
-    met(experience, "alpha beta", "left", 1.0)
-    for number in range(8):
-        met(experience, "alpha beta", "left", float(number % 4 != 0))
-    assert experience.pool.items[0].status is Status.ACTIVE
 
 
 def test_rememberer_averages_returns_and_names_good_and_bad_actions() -> None:
@@ -207,27 +196,6 @@ def test_value_is_an_advantage_not_a_success_rate() -> None:
     assert abs(values["easy task"]) < 0.2
 
 
-def test_evidence_that_has_faded_is_not_looked_at_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    def values(faded: float, *, frozen: bool) -> tuple[list[float], int]:
-        monkeypatch.setattr(valuation, "FADED", faded)
-        experience = of(policy("advantage", settings=replace(SETTINGS, keep=0.5)))
-        for number in range(90):
-            met(experience, f"word{number % 5} other{number % 3}", ACTIONS[number % 3], float(number % 2))
-        valuer = experience.policy.valuer
-        assert isinstance(valuer, AdvantageValuer)
-        query = experience.query("word1 other2", "", ACTIONS, learning=not frozen)
-        candidates = experience.policy.retriever(query, experience.pool)
-        found = valuer.estimate(query, candidates, experience.pool)
-        return [*found.means, *found.deviations], valuer._first_that_counts(query)
-
-    whole, first = values(0.5**200, frozen=False)
-    assert first == 0
-    part, first = values(1e-12, frozen=False)
-    assert first == 90 - 39  # 0.5 ** 40 is below 1e-12; the time is that of the next task
-    assert part == pytest.approx(whole, abs=1e-6)  # products in float32 round by their shape
-    assert values(1e-12, frozen=True)[1] == 90 - 39
-
-
 def test_candidates_from_outside_are_not_shown_until_probes_speak_for_them() -> None:
     experience = of(policy("advantage"))
     row = experience.observe(Advice("alpha beta", "t", do=("left",), source="web", trust=0.3))
@@ -253,17 +221,6 @@ def test_advice_that_adds_nothing_is_not_promoted() -> None:
         met(experience, "alpha beta", "left", 0.0)
     assert experience.pool.items[row].status is Status.QUARANTINED
     assert not any(row in experience.recall("alpha beta", actions=ACTIONS).rows for _ in range(50))
-
-
-def test_later_records_of_a_source_that_proved_itself_do_not_wait() -> None:
-    experience = of(policy("advantage"))
-    experience.observe(Advice("alpha beta", "t", do=("left",), source="web", trust=0.3))
-    for _ in range(12):
-        met(experience, "alpha beta", "stay", 0.0)
-        met(experience, "alpha beta", "left", 1.0)
-    later = experience.observe(Advice("gamma delta", "t", do=("right",), source="web", trust=0.3))
-    met(experience, "epsilon", "stay", 0.0)
-    assert experience.pool.items[later].status is Status.ACTIVE
 
 
 def test_a_condition_in_a_record_from_outside_was_never_tried_and_is_not_followed() -> None:

@@ -31,8 +31,8 @@ import numpy as np
 from keepworth.episodes.text import as_line
 from keepworth.memory.item import Item
 from keepworth.memory.policy.ledger import EXPECTED, Account, Ledger, account, rate
+from keepworth.memory.policy.parts import lines
 from keepworth.memory.policy.pool import Pool, advice, grown
-from keepworth.memory.policy.presenters import lines
 from keepworth.memory.policy.propensity import Independent
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values, need
 from keepworth.memory.search.index import in_eight_bits, of_eight_bits
@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     Rows = npt.NDArray[np.int64]
 
 NAME = "default"
-BECAME_DEFAULT = ("effect", "effect-with-cases")
-"""Policies of before, which this one replaces."""
 WITHHOLD = 0.01
 """With this probability an item under test is withheld in an episode, or shown where it would not be."""
 TOGETHER = 1

@@ -27,7 +27,6 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from datetime import datetime
 from itertools import compress
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +34,7 @@ import numpy as np
 
 from keepworth.episodes.episode import Decision, DecisionKind, Operation, OperationKind
 from keepworth.memory.errors import InvalidAdvice, InvalidPolicy
-from keepworth.memory.item import Item, folded, timestamp
+from keepworth.memory.item import Item, folded
 from keepworth.memory.policy.importance import MARKS, PRIOR, marks
 from keepworth.memory.policy.pool import Advice
 from keepworth.memory.policy.slots import Finished, Writer, need, written
@@ -133,7 +132,6 @@ class Keeper:
         most: places in each scope that is written in.
         temperature: of Gumbel noise on the importance. 0, the default, lets chance have no part; noise costs, and shows what
             facts of little importance are worth.
-        fading: days after which a fact's odds to be asked for are divided by e; by default they stay.
         begin: the weights of `importance.MARKS` to begin with.
         source: as which its items are stored.
         seed: of the noise, which a text has for good: what was refused once is refused when it is said again.
@@ -143,7 +141,6 @@ class Keeper:
     facts: Writer
     most: int
     temperature: float = 0.0
-    fading: float = math.inf
     begin: tuple[float, ...] = PRIOR
     source: str = "writer"
     seed: int = 0
@@ -154,8 +151,6 @@ class Keeper:
             raise InvalidAdvice(f"Keeper({self.facts!r:.40}) has nothing that finds facts.", "Give it Facts(extract).")
         if not (isinstance(self.temperature, (int, float)) and 0.0 <= self.temperature < math.inf):
             raise InvalidPolicy(f"the temperature of a keeper is {self.temperature!r:.40}.", "Give a number from 0 on.")
-        if not (isinstance(self.fading, (int, float)) and self.fading > 0.0):
-            raise InvalidPolicy(f"the fading of a keeper is {self.fading!r:.40}.", "Give days, more than 0.")
         if len(self.begin) != len(MARKS):
             raise InvalidPolicy(
                 f"a keeper cannot begin with {self.begin!r:.60}.", f"Give a number for each of {MARKS}."
@@ -204,7 +199,7 @@ class Keeper:
         return self.temperature * luck(text, self.seed) if self.temperature else 0.0
 
     def _scores(self, items: Sequence[Item], weights: Weights) -> list[float]:
-        scores = marks([item.text for item in items]) @ np.array(weights.values) + days(items) / self.fading
+        scores = marks([item.text for item in items]) @ np.array(weights.values)
         return [float(score) for score in scores]
 
     # Learning.
@@ -256,12 +251,6 @@ def _keep(memory: Memory, values: Sequence[float], before: int) -> None:
     """values: none for those that a keeper begins with."""
     body = {"marks": dict(zip(MARKS, values, strict=False)), "before": before}
     memory.store.put_parameters(memory.scope, NAME, json.dumps(body).encode())
-
-
-def days(items: Sequence[Item]) -> Floats:
-    """[n]: since 2020, when each was written."""
-    written_at = [datetime.fromisoformat(timestamp(item.written_at)) for item in items]
-    return np.array([(each - datetime(2020, 1, 1)).total_seconds() / 86_400.0 for each in written_at])
 
 
 def luck(text: str, seed: int) -> float:
@@ -383,13 +372,12 @@ def learn(seen: Evidence, old: Floats, keeper: Keeper) -> tuple[KeeperCheck, Flo
         return np.asarray(scaled - project @ scaled)
 
     x = marks([item.text for item in seen.items])
-    fresh = days(seen.items) / keeper.fading
     y = beyond(reward)
     noise = max(float(y @ y) / total, 1e-4)
     prior, precision = np.array(keeper.begin), PRECISION * np.eye(len(MARKS))
     weights, slope, best = prior, 1.0, math.inf
     for step in range(STEPS):
-        q, z = map(beyond, _chance(seen, x, fresh, weights))
+        q, z = map(beyond, _chance(seen, x, weights))
         told = float(q @ q) / noise
         fitted = max(0.0, (float(q @ y) / noise + SLOPE_PRECISION) / (told + SLOPE_PRECISION))
         loss = float(((y - fitted * q) ** 2).sum()) / noise + SLOPE_PRECISION * (fitted - 1.0) ** 2
@@ -411,7 +399,7 @@ def learn(seen: Evidence, old: Floats, keeper: Keeper) -> tuple[KeeperCheck, Flo
     rng = np.random.default_rng(keeper.seed)
     drawn = rng.multivariate_normal(weights, inverse @ (precision + inflated * data) @ inverse, DRAWS)
     slopes = rng.normal(slope, math.sqrt(inflated / (told + SLOPE_PRECISION)), DRAWS).clip(0.0)
-    more, one_of_both = _moved(seen, x, fresh, drawn, weights, old, keeper)
+    more, one_of_both = _moved(seen, x, drawn, weights, old, keeper)
     gains = slopes * more
     # As many questions of the same people, asked anew, would vary by as much.
     anew = gains + np.sqrt(inflated * slopes * one_of_both / total) * rng.normal(size=DRAWS)
@@ -433,18 +421,16 @@ def _range(rewards: Floats) -> tuple[float, float]:
     return min(0.0, float(low)), max(1.0, float(high))
 
 
-def _chance(seen: Evidence, x: Floats, fresh: Floats, weights: Floats) -> tuple[Floats, Floats]:
+def _chance(seen: Evidence, x: Floats, weights: Floats) -> tuple[Floats, Floats]:
     """[t] and [t, d]: for each reward, the chance that what was in memory held what is asked for, and its derivative."""
-    score = x @ weights + fresh
+    score = x @ weights
     odds = np.exp(score - score.max())[:, None]
     kept, out = (each.clip(1e-300) for each in seen.sums(odds * np.concatenate([np.ones((len(x), 1)), x], axis=1)))
     q = kept[:, :1] / (kept[:, :1] + out[:, :1])
     return q[:, 0], q * (1.0 - q) * (kept[:, 1:] / kept[:, :1] - out[:, 1:] / out[:, :1])
 
 
-def _moved(
-    seen: Evidence, x: Floats, fresh: Floats, drawn: Floats, new: Floats, old: Floats, keeper: Keeper
-) -> tuple[Floats, Floats]:
+def _moved(seen: Evidence, x: Floats, drawn: Floats, new: Floats, old: Floats, keeper: Keeper) -> tuple[Floats, Floats]:
     """[draws] twice: how much more often `new` keeps what is asked for than `old`, if a draw of weights is right, over what had
     come to each scope by its last reward; and how often just one of both keeps it."""
     noise = np.array([keeper.noise(item.text) for item in seen.items])
@@ -455,14 +441,14 @@ def _moved(
         share = rewards / len(seen.entry)
         come = (seen.came < last[inside]) & (seen.ended > last[inside])
         there = np.flatnonzero(come & np.isin(seen.scope, list(inside)))
-        score = x[there] @ drawn.T + fresh[there, None]
+        score = x[there] @ drawn.T
         odds = np.exp(score - score.max(axis=0))
         odds /= odds.sum(axis=0)
         change = np.zeros(len(seen.items))
         for scope in inside:
             mine = there[seen.scope[there] == scope]
             for sign, weights in ((1.0, new), (-1.0, old)):
-                order = np.lexsort((x[mine] @ weights + fresh[mine] + noise[mine], pinned[mine]))
+                order = np.lexsort((x[mine] @ weights + noise[mine], pinned[mine]))
                 change[mine[order[::-1][: keeper.most]]] += sign
         more += share * (change[there] @ odds)
         one_of_both += share * (np.abs(change[there]) @ odds)

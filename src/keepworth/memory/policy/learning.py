@@ -38,14 +38,13 @@ from keepworth.memory.errors import (
     InvalidAdvice,
     InvalidPolicy,
     InvalidReward,
-    SetAside,
     UnknownEpisode,
 )
 from keepworth.memory.item import Item, Provenance, Scope, Status, identity, learned, on_word_of
 from keepworth.memory.operations import LARGEST_REWARD, Assignment, Credit, OperationOutcome
 from keepworth.memory.overlay import Bank
 from keepworth.memory.policy.admission import READ, advice_problem, advises, plain_names
-from keepworth.memory.policy.default import BECAME_DEFAULT, NAME, Ranked, RewardRecord, situation
+from keepworth.memory.policy.default import Ranked, RewardRecord, situation
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.ledger import Balance
@@ -541,7 +540,6 @@ class Learning:
         """The policy that the file says, fresh."""
         promoted = log.promotions(connection, self._scopes(connection), self.scope, log.cancelled(connection))
         name = promoted[-1] if promoted else self._first
-        name = NAME if name in BECAME_DEFAULT else name
         try:
             return name, self._fresh(name)
         except UnknownName:
@@ -550,7 +548,6 @@ class Learning:
             warnings.warn(
                 f"{self.store.database.path} says that the policy {name!r} chooses, which is not known here: {self._first!r} "
                 "chooses. Give it by name, Memory(path, policy={...}), or call demote().",
-                SetAside,
                 stacklevel=6,
             )
             return self._first, self._fresh(self._first)

@@ -12,7 +12,7 @@ is the mean of psi: the running mean effect over the episodes in which the item 
 items.
 
 It is the augmented inverse propensity estimator ("Doubly Robust Policy Evaluation and Learning", arXiv 1103.4601, eq. 1, for
-one item): with models m1 and m0 of both outcomes it is psi at g = (1 - p) m1 + p m0 (`doubly_robust`).
+one item): with models m1 and m0 of both outcomes it is psi at g = (1 - p) m1 + p m0.
 
 Intervals, for 1 - `alpha`:
 
@@ -75,11 +75,6 @@ def snips(a: Floats, p: Floats, y: Floats) -> float:
     if not shown.sum() or not withheld.sum():
         return math.nan
     return float(shown @ y / shown.sum() - withheld @ y / withheld.sum())
-
-
-def doubly_robust(a: Floats, p: Floats, y: Floats, m1: Floats | float, m0: Floats | float) -> float:
-    """m1, m0: what reward is expected with the item, and without, of each row, by a model that has not seen the row."""
-    return float(np.mean(m1 - m0 + a * (y - m1) / p - (1.0 - a) * (y - m0) / (1.0 - p)))
 
 
 def deviation(n: Any, total: Any, squares: Any, most: Any, prior: float = PRIOR) -> Any:

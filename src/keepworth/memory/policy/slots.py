@@ -91,17 +91,26 @@ class Values:
 
 @dataclass(slots=True)
 class Use:
-    """One choice and what came of it. slate: positions among the candidates, in the order shown; part: of the mixture.
+    """One choice and what came of it.
 
-    taken: the action; outcome: the episode's, reward: what this choice is credited with, both on the memory's own scale from 0
-    to 1 (see `RewardScale`); raw_reward: its reward as it was given; good: whether it was better than is usual; logged: the
-    propensity, where it is known; following: the episode's next choice; by: who rewarded it, "" for the program itself, share:
-    how much that counts in what is learned for all; bonus: what a valuer notes beside it, such as the success rate it expected
-    without memory. withheld: candidates that were left out at random; most: how many might be shown, 0 where that is not known.
-    decision: its id on file; weight: 1 over how many choices share the reward; learned: the number of the reward, which the
-    choices that share it have in common. odds: of candidates about which chance decided, the probability of being shown;
-    expected: the reward that was expected here then; instead: that of the search's own order, where another was shown; unit:
-    what chance decided once for, the episode or the choice.
+    Args:
+        slate: Positions among the candidates, in the order shown.
+        part: Of the mixture that drew it.
+        taken: The action after it.
+        outcome, reward: The episode's, and what this choice is credited with, on the memory's own scale (see `RewardScale`).
+        raw_reward: As it was given.
+        good: Whether it was better than is usual.
+        logged: The propensity, where it is known.
+        following: The episode's next choice.
+        by, share: Who rewarded it, "" for the program itself, and how much that counts in what is learned for all.
+        bonus: What a valuer notes beside it, such as the success rate it expected without memory.
+        withheld: Candidates that were left out at random.
+        most: How many might be shown, 0 where that is not known.
+        decision, unit: Its id on file; the episode or the choice for which chance decided once.
+        weight: 1 over how many choices share the reward.
+        learned: The number of the reward, which the choices that share it have in common.
+        odds: Of candidates about which chance decided, the probability of being shown.
+        expected, instead: The reward that was expected here, and that of the search's own order where another was shown.
     """
 
     query: Query
@@ -178,17 +187,14 @@ class Finished:
         """For writers that read: the messages that say something in words (calls of tools, say, hold none), or each situation of
         the episode with what was done in it."""
         if self.messages:
-            return tuple(each for each in self.messages if _has_words(each.get("content")))
+            contents = ((message, message.get("content")) for message in self.messages)
+            return tuple(message for message, text in contents if isinstance(text, str) and text.strip())
         steps = ((("user", use.query.observation or use.query.goal), ("assistant", use.taken)) for use in self.uses)
         return tuple({"role": role, "content": text} for pair in steps for role, text in pair if text)
 
     def nearest(self, text: str, k: int) -> list[Item]:
         """The `k` items of the memory most like `text`."""
         return self.bank().nearest(text, k) if self.bank is not None else []
-
-
-def _has_words(content: object) -> bool:
-    return isinstance(content, str) and bool(content.strip())
 
 
 class Keyer(Protocol):
@@ -265,13 +271,13 @@ def written(writer: Writer, finished: Finished) -> Iterator[Advice | Operation]:
     answer: object = writer(finished)
     if isinstance(answer, (str, bytes, Mapping)) or not isinstance(answer, Iterable):
         raise InvalidAdvice(f"a writer gave {answer!r:.60} instead of operations or advice.", "Let it return a list.")
-    for each in answer:
-        if not isinstance(each, (Advice, Operation)):
+    for written_down in answer:
+        if not isinstance(written_down, (Advice, Operation)):
             raise InvalidAdvice(
-                f"a writer gave {each!r:.60}, which is no operation and no advice.",
+                f"a writer gave {written_down!r:.60}, which is no operation and no advice.",
                 "Let it give Operation(...) or Advice(...).",
             )
-        yield each
+        yield written_down
 
 
 class Gate(Protocol):
@@ -318,16 +324,16 @@ def need(
     positive: dict[str, float] | None = None,
     rate: dict[str, float] | None = None,
 ) -> None:
-    """InvalidPolicy where a count is not a whole number of at least 1, a size not finite and above 0, or a rate not in [0, 1]."""
-    for name, value in (count or {}).items():
-        if not isinstance(value, Integral) or value < 1:
-            raise InvalidPolicy(f"{name} of {of} is {value!r}.", "It must be a whole number, at least 1.")
-    for name, size in (positive or {}).items():
-        if not (isinstance(size, Real) and math.isfinite(size) and size > 0.0):
-            raise InvalidPolicy(f"{name} of {of} is {size!r}.", "It must be finite and above 0.")
-    for name, share in (rate or {}).items():
-        if not (isinstance(share, Real) and 0.0 <= share <= 1.0):
-            raise InvalidPolicy(f"{name} of {of} is {share!r}.", "It must lie in [0, 1].")
+    """Raise InvalidPolicy where a count is not a whole number of at least 1, a size not finite and above 0, or a rate not in
+    [0, 1]."""
+    for values, kind, fits, fix in (
+        (count, Integral, lambda value: value >= 1, "It must be a whole number, at least 1."),
+        (positive, Real, lambda value: math.isfinite(value) and value > 0.0, "It must be finite and above 0."),
+        (rate, Real, lambda value: 0.0 <= value <= 1.0, "It must lie in [0, 1]."),
+    ):
+        for name, value in (values or {}).items():
+            if not (isinstance(value, kind) and fits(value)):
+                raise InvalidPolicy(f"{name} of {of} is {value!r}.", fix)
 
 
 def policies_by_name(
@@ -339,12 +345,8 @@ def policies_by_name(
     if isinstance(policy, str):
         first = policy
     elif isinstance(policy, Policy):
-        first, given = policy.name, {policy.name: partial(_copied, policy)}
-    elif isinstance(policy, Mapping):
-        if not policy:
-            raise InvalidPolicy(
-                "the memory was opened without a policy.", 'Give one by name: {"advantage": advantage}.'
-            )
+        first, given = policy.name, {policy.name: partial(deepcopy, policy)}  # each opening learns in one of its own
+    elif isinstance(policy, Mapping) and policy:
         first, given = next(iter(policy)), dict(policy)
     elif callable(policy):
         first = _made("", policy).name
@@ -367,14 +369,3 @@ def _made(name: str, make: Callable[[], Policy]) -> Policy:
             f"what should make the policy {name!r:.40} gave {policy!r:.60}.", "Give a function that makes a policy."
         )
     return policy
-
-
-def _copied(policy: Policy) -> Policy:
-    """Each opening learns in a policy of its own."""
-    try:
-        return deepcopy(policy)
-    except TypeError as error:
-        raise InvalidPolicy(
-            f"policy {policy.name!r:.40} cannot be copied ({error}).",
-            "Give a function that makes one: policy=lambda: dataclasses.replace(...).",
-        ) from error

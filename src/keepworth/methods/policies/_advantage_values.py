@@ -20,11 +20,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from keepworth.memory.policy.parts import Column, contents_in
 from keepworth.memory.policy.pool import NOBODY, Pool, grown
 from keepworth.memory.policy.rewards import capped, voices
-from keepworth.memory.policy.selectors import contents_in
 from keepworth.memory.policy.slots import Candidates, Query, Use, Values, need
-from keepworth.memory.policy.valuers import Column
 
 if TYPE_CHECKING:
     import numpy.typing as npt

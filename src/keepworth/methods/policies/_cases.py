@@ -6,10 +6,7 @@ from collections.abc import Iterable
 
 from keepworth.memory.errors import InvalidPolicy
 from keepworth.memory.policy.admission import admit_all
-from keepworth.memory.policy.maintainers import Capacity
-from keepworth.memory.policy.presenters import Exemplars
-from keepworth.memory.policy.retrievers import MostSimilar
-from keepworth.memory.policy.selectors import Thompson
+from keepworth.memory.policy.parts import Capacity, Exemplars, MostSimilar, Thompson
 from keepworth.memory.policy.slots import Policy, Retriever, Selector, Valuer, whole
 from keepworth.memory.policy.writers import RawCases
 

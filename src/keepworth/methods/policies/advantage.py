@@ -19,10 +19,8 @@ import numpy as np
 from keepworth.memory.errors import InvalidPolicy
 from keepworth.memory.item import Status, learned
 from keepworth.memory.policy.admission import admit_all
+from keepworth.memory.policy.parts import Exemplars, MostRecent, Thompson, eligible, top
 from keepworth.memory.policy.pool import CANDIDATE, Advice, Pool
-from keepworth.memory.policy.presenters import Exemplars
-from keepworth.memory.policy.retrievers import MostRecent, eligible, top
-from keepworth.memory.policy.selectors import Thompson
 from keepworth.memory.policy.slots import Candidates, Maintainer, Policy, Query, need, whole
 from keepworth.memory.policy.writers import RawCases
 from keepworth.methods.policies._advantage_maintainers import Crowd, MergeDuplicates, Probation, RetireHarmful, Room

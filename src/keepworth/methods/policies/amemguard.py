@@ -11,13 +11,10 @@ import numpy as np
 from keepworth.episodes.text import as_line
 from keepworth.memory.item import Item
 from keepworth.memory.policy.admission import admit_all
-from keepworth.memory.policy.maintainers import Capacity
+from keepworth.memory.policy.parts import Capacity, Exemplars, MostSimilar, Unvalued
 from keepworth.memory.policy.pool import Pool, advice
-from keepworth.memory.policy.presenters import Exemplars
 from keepworth.memory.policy.propensity import Mixture
-from keepworth.memory.policy.retrievers import MostSimilar
 from keepworth.memory.policy.slots import Candidates, Policy, Presented, Query, Values, whole
-from keepworth.memory.policy.valuers import Unvalued
 from keepworth.memory.policy.writers import RawCases
 from keepworth.registry import Method
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from keepworth.memory.policy.retrievers import MostSimilar
-from keepworth.memory.policy.selectors import AllRetrieved
+from keepworth.memory.policy.parts import AllRetrieved, MostSimilar, Unvalued
 from keepworth.memory.policy.slots import Policy
-from keepworth.memory.policy.valuers import Unvalued
 from keepworth.methods.policies._cases import cases
 from keepworth.registry import Method
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from keepworth.memory.policy.parts import Experiences, on_advice
 from keepworth.memory.policy.pool import Pool
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values, need
-from keepworth.memory.policy.valuers import Experiences, on_advice
 from keepworth.methods.policies._cases import BELOW, best, statistical
 from keepworth.registry import Method
 

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from keepworth.memory.policy.parts import Column, MostSimilar
 from keepworth.memory.policy.pool import Pool
 from keepworth.memory.policy.propensity import Mixture
-from keepworth.memory.policy.retrievers import MostSimilar
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values, need
-from keepworth.memory.policy.valuers import Column
 from keepworth.methods.policies._cases import cases
 from keepworth.registry import Method
 

@@ -10,13 +10,9 @@ import numpy as np
 from keepworth.episodes.text import as_line
 from keepworth.memory.item import Item, Status
 from keepworth.memory.policy.admission import admit_all
-from keepworth.memory.policy.maintainers import Capacity
+from keepworth.memory.policy.parts import AllRetrieved, Capacity, Column, MostSimilar, combined_advice
 from keepworth.memory.policy.pool import ACTIVE, Pool
-from keepworth.memory.policy.presenters import combined_advice
-from keepworth.memory.policy.retrievers import MostSimilar
-from keepworth.memory.policy.selectors import AllRetrieved
 from keepworth.memory.policy.slots import Candidates, Policy, Presented, Query, Use, Valuer, Values, whole
-from keepworth.memory.policy.valuers import Column
 from keepworth.methods.writers.distilled import Distilled
 from keepworth.registry import Method
 

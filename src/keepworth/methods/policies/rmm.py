@@ -33,9 +33,7 @@ from keepworth.episodes.episode import Session, Turn
 from keepworth.episodes.text import as_line
 from keepworth.memory.errors import InvalidAdvice, InvalidPolicy
 from keepworth.memory.item import Item
-from keepworth.memory.policy.presenters import combined_advice
-from keepworth.memory.policy.retrievers import MostSimilar
-from keepworth.memory.policy.selectors import BestValue
+from keepworth.memory.policy.parts import BestValue, MostSimilar, combined_advice
 from keepworth.memory.policy.slots import Candidates, Policy, Presented, Query, Use, Values, need, whole
 from keepworth.registry import Method
 from keepworth.tasks.facts import facts_of_turn
@@ -60,37 +58,23 @@ Decide = Callable[[str, Sequence[tuple[Item, float]]], "tuple[str, str] | None"]
 
 
 class Reranker:
-    """q' = q + W_q q, m' = m + W_m m, score q' . m'. d: size of the vectors; the weights are empty until it is known.
+    """q' = q + W_q q, m' = m + W_m m, score q' . m'. The weights are empty until the size d of vectors is known.
 
-    baseline: b; None for the mean of all rewards so far. decay: what each update takes of the weights, as a rate per unit of
-    step. shared: one matrix for both. basis: (d, r) with orthonormal columns, W = basis V: only within it vectors are moved."""
+    Args:
+        baseline: b.
+        batch: Choices of one step.
+    """
 
-    def __init__(
-        self,
-        *,
-        temperature: float = 0.5,
-        rate: float = 1e-3,
-        baseline: float | None = 0.5,
-        batch: int = 4,
-        decay: float = 0.0,
-        shared: bool = False,
-        basis: Floats | None = None,
-    ) -> None:
-        self.temperature, self.rate, self.baseline = temperature, rate, baseline
-        self.batch, self.decay, self.shared, self.basis = batch, decay, shared, basis
+    def __init__(self, *, temperature: float = 0.5, rate: float = 1e-3, baseline: float = 0.5, batch: int = 4) -> None:
+        self.temperature, self.rate, self.baseline, self.batch = temperature, rate, baseline, batch
         self.for_query = self.for_items = np.zeros((0, 0))
-        self._query_slope = self._items_slope = np.zeros((0, 0))
-        self._waiting = 0
-        self.rewards, self.rewarded = 0.0, 0
+        self._slopes: list[tuple[Floats, Floats]] = []
 
     def moved(self, query: Floats, items: Floats) -> tuple[Floats, Floats]:
         """q', shape (d,), and m', shape (n, d)."""
         if not self.for_query.size:
             return query, items
-        of_query, of_items = self.for_query @ query, items @ (self.for_query if self.shared else self.for_items).T
-        if self.basis is not None:
-            of_query, of_items = self.basis @ of_query, of_items @ self.basis.T
-        return query + of_query, items + of_items
+        return query + self.for_query @ query, items + items @ self.for_items.T
 
     def logits(self, query: Floats, items: Floats) -> Floats:
         """s / tau, shape (n,): log-weights of the Plackett-Luce choice."""
@@ -101,40 +85,22 @@ class Reranker:
     def slopes(
         self, query: Floats, items: Floats, slate: Sequence[int], advantages: Sequence[float]
     ) -> tuple[Floats, Floats]:
-        """Gradients of `weighted_log_probability` by W_q and W_m (by V where there is a basis), each of shape (r, d)."""
+        """Gradients of `weighted_log_probability` by W_q and W_m, each of shape (d, d)."""
         new_query, new_items = self.moved(query, items)
         by_score = by_logits(new_items @ new_query / self.temperature, slate, advantages) / self.temperature
-        pulled = new_items.T @ by_score  # of s by q', summed
-        pushed = new_query
-        if self.basis is not None:
-            pulled, pushed = self.basis.T @ pulled, self.basis.T @ pushed
-        return np.outer(pulled, query), np.outer(pushed, items.T @ by_score)
+        return np.outer(new_items.T @ by_score, query), np.outer(new_query, items.T @ by_score)
 
     def learn(self, query: Floats, items: Floats, slate: Sequence[int], rewards: Sequence[float]) -> None:
         """One step of REINFORCE after every `batch` choices. query: (d,); items: (n, d), candidates; rewards: of each place."""
         if not slate:
             return
         if not self.for_query.size:
-            shape = len(query) if self.basis is None else self.basis.shape[1], len(query)
-            self.for_query, self.for_items = np.zeros(shape), np.zeros(shape)
-        if not self._query_slope.size:
-            self._query_slope, self._items_slope = np.zeros_like(self.for_query), np.zeros_like(self.for_items)
-        usual = self.baseline if self.baseline is not None else self.rewards / max(1, self.rewarded)
-        self.rewards, self.rewarded = self.rewards + sum(rewards), self.rewarded + len(rewards)
-        by_query, by_items = self.slopes(query, items, slate, [reward - usual for reward in rewards])
-        if self.shared:
-            by_query, by_items = by_query + by_items, by_items
-        self._query_slope += by_query
-        self._items_slope += by_items
-        self._waiting += 1
-        if self._waiting < self.batch:
-            return
-        step, left = self.rate / self._waiting, 1.0 - self.rate * self.decay
-        for weights, slope in ((self.for_query, self._query_slope), (self.for_items, self._items_slope)):
-            weights *= left
-            weights += step * slope
-            slope[:] = 0.0
-        self._waiting = 0
+            self.for_query, self.for_items = np.zeros((2, len(query), len(query)))
+        self._slopes.append(self.slopes(query, items, slate, [reward - self.baseline for reward in rewards]))
+        if len(self._slopes) == self.batch:
+            for weights, slopes in zip((self.for_query, self.for_items), zip(*self._slopes, strict=True), strict=True):
+                weights += self.rate / self.batch * sum(slopes)
+            self._slopes.clear()
 
 
 def weighted_log_probability(logits: Floats, slate: Sequence[int], advantages: Sequence[float]) -> float:
@@ -208,14 +174,14 @@ class CitedReward:
         self._learned: set[str] = set()
         if self._start is not None:
             self.reranker.for_query = self._start.for_query.copy()
-            self.reranker.for_items = (self._start.for_query if self._start.shared else self._start.for_items).copy()
+            self.reranker.for_items = self._start.for_items.copy()
 
     def estimate(self, query: Query, candidates: Candidates, pool: Pool) -> Values:
         shape = self.reranker.for_query.shape
         if shape not in ((0, 0), (pool.vectors.shape[1],) * 2):
             raise InvalidPolicy(
                 f"the reranker has weights of shape {shape}, and vectors here have {pool.vectors.shape[1]} numbers.",
-                "Start from one that was learned with this encoder, without a basis.",
+                "Start from one that was learned with this encoder.",
             )
         logits = self.reranker.logits(*_vectors(query, candidates, pool))
         # The selector divides by tau.
@@ -248,19 +214,15 @@ def rmm(
     pool: int = 20,
     temperature: float = 0.5,
     rate: float = 1e-3,
-    baseline: float | None = 0.5,
+    baseline: float = 0.5,
     batch: int = 4,
-    decay: float = 0.0,
-    shared: bool = False,
     start: Reranker | None = None,
 ) -> Policy:
-    """pool: K, how many the reranker is given; k: M, how many it shows. baseline: b, None for the mean reward so far. decay and
-    shared: of `Reranker`, not in the paper. start: a reranker that learned elsewhere. Raises InvalidPolicy."""
+    """pool: K, how many the reranker is given; k: M, how many it shows. baseline: b. start: a reranker that learned elsewhere.
+    Raises InvalidPolicy."""
     sizes = {"temperature": temperature, "rate": rate}
-    need("rmm", count={"pool": pool, "batch": batch}, positive=sizes, rate={"decay": decay})
-    valuer = CitedReward(
-        start, temperature=temperature, rate=rate, baseline=baseline, batch=batch, decay=decay, shared=shared
-    )
+    need("rmm", count={"pool": pool, "batch": batch}, positive=sizes)
+    valuer = CitedReward(start, temperature=temperature, rate=rate, baseline=baseline, batch=batch)
     return Policy("rmm", whole, MostSimilar(pool), valuer, BestValue(k, temperature=temperature), with_ids)
 
 

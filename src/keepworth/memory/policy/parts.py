@@ -1,0 +1,491 @@
+"""Slots that policies are made of: how items are found, valued, chosen, shown and retired.
+
+Retrievers choose among `eligible` items, so that every method has the same ones before it. Valuers are pure state over rows,
+so `reset` and a replay give the same again. Selectors return a distribution over slates, so that every choice has a propensity.
+Presenters make each item one line, in which nothing of its text can be taken for a line or a label of ours.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from keepworth.episodes.text import as_line
+from keepworth.memory.errors import InvalidPolicy
+from keepworth.memory.item import Item, Status
+from keepworth.memory.policy.actions import SURE, Actions
+from keepworth.memory.policy.pool import NOBODY, PROGRAM, Pool, advice, grown
+from keepworth.memory.policy.propensity import Mixture
+from keepworth.memory.policy.slots import (
+    Candidates,
+    Policy,
+    Presented,
+    Query,
+    Retriever,
+    Selector,
+    Use,
+    Valuer,
+    Values,
+    need,
+)
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Bools = npt.NDArray[np.bool_]
+    Floats = npt.NDArray[np.float64]
+    Rows = npt.NDArray[np.intp]
+    Vectors = npt.NDArray[np.float32]
+
+BLOCK = 64
+NOTHING = Candidates(np.zeros(0, dtype=np.intp), np.zeros(0))
+
+
+def top(similarities: Floats | Vectors, rows: Rows, k: int, above: float = -np.inf) -> Candidates:
+    """The `k` most similar above a threshold, best first; the newer row wins a tie."""
+    if not len(rows):
+        return NOTHING
+    if len(rows) > max(BLOCK * BLOCK, 4 * BLOCK * k):
+        # Each of the k best blocks has an entry at least as large as the k-th best block's maximum. A block is every
+        # len(rows) // BLOCK-th entry: maxima over the first axis are an order of magnitude cheaper than over the last.
+        whole = len(rows) // BLOCK * BLOCK
+        maxima = similarities[:whole].reshape(BLOCK, -1).max(axis=0)
+        kept = np.flatnonzero(similarities >= np.partition(maxima, len(maxima) - k)[len(maxima) - k])
+        similarities, rows = similarities[kept], rows[kept]
+    elif len(rows) > 4 * k:
+        kept = np.argpartition(-similarities, k)[: k + 1]
+        # Ties at the border must not depend on argpartition's order.
+        kept = np.flatnonzero(similarities >= similarities[kept].min())
+        similarities, rows = similarities[kept], rows[kept]
+    order = np.lexsort((-rows, -similarities))[:k]
+    if above > -np.inf:
+        order = order[similarities[order].astype(np.float64) > above]
+    return Candidates(rows[order], similarities[order].astype(np.float64))
+
+
+def eligible(query: Query, pool: Pool) -> Rows:
+    """Items that may be shown, oldest first; where it is known what can be done here, those that speak of something of it."""
+    rows = pool.active()
+    if not query.actions:
+        return rows
+    pool.scan(query.vector, rows)  # of all of them, which serves what is asked of some of them later
+    return pool.speaking_of(rows, query.actions)
+
+
+@dataclass(frozen=True, slots=True)
+class MostSimilar:
+    """Cosine top-k of the active items, above `threshold`."""
+
+    k: int = 4
+    threshold: float = -1.0
+    good_only: bool = False
+
+    def __post_init__(self) -> None:
+        need("the retrieval", count={"k": self.k})
+
+    def __call__(self, query: Query, pool: Pool) -> Candidates:
+        rows = eligible(query, pool)
+        if self.good_only:
+            rows = rows[pool.good[rows]]
+        return top(pool.scan(query.vector, rows), rows, self.k, self.threshold)
+
+
+@dataclass(frozen=True, slots=True)
+class MostRecent:
+    """The `k` newest active items, newest first, whatever the query (ExpRecent, arXiv 2511.20857)."""
+
+    k: int = 4
+
+    def __call__(self, query: Query, pool: Pool) -> Candidates:
+        rows = eligible(query, pool)[-self.k :][::-1]
+        return Candidates(rows, pool.similarities(query.vector, rows))
+
+
+@dataclass(frozen=True, slots=True)
+class WithSameEpisode:
+    """What `retriever` finds, and the `recent` newest items of the same episode; those on probation stay last."""
+
+    retriever: Retriever
+    recent: int = 12
+
+    def __post_init__(self) -> None:
+        need("the retrieval", count={"recent": self.recent})
+
+    def __call__(self, query: Query, pool: Pool) -> Candidates:
+        found = self.retriever(query, pool)
+        tail = pool.active()[-self.recent :]
+        here = tail[(pool.episode[tail] == query.episode) & ~np.isin(tail, found.rows)]
+        here = pool.speaking_of(here, query.actions) if query.actions else here
+        if not len(here):
+            return found
+        first = len(found.rows) - found.waiting
+        return Candidates(
+            np.concatenate([found.rows[:first], here, found.rows[first:]]),
+            np.concatenate(
+                [found.similarities[:first], pool.similarities(query.vector, here), found.similarities[first:]]
+            ),
+            found.waiting,
+        )
+
+
+class Column:
+    """One float per row, 0 until set; grows as rows come."""
+
+    __slots__ = ("data",)
+
+    def __init__(self) -> None:
+        self.data: Floats = np.zeros(64)
+
+    def upto(self, n: int) -> Floats:
+        if n > len(self.data):
+            self.data = grown(self.data, max(n, 2 * len(self.data)))
+        return self.data
+
+
+class Unvalued:
+    """The similarity stands for the value; nothing is learned (ExpRAG, Memento non-parametric, A-MEM)."""
+
+    def estimate(self, query: Query, candidates: Candidates, pool: Pool) -> Values:
+        return Values(candidates.similarities, np.zeros(len(candidates.rows)))
+
+    def learn(self, use: Use, pool: Pool) -> None:
+        return
+
+    def reset(self) -> None:
+        return
+
+
+WARNING = 0.4
+"""What a warning of an action is worth, as a share of what the opposite would be."""
+
+
+class Experiences:
+    """Columns that grow: where (unit vectors), what (numbers), reward, when."""
+
+    def __init__(self) -> None:
+        self.count, self.latest = 0, 0
+        self.where: Vectors = np.zeros((0, 0), dtype=np.float32)
+        self.what, self.reward, self.time = np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0)
+
+    def add(self, where: Vectors, what: int, reward: float, time: int) -> None:
+        n = self.count
+        if n == len(self.what):
+            size = max(64, 2 * n)
+            self.where, self.what = grown(self.where, size, len(where)), grown(self.what, size)
+            self.reward, self.time = grown(self.reward, size), grown(self.time, size)
+        self.where[n], self.what[n], self.reward[n], self.time[n] = where, what, reward, time
+        self.count, self.latest = n + 1, time
+
+    def similarity(self, vector: Vectors) -> Floats:
+        found: Floats = (self.where[: self.count] @ vector).astype(np.float64)
+        return found
+
+
+def on_advice(gained: Floats, candidates: Candidates, pool: Pool) -> Floats:
+    """What an item is worth by its action; a warning of it `WARNING` of the opposite. The more similar item wins a tie."""
+    found: Floats = np.where(pool.warns[candidates.rows], -WARNING * gained, gained + 1e-3 * candidates.similarities)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """What can be done here, in the place of a pool: one row for each action, which advises it and nothing else."""
+
+    actions: Actions
+    content: npt.NDArray[np.int64]
+    warns: npt.NDArray[np.bool_]
+    conditional: npt.NDArray[np.bool_]
+    episode: npt.NDArray[np.int64]
+
+
+def of_actions(valuer: Valuer, query: Query, pool: Pool) -> Floats:
+    """What each of the query's actions is worth here, to a valuer that knows actions: what it would do if it acted itself."""
+    numbers = np.array([pool.content_of(action) for action in query.actions], dtype=np.int64)
+    n = len(numbers)
+    none = np.zeros(n, dtype=bool)
+    offered = Offered(pool.actions, numbers, none, none, np.full(n, -1))
+    found: Floats = valuer.estimate(query, Candidates(np.arange(n), np.zeros(n)), offered).means  # type: ignore[arg-type]
+    return found
+
+
+class Masked:
+    """Estimates what the valuer estimated before it learned anything: its prior, which for `advantage` is a line in similarity.
+
+    What a gain owes to values goes with it. What rewards do otherwise stays: which cases are kept, and their labels.
+    """
+
+    def __init__(self, valuer: Valuer) -> None:
+        self.learning = valuer
+        self.blank = deepcopy(valuer)
+
+    def estimate(self, query: Query, candidates: Candidates, pool: Pool) -> Values:
+        return self.blank.estimate(query, candidates, pool)
+
+    def learn(self, use: Use, pool: Pool) -> None:
+        self.learning.learn(use, pool)
+
+    def reset(self) -> None:
+        self.learning.reset()
+
+
+@dataclass(frozen=True, slots=True)
+class AllRetrieved:
+    """Every candidate up to `k`, in the retriever's order."""
+
+    k: int = 4
+
+    def __post_init__(self) -> None:
+        need("the selection", count={"k": self.k})
+
+    def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Mixture:
+        order = -np.arange(len(candidates.rows), dtype=np.float64)
+        return Mixture("greedy", order, np.zeros(len(order)), self.k)
+
+
+@dataclass(frozen=True, slots=True)
+class BestValue:
+    """Top-k by estimated value (Memento's parametric read); `temperature` > 0 samples by softmax instead (its eq. 5)."""
+
+    k: int = 4
+    temperature: float = 0.0
+    explore: float = 0.0
+
+    def __post_init__(self) -> None:
+        need("the selection", count={"k": self.k}, rate={"explore": self.explore})
+
+    def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Mixture:
+        if self.temperature > 0.0:
+            return Mixture("gumbel", values.means / self.temperature, values.deviations, self.k, explore=self.explore)
+        return Mixture("greedy", values.means, values.deviations, self.k, explore=self.explore)
+
+
+@dataclass(frozen=True, slots=True)
+class Thompson:
+    """Ours: posterior draws slot by slot, against showing nothing (value `floor`), within items that do not contradict.
+
+    off: rate of showing nothing, which keeps p0 measured; explore: rate of an even slate; veto: advice from outside gives
+    way to own experience that contradicts it. What is on probation is tried, with what advises the same, at the rate
+    `probe`, and at the rate `eager` where it is expected to be better by `ahead` than any own advice.
+
+    What one person alone says, for which others speak less than `borne_out` (see `Values.voices`), gives way to what contradicts
+    it and is not worse by more than `within`, and to a warning for which `warned` more speaks. What `outvoted` more people
+    contradict is shown to nobody.
+    """
+
+    k: int = 4
+    floor: float = 0.0
+    off: float = 0.02
+    probe: float = 0.05
+    eager: float = 0.9
+    ahead: float = 0.1
+    explore: float = 0.01
+    coherent: bool = True
+    veto: bool = True
+    greedy: bool = False
+    widen: float = 1.0
+    borne_out: float = 0.3
+    outvoted: float = 1.5
+    warned: float = 0.3
+    within: float = 0.1
+
+    def __post_init__(self) -> None:
+        rates = {"off": self.off, "probe": self.probe, "eager": self.eager, "explore": self.explore}
+        sizes = {name: getattr(self, name) for name in ("widen", "borne_out", "outvoted", "warned", "within")}
+        need("Thompson selection", count={"k": self.k}, positive=sizes, rate=rates)
+
+    def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Mixture:
+        rows = candidates.rows
+        n = len(rows) - candidates.waiting
+        means, deviations = values.means.copy(), values.deviations * self.widen
+        conflicts = None
+        waiting = np.arange(len(rows)) >= n
+        contents = contents_in(pool, rows, query)
+        if len(rows) and (self.coherent or self.veto):
+            contradict = contradictions(contents, pool.warns[rows], pool.actions)
+            if self.veto:
+                alone, less = self._heard(query, rows, values, pool, contradict)
+                strange = alone | (pool.person[rows] == NOBODY)
+                # What was tried is the advice, not the record: a condition in its text that changes it was never tried.
+                refused = less | (strange & (contents != pool.content[rows]))
+                if strange.any() and not strange.all():
+                    own = ~strange & (values.means > self.floor)
+                    near = candidates.similarities
+                    rivals = contradict[:, own] & (near[own][None, :] >= near[:, None] - 0.25)
+                    rivals &= ~alone[:, None] | (values.means[own][None, :] >= values.means[:, None] - self.within)
+                    refused |= rivals.any(axis=1) & strange
+                means[waiting | refused] = -1e3
+                waiting &= ~refused
+            if self.coherent:
+                conflicts = contradict[:n, :n]
+        tried, probe = np.flatnonzero(waiting), self.probe
+        if len(tried) and probe:
+            # A warning of one action leaves the others open, so only advice counts as something better to show.
+            own = means[:n][~pool.warns[rows[:n]]]
+            better = values.means[tried] > max(self.floor, float(own.max(initial=-np.inf))) + self.ahead
+            if better.any():
+                tried, probe = tried[better], max(self.eager, self.probe)
+        kind = "greedy" if self.greedy else "thompson"
+        return Mixture(
+            kind,
+            means[:n],
+            np.maximum(deviations[:n], 1e-3),
+            self.k,
+            self.floor,
+            off=self.off if n else 0.0,
+            explore=self.explore if n else 0.0,
+            probe=probe,
+            waiting=tuple(
+                tuple(int(other) for other in tried if contents[other] == contents[place])[: self.k] for place in tried
+            ),
+            conflicts=conflicts,
+        )
+
+    def _heard(
+        self, query: Query, rows: npt.NDArray[np.intp], values: Values, pool: Pool, contradict: Bools
+    ) -> tuple[Bools, Bools]:
+        """Which items stand on the word of one person, not the asker, that no other outcome in a situation like this one bears
+        out; and against which of those on people's word more is known than for them."""
+        if values.voices is None:
+            return np.zeros(len(rows), dtype=bool), np.zeros(len(rows), dtype=bool)
+        person, warns = pool.person[rows], pool.warns[rows]
+        said, others = values.voices.T
+        alone: Bools = (person > PROGRAM) & (person != pool.person_of(query.by)) & (others < self.borne_out)
+        ahead = said[None, :] - said[:, None]
+        outvoted: Bools = (contradict & ~warns[None, :] & (ahead >= self.outvoted)).any(axis=1) & (person > PROGRAM)
+        warned: Bools = (contradict & warns[None, :] & (ahead >= self.warned)).any(axis=1) & alone
+        return alone, outvoted | warned
+
+
+def contents_in(pool: Pool, rows: npt.NDArray[np.intp], query: Query) -> npt.NDArray[np.int64]:
+    """What each item advises in this situation, as a content number: conditions in its text are read as written."""
+    contents: npt.NDArray[np.int64] = pool.content[rows].copy()
+    for place in np.flatnonzero(pool.conditional[rows]):
+        contents[place] = pool.content_of(advice(pool.items[rows[place]], query.text)[0][0])
+    return contents
+
+
+def contradictions(contents: npt.NDArray[np.int64], warns: Bools, actions: Actions) -> Bools:
+    """(n, n): two items known to advise different actions, or one that warns of what the other advises."""
+    same = actions.sameness(contents, contents) > SURE
+    either = warns[:, None] | warns[None, :]
+    found: Bools = np.where(either, same & (warns[:, None] != warns[None, :]), actions.apart(contents, contents))
+    return found
+
+
+PLACES = ("ignored", "among", "newest", "oldest")
+
+
+def seeing_the_episode(method: Policy, here: str = "among", recent: int = 12) -> Policy:
+    """`method` with the `recent` newest items of the same episode among its candidates.
+
+    here: "among" leaves it to the method what it makes of them, "newest" and "oldest" show them before anything else, and
+    "ignored" does nothing, as papers that know no episodes. Raises InvalidPolicy."""
+    if here not in PLACES:
+        raise InvalidPolicy(f"items of the same episode cannot be {here!r}.", f"Use one of {', '.join(PLACES)}.")
+    if here == "ignored":
+        return method
+    assert method.retriever is not None
+    method.retriever = WithSameEpisode(method.retriever, recent)
+    if here != "among":
+        method.selector = SameEpisodeFirst(method.selector, here == "newest")
+    return method
+
+
+@dataclass(frozen=True, slots=True)
+class SameEpisodeFirst:
+    """Items of the same episode before what `selector` prefers, newest or oldest of them first."""
+
+    selector: Selector
+    newest: bool = True
+
+    def __call__(self, query: Query, candidates: Candidates, values: Values, pool: Pool) -> Mixture:
+        choice = self.selector(query, candidates, values, pool)
+        assert isinstance(choice, Mixture)
+        rows = candidates.rows[: len(choice.first)]
+        here = np.flatnonzero(pool.episode[rows] == query.episode)
+        if not len(here):
+            return choice
+        scores = choice.first.copy()
+        finite = scores[np.isfinite(scores)]
+        # Far enough apart that no noise of the choice turns the order.
+        step = 1e3 * (1.0 + float(np.abs(finite).max(initial=0.0)))
+        ages = np.argsort(np.argsort(rows[here] if self.newest else -rows[here]))
+        scores[here] = step * (1.0 + ages)
+        return replace(choice, first=scores)
+
+
+Advised = tuple[tuple[str, float, float], ...]
+WORKED, FAILED = "worked", "failed"
+_LABEL = re.compile(rf"[(（]\s*({WORKED}|{FAILED})\s*[)）]", re.IGNORECASE)
+# Also with letters behind it: to a reader ": it worked0" says that it worked.
+_ENDING = re.compile(rf":(?= it ({WORKED}|{FAILED}))", re.IGNORECASE)
+
+
+def combined_advice(items: list[Item], query: Query, similarities: Sequence[float]) -> Advised:
+    return tuple(
+        (action, weight, near)
+        for item, near in zip(items, similarities, strict=True)
+        for action, weight in advice(item, query.text)
+    )
+
+
+def case_line(text: str, label: str) -> str:
+    """The text of a case, which stands behind `label`: what it says itself of how it ended is kept at its end alone, and there
+    only where it agrees with the label."""
+    line = _LABEL.sub(r"[\1]", as_line(text))
+    ending = f": it {label}"
+    kept = ending if line.endswith(ending) else ""
+    return _ENDING.sub(",", line.removesuffix(kept)) + kept
+
+
+def sorted_out(items: list[Item]) -> tuple[list[Item], list[Item], list[Item]]:
+    """Cases that succeeded, cases that failed, and what is no case."""
+    cases = [item for item in items if "do" in item.metadata]
+    good = [item for item in cases if item.metadata["good"]]
+    return good, [item for item in cases if not item.metadata["good"]], [i for i in items if "do" not in i.metadata]
+
+
+def lines(items: list[Item], query: Query, similarities: Sequence[float]) -> Presented:
+    """One line for each item, in the order in which they are shown."""
+    return Presented(
+        "\n".join(f"- {as_line(item.text)}" for item in items), combined_advice(items, query, similarities)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Exemplars:
+    """Cases that succeeded, then cases that failed, labelled as such (Memento's planner prompt, arXiv 2508.16153)."""
+
+    heading: str = "What was tried before in similar situations:"
+
+    def __call__(self, items: list[Item], query: Query, similarities: Sequence[float]) -> Presented:
+        if not items:
+            return Presented("")
+        good, bad, facts = sorted_out(items)
+        lines = [f"- {as_line(item.text)}" for item in facts]
+        lines += [self.heading] if good or bad else []
+        lines += [f"- ({WORKED}) {case_line(item.text, WORKED)}" for item in good]
+        lines += [f"- ({FAILED}) {case_line(item.text, FAILED)}" for item in bad]
+        return Presented("\n".join(lines), combined_advice(items, query, similarities))
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """At most `most` active items: the oldest are archived, and can be had back by undoing."""
+
+    most: int = 400
+
+    def __post_init__(self) -> None:
+        need("maintenance", count={"capacity": self.most})
+
+    def __call__(self, pool: Pool, valuer: Valuer, use: Use | None, time: int) -> None:
+        if use is not None:
+            return
+        rows = pool.advising()
+        for row in rows[: max(0, len(rows) - self.most)]:
+            pool.set_status(int(row), Status.ARCHIVED, time=time, why="over capacity, oldest first")

@@ -509,7 +509,6 @@ def main() -> None:
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": {"python": platform.python_version(), "node": node, "keepworth": keepworth.__version__},
         "hosts": rows,
-        "not tried": {"cursor": "it was not installed"},
     }
     if options.json:
         options.json.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")

@@ -13,7 +13,7 @@ from keepworth.cli.main import main
 from keepworth.memory.errors import MemoryProblem, NotAMemoryFile
 from keepworth.memory.place import MemoryPlace, file_of, place_of
 from keepworth.memory.store import opening
-from keepworth.serving import hook, open_memories
+from keepworth.serving import open_memories
 from keepworth.serving.memory_server import MemoryServer
 from tests.cli.test_command import commands
 
@@ -165,20 +165,6 @@ def test_a_server_shows_no_password(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         assert server.tokens.file.name.startswith("agents-team_a-")
     finally:
         server.close()
-
-
-def test_a_hook_is_installed_with_an_address_but_with_no_password(
-    asked: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert hook.run(["--install", "cursor", "--memory", SAID]) == 0
-    assert SAID in capsys.readouterr().out
-    assert hook.run(["--install", "cursor", "--memory", ADDRESS]) == 2
-    said = capsys.readouterr()
-    assert "~/.pgpass" in said.err
-    assert "hunter2" not in said.out + said.err
-    with pytest.raises(hook.HookProblem, match="here the server would be asked"):
-        hook.OpenedMemory(ADDRESS, {}, encoder="none")
-    assert asked == [ADDRESS]
 
 
 def test_what_cannot_be_read_as_an_address_is_not_repeated_whole() -> None:

@@ -150,8 +150,7 @@ OPENED: list[dict[str, Any]] = [
     {"trusted": 5, "policy": "memrl"},
     *({"policy": bad} for bad in (lambda: 5, lambda: None, {"a": 5}, {"a": lambda: 5}, "efect")),
     {"policy": replace(keepworth.policy("memrl"), writer=threading.Lock())},
-    *({name: 5} for name in ("fusion", "clock", "new_id", "encoder", "writer", "dedupe")),
-    {"encoder": None, "dedupe": True},
+    *({name: 5} for name in ("fusion", "clock", "new_id", "encoder", "writer")),
     {"encoder": "hashing:0"},
     {"encoder": "nope"},
 ]

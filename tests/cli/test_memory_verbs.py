@@ -20,7 +20,7 @@ from tests.cli.test_command import commands
 CALLED = {  # where the words of a command line are not the name in Python
     "get": "show", "get_all": "list", "add_many": "add", "delete": "forget", "delete_all": "erase", "release": "quarantine",
     "quarantined": "quarantine", "reopen": "episode", "episodes": "episode", "episode_record": "episode", "unread": "read-again",
-    "merge_near_duplicates": "near-duplicates", "policy": "promote", "path": "stats",
+    "policy": "promote", "path": "stats",
 }  # fmt: skip
 IN_PYTHON_ALONE = {  # handles and functions, which no command line can hand over, and several calls at once
     "apply", "bank", "close", "commit", "consolidate", "propose", "read_only", "search_many", "within",
@@ -123,13 +123,7 @@ def test_a_negative_reward_is_no_option(run: Callable[..., Any], tmp_path: Path)
     run("reward", begun["episode"], "1", "--nonsense", code=2)
 
 
-def test_duplicates_are_merged_and_messages_are_read(run: Callable[..., Any]) -> None:
-    assert "No two items say the same." in run("near-duplicates")
-    run("add", "Ana likes tofu.", "--user", "ana")
-    (pair,) = run("near-duplicates", "--threshold", "0.5", "--json")
-    assert (pair["older"], pair["newer"], pair["merged"]) == ("m1", "m3", False)
-    assert "1 merged" in run("near-duplicates", "--threshold", "0.5", "--merge")
-    assert [each["id"] for each in run("list", "--json")] == ["m1", "m2"]
+def test_messages_are_read(run: Callable[..., Any]) -> None:
     kept = run("add", "I am allergic to peanuts", "--user", "ana", "--infer", "--json")
     assert any("peanuts" in each["text"] for each in kept)
     assert "No message waits" in run("read-again")

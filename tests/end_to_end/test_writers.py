@@ -223,23 +223,6 @@ def test_options_are_of_the_items_that_a_writer_makes_whatever_else_it_does() ->
     assert check(memory.store) == []
 
 
-def test_what_a_writer_adds_is_merged_into_older_items_whatever_else_it_does() -> None:
-    memory = opened(saying("ADD", "DELETE 0", "ADD"))
-    kept = memory.add("Ana likes the red cat", user_id="ana")
-    said = [{"content": text} for text in ("Bob has a dog", "Bob has no dog", "ana likes the red cat.")]
-    memory._writer = lambda finished: [
-        Operation(OperationKind.ADD, text=said[0]["content"]),
-        Operation(OperationKind.UPDATE, (kept.id,), "Ana likes the red cat!"),
-        Operation(OperationKind.ADD, text="The red cat sleeps"),
-        Operation(OperationKind.ADD, text="the red cat sleeps."),
-        Operation(OperationKind.DELETE, ("m2",)),
-    ]
-    items = memory.add(said, infer=True, user_id="ana", dedupe=0.5)
-    assert [item.text for item in items] == ["Ana likes the red cat!", "The red cat sleeps"]
-    assert texts(memory) == ["Ana likes the red cat!", "The red cat sleeps"]
-    assert check(memory.store) == []
-
-
 def test_messages_without_words_are_left_out_and_cost_no_other_its_fact() -> None:
     said: list[dict[str, Any]] = [
         {"role": "assistant", "content": None, "tool_calls": []},
@@ -270,7 +253,7 @@ def test_what_was_made_and_is_gone_again_is_not_returned() -> None:
 
 
 WRONG: list[dict[str, Any]] = [
-    {"episode": "e99"}, {"kind": "nope"}, {"usr_id": "a"}, {"ttl": -1}, {"event_time": "nope"}, {"dedupe": 7}, {"trust": 2},
+    {"episode": "e99"}, {"kind": "nope"}, {"usr_id": "a"}, {"ttl": -1}, {"event_time": "nope"}, {"trust": 2},
     {"status": "nope"}, {"metadata": {"x": object()}}, {"source": 3}, {"user_id": 3}, {"provenances": []},
     {"valid_from": "2026-01-02", "valid_to": "2026-01-01"},
 ]  # fmt: skip

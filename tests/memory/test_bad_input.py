@@ -157,7 +157,7 @@ def test_one_message_and_no_texts_are_fine():
     m = Memory(":memory:", encoder=WordEncoder(8))
     (item,) = m.add({"role": "user", "content": "a cat"})
     assert (item.text, item.provenance.speaker) == ("a cat", "user")
-    assert m.add_many([]) == m.add_many([], dedupe=True) == m.add([]) == []
+    assert m.add_many([]) == m.add([]) == []
 
 
 def test_a_scope_nobody_wrote_in_is_empty_and_not_an_error():

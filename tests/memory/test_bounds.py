@@ -193,7 +193,7 @@ def test_ten_thousand_forks_are_small():
 def test_what_is_no_name_is_refused_rather_than_taken_for_everybody(nobody: object):
     with Memory(encoder=None) as m:
         m.add("a secret of Ana", user_id="ana")
-        for verb in (m.get_all, m.episode, m.bank, m.near_duplicates):
+        for verb in (m.get_all, m.episode, m.bank):
             for part in ("user_id", "agent_id", "session_id"):
                 with pytest.raises(errors.InvalidScope, match="must be text"):
                     verb(**{part: nobody})  # type: ignore[arg-type]

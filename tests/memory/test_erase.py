@@ -117,9 +117,6 @@ def lived_in(path: Path) -> list[np.ndarray]:
         with m.episode(task="find zxfamily and zxsuccessor"):
             pass
         m.search("what of zxfamily", user_id="zxuser")
-        with memory(path, user_id="zxuser", dedupe=0.99) as bound:  # keeps its place under the user's name
-            assert bound._near is not None
-            bound._near.merge_new()
         m._decisions.flush()
         compact(m.store)
         m.store.database.exclusive(lambda connection: connection.execute("ANALYZE"))
@@ -225,18 +222,6 @@ def test_searches_of_another_handle_that_wait_to_be_logged_bring_nothing_back(tm
             assert connection.execute("SELECT query FROM decisions ORDER BY n DESC").fetchone() == ("likes tofu",)
         assert check(m.store) == []
     assert left(tmp_path, "zxuser", "zxplain", "zxquery") == []
-
-
-def test_merging_in_the_background_does_not_bring_a_name_back(tmp_path: Path):
-    path = tmp_path / "a.mem"
-    with memory(path) as m, memory(path, user_id="zxuser", dedupe=True) as other:
-        other.add("zxplain likes tofu")
-        near = other._near
-        assert near is not None
-        near.merge_new()
-        m.erase(user_id="zxuser")
-        near.merge_new()
-    assert left(tmp_path, "zxuser", "zxplain") == []
 
 
 @pytest.mark.parametrize(

@@ -263,20 +263,6 @@ def test_a_memory_without_a_file_is_copied(tmp_path: Path):
         assert len(m) == 1
 
 
-def test_merging_in_the_background_goes_on_in_the_child(tmp_path: Path):
-    with Memory(tmp_path / "a.mem", encoder=WordEncoder(), dedupe=0.9) as m:
-
-        def child() -> None:
-            near = m._near
-            assert near is not None
-            assert near._thread.is_alive()
-            near.merge_new()
-            m.close()
-
-        assert ended(forked(child)) == 0
-        assert len(m) == 0
-
-
 def test_a_relative_path_means_the_file_it_meant(tmp_path: Path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with Memory("a.mem", encoder=None) as m:

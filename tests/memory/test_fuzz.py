@@ -56,7 +56,7 @@ VERBS: dict[str, Callable[..., Any]] = {
     "add with a key": lambda m, a, b: m.add("a text", key=a, metadata=b),
     "add at a time": lambda m, a, b: m.add("a text", event_time=a, ttl=b),
     "add as a kind": lambda m, a, b: m.add("a text", kind=a, trust=b),
-    "add like others": lambda m, a, b: m.add("a text", dedupe=a, status=b),
+    "add like others": lambda m, a, b: m.add("a text", repeat=a, status=b),
     "update": lambda m, a, b: m.update(a, b),
     "supersede": lambda m, a, b: m.supersede(a, b),
     "delete": lambda m, a, b: m.delete(a, episode=b),

@@ -37,7 +37,6 @@ def test_what_says_the_same_as_something_held_does_not_show_it(server: MemorySer
         for body in (
             {"content": SAID},
             {"texts": [SAID, "I like tea"]},
-            {"content": f"my  password is {PASSWORD}", "dedupe": 0.5},
             {"content": [{"role": "user", "content": SAID}]},
             {"content": [{"role": "user", "content": SAID}], "infer": True},
         ):

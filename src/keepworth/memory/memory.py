@@ -34,7 +34,6 @@ from keepworth.memory.errors import (
     InvalidPolicy,
     InvalidScope,
     InvalidText,
-    NoEncoder,
     ScopeFull,
     SharedReadOnly,
     UnknownEpisode,
@@ -98,17 +97,9 @@ from keepworth.memory.search.search import (
 from keepworth.memory.search.where import Where, parsed
 from keepworth.memory.store import log, purge, undo, unread
 from keepworth.memory.store.log import DecisionLog, Logged
-from keepworth.memory.store.near_duplicates import (
-    SAME_FROM,
-    NearDuplicates,
-    Pair,
-    cosine_bound,
-    merge,
-    near_duplicates,
-)
 from keepworth.memory.store.rows import number_of
 from keepworth.memory.store.store import Difference, Revision, ScopeView, Store
-from keepworth.memory.writing import Message, UnreadTurns, add_unlike, messages_of, there
+from keepworth.memory.writing import Message, UnreadTurns, messages_of, there
 
 if TYPE_CHECKING:
     from keepworth.memory.episode import LiveEpisode
@@ -144,7 +135,6 @@ class Memory:
     where OPENAI_BASE_URL, OPENAI_API_KEY and OPENAI_MODEL are all set, else the rules. None: nothing does.
     max_items: current items a scope may hold; a write beyond it is refused. scan: what looks for secrets in all that is written,
     and what becomes of an item with one (`keepworth.memory.scan.Scan`); None for nothing.
-    dedupe: True, or a cosine: items that say the same as an older one in another spelling are merged into it, on a thread beside.
     policy: what chooses among what is found, and learns from rewards: a name, such as "default" or "memrl"; a policy; a function
     that makes one; or several such functions by name, of which the first chooses. None chooses and learns nothing. A policy
     that was promoted in the file comes before it.
@@ -171,7 +161,6 @@ class Memory:
         writer: Writer | str | None = "default",
         max_items: int | None = None,
         scan: Scan | None = None,
-        dedupe: bool | float = False,
         policy: PolicyLike = "default",
         reward_range: tuple[float, float] | None = None,
         trusted: Collection[str] = (),
@@ -210,9 +199,6 @@ class Memory:
                 f"the encoder's identity must be an EncoderIdentity(model, dimension, normalised), got {identity!r:.40}: make "
                 "one with keepworth.episodes.model.EncoderIdentity"
             )
-        bound = cosine_bound(dedupe) if dedupe else 0.0
-        if bound and encoder is None:
-            raise NoEncoder("dedupe compares meanings and needs an encoder: open the memory with one")
         named = None if policy is None else _named(policy)
         if named is None and (reward_range is not None or trusted or seed is not None):
             raise InvalidFilter(
@@ -250,7 +236,6 @@ class Memory:
         self._shares: Mapping[str, bool] = {}
         self._shared_bounds: Mapping[str, str] = {}
         self._live: WeakValueDictionary[str, LiveEpisode] = WeakValueDictionary()
-        self._near = self._merging(bound) if bound else None
         self._scopes: dict[tuple[str, str, str], Scope] = {}
         self._draws = _uniform(self.store.store_id())
         self._whole = weakref.ref(self)
@@ -273,8 +258,6 @@ class Memory:
         """Write what is waiting and let go of the file. What `within` gave leaves the file to the handle it came from."""
         if self._shared:
             return
-        if self._near is not None:
-            self._near.close()
         self._unread.close()
         if not self.read_only:
             self._decisions.close()
@@ -968,16 +951,14 @@ class Memory:
         metadata: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None = None,
         source: str = "",
         provenances: Sequence[Provenance] | None = None,
-        dedupe: bool | float = False,
         repeat: bool = False,
         episode: str = "",
     ) -> list[Item]:
         """Remember several texts in one transaction: all of them or, if one is bad, none.
 
         key: what searches match instead of the text; event_time: when it happened; ttl: seconds until it is hidden;
-        dedupe: True, or the cosine from which an item that says the same words in another spelling is looked for; the new one is
-        merged into it, and it is returned (see `keepworth.memory.store.near_duplicates`); metadata: of all, or a list of one
-        for each text; repeat: store exact duplicates too (the same line said twice in a conversation).
+        metadata: of all, or a list of one for each
+        text; repeat: store exact duplicates too (the same line said twice in a conversation).
         Raises InvalidText, InvalidTime, InvalidScope, UnknownEpisode, StorageFull.
         """
         if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
@@ -1020,7 +1001,6 @@ class Memory:
             raise InvalidText(
                 f"{len(sources)} provenances came with {len(texts)} texts: give one for each; nothing was stored"
             )
-        bound = self._bound(dedupe) if dedupe else 0.0
         if not texts:
             return []
         acts = [
@@ -1032,8 +1012,6 @@ class Memory:
                 (act, one.with_metadata(plain_metadata(more))) for (act, one), more in zip(acts, each_own, strict=True)
             ]
         vectors = self.store.encode([key] if key else texts)
-        if bound:
-            return add_unlike(self, acts, draft.scope, vectors, bound, episode)
         done = self.store.perform_and_read(draft.scope, acts, episode=episode, vectors=vectors)
         return [there(item, outcome) for outcome, item in done]
 
@@ -1085,12 +1063,6 @@ class Memory:
             metadata=plain_metadata(metadata) if metadata else {},
             deduplicate=not repeat,
         )
-
-    def _bound(self, dedupe: bool | float) -> float:
-        """The cosine that a `dedupe=` stands for, 0 for none. Raises InvalidFilter, NoEncoder."""
-        if dedupe and self.store.embedder is None:
-            raise NoEncoder("dedupe compares meanings and needs an encoder: open the memory with one")
-        return cosine_bound(dedupe) if dedupe else 0.0
 
     def apply(
         self,
@@ -1258,18 +1230,6 @@ class Memory:
         self._scopes.clear()
         return result
 
-    def near_duplicates(
-        self, *, user_id: str = "", agent_id: str = "", session_id: str = "", threshold: float = SAME_FROM
-    ) -> list[Pair]:
-        """Items that say the same as an older one in another spelling. `Memory(dedupe=True)` merges them as they come."""
-        scope = self._narrowed(user_id, agent_id, session_id)
-        return list(near_duplicates(self.store, scope, threshold=cosine_bound(threshold)))
-
-    def merge_near_duplicates(self, pairs: Sequence[Pair]) -> list[Pair]:
-        """Close the newer item of each pair in favour of the older; returns the pairs that were open still. Taken back with
-        `rollback(source="near-duplicates")`."""
-        return merge(self.store, self.scope, pairs)
-
     # What the verbs share.
 
     def __len__(self) -> int:
@@ -1339,12 +1299,6 @@ class Memory:
         except BaseException:
             self.close()
             raise
-
-    def _merging(self, bound: float) -> NearDuplicates:
-        if self.read_only:
-            self.store.close()
-            raise InvalidFilter(f"{self.path} is read-only: dedupe cannot merge anything in it")
-        return NearDuplicates(self.store, self.scope, bound)
 
     def _narrowed(self, user_id: str, agent_id: str, session_id: str) -> Scope:
         user_id = one_spelling(user_id) if isinstance(user_id, str) else user_id

@@ -261,7 +261,6 @@ class Writing(Bounds):
     status: StatusName = "active"
     metadata: dict[str, Any] | None = None
     source: str = ""
-    dedupe: bool | float = False
     repeat: bool = False
     episode: str = ""
 

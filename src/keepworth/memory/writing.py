@@ -12,7 +12,7 @@ import inspect
 import logging
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -24,13 +24,9 @@ from keepworth.memory.item import Item, folded, later, text_problem, timestamp
 from keepworth.memory.operations import Assignment, Draft, OperationOutcome
 from keepworth.memory.overlay import Bank
 from keepworth.memory.store import forking, unread
-from keepworth.memory.store.near_duplicates import NEIGHBOURS, may_be_same, merge_two
-from keepworth.memory.store.rows import to_vectors
-from keepworth.memory.store.store import ScopeView
 from keepworth.memory.store.unread import UnreadTurn
 
 if TYPE_CHECKING:
-    from keepworth.memory.item import Scope
     from keepworth.memory.memory import Memory
     from keepworth.memory.policy.slots import Writer
     from keepworth.memory.store.transaction import Transaction
@@ -64,13 +60,12 @@ def write(
     memory.store.database.check_writable()
     given = _signature(type(memory).add_many).bind(memory, (), **{"source": "writer", **options})
     given.apply_defaults()
-    _, _, dedupe, provenances = (given.arguments.pop(name) for name in ("self", "texts", "dedupe", "provenances"))
+    _, _, provenances = (given.arguments.pop(name) for name in ("self", "texts", "provenances"))
     if provenances is not None:
         raise InvalidFilter("provenances has no effect with infer=True: say where it all comes from with source=")
-    bound = memory._bound(dedupe)
     draft, episode = memory._draft(**given.arguments), given.arguments["episode"]
     try:
-        return _by_writer(memory, writer, messages, draft, bound, episode)
+        return _by_writer(memory, writer, messages, draft, episode)
     except WriterFailed as problem:
         _LOG.warning("What was said is kept as it is, because %s", problem)
         return _kept_raw(memory, messages, draft, episode)
@@ -98,7 +93,6 @@ def _by_writer(
     writer: Writer,
     messages: Sequence[Message],
     draft: Draft,
-    bound: float,
     episode: str,
     instead: Sequence[str] = (),
     said_at: str = "",
@@ -108,7 +102,7 @@ def _by_writer(
     reading = memory.store.database.reading() if getattr(writer, "by_rules", False) else contextlib.nullcontext()
     with reading:
         bank, asked = _asked(memory, writer, messages, draft, instead, said_at)
-    done = list(_done(memory, bank, asked, bound, episode))
+    done = list(_done(memory, bank, asked, episode))
     memory._log_withdrawals(done, draft.scope)
     became = _became(done)
     items = memory.store.fetch(draft.scope, list(became))
@@ -204,89 +198,23 @@ def _done(
     memory: Memory,
     bank: Bank,
     asked: Sequence[tuple[Operation, OperationOutcome]],
-    bound: float,
     episode: str,
 ) -> Iterator[tuple[Operation, OperationOutcome]]:
-    """What was asked of `bank` done on the memory, in one transaction; with the outcomes there. bound: see `dedupe` of
-    `Memory.add_many`, 0 where nothing is merged."""
-    journal = bank.journal
-    vectors = memory.store.encode(bank.texts()) if journal else {}
-    adds = [isinstance(entry.act, Operation) and entry.act.kind is OperationKind.ADD for entry in journal]
-    searched = bank.texts(OperationKind.ADD) if bound else []
-    merged = _merging_into(memory, searched, bank.scope, vectors, bound, episode)
-
-    def work(transaction: Transaction) -> tuple[list[OperationOutcome], dict[str, str]]:
-        outcomes, instead, stayed = bank.replay(transaction, episode), dict[str, str](), list[Item]()
-        for outcome in [each for each, added in zip(outcomes, adds, strict=True) if added and bound]:
-            item = there(transaction.get(outcome.item), outcome)
-            stayed.append(merged(transaction, stayed, item) if outcome.applied and item.open else item)
-            if stayed[-1].id != item.id:
-                instead[item.id] = stayed[-1].id
-        return outcomes, instead
-
-    outcomes, instead = memory.store.change(bank.scope, work, vectors, bounded=True) if journal else ([], {})
+    """What was asked of `bank` done on the memory, in one transaction; with the outcomes there."""
+    outcomes: list[OperationOutcome] = []
+    if bank.journal:
+        vectors = memory.store.encode(bank.texts())
+        outcomes = memory.store.change(
+            bank.scope, lambda transaction: bank.replay(transaction, episode), vectors, bounded=True
+        )
     there_now, names = iter(outcomes), dict[str, str]()
     for operation, outcome in asked:
         if outcome.applied:
             now = next(there_now)
-            names[outcome.item] = instead.get(now.item, now.item)
-            yield operation, OperationOutcome(False, item=instead[now.item]) if now.item in instead else now
+            names[outcome.item] = now.item
+            yield operation, now
         else:
             yield operation, replace(outcome, item=names.get(outcome.item, outcome.item))
-
-
-def add_unlike(
-    memory: Memory,
-    acts: list[tuple[Operation, Draft]],
-    scope: Scope,
-    vectors: Mapping[str, bytes],
-    bound: float,
-    episode: str,
-) -> list[Item]:
-    """Add texts, and merge each that says the same as an older item, or as an earlier text, into that; one transaction."""
-    searched = [draft.key or operation.text for operation, draft in acts]
-    merged = _merging_into(memory, searched, scope, vectors, bound, episode)
-    time = memory._clock()
-
-    def work(transaction: Transaction) -> list[Item]:
-        out: list[Item] = []
-        for operation, draft in acts:
-            outcome = transaction.perform(operation, draft, now=time, episode=episode)
-            item = there(transaction.get(outcome.item), outcome)
-            out.append(merged(transaction, out, item) if outcome.applied else item)
-        return out
-
-    added: list[Item] = memory.store.change(scope, work, vectors, bounded=True)
-    return added
-
-
-def _merging_into(
-    memory: Memory, searched: Sequence[str], scope: Scope, vectors: Mapping[str, bytes], bound: float, episode: str
-) -> Callable[[Transaction, Sequence[Item], Item], Item]:
-    """What merges a new item into an older one that says the same, in a transaction, and gives the item that stays. It takes
-    the items that stayed of the texts before, and the new one: that of the next text in `searched`."""
-    if not searched:
-        return lambda _, __, item: item
-    import numpy as np
-
-    time = memory._clock()
-    assert memory.store.embedder is not None
-    dimension = memory.store.embedder.identity.dimension
-    matrix = np.stack([to_vectors(vectors[text], dimension)[0] for text in searched])
-    near_each = ScopeView(memory.store, scope).by_meaning(matrix, NEIGHBOURS)
-    near = [[id for id, cosine in line if cosine >= bound] for line in near_each]
-
-    def merged(transaction: Transaction, stayed: Sequence[Item], item: Item) -> Item:
-        position = len(stayed)
-        earlier = (stayed[one].id for one in np.flatnonzero(matrix[:position] @ matrix[position] >= bound).tolist())
-        for id in dict.fromkeys((*near[position], *earlier)):
-            older = transaction.get(id)
-            same = older is not None and older.visible(timestamp(time)) and may_be_same(older, item)
-            if older is not None and same and merge_two(transaction, id, item.id, now=time, episode=episode):
-                return older
-        return item
-
-    return merged
 
 
 def there(item: Item | None, outcome: OperationOutcome) -> Item:
@@ -392,7 +320,6 @@ def read_again(memory: Memory, *, all: bool = False) -> int:
                     writer,
                     waiting.messages,
                     waiting.draft(memory.scope.tenant),
-                    0.0,
                     waiting.episode,
                     waiting.items,
                     waiting.said_at,

@@ -142,8 +142,7 @@ OPENED: list[dict[str, Any]] = [
     *({"reward_range": bad} for bad in (5, (0,), ("a", "b"), (0, 10**400), {0, 1})),
     {"trusted": 5, "policy": "memrl"},
     *({"policy": bad} for bad in (lambda: 5, lambda: None, {"a": 5}, {"a": lambda: 5}, "efect")),
-    *({name: 5} for name in ("fusion", "clock", "new_id", "encoder", "writer", "dedupe")),
-    {"encoder": None, "dedupe": True},
+    *({name: 5} for name in ("fusion", "clock", "new_id", "encoder", "writer")),
     {"encoder": "hashing:0"},
     {"encoder": "nope"},
 ]

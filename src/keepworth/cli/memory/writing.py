@@ -1,4 +1,4 @@
-"""`keepworth memory add`, `update`, `supersede`, `forget`, `erase` and `near-duplicates`."""
+"""`keepworth memory add`, `update`, `supersede`, `forget` and `erase`."""
 
 from __future__ import annotations
 
@@ -19,12 +19,10 @@ from keepworth.cli.memory.opening import (
     User,
     Yes,
     lines_given,
-    named,
     opened,
     print_item,
 )
 from keepworth.cli.output import confirm, say, say_json
-from keepworth.episodes.text import one_line
 
 if TYPE_CHECKING:
     from keepworth.memory.item import Item
@@ -215,44 +213,3 @@ def erase(
 def _tell_of_log(erased: Erased | None) -> None:
     if erased is not None and not erased.log_emptied:
         say("Another process is reading: run `keepworth memory compact` when it is done.", error=True)
-
-
-@app.command(
-    "near-duplicates",
-    rich_help_panel=WRITE,
-    examples="""
-    keepworth memory near-duplicates
-    keepworth memory near-duplicates --merge
-    """,
-)
-def near_duplicates(
-    file: File = DEFAULT,
-    user: User = "",
-    agent: Agent = "",
-    session: Session = "",
-    threshold: Annotated[float, typer.Option(metavar="COSINE", help="From which two texts are compared.")] = 0.95,
-    merge: Annotated[
-        bool, typer.Option("--merge", help="Close the newer of each pair in favour of the older.")
-    ] = False,
-    encoder: Encoder = "default",
-    as_json: Json = False,
-) -> None:
-    """List items that say the same as an older one in another spelling, or merge them."""
-    import shlex
-
-    with opened(file, encoder) as memory:
-        found = memory.near_duplicates(user_id=user, agent_id=agent, session_id=session, threshold=threshold)
-        pairs = memory.merge_near_duplicates(found) if merge else found
-        for each in pairs:
-            if as_json:
-                say_json({"older": each.older, "newer": each.newer, "cosine": each.cosine, "merged": merge})
-                continue
-            say(f"{each.cosine:.4f}  {each.newer:>6}  {one_line(memory.get(each.newer).text)}")
-            say(f"        {each.older:>6}  {one_line(memory.get(each.older).text)}")
-        if not pairs:
-            say("No two items say the same.", error=True)
-        elif merge:
-            undo = ["keepworth", "memory", "rollback", "--source", "near-duplicates", *named(file)]
-            say(f"{len(pairs)} merged. Undo this with: {shlex.join(undo)}", error=True)
-        else:
-            say("--merge closes the newer item of each pair.", error=True)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from keepworth.memory.errors import Busy, StorageFailed, StorageFull, UnknownItem
 from keepworth.memory.item import Scope, drop_memos, folded, indents
 from keepworth.memory.search.terms import asked_terms, terms
-from keepworth.memory.store import blocks, near_duplicates, rows, undo
+from keepworth.memory.store import blocks, rows, undo
 from keepworth.memory.store.candidates import named
 from keepworth.memory.store.connection import AnyConnection, first, scalar, select
 from keepworth.memory.store.injections import forget_blocks
@@ -295,8 +295,6 @@ def _forget_scopes(connection: AnyConnection, gone: _Gone) -> None:
     gone.queries += scalar(connection, f"SELECT count(*) FROM decisions WHERE scope {of}", (homes,))
     connection.execute(f"DELETE FROM decisions WHERE scope {of}", (homes,))
     connection.execute(f"UPDATE episodes SET task = '', outcome = 'erased', person = '' WHERE scope {of}", (homes,))
-    # How far merging in the background came, by scope: it begins anew.
-    connection.execute("DELETE FROM facts_of_file WHERE name GLOB ?", (f"{near_duplicates.SOURCE} *",))
     names = select(connection, f"SELECT id, tenant FROM scopes WHERE id {of}", (homes,))
     for id, tenant in names:
         nobody = f"[erased {id} {uuid.uuid4().hex[:8]}]"

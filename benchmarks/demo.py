@@ -64,7 +64,7 @@ def demonstrated(cores: int, quick: bool, runs: Path) -> dict[str, Any]:
     folder = runs / ("demo-quick" if quick else "demo")
     found = json.loads((folder / "result.json").read_text())["minutes"]
     computing = json.loads((folder / "config.json").read_text())["environment"]
-    kept = ("threads", "precision", "pass_seconds", "evaluate_every")
+    kept = ("threads", "precision", "pass_seconds")
     shown = "make demo QUICK=1" if quick else "make demo"
     return {"command": shown, **found, "whole_command": whole, **{k: computing[k] for k in kept}, "machine": about}
 

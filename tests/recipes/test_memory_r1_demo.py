@@ -100,7 +100,7 @@ def test_planning_leaves_no_trace_in_what_is_learned(
     monkeypatch.setattr(memory_r1_demo, "demo_config", lambda quick: config)
     progress = demonstrated(tmp_path / "demo", {}, monkeypatch)
     with RunFolder.create(tmp_path / "plain", {"recipe": "memory_r1"}) as plain:
-        memory_r1.METHOD.make.train(config.model_copy(update={"evaluate_every": 5}), plain, SilentProgress())
+        memory_r1.METHOD.make.train(config, plain, SilentProgress())
     learned, alike = weights(tmp_path / "demo"), weights(tmp_path / "plain")
     assert learned.keys() == alike.keys()
     assert all(torch.equal(learned[name], alike[name]) for name in learned)
@@ -148,7 +148,7 @@ def test_no_machine_is_too_slow_for_the_steps_that_show_the_gain(
     assert demo_config(False).steps == SHOWN_STEPS
     config = tiny(checkpoint).model_copy(update={"steps": SHOWN_STEPS, "evaluate_every": 15})
     for factor in (1.0, 2.5, 100.0):
-        plan = plan_of(config, 15, SIZES, None, {STEP: 6.0 * factor, ANSWER: 0.2 * factor})
+        plan = plan_of(config, SIZES, None, {STEP: 6.0 * factor, ANSWER: 0.2 * factor})
         assert sum(part.units for part in plan.parts if part.kind == STEP) == SHOWN_STEPS
     config = tiny(checkpoint)
     monkeypatch.setattr(memory_r1_demo, "demo_config", lambda quick: config)
@@ -157,18 +157,6 @@ def test_no_machine_is_too_slow_for_the_steps_that_show_the_gain(
     fast = demonstrated(tmp_path / "fast", {STEP: 1.0, ANSWER: 0.1}, monkeypatch)
     assert not any("--quick" in note for note in fast.notes)
     assert weights(tmp_path / "slow").keys() == weights(tmp_path / "fast").keys()
-
-
-@pytest.mark.parametrize(("seconds", "every"), [(0.02, 5), (0.45, 9), (0.6, 15), (20.0, 15)])
-def test_the_curve_is_measured_as_often_as_there_is_time(
-    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, every: int
-) -> None:
-    config = demo_config(False)
-    with RunFolder.create(tmp_path / "run", {}) as run:
-        planner = memory_r1_demo.Planner(False, run, SilentProgress())
-        assert planner._affordable(SIZES, {STEP: 2.0, ANSWER: seconds}) == every
-    parts = plan_of(config, every, SIZES, None, {STEP: 2.0, ANSWER: seconds}).parts
-    assert [part.units for part in parts] == [4 * 43, 45, 3 * 43 * (45 // every - 1), 4 * 43]
 
 
 def test_the_plan_is_what_is_then_done(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

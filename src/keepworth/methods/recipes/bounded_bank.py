@@ -52,10 +52,6 @@ class Config(Settings):
         default=(), description="stretches of streams of other lengths before those of `length`: steps, length"
     )
 
-    longer: int | None = Field(
-        default=None, ge=2, description="measure on test streams of so many facts besides, a bank as much larger"
-    )
-
     reader: str | None = Field(
         default=None, description="run whose trained answerer reads the banks; None is the untrained model"
     )
@@ -63,10 +59,6 @@ class Config(Settings):
     max_tokens: Count = Field(default=12, description="of the reader's answers")
 
     warm_start: int = Field(default=60, ge=0, description="batches in which the rule `most specific` is imitated first")
-    warm_start_from: str = Field(
-        default="", description="a chat model, behind OPENAI_BASE_URL, that is imitated first in the place of the rule"
-    )
-    warm_start_at_once: Count = Field(default=4, description="questions to that model that are on their way at a time")
     warm_start_batch: Count = 32
     warm_start_learning_rate: Rate = 1e-3
     permuted: bool = Field(
@@ -76,10 +68,7 @@ class Config(Settings):
     def idle(self) -> Iterator[Idle]:
         yield from super().idle()
         if not self.warm_start:
-            own = ("warm_start_batch", "warm_start_learning_rate", "warm_start_from")
-            yield own, "with warm_start = 0", "set warm_start"
-        if not (self.warm_start and self.warm_start_from):
-            yield ("warm_start_at_once",), "where a rule is imitated, or nothing", "name a model as warm_start_from"
+            yield ("warm_start_batch", "warm_start_learning_rate"), "with warm_start = 0", "set warm_start"
 
     @model_validator(mode="after")
     def _leaves_a_choice(self) -> Config:
@@ -88,8 +77,6 @@ class Config(Settings):
                 raise ValueError(
                     f"a bank of {self.budget} keeps all of a stream of {length} facts: set budget below it, or length above it"
                 )
-        if self.longer is not None and self.longer in (self.length, *(each.length for each in self.horizons)):
-            raise ValueError(f"longer = {self.longer} is a length that is trained on: leave it out, or take another")
         if self.horizons:
             require_stages(self.stages, self.steps)
         return self

@@ -17,15 +17,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from threading import Lock
-from typing import Protocol
 
-from keepworth.environments.bounded_bank import BankEntry, BoundedBank, shown, worded
+from keepworth.environments.bounded_bank import BankEntry, BoundedBank
 from keepworth.episodes.episode import (
     Decision,
     DecisionKind,
     Episode,
     MemoryEvent,
-    Observation,
     Operation,
     OperationKind,
     ParseStatus,
@@ -109,31 +107,6 @@ def written(bank: BoundedBank, lines: Sequence[str], stream: FactStream) -> list
     return writes
 
 
-def chatted(bank: BoundedBank, stream: FactStream, ask: Callable[[str], str]) -> list[BankWrite]:
-    """A chat model plays a stream: for each fact it sees the rules, what is in the bank and the fact, and what it says is carried
-    out as it stands. ask: a prompt -> what the model says; any text is a legal line."""
-    writes = []
-    for fact in stream.facts:
-        before = state_of(bank)
-        seen = Observation(shown(bank.texts, fact.statement), answer_due=False)
-        outcome = bank.write(line_of(ask(worded(seen, bank.budget, bank.unit))), fact.statement)
-        writes.append(BankWrite(before, state_of(bank), outcome))
-    return writes
-
-
-RATING = """A memory keeps a few facts of many. A question about one of them comes later, and nobody knows it yet. \
-How much is this fact worth keeping, from 0 (worth nothing) to 9? Answer with one digit and nothing else.
-
-Fact: {}"""
-_ANY_DIGIT = re.compile(r"(?<![0-9.,])([0-9])(?![0-9]|[.,][0-9])")
-
-
-def rated(statement: str, ask: Callable[[str], str]) -> int | None:
-    """How much a chat model says that a fact is worth keeping: the first digit that stands alone; None where it says none."""
-    digit = _ANY_DIGIT.search(ask(RATING.format(as_line(statement))))
-    return None if digit is None else int(digit[1])
-
-
 # Reading: what a bank is worth.
 
 
@@ -148,18 +121,6 @@ class BankAnswer:
 
 Read = Callable[[Sequence[tuple[FactStream, Sequence[str]]]], Sequence[BankAnswer]]
 """(stream, texts in its bank) of several banks in, one answer each out, in their order."""
-
-
-class ReadsBanks(Protocol):
-    """A `Read` that says who reads, and how often that failed."""
-
-    @property
-    def identity(self) -> str: ...
-
-    @property
-    def failed(self) -> int: ...
-
-    def __call__(self, banks: Sequence[tuple[FactStream, Sequence[str]]], /) -> Sequence[BankAnswer]: ...
 
 
 class BankReading:

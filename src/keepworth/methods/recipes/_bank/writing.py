@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import Lock
@@ -19,8 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 from keepworth.environments.bounded_bank import BoundedBank, words
 from keepworth.episodes import Episode, Task
-from keepworth.episodes.episode import Shown
-from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import SamplingParams
 from keepworth.learning.collect.curriculum import Branches, drawn_task, position_of, stage_at
 from keepworth.learning.collect.memories import RememberedEpisodes, Remembering
@@ -36,19 +33,14 @@ from keepworth.methods.recipes._bank.rollouts import (
     DIGITS,
     ROLE,
     BankReading,
-    ReadsBanks,
     asked,
     digit_tokens,
-    rated,
     rewrite,
     task_of,
-    used_by,
     write_bank,
     written,
 )
 from keepworth.methods.recipes._reader import found_reader, restored
-from keepworth.models.chat import ChatModel, from_environment
-from keepworth.models.errors import ChatError
 from keepworth.models.files import ModelKind, path_of
 from keepworth.models.inprocess import InProcessModel
 from keepworth.recipes.settings import curriculum_of, objective_of, require_objective, with_budget
@@ -92,8 +84,6 @@ def left_of(course: WritingCourse) -> LeftBank:
     return LeftBank(tuple(each.text for each in course.shown), tuple(course.stored))
 
 
-TEACHER_TOKENS = 16
-"""Of an answer; the first digit is enough."""
 Leaves = Callable[[Sequence[FactStream]], Sequence[LeftBank]]
 """What a writer leaves of each of several streams."""
 
@@ -119,18 +109,16 @@ class BankWriter:
 
     Attributes:
         calls: Of a writer that has them; without, it draws a digit for each fact.
-        reading: What banks are worth, in the place of the reader that the configuration names.
         remembered: Rewards episodes besides.
     """
 
     calls: ByCalls | None = None
-    reading: ReadsBanks | None = None
     remembered: Callable[[Progress], RememberedEpisodes] | None = None
 
     def learn(self, settings: Config, run: RunFolder, progress: Progress, origin: Origin | None = None) -> None:
         """Train and measure: see `recipe.Learns`."""
         remembered = None if self.remembered is None else self.remembered(progress)
-        finish(run, train_writer(settings, run, progress, self.calls, self.reading, remembered))
+        finish(run, train_writer(settings, run, progress, self.calls, remembered))
 
 
 def train_writer(
@@ -138,15 +126,10 @@ def train_writer(
     run: RunFolder,
     progress: Progress,
     calls: ByCalls | None,
-    reading: ReadsBanks | None,
     remembered: RememberedEpisodes | None,
 ) -> list[dict[str, Any]]:
-    """Warm start, reinforcement, and the measures of every arm; returns the run's tables.
-
-    Raises KeepworthError where `reading` cannot be permuted and is to be."""
+    """Warm start, reinforcement, and the measures of every arm; returns the run's tables."""
     refuse_workers(config, "what a bank is worth says a reader that is loaded in this process")
-    if reading is not None and config.permuted:
-        raise KeepworthError("permuted has no effect on a reading that is handed in.", "Permute its scores yourself.")
     tokens, turns = (1, config.length) if calls is None else (calls.max_tokens, calls.turns)
     objective = with_budget(objective_of(config), tokens * turns)
     require_objective(objective, config, config.holds)
@@ -154,25 +137,20 @@ def train_writer(
     progress.phase(f"looking for {config.model}")
     path_of(config.model, kind=ModelKind.LANGUAGE)
     named = found_reader(config.reader, config.model, config.style, run)
-    if calls is not None and config.warm_start_from:
-        raise KeepworthError(
-            "warm_start_from has no effect: a model rates facts, and this writer writes by calls.", "Leave it out."
-        )
-    teacher = teacher_of(config)
     streams = WriterStreams(config)
     with (
         engines_of(config, config.train, run, progress) as engines,
         prepared(config, objective, ROLE, run, progress) as (model, learner),
     ):
-        reader = reading or named.loaded(config, config.max_tokens, config.style, run, progress)
+        reader = named.loaded(config, config.max_tokens, config.style, run, progress)
         writing = WriterTraining(config, run, model, reader, streams, progress, calls)
         if not restored(run, learner):
-            writing.measure(0, "untrained", "test", writing.own)
+            writing.measure(0, "untrained", "test", writing.leave)
             for arm, leaves in writing.rules().items():
-                writing.tested(0, arm, leaves)
+                writing.measure(0, arm, "test", leaves)
             if config.warm_start:
-                warm_start(config, learner, writing.pairs(teacher), progress)
-                writing.tested(0, "warm_start", writing.own)
+                warm_start(config, learner, writing.pairs(), progress)
+                writing.measure(0, "warm_start", "test", writing.leave)
         curriculum = curriculum_of(config, config.stages)
         if config.local is not None:
             size, share = config.local
@@ -185,7 +163,7 @@ def train_writer(
             collector = Remembering(collector, remembered)
         title = "the writer learns what to keep"
         ended = train_steps(run, learner, collector, config.schedule_of_steps, progress, title)
-        writing.tested(ended.step, "trained", writing.own)
+        writing.measure(ended.step, "trained", "test", writing.leave)
     keep_weights(run, learner, ended.weights_of)
     said = (idle_clip(objective, config.passes, config.minibatches), ended.remark)
     return writer_tables(run, config, ". ".join(filter(None, said)))
@@ -201,8 +179,6 @@ class WriterStreams:
         lengths = dict.fromkeys((*(stage.horizon or config.length for stage in stages), config.length))
         self._train = {length: self._of("train", length) for length in lengths}
         self._held_out = {split: self._of(split, config.length) for split in ("dev", "test")}
-        if config.longer is not None:
-            self._held_out[longer_test(config)] = self._of("test", config.longer)
         self._by_key = {stream.key: stream for streams in self._train.values() for stream in streams}
         every = (*self._train.values(), *self._held_out.values())
         self._among = {stream.key: streams for streams in every for stream in streams}
@@ -245,11 +221,6 @@ class WriterStreams:
     def statements(self) -> list[str]:
         """Every statement to train on, once."""
         return sorted({fact.statement for stream in self._by_key.values() for fact in stream.facts})
-
-
-def longer_test(config: Config) -> str:
-    """The name of the test streams of another length."""
-    return f"test of {config.longer}"
 
 
 def rule_lines(stream: FactStream) -> list[str]:
@@ -303,36 +274,10 @@ def rule_digits(statements: Sequence[str]) -> list[int]:
     return digits
 
 
-def teacher_of(config: Config) -> ChatModel | None:
-    """The chat model that is imitated first; None where the rule is. Raises ChatError where there is no endpoint."""
-    if not config.warm_start_from or not config.warm_start:
-        return None
-    setting = f"warm_start_from = {config.warm_start_from!r:.60}"
-    return from_environment(config.warm_start_from, setting, max_tokens=TEACHER_TOKENS)
-
-
-def teacher_digits(statements: Sequence[str], teacher: ChatModel, at_once: int) -> list[int | None]:
-    """[n]: the digit that the teacher gives each statement, None where it gave none. Raises ChatError where it gave none at
-    all."""
-
-    def reply(prompt: str) -> str:
-        return teacher.reply([{"role": "user", "content": prompt}]).text
-
-    with ThreadPoolExecutor(at_once) as pool:
-        digits = list(pool.map(lambda statement: rated(statement, reply), statements))
-    if all(digit is None for digit in digits):
-        raise ChatError(
-            f"{teacher.model} gave no digit for any of {len(statements)} facts.",
-            "Name another model, or leave warm_start_from out to imitate the rule.",
-        )
-    return digits
-
-
 def warm_start(config: Config, learner: Learner, pairs: Sequence[Pair], progress: Progress) -> None:
-    """Imitate the rule, or the teacher; neither sees an answer."""
+    """Imitate the rule, which sees no answer."""
     batches = [batch(pairs, config.warm_start_batch, step, config.seed) for step in range(config.warm_start)]
-    title = f"the writer imitates {config.warm_start_from or 'a rule'} first"
-    imitate_first(learner, batches, config.warm_start_learning_rate, progress, title)
+    imitate_first(learner, batches, config.warm_start_learning_rate, progress, "the writer imitates a rule first")
 
 
 def mean_digits(model: InProcessModel, statements: Sequence[str]) -> list[float]:
@@ -356,7 +301,7 @@ class WriterTraining:
         config: Config,
         run: RunFolder,
         model: InProcessModel,
-        reader: Reader | ReadsBanks,
+        reader: Reader,
         streams: WriterStreams,
         progress: Progress,
         calls: ByCalls | None = None,
@@ -364,21 +309,13 @@ class WriterTraining:
         self.config, self.run, self.model, self.streams, self.progress = config, run, model, streams, progress
         self.calls = calls
         lock = Lock()  # one reader, for one thread at a time
-        self._rewarding: ReadsBanks
-        self._measuring: ReadsBanks
-        if callable(reader):
-            self._rewarding = self._measuring = reader
-        else:
-            self._rewarding = BankReading(reader, permuted=config.seed if config.permuted else None, lock=lock)
-            self._measuring = BankReading(reader, lock=lock)
+        self._rewarding = BankReading(reader, permuted=config.seed if config.permuted else None, lock=lock)
+        self._measuring = BankReading(reader, lock=lock)
         self._tokens = reader.tokens if isinstance(reader, ModelReader) else words
 
-    def bank(self, length: int | None = None) -> BoundedBank:
-        """Empty; for streams of another length than the configured one as much larger or smaller, where that is measured."""
-        budget = self.config.budget
-        if length is not None and length == self.config.longer:
-            budget = math.ceil(budget * length / self.config.length)
-        return BoundedBank(budget, self.config.unit, self._tokens)
+    def bank(self) -> BoundedBank:
+        """An empty one."""
+        return BoundedBank(self.config.budget, self.config.unit, self._tokens)
 
     def task(self, group: int) -> Task:
         return task_of(self.streams.drawn(group))
@@ -405,14 +342,9 @@ class WriterTraining:
         )  # fmt: skip
 
     def evaluate(self, step: int) -> None:
-        self.measure(step, ROLE, "dev", self.own)
+        self.measure(step, ROLE, "dev", self.leave)
 
-    def tested(self, step: int, arm: str, leaves: Leaves) -> None:
-        self.measure(step, arm, "test", leaves)
-        if self.config.longer is not None:
-            self.measure(step, arm, longer_test(self.config), leaves)
-
-    def own(self, streams: Sequence[FactStream]) -> list[LeftBank]:
+    def leave(self, streams: Sequence[FactStream]) -> list[LeftBank]:
         """What the model leaves as it is now."""
         if self.calls is not None:
             return self._by_calls(streams, self.calls)
@@ -443,20 +375,15 @@ class WriterTraining:
 
     def _course(self, stream: FactStream) -> WritingCourse:
         assert self.calls is not None
-        return self.calls.course(stream, self.bank(len(stream.facts)), self.streams)
+        return self.calls.course(stream, self.bank(), self.streams)
 
-    def pairs(self, teacher: ChatModel | None = None) -> list[Pair]:
-        """What is imitated first: a prompt and what a rule says there, of every fact or turn to train on; or what a teacher
-        says, without the facts of which it gave no digit."""
+    def pairs(self) -> list[Pair]:
+        """What is imitated first: a prompt and what a rule says there, of every fact or turn to train on."""
         if self.calls is None:
             statements, tokens = self.streams.statements(), digit_tokens(self.model)
-            digits: Sequence[int | None] = (
-                rule_digits(statements) if teacher is None else self._taught(statements, teacher)
-            )
             return [
                 (asked(self.model, statement, tokens), self.model.encode_continuation(str(digit)))
-                for statement, digit in zip(statements, digits, strict=True)
-                if digit is not None
+                for statement, digit in zip(statements, rule_digits(statements), strict=True)
             ]
         pairs: list[Pair] = []
         for stream in self.streams.training():
@@ -467,19 +394,8 @@ class WriterTraining:
                 course.act(said)
         return pairs
 
-    def _taught(self, statements: Sequence[str], teacher: ChatModel) -> list[int | None]:
-        """The teacher's digits; of how many facts there is one is among the run's measurements."""
-        self.progress.phase(f"asking {teacher.model} about {len(statements):,} facts")
-        digits = teacher_digits(statements, teacher, self.config.warm_start_at_once)
-        share = sum(digit is not None for digit in digits) / len(digits)
-        self.run.append_eval(
-            0, arm="teacher", metric="facts_rated", mean=share, low=None, high=None, n=len(digits), role="teacher",
-            split="train", model=teacher.model,
-        )  # fmt: skip
-        return digits
-
     def _left(self, stream: FactStream, lines: Sequence[str]) -> LeftBank:
-        bank = self.bank(len(stream.facts))
+        bank = self.bank()
         written(bank, lines, stream)
         return LeftBank(bank.texts, bank.numbers)
 
@@ -505,8 +421,7 @@ class WriterTraining:
         streams = self.streams.held_out(split)
         left = leaves(streams)
         failed = self._measuring.failed
-        asked_of = [(stream, self._read(stream, each.texts)) for stream, each in zip(streams, left, strict=True)]
-        answers = self._measuring(asked_of)
+        answers = self._measuring([(stream, bank.texts) for stream, bank in zip(streams, left, strict=True)])
         kept = [stream.evidence_kept(each.stored) for stream, each in zip(streams, left, strict=True)]
         for metric, values in (("f1", [each.score for each in answers]), ("evidence_kept", kept)):
             found = estimate(values, clusters=[stream.cluster for stream in streams], within=score_range(values))
@@ -516,21 +431,6 @@ class WriterTraining:
                 values={stream.key: value for stream, value in zip(streams, values, strict=True)},
             )  # fmt: skip
 
-    def _read(self, stream: FactStream, texts: Sequence[str]) -> Sequence[str]:
-        """What of a bank the reader is shown: all of it; of a larger one than in training as much as was there, what is most
-        like the question by BM25."""
-        if len(stream.facts) != self.config.longer:
-            return texts
-        small = self.bank()
-        shown = [Shown(str(number), 0.0, text) for number, text in enumerate(texts)]
-        chosen, left = set[int](), small.budget
-        for number in map(int, used_by(stream.task.input, shown, len(shown))):
-            left -= small.size(texts[number])
-            if left < 0:
-                break
-            chosen.add(number)
-        return [text for number, text in enumerate(texts) if number in chosen]
-
 
 AT_ONCE = 64
 """Prompts that are sampled in one call of the model."""
@@ -538,30 +438,18 @@ AT_ONCE = 64
 
 def writer_tables(run: RunFolder, config: Config, remark: str = "") -> list[dict[str, Any]]:
     """What the run measured on test streams. remark: what a reader of the table should know besides."""
-    tables = [_table(run, config, "test", config.length, config.budget, remark)]
-    if config.longer is not None:
-        budget = math.ceil(config.budget * config.longer / config.length)
-        remark = f"The reader is shown the {config.budget} that are most like the question"
-        tables.append(_table(run, config, longer_test(config), config.longer, budget, remark))
-    return [table for table in tables if table]
-
-
-def _table(run: RunFolder, config: Config, split: str, length: int, budget: int, remark: str) -> dict[str, Any]:
-    rows = [row for row in run.evals() if row.get("role") == ROLE and row.get("split") == split]
+    rows = [row for row in run.evals() if row.get("role") == ROLE and row.get("split") == "test"]
     if not rows:
-        return {}
+        return []
     rows.sort(key=lambda row: ARMS.index(row["arm"]))
     f1 = {row["arm"]: row["mean"] for row in rows if row["metric"] == "f1"}
-    note = f"{budget} {config.unit} of {length} facts, read by {rows[0]['reader']}. Seed {config.seed}."
-    if config.warm_start_from:
-        note += f" It first imitated {config.warm_start_from}."
+    note = f"{config.budget} {config.unit} of {config.length} facts, read by {rows[0]['reader']}. Seed {config.seed}."
     if config.permuted:
         note += " The rewards it learned from were permuted."
-    failed = max(int(row["reader_failed"]) for row in rows)
-    if failed:
+    if failed := max(int(row["reader_failed"]) for row in rows):
         note += f" The reader failed on up to {failed} banks of an arm, which count 0."
     table: dict[str, Any] = {
-        "title": "Answers from a bounded bank" + (f", streams of {length}" if split != "test" else ""),
+        "title": "Answers from a bounded bank",
         "note": f"{note} {remark}.".removesuffix(" ."),
         "rows": [{**row, "emphasis": row["arm"] == "trained"} for row in rows],
     }
@@ -571,4 +459,4 @@ def _table(run: RunFolder, config: Config, split: str, length: int, budget: int,
             f"F1 of the reader: {f1['trained']:.2f} after reward, {f1[begin]:.2f} before it, "
             f"{f1['most_specific']:.2f} by the rule, {f1['all_evidence']:.2f} with all evidence."
         )
-    return table
+    return [table]

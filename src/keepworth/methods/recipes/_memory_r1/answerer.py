@@ -33,8 +33,8 @@ CURVE = "with memory"
 """Arm of the measurements during training on dev questions: the test questions are then read before and after, once each."""
 ANSWER = "answer"
 """A plan's unit of work: one question answered to measure."""
-Planning = Callable[["Answering", Learner], tuple[int, Plan]]
-"""Given what is about to be trained, untouched: after how many steps to measure, and the plan of all of it."""
+Planning = Callable[["Answering", Learner], Plan]
+"""Given what is about to be trained, untouched: the plan of all of it."""
 
 
 def train_answerer(
@@ -42,14 +42,13 @@ def train_answerer(
 ) -> list[dict[str, Any]]:
     """Train, measure the test questions before and after with the control arms, and return the run's tables.
 
-    planning: says, before anything is done, how often to measure, and what is to be told of what is done."""
+    planning: says, before anything is done, what is to be told of what is done."""
     assert config.steps is not None
     assert config.evaluate_every is not None
     # Before the model is loaded: what is missing should be said at once.
-    longest = max(config.max_tokens, *(stage.max_tokens or 0 for stage in config.stages), 0)
-    objective = with_budget(objective_of(config), longest)
+    objective = with_budget(objective_of(config), config.max_tokens)
     if config.method == "reinforce":
-        require_room(config, longest)
+        require_room(config, config.max_tokens)
     progress.phase(f"looking for {config.model}")
     path_of(config.model, kind=ModelKind.LANGUAGE)
     recall = recall_for(config)
@@ -60,20 +59,20 @@ def train_answerer(
         prepared(config, objective, config.role, run, progress) as (model, learner),
     ):
         answering = Answering(config, run, model, sets, recall)
-        every, plan = planning(answering, learner) if planning else (config.evaluate_every, None)
+        plan = planning(answering, learner) if planning else None
         answering.plan = plan
         collector = collector_of(
             config,
             run,
             learner,
             answering,
-            curriculum_of(config, config.curriculum_stages),
+            curriculum_of(config),
             3600.0,
             engines,
             1 if config.method == "supervised" else None,
             workers,
         )
-        schedule = Schedule(config.steps, every, config.checkpoint_every)
+        schedule = Schedule(config.steps, config.evaluate_every, config.checkpoint_every)
         learns: Learns = Imitator(learner) if config.method == "supervised" else learner
         train_steps(run, learns, collector, schedule, progress, "the answerer learns to answer from memory", plan)
     keep_weights(run, learner)
@@ -129,9 +128,7 @@ def rollout_of(config: Config, recall: Recall, model: Model) -> Rollout:
     """One answer from memory. model: it reads; what is drawn, the context draws."""
 
     async def rollout(task: Task, context: RolloutContext) -> Episode:
-        params = SamplingParams(
-            context.horizon(config.max_tokens), temperature=config.temperature, stop_ids=model.stop_ids_for("\n")
-        )
+        params = SamplingParams(config.max_tokens, temperature=config.temperature, stop_ids=model.stop_ids_for("\n"))
         style = Style(config.style)
         return await answer(model, task, recall, context, params, reward=config.reward, style=style)
 

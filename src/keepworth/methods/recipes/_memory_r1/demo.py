@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -22,10 +21,6 @@ from keepworth.models.threads import available_cores
 from keepworth.recipes.training import finish
 from keepworth.rollouts.driver import together
 
-EVERY = (5, 9)
-"""After so many steps the curve gets a point, where the whole then takes at most `COMFORTABLE`."""
-COMFORTABLE = 600.0
-"""Seconds."""
 LONG = 900.0
 """Seconds from which on the quick demo is offered."""
 USUAL = {False: (7.3, 6.3), True: (1.5, 1.0)}
@@ -36,14 +31,18 @@ def demo_config(quick: bool) -> Config:
     """Quick: enough steps to see every part at work, too few to learn much."""
     if quick:
         return Config(curve="test", steps=4, evaluate_every=4, questions=12, checkpoint_every=2)
-    return Config(curve="test", checkpoint_every=5)
+    return Config(curve="test", evaluate_every=5, checkpoint_every=5)
 
 
 def demo(quick: bool, run: RunFolder, progress: Progress) -> None:
     """Plan, train, measure. A second call goes on where the first was stopped."""
     planner = Planner(quick, run, progress)
     if planner.done is None:
-        progress.note(rough_time(quick, available_cores(), os.getloadavg()[0]))
+        cores = min(available_cores(), 2)
+        progress.note(
+            f"About {USUAL[quick][cores - 1]:.0f} min on {cores} idle cores with bfloat16, longer without it, or where other "
+            "programs compute. A better time follows once this machine is measured."
+        )
     tables = train_answerer(planner.config, run, progress, planner)
     minutes = planner.minutes()
     if "took" in minutes:
@@ -51,21 +50,8 @@ def demo(quick: bool, run: RunFolder, progress: Progress) -> None:
     finish(run, tables, minutes=minutes)
 
 
-def rough_time(quick: bool, cores: int, load: float) -> str:
-    """A first time from a table, before anything is measured. load: programs that compute at this moment."""
-    idle = USUAL[quick][min(cores, 2) - 1]
-    said = f"About {idle:.0f} min on {min(cores, 2)} idle cores with bfloat16, longer without it."
-    if load > 0.5 * cores:
-        busy = idle * (1 + load / cores)
-        said += f" Other programs keep this machine busy (load {load:.0f} on {cores} cores): rather {busy:.0f} min."
-    return f"{said} A better time follows once this machine is measured."
-
-
 class Planner:
-    """Measures one step and some answers before anything is done, and says what will be done and how long that takes.
-
-    It is the same on a slow machine and on a fast one, but for how often the curve is measured: fewer steps than those at
-    which the gain is shown would show nothing."""
+    """Measures one step and some answers before anything is done, and says what will be done and how long that takes."""
 
     def __init__(self, quick: bool, run: RunFolder, progress: Progress) -> None:
         self.config, self.quick, self.run, self.progress = demo_config(quick), quick, run, progress
@@ -74,55 +60,44 @@ class Planner:
         self.plan: Plan | None = None
         self.began = 0.0
 
-    def __call__(self, answering: Answering, learner: Learner) -> tuple[int, Plan]:
+    def __call__(self, answering: Answering, learner: Learner) -> Plan:
         """See `train_answerer`. The learner is left as it was."""
         seconds = measured_seconds(answering, learner, self.progress)
         sizes = {split: len(tasks) for split, tasks in answering.sets.items()}
-        every = int(self.run.environment.get("evaluate_every", 0)) or self._affordable(sizes, seconds)
-        self.run.record_environment(evaluate_every=every)
-        self.plan = plan_of(self.config, every, sizes, self.done, seconds)
+        self.plan = plan_of(self.config, sizes, self.done, seconds)
         self.began = time.monotonic()
         rest = "What will be done" if self.done is None else "What is left to do"
         measured = f"measured: {seconds[STEP]:.1f} s a step, {seconds[ANSWER]:.2f} s an answer"
-        head = f"{rest}, and how long it takes here ({self.computing()}; {measured}):"
+        how = self.run.environment
+        computed = f"threads = {how['threads']}, precision = {how['precision']}"
+        head = f"{rest}, and how long it takes here ({computed}; {measured}):"
         self.progress.note("\n".join([head, *self.plan.lines()]))
         if self.plan.planned > LONG and not self.quick:
             short = demo_config(True)
             fewer = {split: min(size, short.questions or size) for split, size in sizes.items()}
-            minutes = plan_of(short, short.steps or 1, fewer, None, seconds).planned / 60
+            minutes = plan_of(short, fewer, None, seconds).planned / 60
             self.progress.note(
                 f"That is long. `keepworth demo --quick` (make demo QUICK=1) takes about {max(1, round(minutes))} min here: "
                 "every part at work, without time to learn much."
             )
         self.progress.planned(self.plan)
-        return every, self.plan
+        return self.plan
 
     def minutes(self) -> dict[str, Any]:
         """What was planned and, of a run that was never stopped, what it took."""
         assert self.plan is not None
         parts = {part.name: self.plan.seconds(part) / 60 for part in self.plan.parts}
-        found = {"planned": self.plan.planned / 60, "parts": parts, "unit_seconds": self.plan.seconds_of_each}
-        return found if self.done is not None else {**found, "took": (time.monotonic() - self.began) / 60}
-
-    def computing(self) -> str:
-        found = self.run.environment
-        return f"threads = {found['threads']}, precision = {found['precision']}"
-
-    def _affordable(self, sizes: Mapping[str, int], seconds: Mapping[str, float]) -> int:
-        assert self.config.evaluate_every
-        if self.quick:
-            return self.config.evaluate_every
-        planned = {every: plan_of(self.config, every, sizes, None, seconds).planned for every in EVERY}
-        return next((every for every in EVERY if planned[every] <= COMFORTABLE), self.config.evaluate_every)
+        planned = {"planned": self.plan.planned / 60, "parts": parts, "unit_seconds": self.plan.seconds_of_each}
+        return planned if self.done is not None else {**planned, "took": (time.monotonic() - self.began) / 60}
 
 
-def plan_of(
-    config: Config, every: int, sizes: Mapping[str, int], done: int | None, seconds: Mapping[str, float]
-) -> Plan:
-    """The parts of a training of the answerer with a curve on test questions, measured after `every` steps.
+def plan_of(config: Config, sizes: Mapping[str, int], done: int | None, seconds: Mapping[str, float]) -> Plan:
+    """The parts of a training of the answerer with a curve on test questions.
 
     sizes: questions of each split; done: steps that are behind it, None where not even the first measurements are."""
     assert config.steps
+    assert config.evaluate_every
+    every = config.evaluate_every
     ends, between = (
         4 * sizes["test"],
         3 * sizes["test"],

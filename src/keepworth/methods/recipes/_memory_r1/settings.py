@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-from keepworth.learning.collect.curriculum import Stage, require_stages
 from keepworth.recipes.settings import (
     SAMPLED,
     Count,
@@ -20,10 +19,6 @@ from keepworth.recipes.settings import (
     require_objective,
     require_rates,
 )
-
-if TYPE_CHECKING:
-    pass
-
 
 ROLE_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "answerer": {
@@ -45,16 +40,6 @@ ROLE_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
         "token_budget": 1024,
     },
 }
-
-
-class StageSetting(BaseModel):
-    """A stretch of the training. max_tokens: of an answer; weights: of reward terms, in the place of their own."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    steps: int = Field(ge=1)
-    max_tokens: int | None = Field(default=None, ge=1)
-    weights: dict[str, float] = Field(default_factory=dict)
 
 
 class Config(TrainingSettings):
@@ -85,9 +70,6 @@ class Config(TrainingSettings):
     style: Literal["direct", "distil"] = "direct"
 
     balance: bool = Field(default=False, description="as many tasks of each type, however many there are of it")
-    stages: tuple[StageSetting, ...] = Field(
-        default=(), description="one after the other: steps, max_tokens and weights of reward terms; the last goes on"
-    )
 
     level: Literal["plain", "near-miss"] = Field(default="plain", description="manager: generated cases to train on")
     warm_start: int = Field(default=480, ge=0, description="manager: right operations to imitate first")
@@ -116,14 +98,6 @@ class Config(TrainingSettings):
         if self.method == "supervised" and self.style == "distil":
             raise ValueError("the answer key holds no evidence to imitate: method = supervised needs style = direct")
         require_effect(self, without_effect(self), lambda key: default_of(key, self))
-        if self.role == "manager" and any(stage.max_tokens for stage in self.stages):
-            raise ValueError(
-                "a stage's max_tokens has no effect with role = manager, whose answer is one line: leave it out"
-            )
-        require_stages(self.curriculum_stages, self.steps or 1)
-        for name in dict.fromkeys(name for stage in self.stages for name in stage.weights):
-            if name not in (known := TERMS["answerer" if self.role == "answerer" else self.manager_reward]):
-                raise ValueError(f"stages give a weight to {name!r}, and the reward's terms are {' and '.join(known)}")
         require_rates(self)
         if self.method == "reinforce":
             require_objective(objective_of(self), self)
@@ -134,23 +108,9 @@ class Config(TrainingSettings):
         return self
 
     @property
-    def curriculum_stages(self) -> tuple[Stage, ...]:
-        return tuple(
-            Stage(each.steps, self.role, horizon=each.max_tokens, weights=each.weights) for each in self.stages
-        )
-
-    @property
     def reads(self) -> bool:
         """Whether a manager's run has a frozen reader answer from banks: for its reward, or for its measure."""
         return self.role == "manager" and (self.maintained or self.manager_reward == "answer")
-
-
-TERMS: Mapping[str, tuple[str, ...]] = {
-    "answerer": ("token_f1", "exact_match"),
-    "operation": ("operation", "format"),
-    "answer": ("answer", "format"),
-}
-"""Reward terms that stages may weigh: the answerer's, and the manager's by its reward."""
 
 
 ANSWERER_ONLY = (
@@ -177,7 +137,7 @@ def without_effect(config: Config) -> Iterator[Idle]:
         if config.recall == "given":
             yield ("encoder",), "with recall = given, which searches nothing", "set recall = retrieved"
         if config.method == "supervised":
-            yield (*SAMPLED, "group_size", "reward", "stages"), "with method = supervised", "set method = reinforce"
+            yield (*SAMPLED, "group_size", "reward"), "with method = supervised", "set method = reinforce"
         return
     yield ANSWERER_ONLY, "with role = manager", "set role = answerer"
     if config.manager_reward == "answer":

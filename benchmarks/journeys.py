@@ -1,15 +1,15 @@
-"""How many functions and files a reader meets on the way of one call: `Memory.search`, `Memory.add`, a training step.
+"""How many functions and files a reader meets on the way of one call: of a memory that learned, the gateway, a training step.
 
     python -m benchmarks.journeys --out benchmarks/journeys.json
 
-Counted are functions of this package that were entered (comprehensions and lambdas belong to the function around them), on
-every thread, in a call that is not the first: what is opened once is open.
+Counted are functions of this package that were entered (comprehensions and lambdas belong to the function around them), on every
+thread, and the calls that lead from one file to another. No call is the first of its kind: what is opened once is open.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib
+import contextlib
 import json
 import sys
 import tempfile
@@ -19,7 +19,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-NAME = "keepworth"
+import keepworth
+from keepworth import Memory
+
 STEP = {
     "precision": "fp32",
     "threads": 1,
@@ -36,33 +38,44 @@ STEP = {
     "max_tokens": 4,
     "entropy": 0.1,  # a random model is never right: without the bonus there would be no gradient
 }
-ROOT = Path(importlib.import_module(NAME).__file__ or "").parent
+NOTES, REWARDS = 30, 100
+ROOT = str(Path(keepworth.__file__).parent)
 
 
 class Journey:
-    """Notes (file, function) of everything of ours that is entered while it is open."""
+    """Notes what is entered while it is open, in threads that begin after `watch_threads`."""
 
     def __init__(self) -> None:
         self.entered: dict[tuple[str, str], int] = {}
+        self.moves = 0
+        self.open = False
+
+    def watch_threads(self) -> None:
+        """Threads that begin from here on are watched."""
+        threading.setprofile(self._note)
 
     def __enter__(self) -> Journey:
-        threading.setprofile_all_threads(self._note) if sys.version_info >= (3, 12) else threading.setprofile(
-            self._note
-        )
+        self.open = True
         sys.setprofile(self._note)
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.open = False
         sys.setprofile(None)
         threading.setprofile(None)
 
     def _note(self, frame: FrameType, event: str, _: Any) -> None:
-        code = frame.f_code
-        if event != "call" or not code.co_filename.startswith(str(ROOT)) or code.co_name.startswith("<"):
+        if not self.open or event != "call":
             return
-        name = getattr(code, "co_qualname", code.co_name)
-        key = (str(Path(code.co_filename).relative_to(ROOT)), name)
+        code = frame.f_code
+        if not code.co_filename.startswith(ROOT) or code.co_name.startswith("<"):
+            return
+        key = (str(Path(code.co_filename).relative_to(ROOT)), code.co_qualname)
         self.entered[key] = self.entered.get(key, 0) + 1
+        caller = frame.f_back
+        while caller is not None and not caller.f_code.co_filename.startswith(ROOT):
+            caller = caller.f_back
+        self.moves += caller is not None and caller.f_code.co_filename != code.co_filename
 
     def counts(self) -> dict[str, Any]:
         files = dict.fromkeys(file for file, _ in self.entered)
@@ -70,39 +83,72 @@ class Journey:
             "functions": len(self.entered),
             "files": len(files),
             "calls": sum(self.entered.values()),
+            "moves": self.moves,
             "way": {file: [name for at, name in self.entered if at == file] for file in files},
         }
 
 
-def searched_and_added(folder: Path) -> dict[str, dict[str, Any]]:
-    memory_type = importlib.import_module(NAME).Memory
+def learn(memory: Any) -> None:
+    """Give a memory notes and rewards for searches."""
+    memory.add_many([f"Note {n} says that train {n * 7 % 11} leaves at {n % 12}." for n in range(NOTES)])
+    for number in range(REWARDS):
+        hits = memory.search(f"when does train {number % 11} leave", top_k=5)
+        memory.reward(hits.decision, float(number % 3 > 0))
+
+
+def count_memory(folder: Path) -> dict[str, dict[str, Any]]:
+    """A write, a search and a reward, after rewards."""
     counted = {}
-    with memory_type(folder / "journey.mem", encoder="hashing") as memory:
-        for number in range(30):
-            memory.add(f"Note {number} says that train {number * 7 % 11} leaves at {number % 12}.")
-        memory.search("when does train 3 leave", top_k=5)
+    with Memory(folder / "journey.mem", encoder="hashing") as memory:
+        learn(memory)
+        memory.add("Train 13 leaves at one.")
+        hits = memory.search("when does train 13 leave", top_k=5)
+        memory.reward(hits.decision, 1.0)
         calls: dict[str, Callable[[], Any]] = {
             "Memory.add": lambda: memory.add("Train 12 leaves at noon."),
             "Memory.search": lambda: memory.search("when does train 12 leave", top_k=5),
+            "Memory.reward": lambda: memory.reward(hits.decision, 0.0),
         }
         for name, call in calls.items():
             with Journey() as journey:
-                call()
+                result = call()
+            hits = result if name == "Memory.search" else hits
             counted[name] = journey.counts()
     return counted
 
 
-def stepped(folder: Path) -> dict[str, dict[str, Any]]:
+def count_gateway(folder: Path) -> dict[str, dict[str, Any]]:
+    """One chat call with a new question, from the socket to the upstream and back, of a memory that learned."""
+    from tests.serving.gate import Gate
+    from tests.serving.scripted_upstream import Script, upstream
+
+    with Memory(folder / "gateway.mem", encoder="hashing") as memory:
+        learn(memory)
+    script, journey = Script(), Journey()
+    journey.watch_threads()
+    with upstream(script) as server, contextlib.closing(Gate(folder / "gateway.mem", script, server.url)) as gate:
+        for number in range(3):
+            gate.ask({"role": "user", "content": f"I like train {number}."}, user="ana")
+        gate.noted(NOTES + 3)
+        journey.open = True
+        gate.ask({"role": "user", "content": "When does train 5 leave?"}, user="ana")
+        journey.open = False
+    threading.setprofile(None)
+    return {"gateway call": journey.counts()}
+
+
+def count_step(folder: Path) -> dict[str, dict[str, Any]]:
     """From tasks to the weights that one step changed: the second step of the recipe `strings`, with a tiny model."""
+    from keepworth.learning.run_folder import RunFolder
+    from keepworth.learning.watch.progress import SilentProgress
+    from keepworth.registry import method
     from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 
-    strings = importlib.import_module(f"{NAME}.recipes.strings")
-    run_folder = importlib.import_module(f"{NAME}.learning.run_folder")
-    silent = importlib.import_module(f"{NAME}.learning.watch.progress").SilentProgress
     journey = Journey()
+    journey.watch_threads()
     answering = 0
 
-    class Watching(silent):  # type: ignore[misc, valid-type]
+    class Watching(SilentProgress):
         def phase(self, name: str) -> None:
             nonlocal answering
             answering += name == "answering"
@@ -111,10 +157,11 @@ def stepped(folder: Path) -> dict[str, dict[str, Any]]:
             if name == "measuring":
                 journey.__exit__()
 
-    config = strings.Config(model=str(write_tiny_checkpoint(folder / "model")), **STEP)
-    with run_folder.RunFolder.create(folder / "run", {"recipe": "strings", **config.model_dump(mode="json")}) as run:
-        strings.METHOD.make.train(config, run, Watching())
-    return {"recipe step": journey.counts()}
+    recipe = method("recipe", "strings").make
+    config = recipe.Config(model=str(write_tiny_checkpoint(folder / "model")), **STEP)
+    with RunFolder.create(folder / "run", {"recipe": "strings", **config.model_dump(mode="json")}) as run:
+        recipe.train(config, run, Watching())
+    return {"training step": journey.counts()}
 
 
 def main() -> None:
@@ -122,9 +169,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        counted = searched_and_added(Path(folder)) | stepped(Path(folder))
-    for name, each in counted.items():
-        print(f"{name}: {each['functions']} functions in {each['files']} files, {each['calls']} calls")
+        parts = [count(Path(folder)) for count in (count_memory, count_gateway, count_step)]
+    counted = {name: counts for part in parts for name, counts in part.items()}
+    for name, counts in counted.items():
+        print("{}: {functions} functions in {files} files, {calls} calls, {moves} between files".format(name, **counts))
     if options.out:
         options.out.write_text(json.dumps(counted, indent=1) + "\n")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import re
 import shutil
@@ -23,6 +24,16 @@ MODULES = [
 @pytest.mark.parametrize("name", MODULES)
 def test_it_can_be_imported(name: str) -> None:
     assert importlib.import_module(name).__doc__
+
+
+def test_journeys_are_counted_of_each_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from benchmarks import journeys
+
+    monkeypatch.setattr(sys, "argv", ["journeys", "--out", str(tmp_path / "journeys.json")])
+    journeys.main()
+    counted = json.loads((tmp_path / "journeys.json").read_text())
+    assert list(counted) == ["Memory.add", "Memory.search", "Memory.reward", "gateway call", "training step"]
+    assert all(counts["functions"] > 30 for counts in counted.values())
 
 
 def told_of() -> list[str]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import apsw
+import numpy as np
 import pytest
 
 from keepworth.memory.item import Status
@@ -22,6 +24,17 @@ FILLER = 30
 def memory(path: Path, **options: object) -> Memory:
     options.setdefault("encoder", WordEncoder())
     return Memory(path, **options)  # type: ignore[arg-type]
+
+
+def in_blocks(path: Path, more: int = 76) -> None:
+    """A memory with one block of vectors, and `more` that are in none."""
+    with memory(path) as m:
+        m.add_many([f"filler {n} thing {n % 7}" for n in range(1024 + more)])
+    assert blocks_of(path) == [1024]
+
+
+def blocks_of(path: Path) -> list[int]:
+    return [last for (last,) in changed(path, "SELECT last FROM blocks ORDER BY last")]
 
 
 def changed(path: Path, statement: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
@@ -61,18 +74,101 @@ def test_a_handle_that_is_open_follows_vectors_made_without_a_journal_entry(tmp_
         assert best(reader, "a cat in the sun") == ("a cat in the sun", 1.0)
 
 
-def test_a_file_of_format_7_or_8_is_read_and_loses_copies_of_its_vectors(tmp_path: Path):
+# Damage.
+
+
+def _bytes(change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
+    def damage(path: Path) -> None:
+        ((body,),) = changed(path, "SELECT body FROM blocks")
+        changed(path, "UPDATE blocks SET body = ?", (change(body),))
+
+    return damage
+
+
+def _said(statement: str) -> Callable[[Path], None]:
+    def damage(path: Path) -> None:
+        changed(path, f"UPDATE blocks SET {statement}")
+
+    return damage
+
+
+MATRIX = 4 * 64 * 1024
+DAMAGES: dict[str, Callable[[Path], None]] = {
+    "random vectors": _bytes(lambda body: np.random.default_rng(0).bytes(MATRIX) + body[MATRIX:]),
+    "zeroed vectors": _bytes(lambda body: bytes(MATRIX) + body[MATRIX:]),
+    "NaN": _bytes(lambda body: b"\x00\x00\xc0\x7f" * (MATRIX // 4) + body[MATRIX:]),
+    "one bit": _bytes(lambda body: body[:999] + bytes([body[999] ^ 4]) + body[1000:]),
+    "two rows exchanged": _bytes(lambda body: body[256:512] + body[:256] + body[512:]),
+    "zeroed row numbers": _bytes(lambda body: body[:MATRIX] + bytes(8 * 1024) + body[MATRIX + 8 * 1024 :]),
+    "zeroed scopes": _bytes(lambda body: body[: -4 * 1024] + bytes(4 * 1024)),
+    "cut": _bytes(lambda body: body[:-100]),
+    "longer": _bytes(lambda body: body + b"x"),
+    "empty": _bytes(lambda body: b""),
+    "text": _said("body = 'text'"),
+    "a size as text": _said("size = 'many'"),
+    "a negative size": _said("size = -1"),
+    "another checksum": _said("sum = sum + 1"),
+    "another beginning": _said("first = 500"),
+    "another end": _said("last = 1000"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_block_is_not_believed_and_written_again(damage: str, tmp_path: Path):
     path = tmp_path / "a.mem"
-    for version, older in ((8, "CREATE TABLE blocks(body); CREATE TABLE outdated(n);"), (7, "")):
-        with memory(path) as m:
-            m.add_many([f"filler {n} thing {n % 7}" for n in range(100 * version)])
-        changed(path, f"{older} DROP INDEX items_current; PRAGMA user_version = {version}")
-        (tmp_path / "a.mem.vectors").write_bytes(b"keepworth vectors 2\n and so on")
-        with memory(path) as m:
-            assert best(m, "filler 600 thing 5") == ("filler 600 thing 5", 1.0)
-            assert check(m.store) == []
-        assert changed(path, "SELECT name FROM sqlite_schema WHERE name IN ('blocks', 'outdated')") == []
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["a.mem"]
+    in_blocks(path)
+    sound = changed(path, "SELECT * FROM blocks")
+    DAMAGES[damage](path)
+    for read_only in (True, False):
+        with memory(path, read_only=read_only) as m:
+            if read_only:
+                assert any("table blocks" in problem for problem in check(m.store))
+            assert best(m, "filler 11 thing 4") == ("filler 11 thing 4", 1.0)
+            assert best(m, "filler 1090 thing 5") == ("filler 1090 thing 5", 1.0)
+            assert len(m.search("filler thing", mode="dense", top_k=2000)) == 1100
+    with memory(path) as m:
+        assert check(m.store) == []
+    if damage not in ("another beginning", "another end"):
+        assert changed(path, "SELECT * FROM blocks") == sound
+
+
+def test_what_blocks_are_wrong_about_is_read_from_the_rows(tmp_path: Path):
+    path = tmp_path / "a.mem"
+    in_blocks(path)
+    with memory(path) as m:
+        m.update("m8", "an altogether different thing")
+        m.forget("m9")
+        m.update("m10", status=Status.ARCHIVED)
+        m.add("filler 7 thing 0 or so")
+    assert changed(path, "SELECT n FROM outdated") == [(8,), (9,), (10,)]
+    with memory(path) as m:
+        found = {hit.id: hit for hit in m.search("filler 7 thing 0", mode="dense", top_k=2000)}
+        assert len(found) == 1099
+        assert found["m8"].text == "an altogether different thing"
+        assert not {"m9", "m10"} & set(found)
+        assert best(m, "filler 7 thing 0 or so")[1] == 1.0
+        m.update("m10", status=Status.ACTIVE)
+        assert best(m, "filler 9 thing 2") == ("filler 9 thing 2", 1.0)
+        compact(m.store)
+        assert changed(path, "SELECT n FROM outdated") == []
+        assert check(m.store) == []
+    with memory(path) as m:
+        assert best(m, "an altogether different thing") == ("an altogether different thing", 1.0)
+        assert len(m.search("filler thing", mode="dense", top_k=2000)) == 1100
+
+
+def test_a_file_of_format_7_gets_its_blocks_at_the_first_search_and_loses_what_lay_beside_it(tmp_path: Path):
+    path = tmp_path / "a.mem"
+    with memory(path) as m:
+        m.add_many([f"filler {n} thing {n % 7}" for n in range(3000)])
+    changed(path, "DROP TABLE blocks; DROP TABLE outdated; DROP INDEX items_current; PRAGMA user_version = 7")
+    (tmp_path / "a.mem.vectors").write_bytes(b"keepworth vectors 2\n and so on")
+    (tmp_path / "a.mem.int8").write_bytes(b"of somebody else")
+    with memory(path) as m:
+        assert best(m, "filler 2900 thing 2") == ("filler 2900 thing 2", 1.0)
+        assert check(m.store) == []
+    assert blocks_of(path) == [1024, 2048]
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["a.mem", "a.mem.int8"]
 
 
 # What check compares.
@@ -173,6 +269,15 @@ def test_a_damaged_full_text_index_is_named_and_not_taken_for_a_lock(tmp_path: P
         connection = apsw.Connection(str(path))
         connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 0)
     connection.close()
+
+
+def test_check_compares_blocks_with_the_vectors_of_the_items(tmp_path: Path):
+    path = tmp_path / "a.mem"
+    in_blocks(path)
+    changed(path, "UPDATE vectors_1 SET vector = (SELECT vector FROM vectors_1 WHERE n = 6) WHERE n = 5")
+    with memory(path, encoder=None) as m:
+        (problem,) = check(m.store)
+    assert problem == "table blocks: m1024: not the vectors on file of m5"
 
 
 # The chain.

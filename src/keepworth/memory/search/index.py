@@ -340,9 +340,15 @@ class Block:
 
     def append(self, numbers: npt.ArrayLike, scopes: npt.ArrayLike, vectors: Vectors) -> None:
         """Rows that count. Grows by doubling, so n appends cost O(n)."""
+        here = self.extended(len(vectors))
+        self.matrix[here] = vectors
+        self.accept(numbers, scopes)
+
+    def extended(self, count: int) -> slice:
+        """Make room for so many rows more; returns where they go. They count once `accept` names them."""
         import numpy as np
 
-        need = self.size + len(vectors)
+        need = self.size + count
         if need > len(self.numbers):
             room = max(need, 2 * len(self.numbers))
             for name in ("numbers", "scopes", "alive", "matrix"):
@@ -350,12 +356,17 @@ class Block:
                 new = np.zeros((room, *old.shape[1:]), old.dtype)
                 new[: self.size] = old[: self.size]
                 setattr(self, name, new)
-        here = slice(self.size, need)
+        return slice(self.size, need)
+
+    def accept(self, numbers: npt.ArrayLike, scopes: npt.ArrayLike) -> None:
+        """Count the rows after the last, whose vectors are in the matrix."""
+        import numpy as np
+
+        here = slice(self.size, self.size + len(np.atleast_1d(numbers)))
         self.numbers[here] = numbers
         self.scopes[here] = scopes
         self.alive[here] = True
-        self.matrix[here] = vectors
-        self.size = need
+        self.size = here.stop
 
 
 def in_eight_bits(vector: Vectors) -> Bytes:

@@ -12,7 +12,7 @@ from keepworth.memory.item import HASH_MODULUS, Item, Scope, content_digest, dup
 from keepworth.memory.operations import execute
 from keepworth.memory.search.chunks import PART
 from keepworth.memory.search.terms import term_count
-from keepworth.memory.store import rows, schema, undo
+from keepworth.memory.store import blocks, rows, schema, undo
 from keepworth.memory.store.candidates import unpacked
 from keepworth.memory.store.connection import AnyConnection, first, scalar, select
 from keepworth.memory.store.full_text import CURRENT
@@ -68,6 +68,7 @@ def _problems(store: Store, connection: AnyConnection, deep: bool) -> Iterator[s
                 f"full-text index {table}: it does not hold the words of", [f"m{n}" for n in sorted(wrong)]
             )
         yield from _vector_problems(connection, items)
+    yield from blocks.problems(connection, deep)
     if store.database.has_files:
         yield from learned_problems(store, connection)
 

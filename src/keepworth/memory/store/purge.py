@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from keepworth.memory.errors import Busy, StorageFailed, StorageFull, UnknownItem
 from keepworth.memory.item import Scope, drop_memos, folded, indents
 from keepworth.memory.search.terms import asked_terms, terms
-from keepworth.memory.store import near_duplicates, rows, undo
+from keepworth.memory.store import blocks, near_duplicates, rows, undo
 from keepworth.memory.store.candidates import named
 from keepworth.memory.store.connection import AnyConnection, first, scalar, select
 from keepworth.memory.store.injections import forget_blocks
@@ -163,6 +163,7 @@ def _erase(store: Store, transaction: Transaction, scope: Scope, gone: _Gone) ->
     # Also the set that an interrupted `reembed` has begun.
     for (set_id,) in select(connection, "SELECT id FROM vector_sets"):
         connection.execute(f"DELETE FROM {VECTORS.format(set_id)} WHERE n {of}", (listed,))
+    blocks.write_again(connection, gone.numbers)
     connection.full_text.tidy(connection)
     if gone.homes:
         _forget_scopes(connection, gone)

@@ -12,6 +12,8 @@
 | indexed | up to which row number the full-text index goes; the few rows beyond are read as they are | with the index |
 | vector_sets | which encoder made which vectors; `made` changes when they do without a journal entry | by `reembed` |
 | vectors_<set> | one vector per item and encoder | with the item's row |
+| blocks | copies of the vectors of ranges of items, for opening: see `blocks` | with what they copy |
+| outdated | items that blocks are wrong about | with the item's row |
 | former_vectors | vectors of former wordings, so that undo needs no encoder | appended; compacted |
 | scopes | scope names, integer ids, and each scope's count, words and content hash | with the item's row |
 | decisions | what searches considered, showed, with what probability, and what they knew | appended; retention is configurable |
@@ -39,7 +41,7 @@ PARTS_SINCE = 6
 ONE_FILE_SINCE = 8
 """The format from which on no copies of the vectors lie in files beside the memory."""
 APPLICATION_ID = 0x7265636C  # "recl"
-VERSION = 9
+VERSION = 10
 SERVER_VERSION = 7
 """Of a memory on a server, which does without what came since."""
 
@@ -118,6 +120,12 @@ FILTERED = f"CREATE INDEX items_current ON items(scope, metadata, kind, {WHEN}) 
 """Of a file alone: what a process reads of all current items when it first searches by meaning or with a filter."""
 BY_CURRENT = f"INDEXED BY items_current WHERE {CURRENT}"
 """SQL that reads current items from it, which SQLite would not choose by itself."""
+BLOCKS = """
+CREATE TABLE blocks(last INTEGER PRIMARY KEY, first INTEGER NOT NULL, size INTEGER NOT NULL, sum INTEGER NOT NULL,
+  body BLOB NOT NULL);
+CREATE TABLE outdated(n INTEGER PRIMARY KEY);
+"""
+"""Of a file alone, too: see `blocks`."""
 
 MIGRATIONS: dict[int, str | Callable[[AnyConnection], None]] = {
     1: number_by_scope,
@@ -129,14 +137,15 @@ MIGRATIONS: dict[int, str | Callable[[AnyConnection], None]] = {
     5: stemmed,
     6: "",  # decisions are written packed from here on; those of before are read as they are
     7: "",
-    8: f"DROP TABLE IF EXISTS blocks; DROP TABLE IF EXISTS outdated; {FILTERED}",
+    8: FILTERED,
+    9: f"DROP TABLE IF EXISTS blocks; DROP TABLE IF EXISTS outdated; {BLOCKS}",  # the first search by meaning fills them
 }
 """Statements, or functions, that turn version v into v + 1, by v. A published version is never edited, only followed."""
 
 
 def create(connection: AnyConnection, store_id: str) -> None:
     """Lay out an empty file. The caller holds a write transaction."""
-    connection.execute(TABLES + FILTERED)
+    connection.execute(TABLES + FILTERED + BLOCKS)
     connection.execute("INSERT INTO facts_of_file VALUES('store', ?)", (store_id,))
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {VERSION}")

@@ -8,12 +8,12 @@ Nothing here knows about users' verbs (see `memory.py`) or agents' overlays (see
 from __future__ import annotations
 
 import json
+import logging
 import os
 import threading
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from keepworth.episodes.episode import Operation, OperationKind
@@ -21,6 +21,7 @@ from keepworth.episodes.model import EncoderIdentity
 from keepworth.memory.errors import (
     EncoderMismatch,
     InvalidFilter,
+    MemoryProblem,
     NotAMemoryFile,
     Purged,
     ScopeFull,
@@ -42,7 +43,6 @@ from keepworth.memory.scan import Scan
 from keepworth.memory.search.beside import Stamp
 from keepworth.memory.search.columns import MetadataColumns, corrected
 from keepworth.memory.search.index import (
-    Block,
     CorpusStatistics,
     DenseIndex,
     Embedder,
@@ -53,7 +53,7 @@ from keepworth.memory.search.scope_words import LARGEST, ScopeWords
 from keepworth.memory.search.search import Ranked
 from keepworth.memory.search.terms import only_latin, terms_and_languages
 from keepworth.memory.search.where import ITEM, MISSING, Field, Filter, with_facts
-from keepworth.memory.store import forking, opening, requests, rows, schema, undo
+from keepworth.memory.store import blocks, forking, opening, requests, rows, schema, undo
 from keepworth.memory.store.connection import AnyConnection, Backend, first, scalar, select
 from keepworth.memory.store.full_text import CURRENT
 from keepworth.memory.store.rows import VECTORS, image
@@ -76,10 +76,7 @@ if TYPE_CHECKING:
     Vectors = npt.NDArray[np.float32]
 
 Result = TypeVar("Result")
-READ_TOGETHER = 1024
-"""Rows of vectors that are copied at once."""
-BOUNDED = {"mmap_size": 0, "cache_size": -4000}
-"""What SQLite may hold of a file while all vectors are read."""
+_LOG = logging.getLogger("keepworth.memory")
 PASSED_STATES = 1024
 """Entries of the journal behind the dense index whose names are remembered: a search that began before others wrote sees one."""
 SCOPES = 1024
@@ -186,6 +183,8 @@ class Store:
     def _begin(self) -> None:
         self._lock = threading.RLock()
         self._words_lock = threading.Lock()
+        self._to_keep = False  # whether there are blocks of vectors to write
+        self._unfit: list[blocks.Range] = []
         self._forget()
 
     def _forget(self) -> None:
@@ -220,7 +219,11 @@ class Store:
         with self.database.reading() as connection:
             if self.set_id is None and not self._find_set(connection):
                 return None
-            return use(connection, self._synced(connection))
+            result = use(connection, self._synced(connection))
+        if self._to_keep:
+            self._to_keep = False
+            self.write_blocks()
+        return result
 
     def near(
         self, vectors: Vectors, count: int, scope: Scope, nobody: bool = False, where: Filter | None = None
@@ -323,38 +326,27 @@ class Store:
         while len(self._passed) > PASSED_STATES:
             self._passed.pop(next(iter(self._passed)))
 
+    def write_blocks(self) -> None:
+        """Write blocks of vectors that no block holds yet, and again what does not fit, so that the next process reads those. One
+        at a time: who writes meanwhile waits for no more."""
+        unfit, self._unfit = self._unfit, []
+        if self.set_id is None or self.database.read_only:
+            return
+        set_id = self.set_id
+        try:
+            for span in unfit:
+                self.database.write(lambda connection, span=span: blocks.write_block(connection, set_id, span))  # type: ignore[misc]
+            while self.database.write(lambda connection: blocks.extend(connection, set_id, 1)):
+                pass
+        except MemoryProblem as problem:  # the search itself is answered
+            _LOG.warning("the vectors of %s could not be written in blocks: %s", self.database.path, problem)
+
     def _loaded(self, connection: AnyConnection, now: Stamp) -> DenseIndex:
         """The vectors of all current items."""
-        import numpy as np
-
-        table = VECTORS.format(now.vector_set)
-        current = first(connection, f"SELECT group_concat(n), group_concat(scope) FROM items {schema.BY_CURRENT}")
-        numbers, scopes = (np.fromstring(text or "", np.int64, sep=",") for text in current)
-        last = scalar(connection, f"SELECT max(n) FROM {table}") or 0
-        scope_of = np.full(max(last, int(numbers.max(initial=0))) + 1, -1, np.int32)
-        scope_of[numbers] = scopes
-        block = Block.empty(now.dimension, max(len(numbers), 64))
-        # What is copied need not be in the memory of this process twice, neither mapped nor in SQLite's cache.
-        before = {name: scalar(connection, f"PRAGMA {name}") for name in BOUNDED if connection.in_file}
-        for name in before:
-            select(connection, f"PRAGMA {name} = {BOUNDED[name]}")
-        listed = connection.execute(f"SELECT n, vector FROM {table} ORDER BY n")
-        while part := list(islice(listed, READ_TOGETHER)):
-            ids, vectors = zip(*part, strict=True)
-            with rows.readable("vectors"):
-                sizes = list(map(len, vectors))
-                if set(sizes) == {4 * now.dimension}:
-                    matrix = rows.to_vectors(b"".join(vectors), now.dimension)
-                else:
-                    matrix = np.concatenate([rows.to_vectors(each, now.dimension) for each in vectors])
-            repeated = np.repeat(ids, np.array(sizes) // (4 * now.dimension))
-            home = scope_of[repeated]
-            kept = home >= 0
-            if not kept.all():
-                repeated, home, matrix = repeated[kept], home[kept], matrix[kept]
-            block.append(repeated, home, matrix)
-        for name, value in before.items():
-            select(connection, f"PRAGMA {name} = {value}")
+        block, self._unfit, loose = blocks.load(connection, now.vector_set, now.made, now.dimension)
+        if self._unfit:
+            _LOG.warning("blocks of vectors in %s are damaged and written again", self.database.path)
+        self._to_keep = connection.in_file and (bool(self._unfit) or loose >= 2 * blocks.ITEMS)
         return DenseIndex(now.dimension, block if block.size else None)
 
     def _follow(self, connection: AnyConnection, since: int) -> None:

@@ -26,7 +26,7 @@ from keepworth.memory.item import (
 from keepworth.memory.operations import Act, Assignment, Credit, Draft, OperationOutcome, execute, malformed
 from keepworth.memory.scan import HELD_FOR, Scan
 from keepworth.memory.search.terms import term_count
-from keepworth.memory.store import rows
+from keepworth.memory.store import blocks, rows
 from keepworth.memory.store.connection import AnyConnection, first, scalar, select
 from keepworth.memory.store.full_text import index_through, write_terms
 from keepworth.memory.store.rows import VECTORS, encoded, linked, targets_of
@@ -173,6 +173,8 @@ class Transaction:
         self.seq: int = newest[0] + 1
         self._link: bytes | None = newest[1]
         self._indexed: int = newest[2]
+        self._first = self.seq
+        self._covered = blocks.covered(connection)
 
     # What the executor sees.
 
@@ -322,6 +324,11 @@ class Transaction:
             self._write_words(changed)
             if self.set_id is not None:
                 self._write_vectors(changed)
+            if self._covered:
+                self._mark_outdated(changed)
+        if self.set_id is not None and self._first // blocks.CHECK_EVERY != self.seq // blocks.CHECK_EVERY:
+            blocks.extend(self.connection, self.set_id, self.seq // blocks.ITEMS - self._first // blocks.ITEMS + 1)
+            self._covered, self._first = blocks.covered(self.connection), self.seq
         self.book.close()
 
     def load(self, id: str) -> Item | None:
@@ -486,6 +493,16 @@ class Transaction:
                 "SELECT n, hash, vector FROM former_vectors WHERE set_id = ? AND n = ? AND hash = ?",
                 (self.set_id, n, number),
             )
+
+    def _mark_outdated(self, changed: list[tuple[Item | None, Item | None]]) -> None:
+        """Note which items in blocks are no longer current, are current again, or read otherwise."""
+
+        def searched(item: Item | None) -> str | None:
+            return item.searched_text if item is not None and item.current else None
+
+        changes = [(after or before, before, after) for before, after in changed]
+        numbers = [int(item.id[1:]) for item, before, after in changes if item and searched(before) != searched(after)]
+        blocks.mark_outdated(self.connection, [n for n in numbers if n <= self._covered])
 
 
 def indexed_text(item: Item) -> str:

@@ -42,7 +42,7 @@ REASONS = {
 """Why a Python block may be a fragment, and how many blocks may be one for that."""
 LINES = {
     "installs packages": r"pip install |python -m venv ",
-    "goes on until it is stopped": r"keepworth serve\b|opentelemetry-instrument |vllm serve ",
+    "goes on until it is stopped": r"keepworth serve\b|vllm serve ",
     "computes for minutes": r"make |\.venv/bin/pytest |python -m benchmarks\."
     r"|keepworth (demo|train|methods run|eval (run|stream(?! --streams list)|answerer))\b",
     "needs a run, or another file of yours": r"open runs/"

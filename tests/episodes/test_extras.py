@@ -22,7 +22,6 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 DISTRIBUTIONS = {
     "mem0": "mem0ai",
     "langgraph": "langgraph-checkpoint-sqlite",
-    "opentelemetry": "opentelemetry-api",
     "agents": "openai-agents",
 }
 OPTIONAL = {module for name, extra in EXTRAS.items() if name != "dev" for module in extra.modules} | {"onnx"}

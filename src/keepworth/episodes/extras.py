@@ -31,7 +31,6 @@ EXTRAS: Mapping[str, Extra] = MappingProxyType(
         "train": Extra("training, evaluation and reports", (*_LLM, *_STATISTICS)),
         "server": Extra("serving a memory", ("starlette", "uvicorn")),
         "gateway": Extra("memory in front of a model", ("starlette", "uvicorn", "aiohttp")),
-        "tracing": Extra("spans of OpenTelemetry", ("opentelemetry",)),
         "mcp": Extra("tools of the Model Context Protocol", ("starlette", "uvicorn", "mcp")),
         "serve": Extra("serving a model", (*_LLM, "starlette", "uvicorn")),
         "math": Extra("answers in LaTeX, and a second opinion on numbers", ("math_verify",)),

@@ -32,7 +32,6 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from keepworth.episodes.errors import KeepworthError, nearest
-from keepworth.serving import tracing
 from keepworth.serving.audit import AuditLog
 from keepworth.serving.calls import (
     ErrorShape,
@@ -92,13 +91,12 @@ def application(
     bodies = _Bodies(limits)
     errors = _Errors({"/": openai_error} if error_shapes is None else error_shapes, hints or {})
 
-    def route(method: str, path: str, answers: RouteAnswers) -> Route:
+    def route(method: str, path: str, answer: Callable[[Request, bytes], Awaitable[Response]]) -> Route:
         async def endpoint(request: Request) -> Response:
-            started = time.perf_counter()
-            status = 500
+            started, status = time.perf_counter(), 500
             try:
                 async with bodies.read(request) as raw:
-                    response = await _answered(request, raw, answers, workers, left, errors)
+                    response = await answer(request, raw)
                 status = response.status_code
                 return response
             except NotServed as error:
@@ -113,27 +111,16 @@ def application(
 
         return Route(path, endpoint, methods=[method], include_in_schema=False)
 
-    def streaming(method: str, path: str, answers: Streamed) -> Route:
-        async def endpoint(request: Request) -> Response:
-            started, status = time.perf_counter(), 500
-            try:
-                async with bodies.read(request) as raw:
-                    response = await answers(_call(request, raw, {}, WaitingCaller()), request)
-                status = response.status_code
-                return response
-            except NotServed as error:
-                status = error.status
-                raise
-            finally:
-                if served is not None:
-                    served(method, path, status, time.perf_counter() - started)
+    def compute(answers: RouteAnswers) -> Callable[[Request, bytes], Awaitable[Response]]:
+        return lambda request, raw: _answered(request, raw, answers, workers, left, errors)
 
-        return Route(path, endpoint, methods=[method], include_in_schema=False)
+    def stream(answers: Streamed) -> Callable[[Request, bytes], Awaitable[Response]]:
+        return lambda request, raw: answers(_call(request, raw, {}, WaitingCaller()), request)
 
     return Starlette(
         routes=[
-            *(route(method, path, answers) for (method, path), answers in table.items()),
-            *(streaming(method, path, answers) for (method, path), answers in (streamed or {}).items()),
+            *(route(method, path, compute(answers)) for (method, path), answers in table.items()),
+            *(route(method, path, stream(answers)) for (method, path), answers in (streamed or {}).items()),
             *(
                 Route(path, _Mounted(app, path, bodies, served), include_in_schema=False)
                 for path, app in (mounted or {}).items()
@@ -188,41 +175,34 @@ class _Door:
                 self.audit.refused(scope["method"], error.status)
             await self.errors.refusal(error, scope["path"])(scope, receive, send)
             return
-        method = scope["method"]
-        with tracing.span(method, tracing.REQUEST, Headers(scope=scope)) as span:
-            scope["touched"], scope["tool"] = [], {}
-            outcome: tuple[int, str] = (499, "")  # where the caller leaves before there is an answer
-            started = noted = False
+        scope["touched"], scope["tool"] = [], {}
+        outcome: tuple[int, str] = (499, "")  # where the caller leaves before there is an answer
+        started = noted = False
 
-            async def sent(message: Message) -> None:
-                nonlocal outcome, started
-                if message["type"] == "http.response.start":
-                    status, started = message["status"], True
-                    outcome = status, Headers(raw=message.get("headers", [])).get("x-keepworth-episode", "")
-                    span.note({"http.response.status_code": status})
-                    if status >= 500:
-                        span.fail(str(status))
-                if message["type"] == "http.response.body" and not message.get("more_body"):
-                    note()  # so that whoever has the answer finds it in the audit log
-                await send(message)
+        async def pass_on(message: Message) -> None:
+            nonlocal outcome, started
+            if message["type"] == "http.response.start":
+                started = True
+                episode = Headers(raw=message.get("headers", [])).get("x-keepworth-episode", "")
+                outcome = message["status"], episode
+            if message["type"] == "http.response.body" and not message.get("more_body"):
+                note()  # so that whoever has the answer finds it in the audit log
+            await send(message)
 
-            def note() -> None:
-                nonlocal noted
-                if self.audit is not None and not noted:
-                    noted = True
-                    self.audit.answered(scope, *outcome)
+        def note() -> None:
+            nonlocal noted
+            if self.audit is not None and not noted:
+                noted = True
+                self.audit.answered(scope, *outcome)
 
-            try:
-                await self.app(scope, receive, sent)
-            except asyncio.CancelledError:  # the server closes, and has waited for as long as it does
-                if not started:
-                    closing = NotServed("The server is closing.", "Ask again once it runs.", status=503, hang_up=True)
-                    await self.errors.refusal(closing, scope["path"])(scope, receive, sent)
-            finally:
-                route = getattr(scope.get("route"), "path", "")
-                span.rename(f"{method} {route}".rstrip())  # never the path itself, which holds ids
-                span.note({"http.request.method": method, "http.route": route})
-                note()
+        try:
+            await self.app(scope, receive, pass_on)
+        except asyncio.CancelledError:  # the server closes, and has waited for as long as it does
+            if not started:
+                closing = NotServed("The server is closing.", "Ask again once it runs.", status=503, hang_up=True)
+                await self.errors.refusal(closing, scope["path"])(scope, receive, pass_on)
+        finally:
+            note()
 
     def _check(self, method: str, path: str, headers: Headers) -> Any:
         host = re.sub(r":\d*$", "", headers.get("host", "")).lower()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from pydantic_core import from_json
 
@@ -50,13 +50,13 @@ class TokenUse:
 
 @dataclass(frozen=True, slots=True)
 class SpokenReply:
-    """What an answer said: its words, the tools that it calls, and the name by which the upstream goes on from it. model: which
-    model says that it answered; use: None where the upstream does not say."""
+    """What an answer said: its words, the tools that it calls, and the name by which the upstream goes on from it.
+
+    use: None where the upstream does not say."""
 
     words: str = ""
     tools: tuple[str, ...] = ()
     id: str = ""
-    model: str = ""
     use: TokenUse | None = None
 
     @property
@@ -65,62 +65,67 @@ class SpokenReply:
         return self.words or (f"(calls {', '.join(self.tools)})" if self.tools else "")
 
 
-class CallFormat(Protocol):
-    """path: where such calls arrive. operation, provider: what OpenTelemetry calls such a call, and whose format it is. counted:
-    whether the format says which pieces are the user's. pieces: None for a body that memory cannot be put into. turns: places of
-    the pieces that begin a turn of the user, or may have in an earlier call; the last is the newest. words: what the turn at a
-    place says. goes_on: whether the call brings what a tool answered, and no new turn. continues: the name of what the upstream
-    itself keeps of the conversation, "" for nothing. same: what of a piece counts where it is compared with one of an earlier
-    call. put: the body with blocks, by place. marked: the blocks that a body holds. broken: the event that ends a stream which
-    breaks off."""
+class CallFormat:
+    """How calls of one route are read and changed. What is here is so for messages with roles; formats differ where they say.
+
+    path: where such calls arrive; listed: the field that holds the messages; counted: whether the format says which pieces are
+    the user's.
+    """
 
     path: str
-    operation: str
-    provider: str
-    counted: bool
-
-    def pieces(self, body: Body) -> list[Any] | None: ...
-    def turns(self, pieces: Sequence[Any]) -> list[int]: ...
-    def words(self, pieces: Sequence[Any], place: int) -> str: ...
-    def goes_on(self, pieces: Sequence[Any]) -> bool: ...
-    def continues(self, body: Body) -> str: ...
-    def same(self, piece: Any) -> Any: ...
-    def put(self, body: Body, pieces: Sequence[Any], blocks: Mapping[int, str], role: str) -> dict[str, Any]: ...
-    def marked(self, body: Body) -> list[str]: ...
-    def reply(self, copy: bytes, kind: str) -> SpokenReply: ...
-    def broken(self, message: str) -> Body: ...
-
-
-class ChatFormat:
-    """OpenAI's chat completions: a block is a message."""
-
-    path = "/v1/chat/completions"
-    operation, provider = "chat", "openai"
+    listed = "messages"
     counted = True
 
     def pieces(self, body: Body) -> list[Any] | None:
-        return _objects(body.get("messages"))
+        """None for a body that memory cannot be put into."""
+        return _objects(body.get(self.listed))
 
     def turns(self, pieces: Sequence[Any]) -> list[int]:
+        """Where pieces begin a turn of the user, or may have in an earlier call; the last is the newest."""
         return [place for place, piece in enumerate(pieces) if piece.get("role") == "user" and own_words(piece)]
 
     def words(self, pieces: Sequence[Any], place: int) -> str:
+        """What the turn at a place says."""
         return own_words(pieces[place])
 
     def goes_on(self, pieces: Sequence[Any]) -> bool:
+        """Whether the call brings what a tool answered, and no new turn."""
         return pieces[-1].get("role") in ("tool", "function")
 
     def continues(self, body: Body) -> str:
+        """The name of what the upstream itself keeps of the conversation, "" for nothing."""
         return ""
 
     def same(self, piece: Any) -> Any:
+        """What of a piece counts where it is compared with one of an earlier call."""
         return _same(piece)
 
     def put(self, body: Body, pieces: Sequence[Any], blocks: Mapping[int, str], role: str) -> dict[str, Any]:
-        return {**body, "messages": _between(pieces, blocks, role)}
+        """The body with blocks, each a message before the one at its place."""
+        sent: list[Any] = []
+        for place, piece in enumerate(pieces):
+            if place in blocks:
+                sent.append({"role": role, "content": blocks[place]})
+            sent.append(piece)
+        return {**body, self.listed: sent}
 
     def marked(self, body: Body) -> list[str]:
-        return [text for piece in body["messages"] if (text := text_of(piece)).startswith(MARK)]
+        """The blocks that a body holds."""
+        return [text for piece in self.pieces(body) or [] if (text := text_of(piece)).startswith(MARK)]
+
+    def reply(self, copy: bytes, kind: str) -> SpokenReply:
+        """What an answer said."""
+        raise NotImplementedError
+
+    def broken(self, message: str) -> Body:
+        """The event that ends a stream which breaks off."""
+        return openai_error(502, message, "UpstreamBroke")
+
+
+class ChatFormat(CallFormat):
+    """OpenAI's chat completions: a block is a message."""
+
+    path = "/v1/chat/completions"
 
     def reply(self, copy: bytes, kind: str) -> SpokenReply:
         words, tools, found = list[str](), list[str](), list(_events(copy, kind))
@@ -131,16 +136,12 @@ class ChatFormat:
             tools += [_text(_object(each.get("function")).get("name")) for each in _listed(message.get("tool_calls"))]
         return _spoken(words, tools, found)
 
-    def broken(self, message: str) -> Body:
-        return openai_error(502, message, "UpstreamBroke")
 
-
-class CompletionsFormat:
+class CompletionsFormat(CallFormat):
     """OpenAI's completions: a prompt is lines, of which nobody says whose they are. The newest turn is taken to be the last line;
     where that is a cue such as `Answer:`, or has words to come, the line before. A block is lines before it."""
 
     path = "/v1/completions"
-    operation, provider = "text_completion", "openai"
     counted = False
 
     def pieces(self, body: Body) -> list[Any] | None:
@@ -161,9 +162,6 @@ class CompletionsFormat:
     def goes_on(self, pieces: Sequence[Any]) -> bool:
         return False
 
-    def continues(self, body: Body) -> str:
-        return ""
-
     def same(self, piece: Any) -> Any:
         return piece.rstrip()
 
@@ -180,29 +178,19 @@ class CompletionsFormat:
         words = [_text(_first(event.get("choices")).get("text")) for event in found]
         return _spoken(words, [], found)
 
-    def broken(self, message: str) -> Body:
-        return openai_error(502, message, "UpstreamBroke")
 
-
-class ResponsesFormat:
+class ResponsesFormat(CallFormat):
     """OpenAI's responses: a block is an item of the input. Where a call names an earlier response, or a conversation, the
     upstream has what was sent before, blocks too: they are not sent again."""
 
     path = "/v1/responses"
-    operation, provider = "chat", "openai"
-    counted = True
+    listed = "input"
 
     def pieces(self, body: Body) -> list[Any] | None:
         given = body.get("input")
         if isinstance(given, str):
             return [{"role": "user", "content": given}]
-        return _objects(given)
-
-    def turns(self, pieces: Sequence[Any]) -> list[int]:
-        return [place for place, piece in enumerate(pieces) if piece.get("role") == "user" and own_words(piece)]
-
-    def words(self, pieces: Sequence[Any], place: int) -> str:
-        return own_words(pieces[place])
+        return super().pieces(body)
 
     def goes_on(self, pieces: Sequence[Any]) -> bool:
         return str(pieces[-1].get("type", "")).endswith(("_output", "_approval_response"))
@@ -214,13 +202,6 @@ class ResponsesFormat:
 
     def same(self, piece: Any) -> Any:
         return {"type": "message", **_same(piece)} if "role" in piece else piece
-
-    def put(self, body: Body, pieces: Sequence[Any], blocks: Mapping[int, str], role: str) -> dict[str, Any]:
-        return {**body, "input": _between(pieces, blocks, role)}
-
-    def marked(self, body: Body) -> list[str]:
-        pieces = self.pieces(body) or []
-        return [text for piece in pieces if (text := text_of(piece)).startswith(MARK)]
 
     def reply(self, copy: bytes, kind: str) -> SpokenReply:
         words, tools, found = list[str](), list[str](), list(_events(copy, kind))
@@ -240,16 +221,11 @@ class ResponsesFormat:
         return {**shape, **openai_error(502, message, "UpstreamBroke")}
 
 
-class MessagesFormat:
+class MessagesFormat(CallFormat):
     """Anthropic's messages: roles alternate and the system text stands before all, so a block is a part of the user's message,
     the first one. What a tool answered is a message of the user's there, and no turn."""
 
     path = "/v1/messages"
-    operation, provider = "chat", "anthropic"
-    counted = True
-
-    def pieces(self, body: Body) -> list[Any] | None:
-        return _objects(body.get("messages"))
 
     def turns(self, pieces: Sequence[Any]) -> list[int]:
         return [
@@ -258,17 +234,8 @@ class MessagesFormat:
             if piece.get("role") == "user" and not any(_is_result(part) for part in _parts(piece)) and own_words(piece)
         ]
 
-    def words(self, pieces: Sequence[Any], place: int) -> str:
-        return own_words(pieces[place])
-
     def goes_on(self, pieces: Sequence[Any]) -> bool:
         return any(_is_result(part) for part in _parts(pieces[-1]))
-
-    def continues(self, body: Body) -> str:
-        return ""
-
-    def same(self, piece: Any) -> Any:
-        return _same(piece)
 
     def put(self, body: Body, pieces: Sequence[Any], blocks: Mapping[int, str], role: str) -> dict[str, Any]:
         sent = [
@@ -343,15 +310,6 @@ def _is_text(part: Any) -> bool:
     return isinstance(part, dict) and set(part) == {"type", "text"} and part["type"] in TEXTS
 
 
-def _between(pieces: Sequence[Any], blocks: Mapping[int, str], role: str) -> list[Any]:
-    sent: list[Any] = []
-    for place, piece in enumerate(pieces):
-        if place in blocks:
-            sent.append({"role": role, "content": blocks[place]})
-        sent.append(piece)
-    return sent
-
-
 def _parts(message: Mapping[str, Any]) -> list[Any]:
     content = message.get("content")
     return [{"type": "text", "text": content}] if isinstance(content, str) else _listed(content)
@@ -378,14 +336,13 @@ def _events(copy: bytes, kind: str) -> Iterator[dict[str, Any]]:
 
 def _spoken(words: Sequence[str], tools: Sequence[str], events: Sequence[Mapping[str, Any]]) -> SpokenReply:
     """With what each format says alike: in the events themselves, or in the response or message that they tell of."""
-    id, model, use = "", "", None
+    id, use = "", None
     for event in events:
-        for each in (event, _object(event.get("response")), _object(event.get("message"))):
+        for part in (event, _object(event.get("response")), _object(event.get("message"))):
             # An event of a response has a name of its own, and no model.
-            named = _text(each.get("model"))
-            id, model = id or (_text(each.get("id")) if named else ""), model or named
-            use = _used(_object(each.get("usage")), use)
-    return SpokenReply("".join(words), tuple(filter(None, tools)), id, model, use)
+            id = id or (_text(part.get("id")) if part.get("model") else "")
+            use = _used(_object(part.get("usage")), use)
+    return SpokenReply("".join(words), tuple(filter(None, tools)), id, use)
 
 
 def _used(usage: Mapping[str, Any], before: TokenUse | None) -> TokenUse | None:

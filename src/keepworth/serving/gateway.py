@@ -19,7 +19,6 @@ import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -45,7 +44,6 @@ from keepworth.memory.store import injections
 from keepworth.memory.writing import MARK as MARK_OF_UNREAD
 from keepworth.memory.writing import load_writer
 from keepworth.models.encoders import HashingEncoder
-from keepworth.serving import tracing
 from keepworth.serving.access import Access, new_access
 from keepworth.serving.application import Streamed
 from keepworth.serving.call_formats import EVENTS, FORMATS, MARK, CallFormat, ResponsesFormat, SpokenReply, text_of
@@ -136,7 +134,6 @@ class GatewayTurn:
     Args:
         episode: "" where memory takes no part.
         conversation: What the upstream keeps from now on, under the name that its answer says.
-        asked: The model that the caller names.
         head: The newest entry of the journal when memory was asked.
         person: Whom the token or the call names.
         digest: Of the conversation up to its newest turn; `block` stands before that.
@@ -149,10 +146,7 @@ class GatewayTurn:
     open: OpenMemory | None = None
     failed: bool = False
     conversation: HeldConversation | None = None
-    asked: str = ""
     tenant: str = ""
-    span: tracing.ServedSpan = field(default_factory=tracing.ServedSpan)
-    counts: Mapping[str, int] = field(default_factory=dict)
     after: str = ""
     tools: str = ""
     signals: bool = False
@@ -250,16 +244,14 @@ class Gateway:
             return GatewayTurn(call.raw, "off")
         retried = _retried_within(call.headers)
         open = self.memories.of(access)
-        fresh = GatewayTurn(call.raw, mode, format, open=open, asked=str(body.get("model", ""))[:100])
+        fresh = GatewayTurn(call.raw, mode, format, open=open)
         try:
-            with tracing.span("keepworth.recall") as span:
-                turn = None
-                with open.memory.store.database.together():
-                    while turn is None:  # again where something was erased at that very moment
-                        turn = self._with_memory(replace(fresh), access, bounds, body, pieces, retried)
-                span.note({"keepworth.episode": turn.episode, **turn.counts})
-                call.touched.extend(f"{name}={value}" for name, value in bounds.items() if value)
-                return turn
+            turn = None
+            with open.memory.store.database.together():
+                while turn is None:  # again where something was erased at that very moment
+                    turn = self._with_memory(replace(fresh), access, bounds, body, pieces, retried)
+            call.touched.extend(f"{name}={value}" for name, value in bounds.items() if value)
+            return turn
         except InvalidScope as error:
             raise NotServed(error.message, error.fix, status=403) from error
         except Exception as error:
@@ -409,11 +401,6 @@ class Gateway:
         store = turn.open.memory.store
         if not injections.begin_turn(store, digest, _noted(block), turn.episode, receipt, words, since=turn.head):
             return False
-        turn.counts = {
-            "keepworth.memory.recalled": len(ids),
-            "keepworth.memory.injected": len(receipt["injected"]),
-            "keepworth.memory.tokens": receipt["tokens"],
-        }
         self.metrics.count("keepworth_recalled_items_total", len(ids))
         self.metrics.count("keepworth_injected_items_total", len(receipt["injected"]))
         self.metrics.count("keepworth_missing_items_total", len(receipt["missing"]))
@@ -433,32 +420,21 @@ class Gateway:
     # -- upstream -------------------------------------------------------------------------------------------------------
 
     async def _forwarded(self, turn: GatewayTurn, request: Request) -> Response:
-        format = turn.format
-        operation = "upstream" if format is None else format.operation
-        span = tracing.begun(f"{operation} {turn.asked}".rstrip(), tracing.CALL)
-        span.note({"server.address": self.upstream.url, "keepworth.episode": turn.episode})
-        if format is not None:
-            span.note({"gen_ai.operation.name": format.operation, "gen_ai.provider.name": format.provider})
-            span.note({"gen_ai.request.model": turn.asked})
-        turn.span = span
         asked = asyncio.ensure_future(self._asked(turn, request))
         left = asyncio.ensure_future(_left(request))
         try:
             await asyncio.wait({asked, left}, return_when=asyncio.FIRST_COMPLETED)
             if not asked.done():
                 asked.cancel()
-                span.fail("cancelled")
                 self._finish(turn, 0, b"", "", "stopped by the caller")
                 return Response(status_code=499)
             answer, parts = await asked
         except Unreachable as error:
             self.metrics.count("keepworth_upstream_errors_total", kind=error.kind)
-            span.fail(error.kind)
             self._finish(turn, 0, b"", "", f"stopped by {error.kind}")
             raise NotServed(error.message, error.fix, status=504 if error.kind == "timeout" else 502) from error
         except NotServed as error:
             self.metrics.count("keepworth_upstream_errors_total", kind=str(error.status))
-            span.fail(str(error.status))
             self._finish(turn, 0, b"", "", "stopped by the gateway")
             raise
         finally:
@@ -466,7 +442,6 @@ class Gateway:
             left.cancel()
         if answer.status >= 400:
             self.metrics.count("keepworth_upstream_errors_total", kind=str(answer.status))
-            span.fail(str(answer.status))
         headers = {**answer.headers, **_own_headers(turn)}
         if parts is None:
             return StreamingResponse(self._copied(turn, answer), answer.status, headers)
@@ -487,7 +462,7 @@ class Gateway:
             request.method,
             request.scope["path"],  # `request.url` would read an escaped "?" as the beginning of a query
             request.scope["query_string"].decode("latin-1"),
-            self._headers(turn, request),
+            request.headers,
             turn.content,
             episode=turn.episode,
         )
@@ -507,10 +482,6 @@ class Gateway:
             answer.close()
         return answer, parts
 
-    def _headers(self, turn: GatewayTurn, request: Request) -> Mapping[str, str]:
-        told = turn.span.headers()
-        return {**request.headers, **told} if told else request.headers
-
     async def _copied(self, turn: GatewayTurn, answer: UpstreamAnswer) -> AsyncIterator[bytes]:
         """The bytes as they come, with a copy for the episode. Where the caller leaves, the upstream's answer ends, too."""
         copy, outcome, named = bytearray(), "stopped by the caller", not _has_name(turn)
@@ -526,7 +497,6 @@ class Gateway:
             # The status is sent already; an event that is an error is what clients understand.
             self.metrics.count("keepworth_upstream_errors_total", kind="broken")
             outcome = "stopped by the upstream"
-            turn.span.fail("broken")
             broken = (turn.format or FORMATS[0]).broken(str(error))
             event = f"event: {broken['type']}\n" if "type" in broken else ""
             yield f"\n\n{event}data: {json.dumps(broken)}\n\n".encode()
@@ -539,13 +509,12 @@ class Gateway:
     def _finish(self, turn: GatewayTurn, status: int, copy: bytes, kind: str, outcome: str) -> None:
         """Beside, in a thread: the caller has its answer already."""
         if not turn.episode:
-            turn.span.end()
             return
         assert turn.open is not None
         # Who asks a model waits for it, and shall keep nobody else waiting.
         slow = self._asks_a_model(turn)
         done = asyncio.get_running_loop().run_in_executor(
-            self.workers if slow else self._lane, copy_context().run, self._recorded, turn, status, copy, kind, outcome
+            self.workers if slow else self._lane, self._recorded, turn, status, copy, kind, outcome
         )
         self._finishing.add(done)
         done.add_done_callback(self._finishing.discard)
@@ -587,8 +556,6 @@ class Gateway:
             return
         except Exception as error:
             self._report_failure("record", "a turn was not recorded whole", error)
-        finally:
-            turn.span.end()
 
     def _record(
         self, turn: GatewayTurn, open: OpenMemory, status: int, copy: bytes, kind: str, outcome: str
@@ -599,7 +566,7 @@ class Gateway:
         with store.database.reading():
             live, words = open.episode(turn.episode), injections.waiting_turn(store, turn.episode)
             reply = turn.format.reply(copy, kind) if status and status < 400 else SpokenReply()
-            self._count_use(turn, reply)
+            self._count_use(reply)
             if status and status < 400:
                 self._act(open, live, reply)
                 if turn.block is not None and (said := reply.words.strip()):
@@ -612,9 +579,7 @@ class Gateway:
         if turn.signals and turn.tools:
             self._signalled(live, turn.tools, "tool")
         if words is not None:
-            with tracing.span("keepworth.write") as span:
-                span.note({"keepworth.episode": turn.episode})
-                self._write_words(open, turn.episode, words)
+            self._write_words(open, turn.episode, words)
 
     def _act(self, open: OpenMemory, live: LiveEpisode, reply: SpokenReply) -> None:
         """What a later call of the same turn says, after its tools answered, takes the place of what an earlier one said."""
@@ -626,12 +591,7 @@ class Gateway:
         if live._waiting:
             live.act(done if done.strip() else "(an answer without words)")
 
-    def _count_use(self, turn: GatewayTurn, reply: SpokenReply) -> None:
-        turn.span.note({"gen_ai.response.id": reply.id, "gen_ai.response.model": reply.model})
-        if reply.use is not None:
-            use = {"gen_ai.usage.input_tokens": reply.use.read, "gen_ai.usage.output_tokens": reply.use.written}
-            turn.span.note(use)
-        turn.span.end()
+    def _count_use(self, reply: SpokenReply) -> None:
         if reply.use is not None:
             self.metrics.count("keepworth_upstream_tokens_total", reply.use.read, kind="read")
             self.metrics.count("keepworth_upstream_tokens_total", reply.use.cached, kind="cached")
@@ -662,8 +622,7 @@ class Gateway:
             _LOG.warning("%s: %s", what, type(error).__name__, exc_info=error)
 
     def _in_thread(self, work: Callable[..., Any], *given: Any) -> Awaitable[Any]:
-        """In the trace that this is part of."""
-        return asyncio.get_running_loop().run_in_executor(self._lane, copy_context().run, work, *given)
+        return asyncio.get_running_loop().run_in_executor(self._lane, work, *given)
 
     def _write_words(self, open: OpenMemory, episode: str, words: Mapping[str, Any]) -> None:
         """What the user said in the turn, once; nothing of what the model said."""

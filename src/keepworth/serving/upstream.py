@@ -17,7 +17,6 @@ from keepworth.serving.calls import NotServed, UpstreamAnswer
 _ASKED = (
     *("content-type", "accept", "user-agent", "openai-organization", "openai-project", "openai-beta"),
     *("idempotency-key", "x-request-id", "anthropic-version", "anthropic-beta"),
-    *("traceparent", "tracestate"),
 )
 """Headers that go on; with those that begin with `x-stainless-`. The key is the gateway's own."""
 _NOT_ANSWERED = {

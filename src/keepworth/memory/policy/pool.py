@@ -167,7 +167,8 @@ class Pool:
     def advising(self) -> Rows:
         """Those of `active` that advise something: what a policy may retire."""
         rows = self.active()
-        return rows[self.content[rows] != NONE]
+        advising: Rows = rows[self.content[rows] != NONE]
+        return advising
 
     def having(self, code: int) -> Rows:
         """Rows of this status, oldest first."""

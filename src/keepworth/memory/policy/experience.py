@@ -10,7 +10,7 @@ No weight changes anywhere: what learns is which items are shown.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -22,9 +22,8 @@ from keepworth.memory.item import Item, Provenance, Status, on_word_of
 from keepworth.memory.policy.admission import advice_problem
 from keepworth.memory.policy.hashed_words import word_set
 from keepworth.memory.policy.pool import Advice, Pool
-from keepworth.memory.policy.propensity import Independent
 from keepworth.memory.policy.rewards import EpisodeClock, RewardScale
-from keepworth.memory.policy.slots import Candidates, Finished, Policy, Presented, Query, Use, written
+from keepworth.memory.policy.slots import Finished, Policy, Presented, Query, Use, written
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -34,7 +33,8 @@ if TYPE_CHECKING:
     Vectors = npt.NDArray[np.float32]
     Floats = npt.NDArray[np.float64]
 
-WORDS = 512
+WORDS, CACHED = 512, 50_000
+"""Size of word sets; texts that keep their vectors."""
 
 
 class Experience:
@@ -42,7 +42,6 @@ class Experience:
 
     Args:
         seed: Of the policy's own draws.
-        cached: How many texts keep their vectors.
         trusted: Rewarders whose word is as good as the program's own.
     """
 
@@ -52,13 +51,11 @@ class Experience:
         encoder: Encoder,
         *,
         seed: int = 0,
-        cached: int = 50_000,
         trusted: Collection[str] = (),
     ) -> None:
         self.policy = policy
         self.encoder = encoder
         self._cache: dict[str, tuple[Vectors, Vectors]] = {}
-        self._cached = cached
         self.pool = Pool(lambda text: self._embedded(text)[0], encoder.identity.dimension, WORDS, trusted)
         self.generator = np.random.default_rng([31, seed])
         # The number of the episode; the clock says how old things are.
@@ -74,7 +71,7 @@ class Experience:
         found = self._cache.get(text)
         if found is None:
             found = (self.encoder.encode([text])[0], word_set(text, WORDS))
-            if len(self._cache) >= self._cached:
+            if len(self._cache) >= CACHED:
                 self._cache.clear()
             self._cache[text] = found
         return found
@@ -135,28 +132,12 @@ class Experience:
         candidates = self.policy.retriever(query, self.pool)
         if admits is not None:
             candidates = candidates.among(admits)
-        return self.choose(query, candidates, frozen=frozen, most=most, generator=generator)
-
-    def choose(
-        self,
-        query: Query,
-        candidates: Candidates,
-        *,
-        frozen: bool = False,
-        most: int | None = None,
-        drawn: Mapping[int, tuple[float, bool]] | None = None,
-        generator: np.random.Generator | None = None,
-    ) -> Use:
-        """Choose among candidates that are found. drawn: what chance decided earlier in the episode (see `Independent`).
-        generator: of the draws, where it is not the policy's own."""
         values = self.policy.valuer.estimate(query, candidates, self.pool)
         choice = self.policy.selector(query, candidates, values, self.pool)
         if most is not None:
             choice = choice.at_most(most)
         if frozen:
             choice = choice.certain()
-        elif drawn and isinstance(choice, Independent):
-            choice = choice.given(drawn)
         slate, part = choice.draw(self.generator if generator is None else generator)
         return Use(query, candidates, values, choice, slate, part)
 
@@ -290,7 +271,7 @@ class Experience:
     def restore(self, item: Item, vector: Vectors) -> int:
         """An item that is on file; its row."""
         row = self.pool.restore(item, vector)
-        if len(self._cache) < self._cached:
+        if len(self._cache) < CACHED:
             self._cache[item.key] = (self.pool.vectors[row].copy(), self.pool.words[row].astype(np.float32))
         return row
 

@@ -5,20 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keepworth.episodes import Decision, DecisionKind, Episode, FinishReason, Group, RewardTerm, Segment, StopReason
+from keepworth.episodes import Decision, DecisionKind, Episode, FinishReason, Group, Segment, StopReason
 from keepworth.learning.collect.episode_credit import (
-    EpisodicReward,
     MemoryQuestion,
     NoProvenance,
-    as_rerolls,
     with_attribution,
-    with_compression,
-    with_episodic_reward,
     writers,
 )
 from keepworth.learning.objective.batch import rows_of
@@ -85,41 +80,3 @@ def test_the_step_that_wrote_the_evidence_gets_the_credit() -> None:
     assert [term.value for term in credited.rewards] == pytest.approx([0.25, 0.75])
     with pytest.raises(NoProvenance, match="names step 5"):
         writers(episode(0, 2, [(5, "x")]))
-
-
-def test_rerolls_must_start_from_the_memory_of_their_anchor() -> None:
-    anchor = episode(0, 2, segments=(segment("s0"), segment("s1")))
-    fair = [episode(n, 1, segments=(segment("s1"),)) for n in (1, 2)]
-    local = as_rerolls(anchor, 1, fair)
-    assert local.memory_snapshot == "s1"
-    rows = rows_of([Group("t", "", (anchor,)), local], ["a"], 0)
-    assert rows.batch.branch is not None
-    assert rows.batch.branch.tolist() == [0, 0, 1, 1]
-    assert rows.batch.group.tolist() == [0, 0, 1, 1]
-    with pytest.raises(NoProvenance, match="starts from memory 's0'"):
-        as_rerolls(anchor, 1, [episode(3, 1, segments=(segment("s0"),))])
-
-
-def test_compression_costs_what_is_kept_beyond_the_allowance() -> None:
-    kept = with_compression(episode(0, 1, rewards=(RewardTerm("f1", 1.0),)), 50, 100, allowed=0.2, weight=0.5)
-    assert kept.reward == pytest.approx(1.0 - 0.5 * 0.3)
-    assert with_compression(kept, 10, 100, allowed=0.2).reward == pytest.approx(kept.reward)
-
-
-def test_answers_are_scored_before_they_are_remembered() -> None:
-    def encode(texts: Sequence[str]) -> np.ndarray:
-        return np.stack([np.eye(4)[sum(map(ord, text)) % 4] for text in texts])
-
-    def group(rewards: Sequence[float]) -> Group:
-        episodes = tuple(episode(n, 1, rewards=(RewardTerm("em", r),)) for n, r in enumerate(rewards))
-        return Group("t", "", episodes)
-
-    aid = EpisodicReward(warmup=0)
-    first = with_episodic_reward([group([0.0, 0.0])], aid, encode)[0]
-    assert [e.rewards[-1].value for e in first.episodes] == [0.0, 0.0]  # both memories were empty
-    assert aid.scored == 1
-    new = replace(group([0.0]), episodes=(episode(2, 1, rewards=(RewardTerm("em", 0.0),)),))
-    raw = aid.raw(encode(["q"])[0], encode(["answer 2"])[0])[1]
-    assert raw == pytest.approx(1.0)  # unlike either failure
-    with_episodic_reward([new], aid, encode)
-    assert aid.raw(encode(["q"])[0], encode(["answer 2"])[0])[1] == pytest.approx(0.0)  # known now

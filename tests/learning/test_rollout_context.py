@@ -93,11 +93,6 @@ def test_draws_depend_on_whose_call_it_is_alone() -> None:
     assert len({stream for _, stream, _ in drafts}) == 8
 
 
-def test_seeds_and_streams_differ_between_tries_and_members() -> None:
-    one, retried, other = context_of(), context_of(tries=1), context_of(member=2)
-    assert len({one.seed, retried.seed, other.seed}) == 3
-
-
 @pytest.mark.parametrize(("function", "kind", "says"), [
     (lambda: time.sleep(30), CallTimedOut, "did not answer in 0.05 s"),
     (lambda: next(iter(())), CallFailed, "raised RuntimeError"),
@@ -213,15 +208,6 @@ def test_a_timeout_of_the_functions_own_is_its_failure_and_not_ours() -> None:
         assert not isinstance(caught.value, CallTimedOut)
     with pytest.raises(CallFailed, match="cancelled itself"):
         asyncio.run(context_of().call(gives_up))
-
-
-def test_a_rollouts_own_timeout_says_what_it_says() -> None:
-    async def rollout(task: Task, given: EpisodeContext) -> Episode:
-        raise TimeoutError("no answer from the simulator")
-
-    episode = asyncio.run(run_rollout(rollout, TASK, context_of(), 5.0))
-    assert episode.stop is StopReason.ENVIRONMENT_ERROR
-    assert "no answer from the simulator" in episode.errors[-1]
 
 
 def test_what_is_given_up_gives_back_what_it_holds_before_anybody_goes_on() -> None:

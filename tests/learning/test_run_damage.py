@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from keepworth.episodes.errors import KeepworthError
 from keepworth.learning.learner import Learner, Optimisation
@@ -99,14 +97,6 @@ def test_a_file_that_will_be_written_is_tried_first(tmp_path: Path) -> None:
             check_writable(place)
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
-def test_a_disk_that_fills_while_a_row_is_written(tmp_path: Path) -> None:
-    with RunFolder.create(tmp_path / "r", CONFIG) as run:
-        (run.path / "metrics.jsonl").symlink_to("/dev/full")
-        with pytest.raises(DiskTrouble, match="full"):
-            run.append_metrics(1, {"reward": 1.0})
-
-
 def test_a_damaged_line_in_the_middle_is_not_skipped_silently(tmp_path: Path) -> None:
     with RunFolder.create(tmp_path / "r", CONFIG) as run:
         (run.path / "metrics.jsonl").write_text('{"step": 1}\nnonsense\n{"step": 3}\n')
@@ -161,21 +151,6 @@ def test_a_damaged_episode_file_is_named(tmp_path: Path) -> None:
         path.write_bytes(path.read_bytes()[:-20])
         with pytest.raises(KeepworthError, match=path.name):
             list(run.episodes())
-
-
-@settings(max_examples=30, deadline=None)
-@given(cut=st.integers(0, 400))
-def test_any_torn_end_leaves_whole_rows(tmp_path_factory: pytest.TempPathFactory, cut: int) -> None:
-    folder = tmp_path_factory.mktemp("torn")
-    with RunFolder.create(folder / "r", CONFIG) as run:
-        for step in range(8):
-            run.append_metrics(step, {"reward": 0.125})
-    path = folder / "r" / "metrics.jsonl"
-    whole = path.read_bytes()
-    path.write_bytes(whole[: max(0, len(whole) - cut)])
-    rows = RunFolder.open(folder / "r").metrics()
-    assert [row["step"] for row in rows] == list(range(len(rows)))
-    assert len(rows) == path.read_bytes().count(b"\n")
 
 
 def test_weights_are_there_whole_or_not_at_all(tmp_path: Path) -> None:

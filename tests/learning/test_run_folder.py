@@ -21,7 +21,6 @@ from keepworth.learning.run_folder import (
     RunLocked,
     episode_files,
     find_run,
-    flatten,
 )
 from tests.learning.run_folders import CONFIG, episode, measure, save
 
@@ -139,22 +138,6 @@ def test_what_a_run_did_not_put_there_is_not_replaced(tmp_path: Path, name: str,
     assert foreign.read_text() == '{"config": "of something else"}'
 
 
-def test_a_start_over_that_was_killed_is_still_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with RunFolder.create(tmp_path / "r", CONFIG) as run:
-        save(run, 1)
-        (run.path / "weights").mkdir()
-
-    def killed(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(shutil, "rmtree", killed)
-        with pytest.raises(KeyboardInterrupt):
-            RunFolder.create(tmp_path / "r", CONFIG, resume=False)
-    with RunFolder.create(tmp_path / "r", CONFIG, resume=False) as run:
-        assert run.checkpoints() == []
-
-
 def test_a_first_start_that_failed_does_not_keep_the_name(tmp_path: Path) -> None:
     with RunFolder.create(tmp_path / "r", {"model": "smolm"}, environment={"threads": 7}) as run:
         run.write_episodes(0, [episode("a")], arm="untrained")
@@ -234,12 +217,6 @@ def test_other_names_beside_ours_are_left_alone(tmp_path: Path) -> None:
         assert (run.path / "episodes" / "step-x.train.jsonl.gz").exists()
 
 
-def test_a_count_has_no_interval(tmp_path: Path) -> None:
-    with RunFolder.create(tmp_path / "r", CONFIG) as run:
-        run.append_eval(1, arm="trained", metric="invalid", mean=0.25, low=None, high=None, n=8)
-        assert [(row["low"], row["high"]) for row in run.evals()] == [(None, None)]
-
-
 def test_an_unknown_run_gets_the_nearest_name(tmp_path: Path) -> None:
     RunFolder.create(tmp_path / "demo-quick", CONFIG).close()
     with pytest.raises(UnknownName, match="demo-quick") as caught:
@@ -275,10 +252,6 @@ def test_a_killed_process_leaves_a_folder_that_continues(tmp_path: Path) -> None
             last = checkpoint.step
             assert [row["step"] for row in run.metrics()] == list(range(1, last + 1))
             assert (checkpoint.path / "2.bin").read_bytes() == bytes([last % 256]) * 4096
-
-
-def test_names_of_settings() -> None:
-    assert flatten({"a": {"b": 1, "c": {}}, "d": [1]}) == {"a.b": 1, "a.c": {}, "d": [1]}
 
 
 def test_the_configuration_file_is_plain_json(tmp_path: Path) -> None:

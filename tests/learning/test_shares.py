@@ -16,7 +16,7 @@ from keepworth.learning.objective.batch import PassRoom, micro_batches, rows_of,
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Sequence
 from keepworth.learning.objective.presets import preset, presets
-from keepworth.learning.shares import Shares, divided, fingerprints
+from keepworth.learning.shares import Shares, divided
 from keepworth.models.adapter import attach_lora, unfreeze
 from tests.learning.in_threads import in_threads
 from tests.learning.objective.toys import runnable
@@ -141,20 +141,6 @@ def test_a_supervised_step_is_shared_too(count: int) -> None:
         require_close(each, alone, 1e-12)
 
 
-def test_more_learners_than_rows_wait_and_learn_the_same() -> None:
-    pairs = [(tuple(b"say:"), tuple(b"yes")), (tuple(b"and:"), tuple(b"no"))]
-
-    def imitated(shares: Shares) -> list[int]:
-        with MAKING:
-            model = tiny_model(precision="fp64", hidden=32)
-        named = unfreeze(model)
-        Learner(model, named, chosen("rloo"), Optimisation(), ROLE, shares=shares).imitate(pairs)
-        return fingerprints(named.values())
-
-    found = in_threads(4, imitated)
-    assert all(each == found[0] for each in found)
-
-
 def test_what_nobody_has_a_gradient_of_is_left_alone() -> None:
     """AdamW decays a weight whose gradient is zero, and leaves one alone that has none: as in one process."""
 
@@ -173,17 +159,6 @@ def test_what_nobody_has_a_gradient_of_is_left_alone() -> None:
     assert one[2] == [1.0, 1.0]
     assert one[1][0] < 1.0
     assert stepped(Shares())[2] == [1.0, 1.0]
-
-
-def test_what_is_found_comes_in_the_order_of_its_parts_and_from_the_first() -> None:
-    def found(shares: Shares) -> tuple[list[Any], str]:
-        own = {
-            number: (number, torch.tensor([float("nan")] * number)) for number in range(shares.rank, 7, shares.count)
-        }
-        return [number for number, _ in shares.gathered(own)], shares.first(lambda: f"said by {shares.rank}")
-
-    assert in_threads(3, found) == [([0, 1, 2, 3, 4, 5, 6], "said by 0")] * 3
-    assert found(Shares()) == ([0, 1, 2, 3, 4, 5, 6], "said by 0")
 
 
 def test_an_error_of_one_learner_reaches_all() -> None:

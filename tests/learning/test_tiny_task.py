@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.objectives.run import SETTINGS, Arm, Setting, coinciding, paired, train
+from benchmarks.objectives.run import SETTINGS, Arm, Setting, train
 from benchmarks.objectives.world import OneCall, prompts
 from keepworth.learning.objective.presets import presets
 
@@ -43,24 +43,3 @@ def test_every_arm_of_the_benchmark_takes_its_steps(name: str, arm) -> None:
     result = train(replace(SETTINGS[name], steps=2), arm, seed=0)
     assert result["episodes"] > 0
     assert all(math.isfinite(value) for value in result["measured"])
-
-
-def test_arms_that_are_one_update_are_named() -> None:
-    """Six of 25 arms printed the same six digits: with one pass and answers of one length they were the same run."""
-    short = replace(SHORT, steps=2)
-    curves = {
-        arm.name: [train(short, arm, 0)["measured"]] for arm in EVERY if arm.name in ("gspo", "cispo", "tis", "ppo")
-    }
-    assert coinciding(curves) == [["cispo", "gspo", "tis"]]
-    several = replace(SETTINGS["all"], steps=2, rate=1e-2)
-    curves = {
-        arm.name: [train(several, arm, 0)["measured"]] for arm in several.arms if arm.name in ("gspo", "cispo", "tis")
-    }
-    assert coinciding(curves) == []
-
-
-def test_paired_intervals_by_hand() -> None:
-    gap = paired([1.0, 2.0, 3.0], [0.0, 0.0, 0.0])
-    assert gap["mean"] == 2.0
-    assert gap["high"] - gap["mean"] == pytest.approx(4.3027 / math.sqrt(3), abs=1e-3)
-    assert paired([1.0], [0.5]) == {"mean": 0.5, "low": 0.5, "high": 0.5}

@@ -42,16 +42,6 @@ def test_leave_one_out_is_the_scaled_group_mean(rewards: list[float]) -> None:
 
 
 @settings(deadline=None)
-@given(REWARDS, st.floats(-5, 5), st.floats(0.1, 5))
-def test_shift_invariance_and_scale_equivariance(rewards: list[float], shift: float, factor: float) -> None:
-    moved = [factor * reward + shift for reward in rewards]
-    for name in ("rloo", "reinforce"):
-        torch.testing.assert_close(one(moved, preset(name)), factor * one(rewards, preset(name)), atol=1e-9, rtol=1e-9)
-    if max(rewards) - min(rewards) > 1e-2:
-        torch.testing.assert_close(one(moved, GRPO), one(rewards, GRPO), atol=1e-2, rtol=1e-2)
-
-
-@settings(deadline=None)
 @given(st.floats(-10, 10), st.integers(2, 9))
 def test_a_group_of_equal_rewards_gives_exactly_zero(reward: float, size: int) -> None:
     for name in ("grpo", "rloo", "reinforce"):
@@ -61,14 +51,6 @@ def test_a_group_of_equal_rewards_gives_exactly_zero(reward: float, size: int) -
 def test_a_group_of_one_is_refused() -> None:
     with pytest.raises(ValueError, match="group 3 has one episode"):
         one([1.0, 0.0, 1.0], GRPO, [7, 7, 3])
-
-
-def test_permuting_the_batch_permutes_advantages_and_groups_need_not_be_contiguous() -> None:
-    rewards, group = [1.0, 0.2, 0.0, 0.7, 0.4, 0.9], [5, 9, 5, 9, 5, 9]
-    order = [3, 0, 5, 1, 4, 2]
-    straight = one(rewards, GRPO, group)
-    shuffled = one([rewards[i] for i in order], GRPO, [group[i] for i in order])
-    torch.testing.assert_close(shuffled, straight[order])
 
 
 def test_scales_agree_with_one_group_and_a_lonely_task_falls_back_to_the_batch() -> None:

@@ -131,15 +131,6 @@ def test_a_step_raises_what_was_better_than_its_group(name: str) -> None:
         assert (grad[worse] > 0).all()
 
 
-@pytest.mark.parametrize("name", sorted(presets()))
-def test_constant_rewards_leave_the_policy_alone(name: str) -> None:
-    objective = runnable(preset(name) if name == "a_star_po" else without_kl(preset(name)))
-    assert objective.teacher is None or objective.teacher.on == "wrong"
-    bandit = Bandit(torch.full((3,), 1.0, dtype=torch.float64), 0)
-    train(objective, bandit, 20)
-    torch.testing.assert_close(bandit.logits.detach(), torch.zeros(3, dtype=torch.float64), atol=1e-6, rtol=0)
-
-
 def test_a_star_po_reaches_its_closed_form() -> None:
     beta = 0.5
     objective = preset("a_star_po", surrogate=Regression(beta), advantage=SoftValue(beta))
@@ -228,20 +219,3 @@ def test_anchor_states_point_closer_to_the_true_gradient_than_whole_episodes() -
         gains.append(float(cosines[0] - cosines[1]))
     gain = torch.tensor(gains)
     assert float(gain.mean()) > 3 * float(gain.std()) / len(gains) ** 0.5
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_anchor_states_learn_the_corridor_faster_at_equal_step_lengths(seed: int) -> None:
-    area = {}
-    for name, objective in (("steps", STEPS), ("episodes", EPISODES)):
-        generator = torch.Generator().manual_seed(seed)
-        logits = torch.zeros(LENGTH, 3, dtype=torch.float64, requires_grad=True)
-        curve = []
-        for _ in range(30):
-            grad = update(objective, logits, generator)
-            with torch.no_grad():
-                logits += 0.3 * grad / grad.norm().clamp(min=1e-9)
-            curve.append(float(success(logits).detach()))
-        area[name] = sum(curve) / len(curve)
-        assert curve[-1] > 0.95
-    assert area["steps"] > area["episodes"], area

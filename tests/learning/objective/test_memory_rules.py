@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keepworth.learning.collect.curriculum import sampled_sessions
-from keepworth.learning.collect.episode_credit import EpisodicReward, attributed, scaled_in
+from keepworth.learning.collect.episode_credit import EpisodicReward, attributed
 from keepworth.learning.objective.advantage import advantages
 from keepworth.learning.objective.parts import Outcome
 from keepworth.learning.objective.policy_loss import denominators, loss
@@ -96,14 +96,6 @@ def test_a_wrong_answer_is_new_before_it_is_remembered_and_old_after() -> None:
     assert after == pytest.approx(0.0)
 
 
-def test_members_of_a_group_do_not_meet_each_other_while_they_are_scored() -> None:
-    reward = EpisodicReward(warmup=0)
-    assert reward.score_group(QUERY, np.stack([WRONG, WRONG, RIGHT]), [0.0, 0.0, 1.0]) == [0.0, 0.0, 0.0]
-    exploit, explore = reward.raw(QUERY, RIGHT)
-    assert exploit == pytest.approx(0.0)
-    assert explore == pytest.approx(1 - 1 / np.sqrt(2))
-
-
 def test_exploit_is_the_distance_to_the_centroid_of_the_nearest_query() -> None:
     reward = EpisodicReward(neighbours=1)
     reward.score_group(QUERY, np.stack([RIGHT, -RIGHT + 2.0]), [1.0, 1.0])
@@ -130,10 +122,3 @@ def test_warm_up_windows_eviction_and_restoring() -> None:
     assert copy.state() == reward.state()
     with pytest.raises(ValueError, match="1 responses but 2 outcomes"):
         reward.score_group(QUERY, np.stack([RIGHT]), [1.0, 0.0])
-
-
-def test_window_scaling() -> None:
-    from collections import deque
-
-    window: deque[float] = deque(maxlen=3)
-    assert [scaled_in(window, value) for value in (-2.0, -2.0, -1.0, -1.5, -1.0)] == [0.5, 0.5, 1.0, 0.5, 1.0]

@@ -7,11 +7,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from keepworth.episodes.errors import UnknownName
 from keepworth.learning.objective.advantage import advantages, select
-from keepworth.learning.objective.options import Objective, ObjectiveError
-from keepworth.learning.objective.policy_loss import denominators, group_metrics, loss, merge_metrics
-from keepworth.learning.objective.presets import preset, presets, source_of
+from keepworth.learning.objective.options import Objective
+from keepworth.learning.objective.policy_loss import denominators, loss
+from keepworth.learning.objective.presets import preset, presets
 from tests.learning.objective.toys import Toy, runnable, toy
 
 NAMES = sorted(presets())
@@ -121,33 +120,3 @@ def test_extreme_log_ratios_stay_finite(name: str) -> None:
         assert world.logits.grad is not None
         assert torch.isfinite(world.logits.grad).all()
         assert all(torch.isfinite(torch.tensor(number)) for number in metrics.values())
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_every_preset_names_its_source(name: str) -> None:
-    assert presets()[name].name == name
-    assert source_of(name).title
-    assert source_of(name).status in ("code", "text", "secondary")
-
-
-def test_metrics_of_parts_merge() -> None:
-    objective, estimate, world = ready("grpo", toy())
-    shared = denominators(world.batch, objective)
-    lp, entropy = world.forward()
-    _, whole = loss(objective, lp, entropy, estimate, world.batch, shared)
-    halves = [
-        loss(objective, lp[rows], entropy[rows], estimate[rows], world.batch.rows(rows), shared)[1]
-        for rows in (slice(0, 5), slice(5, None))
-    ]
-    together = merge_metrics(halves)
-    for name, value in whole.items():
-        if name != "ess":
-            assert together[name] == pytest.approx(value, abs=1e-9), name
-    assert group_metrics(world.batch)["zero_variance_groups"] == pytest.approx(1 / 3)
-
-
-def test_unknown_names_are_answered_with_the_nearest() -> None:
-    with pytest.raises(UnknownName, match="Did you mean 'grpo'"):
-        preset("gprpo")
-    with pytest.raises(ObjectiveError, match="did you mean 'advantage'"):
-        preset("grpo", advantge=0.3)

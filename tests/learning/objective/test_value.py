@@ -10,7 +10,7 @@ import torch
 
 from keepworth.learning.objective.advantage import advantages
 from keepworth.learning.objective.parts import Gae, Plain, Token, Whitened
-from keepworth.learning.objective.policy_loss import denominators, effective_sample_size, loss, value_loss
+from keepworth.learning.objective.policy_loss import denominators, loss, value_loss
 from keepworth.learning.objective.presets import preset, varied, without_kl
 from tests.learning.objective.toys import bandit_batch, toy
 
@@ -52,10 +52,6 @@ def test_value_loss_ignores_what_was_not_drawn_and_adds_up() -> None:
     torch.testing.assert_close(parts[0] + parts[1], whole)
     noisy = torch.where(batch.mask > 0, targets, math.nan)
     torch.testing.assert_close(value_loss(batch.values, noisy, batch, objective, shared), whole)
-
-
-def test_the_effective_sample_size_by_hand() -> None:
-    assert float(effective_sample_size(torch.tensor([0.0, math.log(2)]))) == pytest.approx(9 / (2 * 5))
 
 
 def test_the_interpolated_anchor_reaches_the_loss() -> None:

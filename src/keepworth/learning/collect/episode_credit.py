@@ -84,40 +84,6 @@ def with_attribution(
     return replace(episode, rewards=episode.rewards + terms)
 
 
-def with_compression(
-    episode: Episode, bank_tokens: int, seen_tokens: int, *, allowed: float, weight: float = 0.3
-) -> Episode:
-    """A term that is negative by the share of the seen tokens by which the bank exceeds `allowed` of them.
-
-    Source: Memory-R2, arXiv 2605.21768: its penalty acts on the part of the bank beyond a fraction of the tokens seen so far;
-    its exact form and fraction could not be verified.
-    """
-    if seen_tokens < 1:
-        raise ValueError(f"with_compression: seen_tokens must be positive, got {seen_tokens}")
-    value = -max(0.0, bank_tokens / seen_tokens - allowed)
-    return replace(episode, rewards=(*episode.rewards, RewardTerm("compression", value, weight, shaping=True)))
-
-
-def as_rerolls(anchor: Episode, index: int, rerolls: Sequence[Episode]) -> Group:
-    """Re-rolls of segment `index` of `anchor` as a group of their own, compared with each other alone.
-
-    Raises NoProvenance unless all start from the memory that the anchor had there (content hashes).
-    Source: Memory-R2 (local groups), arXiv 2605.21768.
-    """
-    state = anchor.segments[index].memory_before
-    for episode in rerolls:
-        began = episode.segments[0].memory_before if episode.segments else ""
-        if began != state:
-            raise NoProvenance(
-                f"Re-roll {episode.id!r} starts from memory {began!r}, the anchor {anchor.id!r} had {state!r} before "
-                f"segment {index}.",
-                "Restore the snapshot before every re-roll.",
-            )
-    task = f"{anchor.task}@{index}"
-    own = tuple(replace(each, task=task, memory_snapshot=state, parent=anchor.id) for each in rerolls)
-    return Group(task, state, own)
-
-
 def with_episodic_reward(
     groups: Sequence[Group],
     aid: EpisodicReward,

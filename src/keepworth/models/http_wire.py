@@ -88,7 +88,8 @@ def _sample(
     finish = _checked_finish(ids, logprobs, choice.get("finish_reason"), params)
     spans = tuple(
         VersionSpan(version_of(str(span["version"])), int(span["start"]), int(span["end"]))
-        for span in (choice.get("weight_versions") or () if version_of is not None else ())
+        for span in choice.get("weight_versions") or ()
+        if version_of is not None
     )
     whole = (VersionSpan(version, 0, len(ids)),) if ids else ()
     return Sample(ids, logprobs, finish, spans or whole)

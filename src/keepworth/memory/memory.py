@@ -1324,7 +1324,7 @@ class Memory:
         self,
         policies: Callable[[str], Policy],
         first: str,
-        reward_range: tuple[float, float] | None,
+        reward_range: tuple[float, float],
         seed: int | None,
         trusted: Collection[str],
     ) -> Learning:

@@ -519,7 +519,7 @@ class Memory:
                     return [learning.among(ask, hits, top_k, by_words=mode == "lexical") for ask, hits in found]
                 self._refuse_ranking(scope, mode, threshold, options, fits)
                 time, nobody = timestamp(self._clock()), bool(options.get("nobody"))
-                return [learning.own(ask, top_k, partial(self._may_show, time, scope, nobody)) for ask in asks]
+                return [learning.retrieve(ask, top_k, partial(self._may_show, time, scope, nobody)) for ask in asks]
             except OtherPolicy:
                 continue
 

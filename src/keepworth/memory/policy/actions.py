@@ -83,8 +83,8 @@ class Actions:
             self._vectors, self._total, self._encoded = vectors
 
     def listed(self, numbers: Numbers) -> Bools:
-        found: Bools = self._listed[numbers]
-        return found
+        result: Bools = self._listed[numbers]
+        return result
 
     def sameness(self, numbers: Numbers, others: Numbers) -> Floats:
         """(n, m): how surely each of `numbers` means the same as each of `others`, from 0 to 1; 1 for equal strings, and for two
@@ -101,8 +101,8 @@ class Actions:
         near, usual = self._similarity(numbers, others)
         free = open_rows[:, None] | open_columns[None, :]
         graded = np.clip((near - usual) / max(1.0 - usual, 1e-6), 0.0, 1.0)
-        found: Floats = np.where(free, np.maximum(same, graded), same)
-        return found
+        result: Floats = np.where(free, np.maximum(same, graded), same)
+        return result
 
     def apart(self, numbers: Numbers, others: Numbers) -> Bools:
         """(n, m): pairs that are known to mean different actions. Of `NONE` nothing is known."""

@@ -72,7 +72,7 @@ def claims(text: str, at: str = "", *, speaker: str = USER) -> list[Claim]:
 
 def _put_forward(text: str) -> str:
     """ "is not tea, it is coffee" as "is coffee, not tea"."""
-    return _RULES.not_but.sub(lambda found: f"{found['be']} {found['v']}, not {found['o']}{found['end']}", text)
+    return _RULES.not_but.sub(lambda match: f"{match['be']} {match['v']}, not {match['o']}{match['end']}", text)
 
 
 _ANEW = re.compile(
@@ -101,11 +101,11 @@ def _clauses(sentence: str) -> list[str]:
     asks = sentence.endswith(("?", "\uff1f"))
     tail = min(
         (
-            found
+            result
             for each in ((QUESTION_TAIL, _RULES.wonders) if asks else (_RULES.wonders,))
-            if (found := each.search(sentence))
+            if (result := each.search(sentence))
         ),
-        key=lambda found: found.start(),
+        key=lambda result: result.start(),
         default=None,
     )
     if tail is not None:
@@ -240,8 +240,8 @@ def parsed_claim(text: str, at: str = "", *, news: bool | None = None) -> Claim:
         denies, plain = (
             True,
             _RULES.negation.sub(
-                lambda found: (
-                    f"{found[0].split()[0]} " if found[0].lower().startswith(("am", "is", "are", "was")) else ""
+                lambda match: (
+                    f"{match[0].split()[0]} " if match[0].lower().startswith(("am", "is", "are", "was")) else ""
                 ),
                 plain,
                 count=1,
@@ -274,8 +274,8 @@ def _attributes() -> list[tuple[str, bool, re.Pattern[str]]]:
     return [(name, single, compile_pattern(pattern)) for name, single, pattern in listed]
 
 
-def _bare(found: re.Match[str]) -> str:
-    word = found[0].lower()
+def _bare(result: re.Match[str]) -> str:
+    word = result[0].lower()
     return {
         "living": "live",
         "being": "am",
@@ -329,10 +329,10 @@ def _with_attribute(claim: Claim, rest: str) -> Claim:
         old = own.groupdict().get("o") or claim.instead
         return replace(claim, attribute=attribute, value=value, single=single, instead=old)
     for name, single, pattern in _attributes():
-        found = pattern.match(rest)
-        if found is None:
+        result = pattern.match(rest)
+        if result is None:
             continue
-        parts = found.groupdict()
+        parts = result.groupdict()
         left = parts.get("left")
         if left:
             return replace(
@@ -517,12 +517,12 @@ def gives_way(old: Claim, new: Claim) -> bool:
 
 def _thing(claim: Claim) -> frozenset[str]:
     """The first word of a value that says something."""
-    return next((found for word in claim.value.split() if (found := stems(word))), frozenset())
+    return next((result for word in claim.value.split() if (result := stems(word))), frozenset())
 
 
 def taken_over(new: Claim, known: Sequence[Sequence[Claim]]) -> list[int]:
     """Which of what is known `new` takes the place of, by position: an item of several statements only where all of them go."""
-    return [place for place, olds in enumerate(known) if olds and all(gives_way(old, new) for old in olds)]
+    return [index for index, olds in enumerate(known) if olds and all(gives_way(old, new) for old in olds)]
 
 
 def says_something(text: str) -> bool:

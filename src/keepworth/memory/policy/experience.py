@@ -226,9 +226,9 @@ class Experience:
         share = self.clock.share("" if self.pool.vouches(on_word_of(by)) else by)
         if self.scale.see([*rewards, outcome], self.pool.person_of(by)):
             self._rescale()
-        for place, (use, action) in enumerate(taken):
-            use.following, use.learned = taken[place + 1][0] if place + 1 < len(taken) else None, self.time
-            use.taken, use.raw_reward, use.by, use.share = action, rewards[place], by, share
+        for index, (use, action) in enumerate(taken):
+            use.following, use.learned = taken[index + 1][0] if index + 1 < len(taken) else None, self.time
+            use.taken, use.raw_reward, use.by, use.share = action, rewards[index], by, share
             use.outcome, use.reward = self.scale.of(outcome), self.scale.of(use.raw_reward)
         for use, _ in taken:
             if use.decision not in known:

@@ -409,7 +409,7 @@ def learn(seen: Evidence, old: Floats, keeper: Keeper) -> tuple[KeeperCheck, Flo
 
 def _groups(seen: Evidence) -> Whole:
     """[t]: rewards of one number may go up and down together."""
-    number = {inside: place for place, inside in enumerate(dict.fromkeys(seen.inside))}
+    number = {inside: index for index, inside in enumerate(dict.fromkeys(seen.inside))}
     if len(number) < SCOPES:
         return np.arange(len(seen.inside)) * BLOCKS // len(seen.inside)
     return np.array([number[inside] for inside in seen.inside], dtype=np.intp)

@@ -188,25 +188,25 @@ class Learning:
             if not ask.explore:
                 choice = choice.certain()
             elif isinstance(choice, Independent):
-                choice = choice.given({place: drawn[hit.id] for place, hit in enumerate(hits) if hit.id in drawn})
+                choice = choice.given({index: drawn[hit.id] for index, hit in enumerate(hits) if hit.id in drawn})
             slate, part = choice.draw(experience.generator if ask.own is None else ask.own.generator)
             use = Use(query, candidates, values, choice, slate, part)
-            presented = policy.presenter([items[place] for place in slate], query, scores[list(slate)].tolist())
+            presented = policy.presenter([items[index] for index in slate], query, scores[list(slate)].tolist())
             details: dict[str, Any] = {"part": part}
             if isinstance(choice, Independent) and (odds := choice.odds):
-                details["odds"] = {hits[place].id: p for place, p in odds.items()}
+                details["odds"] = {hits[index].id: p for index, p in odds.items()}
                 main = choice.order[: choice.k]
-                if withheld := [hits[place].id for place in odds if place in main and place not in slate]:
+                if withheld := [hits[index].id for index in odds if index in main and index not in slate]:
                     details["withheld"] = withheld
                 details["expected"] = round(record.in_rewards(values.expected), 6)
             if slate and slate[0] != 0 and part != "withheld":
                 searched_first = min(1.0, max(0.0, values.expected + float(values.means[0])))
                 details["instead"] = round(searched_first, 6)
-            best = [_explained(hits[place], place, use, record) for place in slate]
+            best = [_explained(hits[index], index, use, record) for index in slate]
             drawn.note([hit.id for hit in best], details.get("odds", {}))
             return self._chose(presented, use, best, listed, asked(ask, top_k, details), whole=False)
 
-    def own(self, ask: Ask, top_k: int, admits: Callable[[Item], bool]) -> Chosen:
+    def retrieve(self, ask: Ask, top_k: int, admits: Callable[[Item], bool]) -> Chosen:
         """Choose among what the policy itself retrieves. admits: whether an item may be shown at all."""
         with self._lock:
             experience = self._now()
@@ -217,9 +217,9 @@ class Learning:
             if ask.own is not None:
                 untouched = experience.pool.actions.untouched()
             with untouched:
-                return self._own(experience, ask, top_k, admits)
+                return self._retrieve(experience, ask, top_k, admits)
 
-    def _own(self, experience: Experience, ask: Ask, top_k: int, admits: Callable[[Item], bool]) -> Chosen:
+    def _retrieve(self, experience: Experience, ask: Ask, top_k: int, admits: Callable[[Item], bool]) -> Chosen:
         pool = experience.pool
         use = experience.recall(
             ask.goal,
@@ -235,9 +235,9 @@ class Learning:
         )
         ids = [pool.items[row].id for row in use.candidates.rows.tolist()]
         near = use.candidates.similarities.tolist()
-        items = self.store.fetch(self.scope, [ids[place] for place in use.slate])
+        items = self.store.fetch(self.scope, [ids[index] for index in use.slate])
         hits = [
-            Hit(item, near[place], None, near[place]) for place in use.slate if (item := items[ids[place]]) is not None
+            Hit(item, near[index], None, near[index]) for index in use.slate if (item := items[ids[index]]) is not None
         ]
         details = {
             "observation": use.query.observation,
@@ -581,10 +581,10 @@ class Learning:
         self._experience.settle()
         if self._generator is None:
             # Draws after a restart go on elsewhere; where the policy searches by itself, once there is another reward.
-            place: list[int] = []
+            index: list[int] = []
             if self.store.database.has_files:
-                place = [head, os.getpid()] if policy.retriever is None else [len(self._experience.uses)]
-            self._generator = np.random.default_rng(None if self._seed is None else [31, self._seed, *place])
+                index = [head, os.getpid()] if policy.retriever is None else [len(self._experience.uses)]
+            self._generator = np.random.default_rng(None if self._seed is None else [31, self._seed, *index])
         self._experience.generator = self._generator
 
     def _follow(self, connection: AnyConnection, since: int) -> None:
@@ -740,21 +740,21 @@ class Learning:
         if slate is None or not decision.candidates:
             slate = [ids.index(id) for id in decision.chosen]
             details = {name: details[name] for name in ("observation", "actions", "k", "part") if name in details}
-        there = [place for place, id in enumerate(ids) if id in rows]
-        moved = {place: position for position, place in enumerate(there)}
-        if not all(place in moved for place in slate):
+        there = [index for index, id in enumerate(ids) if id in rows]
+        moved = {index: position for position, index in enumerate(there)}
+        if not all(index in moved for index in slate):
             return None
 
         def column(name: str, missing: Sequence[float]) -> npt.NDArray[np.float64]:
             values = details.get(name) or missing
-            return np.array([values[place] for place in there], dtype=np.float64)
+            return np.array([values[index] for index in there], dtype=np.float64)
 
         nothing, waiting = [0.0] * len(ids), details.get("waiting", 0)
         candidates = Candidates(
-            np.array([rows[ids[place]] for place in there], dtype=np.intp),
+            np.array([rows[ids[index]] for index in there], dtype=np.intp),
             column("similarities", [score for _, score in pairs]),
             # As it was at the time of the choice, whatever became of the items since.
-            sum([place >= len(ids) - waiting for place in there]) if waiting else 0,
+            sum([index >= len(ids) - waiting for index in there]) if waiting else 0,
         )
         withheld, odds = set(choice.details.get("withheld", ())), choice.details.get("odds", {})
         return Use(
@@ -762,13 +762,13 @@ class Learning:
             candidates,
             Values(column("means", nothing), column("deviations", nothing)),
             None,
-            tuple([moved[place] for place in slate]),
+            tuple([moved[index] for index in slate]),
             details.get("part", "main"),
             logged=decision.propensity,
-            withheld=tuple([moved[place] for place in there if ids[place] in withheld]) if withheld else (),
+            withheld=tuple([moved[index] for index in there if ids[index] in withheld]) if withheld else (),
             most=int(details.get("k", 0)),
             decision=decision.id,
-            odds={moved[place]: odds[ids[place]] for place in there if ids[place] in odds} if odds else {},
+            odds={moved[index]: odds[ids[index]] for index in there if ids[index] in odds} if odds else {},
             expected=choice.details.get("expected", 0.0),
             instead=choice.details.get("instead", math.nan),
             unit=episode or decision.id,
@@ -974,12 +974,12 @@ def _filed(pool: Pool, row: int, named: Mapping[int, str]) -> dict[str, Any]:
     return {**data, "born": int(pool.born[row]), "of": int(pool.episode[row])}
 
 
-def _explained(hit: Hit, place: int, use: Use, record: RewardRecord) -> Hit:
+def _explained(hit: Hit, index: int, use: Use, record: RewardRecord) -> Hit:
     """The hit, with what rewards say of it where it stands elsewhere than the search put it, or where all is explained."""
     if not use.values.worth or not isinstance(use.choice, Independent):
         return hit
-    worth, position = use.values.worth[place], use.choice.order.index(place)
-    moved = ("up" if position < place else "down" if position > place else "") if worth.clear else ""
+    worth, position = use.values.worth[index], use.choice.order.index(index)
+    moved = ("up" if position < index else "down" if position > index else "") if worth.clear else ""
     if not moved and (not worth.seen or (hit.why is None and worth.times < 0.5)):
         return hit
     why = hit.why or Explanation(None, None, {}, f"{hit.score:.10g}")

@@ -102,8 +102,8 @@ def judged(other: Policy, uses: Sequence[Use], pool: Pool, method: str, generato
                 # Chance decides once per episode, for this policy too.
                 before, listed = drawn.setdefault(use.unit, {}), use.candidates.rows.tolist()
                 choice = choice.given({at: before[row] for at, row in enumerate(listed) if row in before})
-                for place, p in (*choice.odds.items(), *((place, 1.0) for place in use.slate)):
-                    before.setdefault(listed[place], (p, True))
+                for index, p in (*choice.odds.items(), *((index, 1.0) for index in use.slate)):
+                    before.setdefault(listed[index], (p, True))
             seen = LoggedChoice(use.raw_reward, use.propensity, choice.probability(use.slate))
             choices[use.decision] = _by_item(use, seen, _chances(choice, generator)) if method == "items" else seen
         for use in together:
@@ -152,9 +152,9 @@ def by_item(rows: Sequence[LoggedChoice]) -> Estimate:
         )
     rewards = np.array([row.reward for row in rows])
     terms = rewards.copy()
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         for shown, p, target in row.tested:
-            terms[place] += (target - p) * (shown - p) / (p * (1.0 - p)) * (row.reward - row.expected)
+            terms[index] += (target - p) * (shown - p) / (p * (1.0 - p)) * (row.reward - row.expected)
     error = float(terms.std(ddof=1) / np.sqrt(len(terms)))
     effective = float(rewards.var(ddof=1)) / error**2 if error > 0.0 else float(len(rows))
     _require_effective(len(rows), effective)
@@ -166,20 +166,20 @@ def _chances(choice: Slates, generator: np.random.Generator) -> dict[int, float]
     if isinstance(choice, Independent):
         return {**dict.fromkeys(choice.order[: choice.k], 1.0), **choice.odds}
     slates = [choice.draw(generator)[0] for _ in range(DRAWS)]
-    return {place: sum(place in slate for slate in slates) / DRAWS for place in {p for slate in slates for p in slate}}
+    return {index: sum(index in slate for slate in slates) / DRAWS for index in {p for slate in slates for p in slate}}
 
 
 def _by_item(use: Use, choice: LoggedChoice, chances: Mapping[int, float]) -> LoggedChoice:
     """The choice with what `by_item` takes. chances: of being shown, under the new policy."""
     there, odds = set(use.slate), use.odds
-    tested = tuple((place in there, p, chances.get(place, 0.0)) for place, p in odds.items() if 0.0 < p < 1.0)
+    tested = tuple((index in there, p, chances.get(index, 0.0)) for index, p in odds.items() if 0.0 < p < 1.0)
     # The last that are shown in the place of what is withheld are not the policy's own choice.
-    withheld = sum(place not in there and p >= 0.5 for place, p in odds.items())
+    withheld = sum(index not in there and p >= 0.5 for index, p in odds.items())
     spare = len(use.slate) + withheld - min(use.most or len(use.slate), len(use.candidates.rows))
-    chosen = [place for place in use.slate if place not in odds]
+    chosen = [index for index in use.slate if index not in odds]
     chosen = chosen[: len(chosen) - min(withheld, max(0, spare))]
-    other = {place for place in chances if place not in odds} | set(chosen)
-    unsupported = sum(abs(chances.get(place, 0.0) - (place in chosen)) for place in other)
+    other = {index for index in chances if index not in odds} | set(chosen)
+    unsupported = sum(abs(chances.get(index, 0.0) - (index in chosen)) for index in other)
     return replace(choice, tested=tested, expected=use.expected, unsupported=unsupported)
 
 

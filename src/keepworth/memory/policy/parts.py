@@ -117,19 +117,19 @@ class WithSameEpisode:
         need("the retrieval", count={"recent": self.recent})
 
     def __call__(self, query: Query, pool: Pool) -> Candidates:
-        found = self.retriever(query, pool)
+        result = self.retriever(query, pool)
         tail = pool.active()[-self.recent :]
-        here = tail[(pool.episode[tail] == query.episode) & ~np.isin(tail, found.rows)]
+        here = tail[(pool.episode[tail] == query.episode) & ~np.isin(tail, result.rows)]
         here = pool.speaking_of(here, query.actions) if query.actions else here
         if not len(here):
-            return found
-        first = len(found.rows) - found.waiting
+            return result
+        first = len(result.rows) - result.waiting
         return Candidates(
-            np.concatenate([found.rows[:first], here, found.rows[first:]]),
+            np.concatenate([result.rows[:first], here, result.rows[first:]]),
             np.concatenate(
-                [found.similarities[:first], pool.similarities(query.vector, here), found.similarities[first:]]
+                [result.similarities[:first], pool.similarities(query.vector, here), result.similarities[first:]]
             ),
-            found.waiting,
+            result.waiting,
         )
 
 
@@ -182,14 +182,14 @@ class Experiences:
         self.count, self.latest = n + 1, time
 
     def similarity(self, vector: Vectors) -> Floats:
-        found: Floats = (self.where[: self.count] @ vector).astype(np.float64)
-        return found
+        result: Floats = (self.where[: self.count] @ vector).astype(np.float64)
+        return result
 
 
 def on_advice(gained: Floats, candidates: Candidates, pool: Pool) -> Floats:
     """What an item is worth by its action; a warning of it `WARNING` of the opposite. The more similar item wins a tie."""
-    found: Floats = np.where(pool.warns[candidates.rows], -WARNING * gained, gained + 1e-3 * candidates.similarities)
-    return found
+    result: Floats = np.where(pool.warns[candidates.rows], -WARNING * gained, gained + 1e-3 * candidates.similarities)
+    return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,8 +209,8 @@ def of_actions(valuer: Valuer, query: Query, pool: Pool) -> Floats:
     n = len(numbers)
     none = np.zeros(n, dtype=bool)
     offered = Offered(pool.actions, numbers, none, none, np.full(n, -1))
-    found: Floats = valuer.estimate(query, Candidates(np.arange(n), np.zeros(n)), offered).means  # type: ignore[arg-type]
-    return found
+    result: Floats = valuer.estimate(query, Candidates(np.arange(n), np.zeros(n)), offered).means  # type: ignore[arg-type]
+    return result
 
 
 class Masked:
@@ -340,7 +340,7 @@ class Thompson:
             explore=self.explore if n else 0.0,
             probe=probe,
             waiting=tuple(
-                tuple(int(other) for other in tried if contents[other] == contents[place])[: self.k] for place in tried
+                tuple(int(other) for other in tried if contents[other] == contents[index])[: self.k] for index in tried
             ),
             conflicts=conflicts,
         )
@@ -364,8 +364,8 @@ class Thompson:
 def contents_in(pool: Pool, rows: npt.NDArray[np.intp], query: Query) -> npt.NDArray[np.int64]:
     """What each item advises in this situation, as a content number: conditions in its text are read as written."""
     contents: npt.NDArray[np.int64] = pool.content[rows].copy()
-    for place in np.flatnonzero(pool.conditional[rows]):
-        contents[place] = pool.content_of(advice(pool.items[rows[place]], query.text)[0][0])
+    for index in np.flatnonzero(pool.conditional[rows]):
+        contents[index] = pool.content_of(advice(pool.items[rows[index]], query.text)[0][0])
     return contents
 
 
@@ -373,8 +373,8 @@ def contradictions(contents: npt.NDArray[np.int64], warns: Bools, actions: Actio
     """(n, n): two items known to advise different actions, or one that warns of what the other advises."""
     same = actions.sameness(contents, contents) > SURE
     either = warns[:, None] | warns[None, :]
-    found: Bools = np.where(either, same & (warns[:, None] != warns[None, :]), actions.apart(contents, contents))
-    return found
+    result: Bools = np.where(either, same & (warns[:, None] != warns[None, :]), actions.apart(contents, contents))
+    return result
 
 
 PLACES = ("ignored", "among", "newest", "oldest")

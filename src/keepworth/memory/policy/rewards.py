@@ -60,9 +60,9 @@ class RewardScale:
             return reward if reward in (0.0, 1.0) else 0.5
         return min(1.0, max(0.0, (reward - self.low) / (self.high - self.low)))
 
-    def count(self, place: float, share: float = 1.0) -> None:
+    def count(self, index: float, share: float = 1.0) -> None:
         """One more reward that was learned from, by its place on the scale and how much it counts."""
-        self._total += share * place
+        self._total += share * index
         self._count += share
 
     def forget(self) -> None:
@@ -107,12 +107,12 @@ def capped(weights: Floats, people: Numbers, most: float, asker: int = 0) -> Flo
     if not others.any():
         return weights
     mine = weights[others]
-    _, place = np.unique(people[others], return_inverse=True)
-    order = np.argsort(place, kind="stable")
-    starts = np.flatnonzero(np.diff(place[order], prepend=-1))
+    _, index = np.unique(people[others], return_inverse=True)
+    order = np.argsort(index, kind="stable")
+    starts = np.flatnonzero(np.diff(index[order], prepend=-1))
     totals = np.add.reduceat(mine[order], starts, axis=0)
     fair: Floats = weights.copy()
-    fair[others] = mine * np.minimum(1.0, most / np.maximum(totals, 1e-12))[place]
+    fair[others] = mine * np.minimum(1.0, most / np.maximum(totals, 1e-12))[index]
     return fair
 
 
@@ -124,12 +124,12 @@ def voices(near: Floats, people: Numbers, own: Numbers | None = None) -> Floats:
     whose word each is, shape (evidence,). own: on whose word each item stands, shape (items,), who is not counted then."""
     if not len(people):
         return np.zeros(near.shape[1])
-    named, place = np.unique(people, return_inverse=True)
-    order = np.argsort(place, kind="stable")
-    each = np.maximum.reduceat(near[order], np.searchsorted(place[order], np.arange(len(named))), axis=0)
+    named, index = np.unique(people, return_inverse=True)
+    order = np.argsort(index, kind="stable")
+    each = np.maximum.reduceat(near[order], np.searchsorted(index[order], np.arange(len(named))), axis=0)
     if named[0] == 0:
         each[0] = near[people == 0].sum(axis=0)
     if own is not None:
         each[named[:, None] == own[None, :]] = 0.0
-    found: Floats = each.sum(axis=0)
-    return found
+    result: Floats = each.sum(axis=0)
+    return result

@@ -68,7 +68,7 @@ class Candidates:
 
     def among(self, admits: Callable[[int], bool]) -> Candidates:
         """Those of rows that `admits` admits."""
-        kept = np.array([place for place, row in enumerate(self.rows.tolist()) if admits(row)], dtype=np.intp)
+        kept = np.array([index for index, row in enumerate(self.rows.tolist()) if admits(row)], dtype=np.intp)
         waiting = int((kept >= len(self.rows) - self.waiting).sum())
         return Candidates(self.rows[kept], self.similarities[kept], waiting)
 
@@ -141,7 +141,7 @@ class Use:
 
     @property
     def rows(self) -> list[int]:
-        return [int(self.candidates.rows[place]) for place in self.slate]
+        return [int(self.candidates.rows[index]) for index in self.slate]
 
     @property
     def propensity(self) -> float:

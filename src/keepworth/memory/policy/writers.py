@@ -107,19 +107,19 @@ class Facts:
                 claim = parsed_claim(fact.text)
                 known = _like(claim, bank)
                 gone = taken_over(claim, [stated_in(item.text) for item in known])
-                yield _taking_over(fact, [known[place] for place in gone] or _closest(claim, bank, finished.said_at))
+                yield _taking_over(fact, [known[index] for index in gone] or _closest(claim, bank, finished.said_at))
             return
         beside = [_like(parsed_claim(fact.text), bank) for fact in facts]
-        asked = [place for place, known in enumerate(beside) if known]
+        asked = [index for index, known in enumerate(beside) if known]
         answers: Sequence[Sequence[int]] = ()
         if asked:
             answers = self.outdated(
-                [facts[place].text for place in asked], [[item.text for item in beside[place]] for place in asked]
+                [facts[index].text for index in asked], [[item.text for item in beside[index]] for index in asked]
             )
         gone_of = dict(zip(asked, answers, strict=False))
-        for place, fact in enumerate(facts):
-            rows = [row for row in gone_of.get(place, ()) if 0 <= row < len(beside[place])]
-            yield _taking_over(fact, [item for row in rows if _is_open(item := beside[place][row], bank)])
+        for index, fact in enumerate(facts):
+            rows = [row for row in gone_of.get(index, ()) if 0 <= row < len(beside[index])]
+            yield _taking_over(fact, [item for row in rows if _is_open(item := beside[index][row], bank)])
 
     def _found(self, finished: Finished) -> list[StatedFact]:
         # What nobody put into words holds no facts: a model need not be asked.
@@ -133,11 +133,11 @@ class Facts:
                 for claim in _claims(text, message, speaker, finished.said_at)
             ]
         told = [{"said_at": finished.said_at, **message} for message in transcript]
-        found: object = self.extract(told) if told else ()
-        facts = None if isinstance(found, (str, bytes, Mapping)) or not isinstance(found, Iterable) else list(found)
+        result: object = self.extract(told) if told else ()
+        facts = None if isinstance(result, (str, bytes, Mapping)) or not isinstance(result, Iterable) else list(result)
         if facts is None or not all(isinstance(fact, (str, StatedFact)) for fact in facts):
             raise InvalidAdvice(
-                f"what finds facts gave {found if facts is None else facts!r:.60}, which is no list of texts.",
+                f"what finds facts gave {result if facts is None else facts!r:.60}, which is no list of texts.",
                 "Let it return a list of str.",
             )
         return [fact if isinstance(fact, StatedFact) else _attributed(fact, finished) for fact in facts]
@@ -176,7 +176,7 @@ def _like(claim: Claim, bank: Bank) -> list[Item]:
     """What `claim` may take the place of: of the same person, agent and session alone."""
     if claim.attribute == "plan" or not len(bank):
         return []
-    near = {item.id: item for found in bank.nearest_to(asked_for(claim), KNOWN) for item in found}
+    near = {item.id: item for result in bank.nearest_to(asked_for(claim), KNOWN) for item in result}
     return [item for item in near.values() if item.scope == bank.scope and item.open]
 
 
@@ -240,9 +240,9 @@ class RawCases:
 
 def keywords(text: str) -> list[str]:
     """The five longest different words, in order of appearance: the rule form of a keyword extractor."""
-    found = list(dict.fromkeys(WORD.findall(text.lower())))
-    kept = set(sorted(found, key=lambda word: (-len(word), found.index(word)))[:5])
-    return [word for word in found if word in kept]
+    result = list(dict.fromkeys(WORD.findall(text.lower())))
+    kept = set(sorted(result, key=lambda word: (-len(word), result.index(word)))[:5])
+    return [word for word in result if word in kept]
 
 
 AskModel = Callable[[str], str]
@@ -252,10 +252,10 @@ _BLOCK = re.compile(r"[\[{].*[\]}]", re.DOTALL)
 
 def parsed(reply: str) -> Any:
     """The first JSON value in a reply, fences and talk around it allowed; None where there is none."""
-    found = _BLOCK.search(reply)
-    if found is None:
+    result = _BLOCK.search(reply)
+    if result is None:
         return None
     try:
-        return json.JSONDecoder().raw_decode(found.group())[0]
+        return json.JSONDecoder().raw_decode(result.group())[0]
     except (ValueError, RecursionError):  # a model may nest without end
         return None

@@ -129,7 +129,8 @@ def test_a_token_for_which_there_is_no_room_leaves_the_others_as_they_were(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     tokens = Tokens(tmp_path / "a.mem.tokens.json")
-    with monkeypatch.context() as patch, pytest.raises(StorageFull, match="free some space"):
+    with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
-        tokens.add(new_access(user_id="ana"))
+        with pytest.raises(StorageFull, match="free some space"):
+            tokens.add(new_access(user_id="ana"))
     assert tokens.all() == []

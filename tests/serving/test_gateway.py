@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import json
 import socket
-import subprocess
-import sys
 import threading
 import time
 import unicodedata
@@ -23,17 +21,16 @@ pytest.importorskip("aiohttp")
 from keepworth import Memory
 from keepworth.episodes.errors import KeepworthError
 from keepworth.memory.errors import StorageFull
-from keepworth.memory.policy.claims import says_something
 from keepworth.memory.scan import scan_of
 from keepworth.memory.store import injections
 from keepworth.serving import gateway as module
 from keepworth.serving.access import ROLES, new_access
-from keepworth.serving.call_formats import MARK, ChatFormat
-from keepworth.serving.gateway import Gateway, in_bytes, tokens_of
+from keepworth.serving.call_formats import MARK
+from keepworth.serving.gateway import Gateway, tokens_of
 from keepworth.serving.memory_server import MemoryServer
 from keepworth.serving.upstream import Upstream
 from tests.serving.gate import KEY, Gate, SetClock
-from tests.serving.scripted_upstream import Script, chunk
+from tests.serving.scripted_upstream import Script
 
 
 def user(text: str) -> dict[str, Any]:
@@ -327,34 +324,6 @@ def test_a_persons_name_that_cannot_be_printed_is_refused(gate: Gate, value: str
 
 
 # -- the first fact ---------------------------------------------------------------------------------------------------
-
-FIRST_FACT = """
-import sys, httpx
-from keepworth.serving.memory_server import MemoryServer
-
-with MemoryServer(sys.argv[1], upstream=sys.argv[2]) as server:
-    there = set(sys.modules)
-    headers = {"Authorization": f"Bearer {server.token}", "X-Keepworth-User": "ana"}
-    http = httpx.Client(base_url=server.url, headers=headers, trust_env=False, timeout=300)
-    there |= {name for name in sys.modules if name.split(".")[0] in ("httpx", "httpcore", "anyio")}
-    for said in ("I live in Oslo.", "What is the weather like where I live?"):
-        http.post("/v1/chat/completions", json={"model": "m", "messages": [{"role": "user", "content": said}]})
-    while not http.get("/v1/memory/items").json()["items"]:
-        pass
-    print(sorted({name.split(".")[0] for name in set(sys.modules) - there} & {"py3langid", "onnxruntime", "tokenizers", "lzma"}))
-"""
-
-
-def test_what_finds_facts_is_loaded_before_anybody_asks(tmp_path: Path, upstream_url: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", FIRST_FACT, str(tmp_path / "new.mem"), upstream_url],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == "[]", "loaded while the first fact waited"
 
 
 def test_memory_keeps_to_its_budget(tmp_path: Path, script: Script, upstream_url: str) -> None:
@@ -713,52 +682,6 @@ def test_an_address_with_a_password_is_refused_and_not_shown() -> None:
 
 
 # -- the parts --------------------------------------------------------------------------------------------------------
-
-
-def test_answers_are_read_whole_and_streamed() -> None:
-    streamed = (
-        chunk({"role": "assistant"})
-        + chunk({"content": "a b"})
-        + chunk({"content": None})
-        + b": ping\n\ndata: [DONE]\n\n"
-    )
-    assert ChatFormat().reply(streamed, "text/event-stream; charset=utf-8").text == "a b"
-    whole = {"choices": [{"message": {"content": None, "tool_calls": [{"function": {"name": "look"}}]}}]}
-    assert ChatFormat().reply(json.dumps(whole).encode(), "application/json").text == "(calls look)"
-    for broken in (
-        b"",
-        b"{",
-        b"[]",
-        b"null",
-        b'{"choices": []}',
-        b'{"choices": [{"message": null}]}',
-        b"data: {",
-        b"data: 5",
-    ):
-        assert ChatFormat().reply(broken, "application/json").text == ""
-        assert ChatFormat().reply(broken, "text/event-stream").text == ""
-
-
-def test_what_is_counted_as_injected_is_in_the_bytes() -> None:
-    block = module.MemoryBlock("e1", {"m1": "- one", "m2": "- two"})
-    whole = {"messages": [{"role": "system", "content": block.text}, user("- two")]}
-    assert in_bytes(ChatFormat(), json.dumps(whole).encode(), [block]) == {"m1", "m2"}
-    cut = {"messages": [{"role": "system", "content": f"{MARK}\n- one"}, user("- two")]}
-    assert in_bytes(ChatFormat(), json.dumps(cut).encode(), [block]) == {"m1"}, "a user who says the same is no proof"
-
-
-@pytest.mark.parametrize(
-    ("text", "kept"),
-    [
-        ("I like tea.", True),
-        ("Do I like tea?", False),
-        ("ok", False),
-        ("Thank you", False),
-        ("tea o suki desu ka\uff1f", False),
-    ],
-)
-def test_questions_and_a_word_or_two_are_not_kept(text: str, kept: bool) -> None:
-    assert says_something(text) == kept
 
 
 # -- the unmodified SDK -----------------------------------------------------------------------------------------------

@@ -18,18 +18,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keepworth.serving.call_formats import (
-    EVENTS,
     FORMATS,
     MARK,
     CallFormat,
-    ChatFormat,
-    CompletionsFormat,
-    MessagesFormat,
-    ResponsesFormat,
-    TokenUse,
     own_words,
 )
-from keepworth.serving.gateway import GatewaySettings, MemoryRoom, tokens_of
+from keepworth.serving.gateway import GatewaySettings, tokens_of
 from tests.serving.gate import KEY, Gate
 
 PEANUTS = f"{MARK}\n- I am allergic to peanuts."
@@ -473,27 +467,6 @@ def test_a_text_that_is_too_long_does_not_keep_shorter_ones_out(gate: Gate) -> N
     assert gate.script.sent[-1].messages[0]["content"] == f"{MARK}\n- Ana's rule about peanuts is short."
 
 
-@given(
-    texts=st.lists(st.text(min_size=1, max_size=60), max_size=8),
-    room=st.integers(0, 120),
-    chosen=st.sets(st.integers(0, 7)),
-)
-def test_whatever_is_chosen_of_what_fits_fits(texts: list[str], room: int, chosen: set[int]) -> None:
-    """So a policy is free to withhold, and what it shows is what is sent."""
-
-    class Found:
-        def __init__(self, id: str, text: str) -> None:
-            self.id, self.text = id, text
-
-    hits: list[Any] = [Found(f"m{place}", text) for place, text in enumerate(texts)]
-    given = MemoryRoom({}, room)
-    fitting = given(hits)
-    lines = given.lines([hit for place, hit in enumerate(fitting) if place in chosen])
-    if lines:
-        assert tokens_of("\n".join([MARK, *lines.values()])) <= room
-    assert given.recalled == [hit.id for hit in hits]
-
-
 @pytest.mark.parametrize("format", FORMATS, ids=lambda each: each.path)
 @given(text=st.text(min_size=1, max_size=80), lines=st.lists(st.text("ab -\u00e9", min_size=1, max_size=9), min_size=1))
 def test_a_block_is_read_back_from_the_bytes(format: CallFormat, text: str, lines: list[str]) -> None:
@@ -510,43 +483,3 @@ def test_a_block_is_read_back_from_the_bytes(format: CallFormat, text: str, line
     block = "\n".join([MARK, *(f"- {line}" for line in lines)])
     sent = format.put(body, pieces, {turns[-1]: block}, "system")
     assert format.marked(json.loads(json.dumps(sent))) == [block]
-
-
-ODD = [
-    b"",
-    b"{",
-    b"[]",
-    b"null",
-    b"5",
-    b'{"choices": 3}',
-    b'{"choices": [null]}',
-    b'{"output": [{}]}',
-    b'{"content": 1}',
-]
-
-
-@pytest.mark.parametrize("format", FORMATS, ids=lambda each: each.path)
-def test_what_is_no_answer_says_nothing(format: CallFormat) -> None:
-    for each in ODD:
-        assert format.reply(each, "application/json").text == ""
-        assert format.reply(b"data: " + each, EVENTS).text == ""
-
-
-def test_a_stream_that_is_cut_short_is_read_as_far_as_it_goes() -> None:
-    cut = b'data: {"choices": [{"text": "a b"}]}\n\ndata: {"choices": [{"te'
-    assert CompletionsFormat().reply(cut, EVENTS).words == "a b"
-    called = {"choices": [{"delta": {"tool_calls": [{"function": {"name": "look", "arguments": ""}}]}}]}
-    assert ChatFormat().reply(f"data: {json.dumps(called)}\n\n".encode(), EVENTS).text == "(calls look)"
-    usage = {"input_tokens": 5, "cache_read_input_tokens": 7, "cache_creation_input_tokens": 2, "output_tokens": 1}
-    begun = {"type": "message_start", "message": {"id": "m1", "model": "c", "usage": usage}}
-    ended = {"type": "message_delta", "usage": {"output_tokens": 9}}
-    stream = "".join(f"data: {json.dumps(each)}\n\n" for each in (begun, ended)).encode()
-    assert MessagesFormat().reply(stream, EVENTS).use == TokenUse(14, 7, 9)
-    assert MessagesFormat().reply(stream, EVENTS).id == "m1"
-
-
-def test_the_upstreams_name_for_a_conversation() -> None:
-    held = ResponsesFormat().continues
-    assert held({"previous_response_id": "r1"}) == "r1"
-    assert held({"conversation": "c1"}) == held({"conversation": {"id": "c1"}}) == "c1"
-    assert held({"previous_response_id": None}) == held({"conversation": 5}) == ""

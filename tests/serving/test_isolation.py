@@ -218,15 +218,6 @@ def test_tools_answer_the_same_with_another_tenant_beside(
     same_answers(alone, beside, history)
 
 
-@pytest.mark.slow
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.lists(TOOLS, min_size=1, max_size=12))
-def test_tools_answer_the_same_over_many_histories(
-    alone: MemoryServer, beside: MemoryServer, history: list[tuple[str, dict[str, Any]]]
-) -> None:
-    same_answers(alone, beside, history)
-
-
 # -- people of one tenant: what is another's is not there -----------------------------------------------------------------
 
 

@@ -372,12 +372,6 @@ def test_what_was_acknowledged_survives_a_kill(tmp_path: Path, monkeypatch: pyte
     killed_under_load(tmp_path, kills=1, seed=1)
 
 
-@pytest.mark.slow
-def test_what_was_acknowledged_survives_many_kills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_module, "RETRIES", 8)
-    killed_under_load(tmp_path, kills=10, seed=2)
-
-
 def test_an_episode_goes_on_where_another_handle_left_it(tmp_path: Path) -> None:
     with Memory(tmp_path / "m.mem", encoder="hashing") as one, Memory(tmp_path / "m.mem", encoder="hashing") as two:
         one.add("reset: hold the button")

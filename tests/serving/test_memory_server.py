@@ -506,15 +506,6 @@ def test_answers_are_the_same_whether_another_tenant_is_there_or_not(
     same_answers(alone, shared, calls)
 
 
-@pytest.mark.slow
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
-@given(calls=HISTORIES)
-def test_answers_are_the_same_over_many_histories(
-    alone: MemoryServer, shared: MemoryServer, calls: list[tuple[tuple[str, str, Any], str]]
-) -> None:
-    same_answers(alone, shared, calls)
-
-
 def same_answers(alone: MemoryServer, shared: MemoryServer, calls: list[tuple[tuple[str, str, Any], str]]) -> None:
     name = f"fuzzed {next(TENANTS)}"
     with as_(alone, name) as one, as_(shared, name) as two, as_(shared, f"{name}, another") as other:
@@ -600,11 +591,6 @@ def test_many_at_once_are_all_answered(server: MemoryServer, tenant: str) -> Non
         assert len(client.get("/items").json()["items"]) == 40
 
 
-def test_the_parts_of_an_answer_are_sent_at_once(server: MemoryServer) -> None:
-    """Over a socket that does not say that it is TCP, asyncio leaves the delay on, and every body comes 40 ms after its head."""
-    assert server._socket.proto == socket.IPPROTO_TCP
-
-
 # -- anything at all --------------------------------------------------------------------------------------------------
 
 SCALARS = st.one_of(
@@ -668,15 +654,6 @@ def well_refused_or_done(
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(requests=st.lists(anything(), min_size=1, max_size=8))
 def test_whatever_is_asked_is_done_or_refused_with_a_reason(
-    server: MemoryServer, requests: list[tuple[str, str, Any, dict[str, Any]]]
-) -> None:
-    well_refused_or_done(server, "anything", requests)
-
-
-@pytest.mark.slow
-@settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
-@given(requests=st.lists(anything(), min_size=1, max_size=8))
-def test_whatever_is_asked_a_thousand_times_is_done_or_refused(
     server: MemoryServer, requests: list[tuple[str, str, Any, dict[str, Any]]]
 ) -> None:
     well_refused_or_done(server, "anything", requests)

@@ -19,8 +19,9 @@ import pytest
 
 from keepworth import Client
 from keepworth.episodes.model import EncoderIdentity
+from keepworth.memory.errors import StorageFull
 from keepworth.serving import memory_server
-from keepworth.serving.access import new_access
+from keepworth.serving.access import Tokens, new_access
 from keepworth.serving.application import ServerLimits
 from keepworth.serving.memory_server import MemoryServer
 
@@ -121,20 +122,15 @@ def test_who_waits_for_a_silent_upstream_when_it_stops_is_told_so(
     assert not [record for record in caplog.records if record.exc_info]
 
 
-def test_a_token_for_which_there_is_no_room_is_no_broken_server(
+def test_a_token_for_which_there_is_no_room_leaves_the_others_as_they_were(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    with (
-        MemoryServer(tmp_path / "a.mem", encoder=None) as server,
-        httpx.Client(base_url=server.url, headers={"Authorization": f"Bearer {server.token}"}) as client,
-    ):
-        with monkeypatch.context() as patch:
-            patch.setattr(os, "fsync", full)
-            answer = client.post("/v1/memory/tokens", json={"user_id": "ana", "roles": ["read"]})
-        assert answer.status_code == 507
-        assert answer.json()["code"] == "StorageFull"
-        assert str(tmp_path) not in answer.text
-        assert client.get("/v1/memory/tokens").json()["tokens"] == []
+    tokens = Tokens(tmp_path / "a.mem.tokens.json")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(StorageFull, match="free some space"):
+            tokens.add(new_access(user_id="ana"))
+    assert tokens.all() == []

@@ -16,7 +16,7 @@ from keepworth.episodes.errors import KeepworthError
 from keepworth.memory.errors import InvalidScope, SharedReadOnly, UnknownEpisode, UnknownItem
 from keepworth.memory.search.scope_words import LARGEST
 from keepworth.memory.store import store as store_module
-from keepworth.serving.access import Access, Tokens, new_access, shared_of, tokens_of
+from keepworth.serving.access import Tokens, new_access, shared_of, tokens_of
 from keepworth.serving.audit import audit_of, entries
 from keepworth.serving.memory_routes import BASE
 from keepworth.serving.memory_server import MemoryServer
@@ -202,15 +202,6 @@ def test_the_command_line_gives_and_lists_them(tmp_path: Path, capsys: pytest.Ca
     main(["memory", "token", "list", "--file", str(file)])
     assert "user ann  shared team:read,write" in capsys.readouterr().out
     assert Tokens(tokens_of(file)).check("", f"Bearer {made}").shared == WRITES
-
-
-def test_a_file_of_tokens_of_before_is_read(tmp_path: Path) -> None:
-    tokens = Tokens(tmp_path / "agent.mem.tokens.json")
-    made = tokens.add(Access("t1", user_id="ann"))
-    text = (tmp_path / "agent.mem.tokens.json").read_text()
-    (tmp_path / "agent.mem.tokens.json").write_text(text.replace(',\n   "shared": {}', ""))
-    assert "shared" not in (tmp_path / "agent.mem.tokens.json").read_text()
-    assert Tokens(tmp_path / "agent.mem.tokens.json").check("", f"Bearer {made}").shared == {}
 
 
 # -- over HTTP --------------------------------------------------------------------------------------------------------

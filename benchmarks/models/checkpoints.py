@@ -197,7 +197,6 @@ FAMILIES = (
             "use_mamba_kernels": False,
         },
     ),
-    Family("RecurrentGemma", "RecurrentGemma", {"attention_window_size": 8, "num_hidden_layers": 3, "lru_width": 32}),
     Family(
         "Nemotron H",
         "NemotronH",
@@ -210,7 +209,6 @@ FAMILIES = (
             "chunk_size": 16,
         },
     ),
-    Family("RWKV 4", "Rwkv", {"context_length": 256, "attention_hidden_size": 32}),
 )
 
 

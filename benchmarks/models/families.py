@@ -31,7 +31,7 @@ from benchmarks.models.checkpoints import FAMILIES, Family, write_checkpoint
 from keepworth.episodes import SamplingParams
 from keepworth.episodes.errors import KeepworthError
 from keepworth.learning.run_folder import versions
-from keepworth.models import own_pass
+from keepworth.models import unpacked
 from keepworth.models.adapter import attach_lora
 from keepworth.models.attention import tree
 from keepworth.models.inprocess import DTYPES, InProcessModel, Precision, draw, uniforms
@@ -87,7 +87,7 @@ def measured(family: Family) -> dict[str, Any]:
             return row | {"refused": error.message.replace(f"{folder} ", "")}
         reason = model.way.reason
         row |= {"computed": "one branch at a time" if reason else "tree", "reason": reason}
-        row |= {"own_head": model.way.own_head, "pads": model.way.pads, "rereads": model.way.rereads}
+        row["own_head"] = model.way.own_head
         plain = plain_network(folder)
         for name in LENGTHS:
             row[name] = compared(model, plain, name)
@@ -257,8 +257,8 @@ def slowdown() -> dict[str, Any]:
 
     seconds: dict[str, dict[str, list[float]]] = {}
     for _ in range(3):
-        for way in (own_pass.Way(), own_pass.Way("it is measured")):
-            own_pass.set_way(model.network.get_base_model(), way)
+        for way in (unpacked.Way(), unpacked.Way("it is measured")):
+            unpacked.set_way(model.network.get_base_model(), way)
             model.network.get_base_model().set_attn_implementation("sdpa" if way.reason else "keepworth_tree")
             for name, work in (("learn", learn), ("sample", sample)):
                 of = seconds.setdefault(name, {}).setdefault("one branch at a time" if way.reason else "tree", [])

@@ -17,7 +17,7 @@ PAGE = HERE.parent.parent / "docs" / "models.md"
 def computed(row: dict[str, Any]) -> str:
     if "refused" in row:
         return f"refused: {row['refused']}"
-    return f"{row['reason']}{'; no cache' if row['rereads'] else ''}"
+    return str(row["reason"])
 
 
 def families(rows: list[dict[str, Any]]) -> str:

@@ -233,8 +233,8 @@ def test_mixed_temperatures_are_refused() -> None:
 
 
 def test_the_proximal_policy_of_a_single_step_needs_no_pass_of_its_own(monkeypatch) -> None:
-    def weights_and_metrics(own_pass: bool) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
-        monkeypatch.setattr(Learner, "_reads_proximal_first", lambda self: own_pass)
+    def weights_and_metrics(unpacked: bool) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
+        monkeypatch.setattr(Learner, "_reads_proximal_first", lambda self: unpacked)
         model = tiny_model(precision="fp64")
         objective = varied(without_kl(presets()["grpo"]), correction=Truncate(2.0))
         learner = Learner(model, unfreeze(model), objective, Optimisation(learning_rate=1e-2), "speaker")

@@ -23,7 +23,7 @@ from keepworth.models.adapter import attach_lora
 from keepworth.models.attention import Prompts, Standing, behind_prompts
 from keepworth.models.decoding_step import DecodingStep, PackedWeights, ThroughModules
 from keepworth.models.inprocess import DTYPES, InProcessModel
-from keepworth.models.own_pass import Way, set_way
+from keepworth.models.unpacked import Way, set_way
 from tests.models.test_inprocess import PROMPTS
 from tests.models.tiny import ByteTokenizer, tiny_model
 

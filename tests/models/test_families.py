@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 from benchmarks.models.checkpoints import FAMILIES, Family, write_checkpoint
 from benchmarks.models.families import SAMPLES, adapted, compared, drawn_alike, plain_network, plain_scores, quiet
 from keepworth.episodes import SamplingParams
-from keepworth.models import own_pass
+from keepworth.models import unpacked
 from keepworth.models.adapter import attach_lora
 from keepworth.models.attention import tree
 from keepworth.models.errors import UnsupportedModel
@@ -119,28 +118,14 @@ def test_prompts_with_a_common_head_and_rows_that_end_early(pair: tuple[InProces
                 assert torch.tensor(sample.logprobs, dtype=torch.float64).sub(wanted).abs().max() < 1e-4
 
 
-def test_a_network_without_a_cache_draws_the_same_by_reading_again(tmp_path: Path) -> None:
-    model, _ = loaded(tmp_path, BY_CONFIG["Lfm2"])
-    prompts, params = (
-        [(40, 41, 42), tuple(range(30, 50))],
-        SamplingParams(8, n=3, seed=2, stop_ids=frozenset(range(90))),
-    )
-    kept = model.sample(prompts, params)
-    own_pass.set_way(model.network, replace(model.way, rereads=True))
-    for own, others in zip(kept, model.sample(prompts, params), strict=True):
-        for one, other in zip(own, others, strict=True):
-            assert one.ids == other.ids
-            assert one.logprobs == pytest.approx(other.logprobs, abs=1e-5)
-
-
 def test_a_text_is_found_again_in_a_tree() -> None:
     batch = tree([(5, 6, 7), (9,), (3, 4)], [[(1,), (), (2, 2)], [(8,) * 4], []])
     found = [(text.row, batch.ids[text.row, text.columns].tolist(), text.first) for text in texts(batch)]
     assert found == [(0, [5, 6, 7, 1], 0), (0, [5, 6, 7, 2, 2], 3), (1, [9, 8, 8, 8, 8], 0), (2, [3, 4], 0)]
 
 
-def texts(batch: Any) -> list[own_pass.Text]:
-    return own_pass.texts_of(batch.positions, batch.mask)
+def texts(batch: Any) -> list[unpacked.Text]:
+    return unpacked.texts_of(batch.positions, batch.mask)
 
 
 def test_a_copy_of_the_network_is_computed_alike_and_so_is_one_with_an_adapter(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from keepworth.episodes import SamplingParams
 from keepworth.models import slot_cache as decoding
-from keepworth.models.errors import MemoryShort
 from keepworth.models.inprocess import ContinuousBatch, PartialSample
 from keepworth.models.slot_cache import Slots, columns_for, misplaced, row_widths
 from tests.models.tiny import tiny_model
@@ -79,23 +78,6 @@ def test_buffers_shrink_when_a_long_sequence_has_left_and_nobodys_tokens_change(
     for draft in (long, *short):
         (scored,) = model.score([draft.prompt], [[tuple(draft.ids)]])
         assert draft.logprobs == pytest.approx(scored[0], abs=1e-6)
-
-
-def test_slots_that_memory_does_not_hold_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = tiny_model(precision="fp64")
-    batch, draft = ContinuousBatch(model, 3), PartialSample((7, 1), SamplingParams(80, seed=5), (0,))
-    batch.add(draft)
-    for _ in range(62):
-        batch.step()
-    with monkeypatch.context() as short:
-        short.setattr(decoding, "free_memory", lambda: 1000.0)
-        for _ in range(2):
-            with pytest.raises(MemoryShort, match=r"3 slots of 128 tokens take 0\.0 GB .* are free\. Set fewer slots"):
-                batch.step()  # the 65th token; then all of them, which wait as they were
-    while batch.busy:
-        batch.step()
-    whole = model.sample([draft.prompt], SamplingParams(80, seed=5))
-    assert tuple(draft.ids) == whole[0][0].ids
 
 
 def test_a_long_sequence_among_short_ones_changes_nobodys_tokens() -> None:

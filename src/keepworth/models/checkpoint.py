@@ -6,7 +6,6 @@ import contextlib
 import json
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,11 +14,11 @@ from keepworth.episodes.needs import needs_llm
 import torch
 
 from keepworth.episodes.model import Sample, SamplingParams, Tokens
-from keepworth.models import attention, own_pass
+from keepworth.models import attention, unpacked
 from keepworth.models.attention import tree, window_of
 from keepworth.models.errors import CorruptModel, IncompleteModel, UnsupportedModel
-from keepworth.models.own_pass import Way
 from keepworth.models.text_side import context_limit
+from keepworth.models.unpacked import Way
 
 # How a network is computed is decided when it is loaded, by comparing numbers with its own plain forward pass.
 #
@@ -89,7 +88,7 @@ def require_supported_config(config: Any, folder: Path | str) -> None:
 
 def require_supported_network(network: Any, folder: Path | str) -> None:
     """Raises UnsupportedModel where there is no head over a decoder."""
-    if own_pass.decoder_of(network) is network:
+    if unpacked.decoder_of(network) is network:
         raise UnsupportedModel(f"{folder} holds {type(network).__name__}, which has no decoder under its head.", WORKS)
     if network.get_output_embeddings() is None:
         raise UnsupportedModel(f"{folder} holds {type(network).__name__}, which has no output embeddings.", WORKS)
@@ -97,7 +96,7 @@ def require_supported_network(network: Any, folder: Path | str) -> None:
 
 @torch.inference_mode()
 def settle_way(model: Scores, folder: Path | str) -> None:
-    """Decide how the network is computed (`keepworth.models.own_pass.Way`), on short branches of two prompts of different
+    """Decide how the network is computed (`keepworth.models.unpacked.Way`), on short branches of two prompts of different
     lengths, against the network's own plain forward pass over one text at a time.
 
     Draws nothing. A network that is computed as a tree is left as it was; another one goes on with its own attention, and a
@@ -122,17 +121,16 @@ def settle_way(model: Scores, folder: Path | str) -> None:
         raise UnsupportedModel(f"{folder} ({family}) cannot be computed on a text ({error}).", WORKS) from error
     if plain.looks_ahead:
         raise UnsupportedModel(f"{folder} ({family}) looks ahead: what follows a token changes its logits.", WORKS)
-    own_pass.set_way(network, Way("", own_head))
+    unpacked.set_way(network, Way("", own_head))
     if not _no_tree(model, plain):
         return
-    own_pass.set_way(network, Way("", own_head, modules=True))
+    unpacked.set_way(network, Way("", own_head, modules=True))
     if not (reason := _no_tree(model, plain)):
         return
     found = []
     for implementation in _own_implementations(network):
         _set_attention(network, implementation)
-        way = Way(reason, own_head, rereads=not plain.has_cache())
-        own_pass.set_way(network, way)
+        unpacked.set_way(network, Way(reason, own_head))
         try:
             gap = plain.gap(_scored(model, plain)) or _sampled_gap(model, plain, prompts)
         except _UNFIT as error:
@@ -140,15 +138,13 @@ def settle_way(model: Scores, folder: Path | str) -> None:
         if gap:
             found.append(f"with {implementation} attention, {gap}")
             continue
-        own_pass.set_way(network, replace(way, pads=_may_pad(model, plain, way)))
         _LOG.warning(
             "%s (%s) is computed one branch at a time, because %s. With 8 answers of 60 tokens behind a prompt of 400 that is "
-            "%.0f times as many tokens to train on; sampling needs whole calls (sampling = synchronous)%s.",
+            "%.0f times as many tokens to train on; sampling needs whole calls (sampling = synchronous).",
             folder,
             family,
             reason,
             8 * (400 + 60) / (400 + 8 * 60),
-            " and reads the text again for each token, because the network hands over no cache" if way.rereads else "",
         )
         return
     _set_attention(network, used)
@@ -196,16 +192,12 @@ class _Plain:
     def has_own_head(self) -> bool:
         """Whether anything but the output embeddings stands behind the last hidden states."""
         ids = torch.tensor([self.prompts[0] + branch for branch in self.branches])
-        hidden = own_pass.decoder_of(self.network)(input_ids=ids, use_cache=False).last_hidden_state
+        hidden = unpacked.decoder_of(self.network)(input_ids=ids, use_cache=False).last_hidden_state
         output = self.network.get_output_embeddings()
         if hidden.dtype != output.weight.dtype:
             return True
         logits = output(hidden).double()[:, len(self.prompts[0]) - 1 : -1].flatten(0, 1)
         return not torch.equal(logits, self.logits[: len(logits)])
-
-    def has_cache(self) -> bool:
-        decoder = own_pass.decoder_of(self.network)
-        return bool(own_pass.cache_in(decoder(input_ids=torch.tensor([self.prompts[0]]), use_cache=True)))
 
     def gap(self, computed: torch.Tensor, theirs: torch.Tensor | None = None) -> str:
         """By how much `computed` [N, V] differs from the network's own logits; "" where it is no more than rounding."""
@@ -233,18 +225,6 @@ def _sampled_gap(model: Scores, plain: _Plain, prompts: Sequence[Tokens]) -> str
         if each.ids == own[0].ids  # the other is drawn alike, but for what rounding makes of a tie
     ]
     return f"where it goes on token by token, {max(gaps)}" if any(gaps) else ""
-
-
-def _may_pad(model: Scores, plain: _Plain, way: Way) -> bool:
-    """Attention looks past padding in front; a state that is carried along may have taken it in, for all that a mask says."""
-    kinds = set(getattr(model.network.config, "layer_types", None) or ())
-    if way.rereads or kinds - _ATTENTION:
-        return False
-    own_pass.set_way(model.network, replace(way, pads=True))
-    try:
-        return not _sampled_gap(model, plain, plain.prompts)
-    except _UNFIT:
-        return False
 
 
 def _no_tree(model: Scores, plain: _Plain) -> str:

@@ -23,7 +23,7 @@ from torch.nn.functional import embedding, linear, rms_norm, silu
 from keepworth.models.attention import tree_attention, window_of
 from keepworth.models.fused_adapter import plain_adapter, without_effect
 from keepworth.models.machine_memory import free_memory
-from keepworth.models.own_pass import decoder_of
+from keepworth.models.unpacked import decoder_of
 
 _LOG = logging.getLogger("keepworth.models")
 _FAMILIES = frozenset({"llama", "mistral", "qwen2", "qwen3"})

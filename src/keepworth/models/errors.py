@@ -37,10 +37,6 @@ class ContextOverflow(KeepworthError, ValueError):
     """A prompt that the model cannot read as a whole."""
 
 
-class MemoryShort(KeepworthError, MemoryError):
-    """What has to be kept does not fit into the machine's memory; the message says how much is wanted and how much is free."""
-
-
 # What can go wrong between this process and a model behind HTTP, as typed errors that say how to fix it.
 
 

@@ -24,7 +24,7 @@ from keepworth.episodes.model import (
     Tokens,
     VersionSpan,
 )
-from keepworth.models import own_pass
+from keepworth.models import unpacked
 from keepworth.models.attention import (
     Tree,
     float32_products,
@@ -38,7 +38,7 @@ from keepworth.models.caches import DrawingCache, GroupCache, buffer_cache
 from keepworth.models.chat_format import TokenizerChat, ends_of
 from keepworth.models.checkpoint import load_checkpoint, settle_way
 from keepworth.models.decoding_step import DecodingStep, PackedWeights, ThroughModules
-from keepworth.models.errors import ContextOverflow, MemoryShort, UnsupportedModel
+from keepworth.models.errors import ContextOverflow, UnsupportedModel
 from keepworth.models.machine_memory import whole_memory
 from keepworth.models.partial_sample import PartialSample
 from keepworth.models.slot_cache import ReadPrompt, Slots, misplaced, row_widths
@@ -73,7 +73,7 @@ class InProcessModel:
     ) -> InProcessModel:
         """Load a checkpoint folder (`config.json`, safetensors, tokenizer files). device: CUDA where there is one, if "".
 
-        How the network is computed is decided here, by measurement (see `keepworth.models.own_pass`). Raises
+        How the network is computed is decided here, by measurement (see `keepworth.models.unpacked`). Raises
         IncompleteModel or CorruptModel where the files cannot be read as a language model, and UnsupportedModel where it
         cannot be computed rightly either way (see `keepworth.models.checkpoint`).
         """
@@ -96,9 +96,9 @@ class InProcessModel:
         return self._limit
 
     @property
-    def way(self) -> own_pass.Way:
+    def way(self) -> unpacked.Way:
         """How the network is computed: as a tree of branches, or one branch at a time, and why."""
-        return own_pass.way_of(self._causal_model())
+        return unpacked.way_of(self._causal_model())
 
     @property
     def dtype(self) -> torch.dtype:
@@ -163,11 +163,11 @@ class InProcessModel:
             if cache.step is not None:
                 return cache.step(ids[:, 0], positions[:, 0], mask, cache.layers, **attention)[:, None]
             cache = cache.layers
-        decoder, device = own_pass.decoder_of(self._causal_model()), self.device
-        if isinstance(cache, own_pass.Carried):
-            return cache.read(decoder, ids, mask)
+        decoder, device = unpacked.decoder_of(self._causal_model()), self.device
+        if isinstance(cache, unpacked.Carried):
+            return cache.read(decoder, ids)
         if self.way.reason:
-            return own_pass.hidden_states(decoder, ids, positions, mask, self.token_budget)
+            return unpacked.hidden_states(decoder, ids, positions, mask, self.token_budget)
         return decoder(
             input_ids=ids.to(device),
             position_ids=positions.to(device),
@@ -180,7 +180,7 @@ class InProcessModel:
     def head(self, hidden: torch.Tensor) -> torch.Tensor:
         causal = self._causal_model()
         logits: torch.Tensor = (
-            own_pass.head(causal, hidden) if self.way.own_head else causal.get_output_embeddings()(hidden)
+            unpacked.head(causal, hidden) if self.way.own_head else causal.get_output_embeddings()(hidden)
         )
         return logits
 
@@ -286,26 +286,23 @@ class InProcessModel:
     def _sample_own(
         self, prompts: Sequence[Tokens], params: SamplingParams, draws: torch.Tensor | None
     ) -> list[list[Sample]]:
-        """One row per branch, with what the network itself keeps of each. Prompts are read once. Those of unequal length are
-        padded in front where the network takes that, and are drawn one length after the other where it does not."""
+        """One row per branch, with what the network itself keeps of each. Prompts are read once, one length after the other."""
         lengths = [len(prompt) for prompt in prompts]
-        if not self.way.pads and len(set(lengths)) > 1:
-            found: list[list[Sample]] = [[] for _ in prompts]
-            for each in dict.fromkeys(lengths):
-                alike = [i for i, length in enumerate(lengths) if length == each]
-                own = None if draws is None else draws[alike]
-                for i, samples in zip(alike, self._sample_own([prompts[i] for i in alike], params, own), strict=True):
-                    found[i] = samples
-            return found
-        ids, padding = own_pass.left_padded(prompts)
-        kept = own_pass.Carried(self.way.rereads)
-        hidden = self.hidden_states(ids, torch.arange(ids.shape[1])[None], padding, kept)[:, -1]
+        if len(set(lengths)) > 1:
+            results: list[list[Sample]] = [[] for _ in prompts]
+            for length in dict.fromkeys(lengths):
+                alike = [i for i, other in enumerate(lengths) if other == length]
+                part = None if draws is None else draws[alike]
+                for i, samples in zip(alike, self._sample_own([prompts[i] for i in alike], params, part), strict=True):
+                    results[i] = samples
+            return results
+        kept = unpacked.Carried()
+        hidden = self.hidden_states(torch.tensor(prompts), torch.arange(lengths[0])[None], None, kept)[:, -1]
         prompt_of = torch.arange(len(prompts)).repeat_interleave(params.n)
         kept.keep(prompt_of)
-        length = torch.tensor(lengths)[prompt_of]
 
         def advance(rows: torch.Tensor, token: torch.Tensor, step: int) -> torch.Tensor:
-            positions = (length[rows] + step)[:, None]
+            positions = torch.full((len(rows), 1), lengths[0] + step)
             return self.head(self.hidden_states(token[:, None], positions, None, kept))[:, 0]
 
         def keep(rows: torch.Tensor) -> None:
@@ -689,18 +686,12 @@ class ContinuousBatch:
 
     @torch.inference_mode()
     def step(self) -> list[PartialSample]:
-        """One token for every live sequence, after free slots are filled; returns the drafts that ended. Raises MemoryShort
-        before anything is drawn: every draft then waits, as it was."""
+        """Draw one token for every live sequence, after free slots are filled; return the drafts that ended."""
         free = self.slots - len(self.live)
-        try:
-            if self.waiting and (free >= self.refill or not self.live):
-                self._fill(free)
-            if not self.live:
-                return []
-            self._cache.require_next(len(self.live))
-        except MemoryShort:
-            self.interrupt()
-            raise
+        if self.waiting and (free >= self.refill or not self.live):
+            self._fill(free)
+        if not self.live:
+            return []
         self.steps += 1
         self.drawn += len(self.live)
         assert self._hidden is not None

@@ -18,8 +18,6 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 
 from keepworth.models.attention import round_up
 from keepworth.models.caches import DrawingCache, across
-from keepworth.models.errors import MemoryShort
-from keepworth.models.machine_memory import free_memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +48,9 @@ class Slots(DrawingCache):
         mask = torch.arange(columns_for(longest))[None, :] <= where[:, None]
         return where[:, None], mask[:, None, None]
 
-    def require_next(self, count: int) -> None:
-        """Raises MemoryShort where there is no room for one more token in each of the first `count` rows."""
-        first = self.layers.layers[0]
-        self._require_room(int(self.lengths[:count].max()) + 1, first.keys, first.values)
-
     def put(self, row: int, source: Any, index: int, prompt: int, start: int, end: int) -> None:
         """A row from columns [0, prompt) and [start, end) of row `index` of another cache."""
         length = prompt + end - start
-        self._require_room(length, source.layers[0].keys, source.layers[0].values)
         self.lengths[row] = length
         for layer, other in zip(self.layers.layers, source.layers, strict=True):
             layer.reserve(length, other.keys, other.values)
@@ -69,27 +61,11 @@ class Slots(DrawingCache):
 
     def put_prompt(self, row: int, prompt: ReadPrompt) -> None:
         length = prompt.keys[0].shape[1]
-        self._require_room(length, prompt.keys[0][None], prompt.values[0][None])
         self.lengths[row] = length
         for layer, keys, values in zip(self.layers.layers, prompt.keys, prompt.values, strict=True):
             layer.reserve(length, keys[None], values[None])
             layer.keys[row, :, :length] = keys
             layer.values[row, :, :length] = values
-
-    def _require_room(self, length: int, keys: torch.Tensor, values: torch.Tensor) -> None:
-        """Raises MemoryShort where `length` tokens a slot would not fit, before any layer grows. keys, values: one layer's."""
-        first, layers, columns = self.layers.layers[0], len(self.layers.layers), columns_for(length)
-        if columns <= first.columns or keys.device.type != "cpu":
-            return
-        column = sum(first.slots * each.shape[1] * each.shape[3] * _wide(each).itemsize for each in (keys, values))
-        wanted, free = column * columns * layers, free_memory()
-        given_back = column * first.columns * (layers - 1)  # a layer's old buffers go when its new ones are filled
-        if wanted - given_back > free:
-            raise MemoryShort(
-                f"{first.slots} slots of {columns} tokens take {wanted / 1e9:.1f} GB for keys and values, and "
-                f"{free / 1e9:.1f} GB are free.",
-                "Set fewer slots, or shorter prompts or answers.",
-            )
 
     def exchange(self, one: int, other: int) -> None:
         length = int(torch.maximum(self.lengths[one], self.lengths[other]))

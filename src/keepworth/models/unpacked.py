@@ -8,7 +8,6 @@ its own cache. The prompt is then computed again for each branch.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,20 +15,17 @@ from keepworth.episodes.needs import needs_llm
 
 import torch
 
-from keepworth.episodes.model import Tokens
+from keepworth.models.attention import layout_of, micro_batches
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
     """reason: why branches are computed one at a time; "" where they are computed as a tree. own_head: what the network does
-    behind its `lm_head` (a cap, a scale) is done, too. pads: its sampler may put prompts of unequal length into one batch.
-    rereads: it hands over no cache, so its sampler reads the whole text again for each token.
-    modules: each token that is drawn goes through the network's own modules (see `keepworth.models.decoding_step`)."""
+    behind its `lm_head` (a cap, a scale) is done, too. modules: each token that is drawn goes through the network's own modules
+    (see `keepworth.models.decoding_step`)."""
 
     reason: str = ""
     own_head: bool = False
-    pads: bool = False
-    rereads: bool = False
     modules: bool = False
 
 
@@ -68,27 +64,22 @@ class Text:
 
 
 def texts_of(positions: torch.Tensor, mask: torch.Tensor | None) -> list[Text]:
-    """The texts of a batch that is laid out as a `keepworth.models.attention.Tree`: one for each branch, and one for a
-    prompt without any. Without a mask each row is one."""
+    """Return the texts of a `keepworth.models.attention.Tree`: one for each branch, and one for a prompt without any.
+
+    Without a mask each row is one."""
     rows, width = positions.shape
-    if mask is None:
+    layout = layout_of(mask)
+    if mask is None or layout is None:
         return [Text(row, torch.arange(width), 0) for row in range(rows)]
     start = width - mask.shape[2]
-    real = positions[:, start:] > 0  # padding stands at position 0
-    own = mask[:, 0, :, start:]
-    begins = real.clone()
-    begins[:, 1:] &= ~own.diagonal(-1, 1, 2)
-    found = []
-    for row in range(rows):
-        prompt = mask[row, 0, 0, :start].nonzero().flatten()
-        filled = real[row].nonzero().flatten() + start
-        if not len(filled):
-            found.append(Text(row, prompt, 0))
-            continue
-        cuts = [int(c) for c in (begins[row].nonzero().flatten() + start - filled[0])[1:]]
-        for index, branch in enumerate(torch.tensor_split(filled, cuts)):
-            found.append(Text(row, torch.cat([prompt, branch]), len(prompt) if index else 0))
-    return found
+    texts = []
+    for row, (length, branches) in enumerate(zip(layout.lengths, layout.branches, strict=True)):
+        prompt = torch.arange(length)
+        texts += [
+            Text(row, torch.cat([prompt, torch.arange(start + first, start + past)]), length if index else 0)
+            for index, (first, past) in enumerate(branches)
+        ] or [Text(row, prompt, 0)]
+    return texts
 
 
 def hidden_states(
@@ -97,9 +88,10 @@ def hidden_states(
     """[B, L, H] of token ids [B, L], as the network itself computes each text; zero in padding. Differentiable.
 
     token_budget: padded tokens of one of its passes."""
-    texts = sorted(texts_of(positions, mask), key=lambda text: -len(text.columns))
+    texts = texts_of(positions, mask)
     parts, places = [], []
-    for some in _batches(texts, token_budget):
+    for indices in micro_batches([len(text.columns) for text in texts], token_budget):
+        some = [texts[index] for index in indices]
         longest = len(some[0].columns)
         padded = torch.zeros(len(some), longest, dtype=torch.long)
         for index, text in enumerate(some):
@@ -118,80 +110,39 @@ def decoder_device(decoder: Any) -> torch.device:
     return device
 
 
-def _batches(texts: Sequence[Text], token_budget: int) -> list[list[Text]]:
-    """texts: the longest first."""
-    batches: list[list[Text]] = []
-    for text in texts:
-        if batches and len(batches[-1][0].columns) * (len(batches[-1]) + 1) <= token_budget:
-            batches[-1].append(text)
-        else:
-            batches.append([text])
-    return batches
-
-
 # Sampling: what the network itself keeps of texts that it goes on with.
 
 
 class Carried:
-    """What is kept of some texts, one row each: the network's own cache (keys and values, windows of them, states), or, where
-    `rereads`, their token ids."""
+    """The network's own cache (keys and values, windows of them, states) of some texts of one length, one row each."""
 
-    def __init__(self, rereads: bool) -> None:
-        self._rereads = rereads
-        self._ids = torch.empty(0, 0, dtype=torch.long)
+    def __init__(self) -> None:
         self._given: dict[str, Any] = {}
-        self._padding: torch.Tensor | None = None
+        self._length = 0
         self._device = torch.device("cpu")
 
-    def read(self, decoder: Any, ids: torch.Tensor, padding: torch.Tensor | None) -> torch.Tensor:
-        """Hidden states [R, L, H] of the next tokens [R, L] of each row.
-
-        padding: [R], how many of the first tokens are none, at the first call; None, where no row has any."""
-        self._device = decoder_device(decoder)
-        before = self._ids.shape[1]
-        self._ids = torch.cat([self._ids, ids], 1) if before else ids
-        whole = self._ids.shape[1]
-        if self._rereads:
-            again: torch.Tensor = decoder(input_ids=self._ids.to(self._device), use_cache=False).last_hidden_state
-            return again[:, before:]
-        positions = torch.arange(before, whole)[None]
-        given = dict(self._given)
-        if padding is not None:
-            self._padding = padding
-        if self._padding is not None:
-            text = torch.arange(whole)[None, :] >= self._padding[:, None]
-            positions = (text.long().cumsum(1) - 1).clamp(min=0)[:, before:]
-            given["attention_mask"] = text.long().to(self._device)
+    def read(self, decoder: Any, ids: torch.Tensor) -> torch.Tensor:
+        """Hidden states [R, L, H] of the next tokens [R, L] of each row."""
+        given, device = dict(self._given), decoder_device(decoder)
+        self._device = device
         if "position_ids" in inspect.signature(decoder.forward).parameters:
-            given["position_ids"] = positions.to(self._device)
-        found = decoder(input_ids=ids.to(self._device), use_cache=True, **given)
-        self._given = cache_in(found)
-        hidden: torch.Tensor = found.last_hidden_state
+            given["position_ids"] = torch.arange(self._length, self._length + ids.shape[1], device=device)[None]
+        self._length += ids.shape[1]
+        output = decoder(input_ids=ids.to(device), use_cache=True, **given)
+        self._given = cache_in(output)
+        hidden: torch.Tensor = output.last_hidden_state
         return hidden
 
     def keep(self, rows: torch.Tensor) -> None:
         """Go on with these rows [R'], in this order; a row may be taken several times."""
-        self._ids = self._ids[rows]
         for cache in self._given.values():
             cache.reorder_cache(rows.to(self._device))
-        if self._padding is not None:
-            self._padding = self._padding[rows]
 
 
 def cache_in(output: Any) -> dict[str, Any]:
     """What a decoder gave back to be called with again; nothing where that cannot be handed to other rows."""
     named = {name: output.get(name) for name in ("past_key_values", "cache_params")}
     return {name: cache for name, cache in named.items() if hasattr(cache, "reorder_cache")}
-
-
-def left_padded(prompts: Sequence[Tokens]) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Token ids [R, L] and padding [R] in front of each; None, where all are of one length."""
-    width = max(map(len, prompts))
-    ids = torch.zeros(len(prompts), width, dtype=torch.long)
-    for row, prompt in enumerate(prompts):
-        ids[row, width - len(prompt) :] = torch.tensor(prompt)
-    padding = torch.tensor([width - len(prompt) for prompt in prompts])
-    return ids, padding if bool(padding.any()) else None
 
 
 # The head: what the network itself makes of the last hidden states.

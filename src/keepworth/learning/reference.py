@@ -17,8 +17,8 @@ import torch
 from keepworth.episodes.episode import Group
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import Model
-from keepworth.learning.objective.advantage import soft_value
 from keepworth.learning.objective.batch import MicroBatch, Rows, by_context
+from keepworth.learning.objective.formulas import soft_value
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import SoftValue
 from keepworth.models.adapter import Named

@@ -5,7 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keepworth.learning.objective.advantage import advantages, centered, overlong_penalty, scaled, whitened
+from keepworth.learning.objective.advantage import advantages, overlong_penalty, scaled
+from keepworth.learning.objective.formulas import centered, whitened
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import BatchStd, GroupStd, KlReward, TaskStd
 from keepworth.learning.objective.presets import preset, varied

@@ -9,17 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keepworth.learning.objective.advantage import (
-    advantages,
-    gae,
-    packing,
-    prefix_tree,
-    reward_to_go,
-    soft_value,
-    step_returns,
-    value_targets,
-)
+from keepworth.learning.objective.advantage import advantages, packing, prefix_tree, step_returns, value_targets
 from keepworth.learning.objective.batch import Batch, Steps, episode_table
+from keepworth.learning.objective.formulas import gae, reward_to_go, soft_value
 from keepworth.learning.objective.parts import Gae, StepIndex, StepState
 from keepworth.learning.objective.presets import preset, varied, without_kl
 from tests.learning.objective.toys import bandit_batch, toy

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from keepworth.learning.learner import score_norms
-from keepworth.learning.objective.advantage import advantages, soft_value
+from keepworth.learning.objective.advantage import advantages
 from keepworth.learning.objective.batch import Batch
+from keepworth.learning.objective.formulas import soft_value
 from keepworth.learning.objective.parts import (
     Outcome,
     Ratio,

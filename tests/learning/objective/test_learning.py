@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from keepworth.learning.objective.advantage import advantages, select, soft_value
+from keepworth.learning.objective.advantage import advantages, select
 from keepworth.learning.objective.batch import Batch, Steps
+from keepworth.learning.objective.formulas import soft_value
 from keepworth.learning.objective.options import Objective, advanced, initial, learning_rate_scale
 from keepworth.learning.objective.parts import Outcome, Regression, SoftValue
 from keepworth.learning.objective.policy_loss import denominators, effective_sample_size, loss

@@ -8,7 +8,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import torch
 
-from keepworth.learning.objective.advantage import advantages, kept_groups, select, soft_value
+from keepworth.learning.objective.advantage import advantages, kept_groups, select
+from keepworth.learning.objective.formulas import soft_value
 from keepworth.learning.objective.options import (
     Controls,
     Objective,

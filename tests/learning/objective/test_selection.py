@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from keepworth.learning.objective.advantage import advantages, first_and_random, select, top_entropy
+from keepworth.learning.objective.advantage import advantages, select
+from keepworth.learning.objective.formulas import first_and_random, top_entropy
 from keepworth.learning.objective.parts import FirstAndRandom, OverlongMask, TopEntropy
 from keepworth.learning.objective.policy_loss import denominators, loss
 from keepworth.learning.objective.presets import preset, varied, without_kl

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from keepworth.learning.objective.batch import Batch, EpisodeTable, Steps, episode_table
+from keepworth.learning.objective.formulas import centered, moments, whitened
 from keepworth.learning.objective.options import Controls, Objective, ObjectiveError
 from keepworth.learning.objective.parts import Gae, KlReward, OverlongMask, OverlongPenalty, Scale, Whitened
 
@@ -145,57 +146,6 @@ def token_rewards(batch: Batch, table: EpisodeTable, packed: Packing, reward: Te
     return rewards
 
 
-def reward_to_go(rewards: Tensor, lengths: Tensor, discount: float) -> Tensor:
-    """[E,L] -> [E,L]: G_t = sum over s >= t of discount^(s-t) r_s.
-
-    Source: REINFORCE++, arXiv 2501.03262.
-    """
-    returns = torch.zeros_like(rewards)
-    following = torch.zeros(len(rewards), dtype=rewards.dtype, device=rewards.device)
-    for place in range(rewards.shape[1] - 1, -1, -1):
-        following = torch.where(place < lengths, rewards[:, place] + discount * following, following)
-        returns[:, place] = torch.where(place < lengths, following, 0.0)
-    return returns
-
-
-def gae(
-    rewards: Tensor,
-    values: Tensor,
-    lengths: Tensor,
-    discount: float,
-    trace_decay: float,
-    bootstrap: Tensor | None = None,
-) -> Tensor:
-    """Generalised advantage estimation on packed episodes [E,L]; bootstrap [E] is the value after a truncated end.
-
-    delta_t = r_t + discount V_{t+1} - V_t;  A_t = delta_t + discount trace_decay A_{t+1}.
-    Source: High-Dimensional Continuous Control Using Generalized Advantage Estimation, arXiv 1506.02438.
-    """
-    advantages = torch.zeros_like(rewards)
-    after = torch.zeros(len(rewards), dtype=rewards.dtype, device=rewards.device)
-    value_after = after.clone() if bootstrap is None else bootstrap.to(rewards.dtype)
-    for place in range(rewards.shape[1] - 1, -1, -1):
-        inside = place < lengths
-        delta = rewards[:, place] + discount * value_after - values[:, place]
-        after = torch.where(inside, delta + discount * trace_decay * after, after)
-        value_after = torch.where(inside, values[:, place], value_after)
-        advantages[:, place] = torch.where(inside, after, 0.0)
-    return advantages
-
-
-def soft_value(rewards: Tensor, temperature: float) -> Tensor:
-    """V* = temperature log mean exp(R / temperature) over the last axis, from samples of the reference.
-
-    Source: Accelerating RL for LLM Reasoning with Optimal Advantage Regression (A*-PO), arXiv 2505.20686. It lies
-    between mean and maximum; the reference that gave the samples must be the one in the regression's log-ratio.
-    """
-    if not temperature > 0:
-        raise ValueError(f"soft_value: temperature must be positive, got {temperature}")
-    count = torch.tensor(rewards.shape[-1], dtype=torch.float64)
-    log_mean = torch.logsumexp(rewards.to(torch.float64) / temperature, -1) - torch.log(count)
-    return (temperature * log_mean).to(rewards.dtype)
-
-
 @dataclass(frozen=True, slots=True)
 class PrefixTreeCredit:
     """Per drawn token of the batch [B,T]: the node's advantage, how many completions share it, whether it is used."""
@@ -242,69 +192,6 @@ def prefix_tree(batch: Batch, table: EpisodeTable, packed: Packing, reward: Tens
     return PrefixTreeCredit(*(packed.unpack(part.to(device), shape) for part in (advantage, count, informative)))
 
 
-@dataclass(frozen=True, slots=True)
-class Moments:
-    """Statistics of clusters, each read back at the members [N]. std has ddof 1; constant: all members are equal."""
-
-    mean: Tensor
-    std: Tensor
-    size: Tensor
-    constant: Tensor
-
-    def or_else(self, other: Moments) -> Moments:
-        """The same with the spread of `other` for clusters of one."""
-        alone = self.size < 2
-        return Moments(self.mean, torch.where(alone, other.std, self.std), self.size, self.constant & ~alone)
-
-
-def moments(values: Tensor, cluster: Tensor) -> Moments:
-    """Mean, sample standard deviation and size of each cluster. values, cluster [N]; a cluster of one has std 0."""
-    unique, index = torch.unique(cluster, return_inverse=True)
-    count = len(unique)
-    size = torch.bincount(index, minlength=count).to(values.dtype)
-    total = torch.zeros(count, dtype=values.dtype, device=values.device).index_add_(0, index, values)
-    mean = total / size
-    square = torch.zeros_like(total).index_add_(0, index, (values - mean[index]) ** 2)
-    std = torch.sqrt(square / (size - 1).clamp(min=1))
-    low = torch.full_like(total, torch.inf).scatter_reduce(0, index, values, "amin")
-    high = torch.full_like(total, -torch.inf).scatter_reduce(0, index, values, "amax")
-    return Moments(mean[index], std[index], size[index], (low == high)[index])
-
-
-def centered(rewards: Tensor, group: Tensor, rule: str | None, weight: Tensor | None = None) -> Tensor:
-    """rewards minus a baseline; rewards, group, weight [E].
-
-    group: the group's mean (GRPO, arXiv 2402.03300). leave_one_out: mean of the others, equal to G/(G-1) times the
-    group's (RLOO, arXiv 2402.14740). batch: mean of all. optimal: mean weighted by w^2 ||g||^2, which minimises
-    sum w^2 ||g||^2 (R - b)^2 (VCPO, arXiv 2602.17616). A group whose rewards are all equal gives exactly zero.
-    Raises ValueError on a group of one, which has nothing to be compared with.
-    """
-    if rule is None:
-        return rewards.clone()
-    if rule == "batch":
-        group = torch.zeros_like(group)
-    stats = moments(rewards, group)
-    if bool((stats.size < 2).any()):
-        lonely = group[stats.size < 2][0].item()
-        raise ValueError(
-            f"baseline={rule!r}: group {lonely} has one episode and nothing to compare it with; "
-            "filter such groups, or use baseline='batch' or a critic"
-        )
-    if rule == "optimal":
-        if weight is None:
-            raise ValueError("baseline='optimal' needs a weight per episode")
-        mass = moments(weight, group)
-        baseline = moments(weight * rewards, group).mean / mass.mean.clamp(min=torch.finfo(rewards.dtype).tiny)
-        baseline = torch.where(mass.mean > 0, baseline, stats.mean)
-    else:
-        baseline = stats.mean
-    difference = rewards - baseline
-    if rule == "leave_one_out":
-        difference = difference * stats.size / (stats.size - 1)
-    # The mean of equal floats may miss them by one rounding, which division by a tiny std would blow up.
-    return torch.where(stats.constant, 0.0, difference)
-
-
 def scaled(
     advantage: Tensor, rewards: Tensor, group: Tensor, scale: Scale | None, task: Tensor | None = None
 ) -> Tensor:
@@ -314,19 +201,6 @@ def scaled(
         return advantage
     # Advantages of a constant cluster are zero by centring; without centring, dividing by epsilon alone would explode.
     return torch.where(stats.constant, advantage, advantage / (stats.std + scale.epsilon))
-
-
-def whitened(values: Tensor, mask: Tensor, epsilon: float) -> Tensor:
-    """Mean 0, variance 1 over the drawn tokens of the batch (REINFORCE++, arXiv 2501.03262); [B,T].
-
-    Population variance, as the sum runs over all tokens there are. Constant values become zero.
-    """
-    inside = mask > 0
-    drawn = values[inside]
-    if drawn.numel() == 0 or bool((drawn == drawn[0]).all()):
-        return torch.zeros_like(values)
-    result = (values - drawn.mean()) / (drawn.std(correction=0) + epsilon)
-    return torch.where(inside, result, 0.0)
 
 
 def overlong_penalty(tokens: Tensor, budget: int, share: float) -> Tensor:
@@ -455,45 +329,6 @@ def value_targets(batch: Batch, objective: Objective) -> Tensor:
 
 
 # Selection: which drawn tokens the loss keeps, decided once per optimiser step and written into the batch.
-
-
-def first_and_random(
-    mask: Tensor, first: int, probability: float, limit: int | None, generator: torch.Generator | None
-) -> tuple[Tensor, Tensor]:
-    """(keep, inclusion) [B,T]: the first drawn tokens of a row always, each later one with `probability`, no more than
-    `limit` in all. inclusion is the probability with which a token was kept, before the limit.
-
-    Source: S-GRPO in Token-Efficient RL for LLM Reasoning, arXiv 2504.20834; mechanism from secondary descriptions,
-    the published constants could not be verified.
-    """
-    drawn = mask > 0
-    place = torch.cumsum(drawn.long(), 1) - 1
-    sure = drawn & (place < first)
-    coin = torch.rand(mask.shape, generator=generator, dtype=torch.float64).to(mask.device)
-    keep = sure | (drawn & (coin < probability))
-    inclusion = torch.full(mask.shape, probability, dtype=torch.float64, device=mask.device).masked_fill(sure, 1.0)
-    if limit is not None:
-        if limit < first:
-            raise ValueError(f"limit={limit} is below first={first}")
-        # Among the kept later tokens those with the smallest coins stay: a uniform subset, as the coins are i.i.d.
-        order = torch.where(sure, -1.0, torch.where(keep, coin, torch.inf))
-        rank = order.argsort(1).argsort(1)
-        keep = keep & (rank < limit)
-    return keep, inclusion
-
-
-def top_entropy(mask: Tensor, entropy: Tensor, share: float) -> Tensor:
-    """bool [B,T]: the `share` of the batch's drawn tokens with the highest entropy.
-
-    Source: Beyond the 80/20 Rule, arXiv 2506.01939: 20 % there.
-    """
-    drawn = mask > 0
-    count = int(drawn.sum())
-    if count == 0:
-        return drawn
-    kept = max(1, round(share * count))
-    threshold = entropy[drawn].sort(descending=True).values[kept - 1]
-    return drawn & (entropy >= threshold)
 
 
 RIGHT = 0.5

@@ -34,8 +34,9 @@ from keepworth.registry import methods
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from keepworth.learning.objective.advantage import Credit, Moments
+    from keepworth.learning.objective.advantage import Credit
     from keepworth.learning.objective.batch import Batch
+    from keepworth.learning.objective.formulas import Moments
     from keepworth.learning.objective.policy_loss import Gap
 
 C = TypeVar("C")
@@ -883,9 +884,9 @@ Entropy = EntropyBonus | AdaptiveEntropy
 
 def _rules() -> Any:
     """The formulas on tensors, which need torch: only what computes asks for them."""
-    from keepworth.learning.objective import advantage
+    from keepworth.learning.objective import formulas
 
-    return advantage
+    return formulas
 
 
 def kinds_in(annotation: Any) -> tuple[type, ...]:

@@ -10,8 +10,9 @@ from keepworth.episodes.needs import needs_train
 import torch
 from torch import Tensor
 
-from keepworth.learning.objective.advantage import length_budget, moments
+from keepworth.learning.objective.advantage import length_budget
 from keepworth.learning.objective.batch import Batch, episode_table
+from keepworth.learning.objective.formulas import moments
 from keepworth.learning.objective.options import Controls, Objective, initial
 from keepworth.learning.objective.parts import LOG_LIMIT, Gae, KlLoss, Ratio, Regression, k3_gap
 

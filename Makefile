@@ -79,7 +79,7 @@ $(POSTGRES)/.installed: requirements/postgres.txt
 
 # Ray brings half a gigabyte, and starts processes of its own.
 test-ray: $(RAY)/.installed
-	@$(RAY)/bin/python -m pytest tests/cluster/test_ray.py tests/learning/test_rollout_workers.py tests/recipes/test_scorers.py
+	@$(RAY)/bin/python -m pytest tests/cluster/test_ray.py tests/learning/test_rollout_workers.py
 	@$(RAY)/bin/python -m pytest tests/recipes/test_workers_ray.py
 
 $(RAY)/.installed: pyproject.toml requirements/ray.txt

@@ -241,7 +241,7 @@ def test_adapters_that_the_engine_will_not_take_end_a_run_before_anything_is_sam
         model.lengths.clear()
         with RunFolder.create(tmp_path / "run", {}, clock=lambda: 0.0) as run:
             mind = learner()
-            asynchrony = settings(mode="overlap", max_staleness=1, caches="keep")
+            asynchrony = settings(mode="overlap", max_staleness=1)
             pipeline = Pipeline(run, mind, Letters(), asynchrony, [engine])
             with pytest.raises(EngineRefused, match="max_lora_rank"):
                 train(run, mind, pipeline, Schedule(2, 100, 1), SilentProgress(), "letters")

@@ -39,19 +39,17 @@ TINY: dict[str, Any] = {
     "learning_rate": 0.01,
 }
 STRINGS = {"warm_start": 2, "warm_start_batch": 2, "tasks": 8, "held_out": 4, "max_tokens": 4, "refill": 0}
-STAGES = ({"steps": 2, "max_tokens": 2}, {"steps": 1})
 MANAGER = {
     "role": "manager",
     "warm_start": 0,
     "maintained": False,
-    "stages": (),
     "max_tokens": 16,
     "memories": 3,
     "words": 60,
 }
 OWN: dict[ModuleType, dict[str, Any]] = {
     strings: STRINGS,
-    memory_r1: {"memories": 1, "words": 10, "max_tokens": 3, "stages": STAGES},
+    memory_r1: {"memories": 1, "words": 10, "max_tokens": 3},
     overwrite_reading: {"memory_tokens": 4, "answer_tokens": 3, "sections": 2, "warm_start": 0},
     arithmetic: {"answer": "calculator", "turns": 2, "max_tokens": 3},
 }

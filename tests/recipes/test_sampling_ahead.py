@@ -11,7 +11,6 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from keepworth.learning.collect.curriculum import position_of
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import SilentProgress
 from keepworth.methods.recipes import memory_r1, overwrite_reading, strings
@@ -57,7 +56,6 @@ def test_a_recipe_samples_ahead(tmp_path: Path, recipe: ModuleType, own: dict[st
 
 
 STEERED = {
-    "stages": ({"steps": 2, "max_tokens": 2}, {"steps": 1, "weights": {"token_f1": 0.5, "exact_match": 0.5}}),
     "refill": 1,
     "difficulty": (0.0, 0.9),
 }
@@ -69,25 +67,19 @@ def test_the_answerers_curriculum_holds_ahead_too(tmp_path: Path, sampling: str)
     config = memory_r1.Config(model=str(model), sampling=sampling, **TINY, **{**ANSWERING, **STEERED})  # type: ignore[arg-type]
     with RunFolder.create(tmp_path / "run", config.model_dump(mode="json")) as run:
         memory_r1.METHOD.make.train(config, run, SilentProgress())
-        rows = run.metrics()
-        assert rows[-1]["curriculum/stage"] == 1
-        assert sum(row["curriculum/sampled_groups"] for row in rows) >= 6
+        assert sum(row["curriculum/sampled_groups"] for row in run.metrics()) >= 6
         for stored in run.episodes(arm="train"):
-            late = position_of(int(stored.episode.id.split("/")[0])) >= 4
-            assert len(stored.episode.segments[0].ids) <= (3 if late else 2)
-            weights = {term.name: term.weight for term in stored.episode.rewards}
-            assert weights == ({"token_f1": 0.5, "exact_match": 0.5} if late else {"token_f1": 1.0, "exact_match": 0.0})
+            assert {term.name: term.weight for term in stored.episode.rewards} == {"token_f1": 1.0, "exact_match": 0.0}
         assert {"outcome", "rejected"} <= {row["what"] for row in run.curriculum()}
 
 
 MANAGING = {"role": "manager", "warm_start": 4, "warm_start_batch": 4, "maintained": False}
-STAGED = {"stages": ({"steps": 2}, {"steps": 1, "weights": {"format": 1.0}})}
 
 
 @pytest.mark.parametrize("sampling", ["synchronous", "turns", "overlap"])
 def test_the_manager_samples_ahead(tmp_path: Path, sampling: str) -> None:
     model = write_tiny_checkpoint(tmp_path / "model")
-    config = memory_r1.Config(model=str(model), sampling=sampling, **TINY, **{**MANAGING, **STAGED})  # type: ignore[arg-type]
+    config = memory_r1.Config(model=str(model), sampling=sampling, **TINY, **MANAGING)  # type: ignore[arg-type]
     with RunFolder.create(tmp_path / "run", config.model_dump(mode="json")) as run:
         memory_r1.METHOD.make.train(config, run, SilentProgress())
         assert run.result()
@@ -98,7 +90,7 @@ def test_the_manager_samples_ahead(tmp_path: Path, sampling: str) -> None:
         index, episode = stored.episode.id.split("/")[0], stored.episode
         sets.setdefault(index, set()).add(episode.memory_snapshot)
         assert [term.name for term in episode.rewards] == ["operation", "format"]
-        assert episode.rewards[1].weight == (1.0 if position_of(int(index)) >= 4 else FORMAT_WEIGHT)
+        assert episode.rewards[1].weight == FORMAT_WEIGHT
         assert len(episode.operations) == 1
     assert all(len(snapshots) == 1 for snapshots in sets.values())
 
@@ -144,7 +136,7 @@ class Interrupted(SilentProgress):
             raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("own", [{**ANSWERING, **STEERED}, {**MANAGING, **STAGED}], ids=["answerer", "manager"])
+@pytest.mark.parametrize("own", [{**ANSWERING, **STEERED}, MANAGING], ids=["answerer", "manager"])
 def test_a_recipe_with_a_curriculum_that_is_stopped_ends_like_a_straight_one(
     tmp_path: Path, own: dict[str, object]
 ) -> None:
@@ -176,7 +168,6 @@ def first_version(run: RunFolder) -> int:
         (strings, {"max_staleness": 3}, "max_staleness = 3 has no effect with sampling = synchronous"),
         (memory_r1, {"slots": 8}, "slots = 8 has no effect with sampling = synchronous"),
         (memory_r1, {"sampling": "turns", "retry": 3}, "retry = 3 has no effect without difficulty"),
-        (memory_r1, {"sampling": "turns", "stages": ({"steps": 45}, {"steps": 1})}, "Stage 2 begins after step 45"),
         (memory_r1, {"method": "supervised", "sampling": "turns"}, "no effect with method = supervised"),
         (memory_r1, {"method": "supervised", "temperature": 0.5}, "no effect with method = supervised"),
     ],

@@ -44,7 +44,7 @@ class Retries:
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class HttpResult:
     """What a server said to one call: its JSON (None where it was none), and the words of an error."""
 
     status: int
@@ -109,14 +109,14 @@ class JsonClient:
         """
         return self._call("POST", path, body, query or {}, idempotent=idempotent)
 
-    def try_call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Attempt:
+    def try_call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> HttpResult:
         """Make a call that changes nothing there, whose answer may be an error."""
         response = self._send(method, path, body, {})
         try:
             answer = response.json()
         except ValueError:
             answer = None
-        return Attempt(response.status_code, answer, self._hide_key(_detail(response)))
+        return HttpResult(response.status_code, answer, self._hide_key(_detail(response)))
 
     def _call(self, method: str, path: str, body: Any, query: Mapping[str, str], *, idempotent: bool) -> Any:
         attempts = self.retries.attempts if idempotent else 1

@@ -42,7 +42,7 @@ DEATHS = 5
 # Messages are tuples whose first part is one of these words, whose second is the number of the group's run.
 #
 #     controller to worker                      worker to controller
-#     BEGIN   n, GroupRun                       DRAW    n, question, Draft
+#     BEGIN   n, GroupRun                       DRAW    n, question, AskedDraft
 #     ANSWER  n, question, Sample or error      RETRY   n, a failed try as JSON
 #     DROP    n                                 ENDED   n, member, its episode as JSON
 #     IMAGE   0, MemoryImage                    WAITS   n, how many members wait for the others
@@ -87,7 +87,7 @@ class GroupRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class AskedDraft:
     """A sample that a worker asks for."""
 
     prompt: Tokens
@@ -167,7 +167,7 @@ class Rollouts:
         finally:
             del self._running[number]
 
-    async def _ask(self, number: int, draft: Draft) -> Sample:
+    async def _ask(self, number: int, draft: AskedDraft) -> Sample:
         question = next(self._numbers)
         answer = self._questions[question] = asyncio.get_running_loop().create_future()
         self._say(DRAW, number, question, draft)
@@ -189,10 +189,10 @@ class Rollouts:
 
 @dataclass(frozen=True, slots=True)
 class _AskingSampler:
-    ask: Callable[[Draft], Any]
+    ask: Callable[[AskedDraft], Any]
 
     async def sample(self, draft: PartialSample) -> Sample:
-        sample: Sample = await self.ask(Draft(draft.prompt, draft.params, draft.stream))
+        sample: Sample = await self.ask(AskedDraft(draft.prompt, draft.params, draft.stream))
         return sample
 
 
@@ -302,7 +302,7 @@ class _LiveWorker:
         else:
             run.ended.set_exception(WorkerFailed(f"{self.worker.name} on {self.worker.host}: {rest[0]}."))
 
-    async def _draw(self, number: int, run: _Run, question: int, asked: Draft) -> None:
+    async def _draw(self, number: int, run: _Run, question: int, asked: AskedDraft) -> None:
         draft = PartialSample(asked.prompt, asked.params, asked.stream, group=run.group.index)
         try:
             self.tell(ANSWER, number, question, await run.sampler.sample(draft))

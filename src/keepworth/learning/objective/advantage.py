@@ -224,7 +224,7 @@ def length_budget(objective: Objective) -> int:
 
 
 @dataclass(frozen=True)
-class Credit:
+class CreditTable:
     """What advantages are made of. reward [E]: of the table's episodes, float64; penalty [B,T]: is taken off token by token,
     the KL to the reference, or None."""
 
@@ -293,7 +293,7 @@ class Credit:
         return torch.where(step >= 0, turns[step.clamp(min=0)], 0.0)
 
 
-def credit_of(batch: Batch, objective: Objective) -> Credit:
+def credit_of(batch: Batch, objective: Objective) -> CreditTable:
     """The overlong penalty included; with the KL to the reference as penalty for a `KlReward`."""
     table = episode_table(batch)
     reward, penalty = table.reward, None
@@ -303,7 +303,7 @@ def credit_of(batch: Batch, objective: Objective) -> Credit:
         policy = batch.lp_behaviour if batch.lp_proximal is None else batch.lp_proximal
         gap = objective.kl.coefficient * (policy - batch.require("lp_reference", objective.kl))
         penalty = torch.where(batch.mask > 0, gap, 0.0).detach()
-    return Credit(batch, table, reward, penalty)
+    return CreditTable(batch, table, reward, penalty)
 
 
 def advantages(batch: Batch, objective: Objective) -> Tensor:
@@ -371,7 +371,7 @@ def select(
         keep = (keep * objective.selection.keep(batch, generator)).to(keep.dtype)
     elif objective.shares_nodes:
         table = episode_table(batch)
-        shared = objective.advantage.keep(Credit(batch, table, table.reward, None))
+        shared = objective.advantage.keep(CreditTable(batch, table, table.reward, None))
         keep = keep if shared is None else keep * shared.to(keep.dtype)
     if isinstance(objective.overlong, OverlongMask):
         keep = keep * ~batch.require("truncated", objective.overlong).bool()[:, None]

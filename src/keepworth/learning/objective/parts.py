@@ -34,7 +34,7 @@ from keepworth.registry import methods
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from keepworth.learning.objective.advantage import Credit
+    from keepworth.learning.objective.advantage import CreditTable
     from keepworth.learning.objective.batch import Batch
     from keepworth.learning.objective.formulas import Moments
     from keepworth.learning.objective.policy_loss import Gap
@@ -74,11 +74,11 @@ class Advantage(Part):
     takes_penalty: ClassVar[bool] = False
     scale: Any = None
 
-    def tokens(self, credit: Credit) -> Tensor:
+    def tokens(self, credit: CreditTable) -> Tensor:
         """[B,T] float64: the advantage of every token, before it is whitened."""
         raise NotImplementedError(f"{type(self).__name__} has no tokens(credit)")
 
-    def keep(self, credit: Credit) -> Tensor | None:
+    def keep(self, credit: CreditTable) -> Tensor | None:
         """[B,T]: how much of each token is trained on; None for all of all."""
         return None
 
@@ -268,7 +268,7 @@ class Outcome(Advantage):
     baseline: Baseline | None = None
     scale: GroupStd | BatchStd | TaskStd | Whitened | None = None
 
-    def tokens(self, credit: Credit) -> Tensor:
+    def tokens(self, credit: CreditTable) -> Tensor:
         return credit.spread(credit.compare(credit.reward_less_penalty(), self.baseline, self.scale))
 
 
@@ -282,7 +282,7 @@ class OptimalBaseline(Advantage):
 
     scale: GroupStd | None = None
 
-    def tokens(self, credit: Credit) -> Tensor:
+    def tokens(self, credit: CreditTable) -> Tensor:
         return credit.spread(credit.compare(credit.reward_less_penalty(), "optimal", self.scale))
 
 
@@ -296,7 +296,7 @@ class RewardToGo(Advantage):
     baseline: Baseline | None = None
     scale: Whitened | None = None
 
-    def tokens(self, credit: Credit) -> Tensor:
+    def tokens(self, credit: CreditTable) -> Tensor:
         rewards = credit.token_rewards(_rules().centered(credit.reward, credit.table.group, self.baseline))
         return credit.unpack(_rules().reward_to_go(rewards, credit.packed.lengths, self.discount))
 
@@ -316,7 +316,7 @@ class Gae(Advantage):
     value_clip: Positive | None = None
     bootstrap: bool = False
 
-    def tokens(self, credit: Credit) -> Tensor:
+    def tokens(self, credit: CreditTable) -> Tensor:
         values, end = credit.packed.pack(credit.batch.require("values", self)), credit.batch.bootstrap
         return credit.unpack(
             _rules().gae(
@@ -348,7 +348,7 @@ class _Steps(Advantage):
         if self.episode_weight == 0 == self.step_weight:
             raise ValueError("episode_weight and step_weight are both 0: nothing is learned from")
 
-    def tokens(self, credit: Credit) -> Tensor:
+    def tokens(self, credit: CreditTable) -> Tensor:
         whole = credit.spread(credit.compare(credit.reward, "group", self.scale))
         turns = credit.compare_turns(self.key, self.discount, self.scale)
         return self.episode_weight * whole + self.step_weight * turns
@@ -382,10 +382,10 @@ class PrefixTree(Advantage):
 
     scale: Whitened | None = None
 
-    def tokens(self, credit: Credit) -> Tensor:
+    def tokens(self, credit: CreditTable) -> Tensor:
         return credit.tree().advantage
 
-    def keep(self, credit: Credit) -> Tensor:
+    def keep(self, credit: CreditTable) -> Tensor:
         """Each distinct token once."""
         tree = credit.tree()
         return tree.informative / tree.count.clamp(min=1)
@@ -399,7 +399,7 @@ class SoftValue(Advantage):
 
     temperature: Positive
 
-    def tokens(self, credit: Credit) -> Tensor:
+    def tokens(self, credit: CreditTable) -> Tensor:
         value = credit.table.first(credit.batch.require("soft_value", self))
         return credit.spread(credit.reward - value.to(credit.reward.dtype))
 

@@ -332,7 +332,7 @@ Ranked = list[tuple[str, float]]
 
 
 @dataclass(frozen=True, slots=True)
-class Scale:
+class ScoreScale:
     """What BM25 is measured against, for one question. items: in the memory; most: the sum that a text would have that says
     nothing but its words, often; pool: how many each ranking may list; words: of the question, without function words;
     background: of the cosines."""
@@ -344,14 +344,14 @@ class Scale:
     background: Background = USUAL
 
     @classmethod
-    def of(cls, statistics: CorpusStatistics, terms: QueryTerms, pool: int, background: Background) -> Scale:
+    def of(cls, statistics: CorpusStatistics, terms: QueryTerms, pool: int, background: Background) -> ScoreScale:
         weights, _ = statistics.weights(terms)
         most = (K1 + 1.0) * sum(weights[group[0]] for group in terms.groups)
         words = sum(weight(group[0]) == 1.0 for group in terms.groups)
         return cls(statistics.documents, most, pool, words, background)
 
 
-def fuse(lexical: Ranked, dense: Ranked, fusion: Fusion, scale: Scale) -> Ranked:
+def fuse(lexical: Ranked, dense: Ranked, fusion: Fusion, scale: ScoreScale) -> Ranked:
     """Both lists best first. Ties keep the order: found by both parts first, then by id order of arrival in the lists."""
     scores: dict[str, float] = {}
     if fusion.method == "evidence":
@@ -373,7 +373,7 @@ def fuse(lexical: Ranked, dense: Ranked, fusion: Fusion, scale: Scale) -> Ranked
     return sorted(scores.items(), key=lambda pair: -pair[1])
 
 
-def evidence(lexical: Ranked, dense: Ranked, fusion: Fusion, scale: Scale) -> tuple[dict[str, float], float]:
+def evidence(lexical: Ranked, dense: Ranked, fusion: Fusion, scale: ScoreScale) -> tuple[dict[str, float], float]:
     """The sum of each candidate, and how likely it is that the memory knows. What only a ranking of weight 0 lists is none."""
     usual = scale.background.usual
     words, meaning = dict(lexical), {id: usual(cosine) for id, cosine in dense}
@@ -412,7 +412,7 @@ def fusion_formula(
     return " + ".join(parts)
 
 
-def evidence_formula(id: str, lexical: Ranked, dense: Ranked, fusion: Fusion, scale: Scale) -> str:
+def evidence_formula(id: str, lexical: Ranked, dense: Ranked, fusion: Fusion, scale: ScoreScale) -> str:
     """The score that `fuse` computed for one item by "evidence", written out."""
     sums, known = evidence(lexical, dense, fusion, scale)
     best = max(sums.values())
@@ -427,7 +427,7 @@ def evidence_formula(id: str, lexical: Ranked, dense: Ranked, fusion: Fusion, sc
     return f"{float(known)!r}*max(0, {fusion.dense:.10g}*{near} + {words})/{float(best)!r}"
 
 
-def _word(lexical: Ranked, dense: Ranked, fusion: Fusion, scale: Scale) -> float:
+def _word(lexical: Ranked, dense: Ranked, fusion: Fusion, scale: ScoreScale) -> float:
     """`WORD`, for this question."""
     nearest = min(max(scale.background.usual(dense[0][1]) if dense else 0.0, SURE), HALF)
     falling = 1.0 - 0.5 * (nearest - SURE) / (HALF - SURE)
@@ -439,7 +439,7 @@ def _word(lexical: Ranked, dense: Ranked, fusion: Fusion, scale: Scale) -> float
     return fusion.lexical * WORD * falling * long * short * min(1.0, share / (FEW * long))
 
 
-def _fewest(lexical: Ranked, scale: Scale) -> float:
+def _fewest(lexical: Ranked, scale: ScoreScale) -> float:
     """What a full list leaves out may have as much as its last; what a list that is not full leaves out has nothing."""
     return lexical[-1][1] if len(lexical) >= scale.pool else 0.0
 
@@ -695,10 +695,10 @@ def retrieve(
             dense[place] = _admitted(known, lambda reach, deeper=deeper: deeper(reach)[0], reach, first)  # type: ignore[misc]
     out: list[list[Hit]] = []
     ages: list[Mapping[str, float]] = []
-    scales = [Scale(0, 0, 0)] * len(terms)
+    scales = [ScoreScale(0, 0, 0)] * len(terms)
     if embedder is not None and request.mode == "hybrid":
         background = embedder.background if any(dense) and fusion.method == "evidence" else USUAL
-        scales = [Scale.of(ranked.statistics(listed), listed, request.pool, background) for listed in terms]
+        scales = [ScoreScale.of(ranked.statistics(listed), listed, request.pool, background) for listed in terms]
     for query, listed, by_words, by_meaning, scale in zip(queries, terms, lexical, dense, scales, strict=True):
         found = fuse(by_words, by_meaning, fusion, scale) if request.mode == "hybrid" else by_words or by_meaning
         aged: Mapping[str, float] = {}
@@ -833,7 +833,7 @@ def _explained(
     dense: Ranked,
     request: Request,
     fusion: Fusion,
-    scale: Scale,
+    scale: ScoreScale,
     aged: Mapping[str, float],
 ) -> Hit:
     whose = hit.instead_of or hit.id

@@ -19,7 +19,7 @@ from keepworth.memory.operations import Draft
 from keepworth.memory.overlay import Bank
 from keepworth.memory.search.background import SENTENCES
 from keepworth.memory.search.scan import best
-from keepworth.memory.search.search import Fusion, Scale, diversified, fuse
+from keepworth.memory.search.search import Fusion, ScoreScale, diversified, fuse
 
 from .stub_encoder import WordEncoder
 
@@ -109,7 +109,7 @@ def test_weighted_fusion_formula_reproduces_the_score():
 def test_fuse_by_hand():
     lexical = [("a", 3.0), ("b", 1.0)]
     dense = [("b", 0.9), ("c", 0.5)]
-    scale = Scale(items=9, most=6.0, pool=2, words=2)
+    scale = ScoreScale(items=9, most=6.0, pool=2, words=2)
     fused = dict(fuse(lexical, dense, Fusion("rrf", constant=60), scale))
     assert fused["b"] == pytest.approx(1 / 62 + 1 / 61)
     assert fused["a"] == pytest.approx(1 / 61)
@@ -123,15 +123,15 @@ def test_fuse_by_hand():
     known = 1 / (1 + math.exp((0.5 - (0.9 + 0.5 / 6)) / 0.056))
     added = dict(fuse(lexical, dense, Fusion(), scale))
     assert added == pytest.approx({id: known * each / sums["b"] for id, each in sums.items()})
-    short = dict(fuse(lexical, dense, Fusion(), Scale(items=9, most=6.0, pool=3, words=2)))
+    short = dict(fuse(lexical, dense, Fusion(), ScoreScale(items=9, most=6.0, pool=3, words=2)))
     assert short["c"] == pytest.approx(known * 0.5 / sums["b"])
     # Function words alone say nothing of what is known; words alone do where the encoder read nothing.
-    light = dict(fuse(lexical, dense, Fusion(), Scale(items=9, most=6.0, pool=2)))
+    light = dict(fuse(lexical, dense, Fusion(), ScoreScale(items=9, most=6.0, pool=2)))
     assert light["b"] == pytest.approx(1 / (1 + math.exp((0.5 - 0.9) / 0.056)))
     unread = dict(fuse(lexical, [("b", 0.0), ("c", 0.0)], Fusion(), scale))
     assert unread["a"] == pytest.approx(1 / (1 + math.exp((0.5 - 2.0 * 3.0 / 6.0) / 0.056)))
     # Where the best text has 0.05 of what the words could tell, a quarter of 0.2, they weigh a quarter; at 0.7 they weigh 0.75.
-    few = Scale(items=9, most=60.0, pool=2, words=2)
+    few = ScoreScale(items=9, most=60.0, pool=2, words=2)
     unit = 0.2 * 0.75 / 4 / math.log(10)
     quarter = {"a": 0.5 + unit * 3.0, "b": 0.7 + unit}
     found = dict(fuse(lexical, [("b", 0.7), ("c", 0.5)], Fusion(), few))
@@ -139,7 +139,7 @@ def test_fuse_by_hand():
     # In a question of four times sixteen words they weigh twice as much.
     for words, times in ((1, 1.0), (16, 1.0), (64, 2.0)):
         each = 0.2 * 0.75 * times * more
-        found = dict(fuse(lexical, [("b", 0.7), ("c", 0.5)], Fusion(), Scale(9, 6.0, 3, words)))
+        found = dict(fuse(lexical, [("b", 0.7), ("c", 0.5)], Fusion(), ScoreScale(9, 6.0, 3, words)))
         best = max(0.5 + each * 3.0 / math.log(10), 0.7 + each / math.log(10))
         assert found["c"] / found["b"] == pytest.approx(0.5 / (0.7 + each / math.log(10)))
         assert max(found.values()) == pytest.approx(1 / (1 + math.exp((0.5 - (0.7 + 0.5 / 6)) / 0.056)))

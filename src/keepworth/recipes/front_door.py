@@ -170,13 +170,22 @@ def in_thread(work: Callable[[], T]) -> T:
             outcome.append((None, error))
 
     thread = threading.Thread(target=run, name="keepworth.train")
-    thread.start()
+    interrupted = False
     while not outcome:
         try:
-            time.sleep(0.02)  # no wait for a lock, which an interruption can leave locked
+            if thread.ident is None and not interrupted:
+                thread.start()  # which an interruption can leave, too
+            while not outcome and thread.ident is not None:
+                time.sleep(0.02)  # no wait for a lock, which an interruption can leave locked
+            if interrupted:
+                break
         except KeyboardInterrupt:
-            interrupt = ctypes.py_object(KeyboardInterrupt)
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), interrupt)
+            interrupted = True
+            if thread.ident is not None:
+                interrupt = ctypes.py_object(KeyboardInterrupt)
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), interrupt)
+    if interrupted:
+        raise KeyboardInterrupt
     value, error = outcome[0]
     if error is not None:
         raise error

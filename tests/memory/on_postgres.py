@@ -22,6 +22,7 @@ WHOLE = {
     "test_command_line.py": "commands that name a file",
     "test_database.py": "SQLite's locks and its log",
     "test_derived_files.py": "what lies beside a file, and damage",
+    "test_saved_state.py": "what lies beside a file, and damage",
     "test_migration.py": "older formats of the file",
 }
 """Tests that are left out in Postgres, and what of a file they are about."""

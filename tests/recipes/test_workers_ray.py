@@ -108,7 +108,12 @@ def test_a_run_on_several_nodes_is_that_of_one_process(
         order.write_text(f"{killed} {os.getpid()}")
     run, notes = run_of(origin, checkpoint, tmp_path / "run", workers=2, ray_address=address)
     assert not order.exists()
-    assert rows(run) == rows(expected)
+    differ = {
+        name for one, other in zip(rows(run), rows(expected), strict=True) for name in one if one[name] != other[name]
+    }
+    if killed != "nobody":  # what the dead one drew is drawn again, and counted again
+        differ = {name for name in differ if name != "drawn_tokens" and not name.startswith("decode/")}
+    assert differ == set()
     one, other = (load_file(kept_weights(each, "policy") / "adapter_model.safetensors") for each in (expected, run))
     assert all((one[name] == other[name]).all() for name in one)
     died = [each for each in notes if "rollout worker" in each and "died" in each]

@@ -23,10 +23,12 @@ WHOLE = {
     "test_database.py": "SQLite's locks and its log",
     "test_derived_files.py": "what lies beside a file, and damage",
     "test_saved_state.py": "what lies beside a file, and damage",
+    "test_vectors.py": "copies of files",
     "test_migration.py": "older formats of the file",
 }
 """Tests that are left out in Postgres, and what of a file they are about."""
 SOME = {
+    "test_erasing_nobody_says_so_and_every_spelling_is_the_same_person": "a file named on the command line",
     "test_upkeep": "copies of files and what lies beside them",
     "test_a_mapped_memory_answers_like_any_other": "copies of files and what lies beside them",
     "test_a_backup_is_not_reached": "copies of files and what lies beside them",

@@ -58,9 +58,16 @@ def test_what_does_not_hold_any_more_is_not_believed(tmp_path: Path, often: None
         known = expected(memory)
     with Memory(path, encoder="hashing", seed=0) as memory:
         assert expected(memory) == known
-    apsw.Connection(str(path)).execute(
-        "UPDATE facts_of_file SET value = replace(value, '0.', '1.') WHERE name LIKE 'learned%'"
-    )
+
+
+DAMAGES = ("replace(value, '0.', '1.')", "substr(value, 1, 90)", "'[1]'", "'5'", "''")
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_state_is_not_believed(damage: str, tmp_path: Path, often: None) -> None:
+    path = tmp_path / "a.mem"
+    known = teach(path, 70)
+    apsw.Connection(str(path)).execute(f"UPDATE facts_of_file SET value = {damage} WHERE name LIKE 'learned%'")
     with Memory(path, encoder="hashing", seed=0) as memory:
         assert expected(memory) == known
 

@@ -56,8 +56,6 @@ LEAST = 10.0
 """How often an item must have been shown, with a reward, before it is put to the test."""
 NEWEST = 20_000
 """Rewarded choices that are remembered: the latest."""
-JUDGED = 2_000
-"""Rewards by which the estimates are weighed: the latest."""
 BANDWIDTH = 0.1
 """Evidence counts exp((cosine - 1) / BANDWIDTH) of what it would count at the same question."""
 RETURNS = 0.02
@@ -259,7 +257,7 @@ class RewardRecord:
             odds, expected, unit: see `Ledger.add`.
             instead: the reward that was expected of the search's own order, where another was shown.
             by: who gave the reward, "" for the program itself.
-            stale: older than the `JUDGED` newest, so that it does not weigh the estimates.
+            stale: too old to weigh the estimates.
             trust: what `trusts` had of this choice before, where `weigh` gives what the estimates weigh by now.
         """
         self.ledger.add(

@@ -49,9 +49,14 @@ def saved(connection: AnyConnection, name: str) -> Saved | None:
     text = scalar(connection, "SELECT value FROM facts_of_file WHERE name = ?", (_SAVED + name,))
     if text is None:
         return None
-    checksum, body = json.loads(text)
+    try:
+        checksum, body = json.loads(text)
+    except (ValueError, TypeError):
+        return None
+    if zlib.crc32(json.dumps(body).encode()) != checksum:
+        return None
     seq, chain, likelihood, doubts, seqs, trusts = body
-    if zlib.crc32(json.dumps(body).encode()) != checksum or turned_back(connection, seq):
+    if turned_back(connection, seq):
         return None
     if scalar(connection, f"SELECT {NAMED} FROM events WHERE seq = ?", (seq,)) != chain:
         return None

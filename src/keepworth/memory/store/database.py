@@ -111,7 +111,7 @@ def _begun_from_nothing(journal: str) -> bool:
 _JOURNAL = bytes.fromhex("d9d505f920a163d7")
 
 
-def _check_version(path: str, connection: apsw.Connection) -> int:
+def _check_version(path: str, connection: apsw.Connection) -> None:
     if connection.pragma("application_id") != schema.APPLICATION_ID:
         raise NotAMemoryFile(f"{path} is an SQLite file of another program: give another path")
     found = connection.pragma("user_version")
@@ -120,7 +120,11 @@ def _check_version(path: str, connection: apsw.Connection) -> int:
         raise NewerFile(
             f"{path} was written by a newer version (format {found}, this one knows {schema.VERSION}): upgrade keepworth"
         )
-    return found
+    if found < schema.VERSION:
+        raise OlderFile(
+            f"{path} has format {found}, this version reads {schema.VERSION}: open it with the version of keepworth that wrote "
+            "it, write its items out with `keepworth memory export --to jsonl` and import them here"
+        )
 
 
 LOG_PAGES = 2000
@@ -237,25 +241,12 @@ class Database(QueuedDatabase):
                 _refuse_strangers(self.path)
         with self.translated():
             connection = self._connect(self.read_only)
-            if self.read_only:
-                found = _check_version(self.path, connection)
-                if found < schema.VERSION:
-                    raise OlderFile(
-                        f"{self.path} has format {found}, this version reads {schema.VERSION}, and read-only it cannot be "
-                        "brought up to date: open it once with write access"
-                    )
-                return connection
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                if self.in_memory:
+            if self.in_memory:
+                with connection:
                     schema.create(connection, uuid.uuid4().hex)
-                else:
-                    schema.migrate(connection, _check_version(self.path, connection), self.path)
-            except BaseException:
-                connection.execute("ROLLBACK")
-                raise
-            connection.execute("COMMIT")
-            if not self.in_memory:
+                return connection
+            _check_version(self.path, connection)
+            if not self.read_only:
                 connection.set_wal_hook(self._log_grew)
                 self._identity = identity(self.path)
                 OPEN[self._identity] += 1

@@ -211,8 +211,8 @@ class PostgresDatabase(QueuedDatabase):
             )
         if found < VERSION:
             raise OlderFile(
-                f"{self.path} has format {found} and no step leads to {VERSION}: open it with the version of keepworth that "
-                "wrote it and export it from there"
+                f"{self.path} has format {found}, this version reads {VERSION}: open it with the version of keepworth that wrote "
+                "it, write its items out with `keepworth memory export --to jsonl` and import them here"
             )
         may = "SELECT has_table_privilege('events', 'INSERT') AND NOT pg_is_in_recovery()"
         if not scalar(connection, may):

@@ -1,4 +1,5 @@
-"""What the store asks of a database: statements in the SQL of SQLite, and a few things that each database has its own words for.
+"""What the store asks of a database: statements that SQLite and Postgres both take, and a few things for which each has its own
+words.
 
 Nothing but the modules that implement these protocols knows which database there is: `database` and `full_text` for a file,
 `postgres` for a server.
@@ -6,6 +7,7 @@ Nothing but the modules that implement these protocols knows which database ther
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -64,7 +66,7 @@ class FullText(Protocol):
 
 
 class Executes(Protocol):
-    """What queries need. Values are given for each `?` in turn, or for `?1` by number."""
+    """What queries need. Values are given for each `?` in turn."""
 
     def execute(self, statements: str, bindings: Sequence[Any] = (), /) -> Cursor: ...
 
@@ -129,6 +131,21 @@ class Backend(Protocol):
         """Write what it holds to the new, empty file `target`."""
 
     def close(self) -> None: ...
+
+
+AMONG = "IN (SELECT value FROM json_each(?))"
+"""SQL for one of several numbers or texts, which are given by `among`."""
+
+
+class Listed(str):
+    """Numbers or texts, as JSON: see AMONG."""
+
+    __slots__ = ()
+
+
+def among(values: Iterable[int] | Iterable[str]) -> Listed:
+    """The value of AMONG."""
+    return Listed(json.dumps([*values]))
 
 
 def select(connection: Executes, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:

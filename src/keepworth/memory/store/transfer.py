@@ -54,7 +54,7 @@ def exported(store: Store) -> Generator[str, None, None]:
         identity = store.encoder_identity()
         encoder = None if identity is None else asdict(identity)
         yield _line({"format": FORMAT, "version": VERSION, "head": store.head(), "items": items, "encoder": encoder})
-        for id, *parts in select(connection, "SELECT id, tenant, user, agent, session FROM scopes ORDER BY id"):
+        for id, *parts in select(connection, f"SELECT id, {rows.SCOPE} FROM scopes ORDER BY id"):
             yield _line({"scope": [id, *parts]})
         for name, (table, columns) in TABLES.items():
             said, place = columns.replace("applied", "done"), _SAID.get(table, table)

@@ -16,6 +16,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -36,9 +37,8 @@ from keepworth.memory.errors import (
 )
 from keepworth.memory.place import address
 from keepworth.memory.store import forking
-from keepworth.memory.store.connection import AnyConnection, Cursor, FullText, scalar, select
+from keepworth.memory.store.connection import AMONG, AnyConnection, Cursor, FullText, scalar, select
 from keepworth.memory.store.postgres import schema as tables
-from keepworth.memory.store.postgres.dialect import translated
 from keepworth.memory.store.postgres.full_text import Postings
 from keepworth.memory.store.queued import FORKED, ConnectionGate, QueuedDatabase, QueuedWrite, WriteQueue
 from keepworth.memory.store.rows import Unreadable
@@ -81,6 +81,14 @@ class _NoRows:
 
 
 _NO_ROWS = _NoRows()
+
+
+@lru_cache(maxsize=1000)
+def _marked(statement: str) -> str:
+    """A statement with values, as psycopg takes it. What differs from SQLite are the marks of values, and a list is an array."""
+    return statement.replace("%", "%%").replace(AMONG, "= ANY(?)").replace("?", "%s")
+
+
 _LEFT: list[Any] = []
 """Connections of a parent, which must not be closed here: that would end them for it, too."""
 
@@ -124,12 +132,11 @@ class ServerConnection:
 
     def _sent(self, statements: str, bindings: Sequence[Any], prepare: bool | None) -> Cursor:
         """prepare: False where an error would leave psycopg with statements that it takes to be prepared."""
-        known = translated(statements)
         cursor: Cursor
         if bindings:
-            cursor = self.raw.execute(known.text, known.values(bindings), prepare=prepare)
-        else:  # nothing is written twice for psycopg, and several statements may go at once
-            cursor = self.raw.execute(known.text.replace("%%", "%"), prepare=prepare)
+            cursor = self.raw.execute(_marked(statements), bindings, prepare=prepare)
+        else:  # several statements may go at once
+            cursor = self.raw.execute(statements, prepare=prepare)
         return cursor
 
     def executemany(self, statements: str, bindings: Iterable[Sequence[Any]], /) -> None:

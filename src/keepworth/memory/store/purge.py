@@ -120,9 +120,8 @@ def _number(transaction: Transaction, id: str) -> int:
 
 def _with_rewrites(store: Store, transaction: Transaction, numbers: set[int]) -> set[int]:
     """With the rewrites that quote one of these, taken back: what else they rewrote is as it was before them."""
-    query = (
-        "SELECT seq, payload FROM events WHERE kind = 'MERGE' AND payload IS NOT NULL AND source >= ? AND source < ? ORDER BY seq"
-    )
+    merges = "kind = 'MERGE' AND payload IS NOT NULL AND source >= ? AND source < ?"
+    query = f"SELECT seq, payload FROM events WHERE {merges} ORDER BY seq"
     made = []
     for seq, payload in select(transaction.connection, query, beginning(f"{undo.REWRITE}:")):
         # In order of writing, so that a rewrite of a rewrite goes, too.

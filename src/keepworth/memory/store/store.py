@@ -54,7 +54,8 @@ from keepworth.memory.search.search import Ranked
 from keepworth.memory.search.terms import only_latin, terms_and_languages
 from keepworth.memory.search.where import ITEM, MISSING, Field, Filter, with_facts
 from keepworth.memory.store import blocks, forking, notes, opening, rows, schema, undo
-from keepworth.memory.store.connection import AMONG, AnyConnection, Backend, among, first, scalar, select
+from keepworth.memory.store.backend import Backend
+from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, scalar, select
 from keepworth.memory.store.full_text import CURRENT, WHOLE_TEXT
 from keepworth.memory.store.rows import VECTORS, image
 from keepworth.memory.store.transaction import (

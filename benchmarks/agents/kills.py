@@ -27,7 +27,7 @@ from benchmarks.agents.load import TOKEN, Started, free_port, instant_upstream, 
 from benchmarks.memory.engine import machine
 from keepworth.evaluation.statistics import rate
 from keepworth.memory.memory import Memory
-from keepworth.memory.store import injections
+from keepworth.memory.store import notes
 from keepworth.memory.store.maintenance import check
 
 CALLERS = 6
@@ -192,7 +192,7 @@ def verified(file: Path, seen: list[Acknowledged]) -> dict[str, Any]:
     with Memory(file, encoder=None) as memory:
         problems = check(memory.store, deep=True)
         assert not problems, problems
-        waiting = injections.waiting_turns(memory.store)
+        waiting = notes.waiting_turns(memory.store)
         assert not waiting, waiting
         written: Counter[str] = Counter()
         rewarded: Counter[str] = Counter()

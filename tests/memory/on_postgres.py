@@ -24,7 +24,6 @@ WHOLE = {
     "test_derived_files.py": "what lies beside a file, and damage",
     "test_saved_state.py": "what lies beside a file, and damage",
     "test_vectors.py": "copies of files",
-    "test_migration.py": "older formats of the file",
 }
 """Tests that are left out in Postgres, and what of a file they are about."""
 SOME = {
@@ -34,7 +33,7 @@ SOME = {
     "test_a_backup_is_not_reached": "copies of files and what lies beside them",
     "test_a_backup_or_a_layout_that_finds_no_room_leaves_nothing_behind": "copies of files and what lies beside them",
     "test_files_of_others_are_refused_and_untouched": "files of others, and newer ones (`test_postgres.py` has the like)",
-    "test_a_newer_file_is_refused_and_untouched": "files of others, and newer ones (`test_postgres.py` has the like)",
+    "test_a_file_of_another_format_is_refused_and_untouched": "files of others, and newer ones (`test_postgres.py` has the like)",
     "test_a_full_disk_is_a_typed_error_and_nothing_is_lost": "the disk, and rights to a file",
     "test_a_disk_that_refuses_a_write_is_a_typed_error_and_nothing_is_lost": "the disk, and rights to a file",
     "test_a_memory_for_which_there_is_no_room_is_not_begun": "the disk, and rights to a file",
@@ -64,7 +63,6 @@ SOME = {
     "test_what_is_no_path_is_refused_as_such": "the path of a file, or none",
     "test_a_path_too_long_for_the_system_is_a_typed_error": "the path of a file, or none",
     "test_a_file_knows_the_encoder_of_its_vectors_or_says_that_it_has_no_name_here": "the path of a file, or none",
-    "test_a_file_of_the_format_before_keeps_its_rows_and_reads_the_same": "rows of a file",
     "test_a_damaged_row_is_named": "rows of a file",
     "test_evidence_counts_where_the_item_was_asked_for_and_not_at_the_task_of_its_episode": "commands that name a file",
     "test_what_is_gone_is_left_out_unless_asked_for": "commands that name a file",

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from keepworth.memory import errors
 from keepworth.memory.memory import Memory
-from keepworth.memory.store import schema
 from keepworth.memory.store.candidates import as_json, named, packed, unpacked
 from keepworth.memory.store.checks import check
 from keepworth.memory.store.transfer import exported, imported
@@ -61,25 +60,6 @@ def written(path: Path, statement: str, *values: Any) -> None:
     connection = apsw.Connection(str(path))
     connection.execute(statement, values)
     connection.close()
-
-
-def test_a_file_of_the_format_before_keeps_its_rows_and_reads_the_same(tmp_path: Path):
-    path = tmp_path / "a.mem"
-    id, _ = searched(path)
-    ((_, before, _),) = logged(path)
-    assert isinstance(before, bytes)
-    said = as_json(unpacked(before))
-    written(path, "UPDATE decisions SET candidates = ?", said)
-    written(path, "DROP INDEX items_current; PRAGMA user_version = 6")
-    with Memory(path, encoder="hashing", seed=1) as m:
-        assert check(m.store) == []
-        m.reward(id, 1.0)
-        m.search("which cat has the number 3?", top_k=3)
-        with m.store.database.reading() as connection:
-            assert connection.pragma("user_version") == schema.VERSION
-    (_, old, chosen), (_, new, again) = logged(path)
-    assert (old, chosen) == (said, again)  # never rewritten
-    assert unpacked(new) == unpacked(old)
 
 
 def test_an_export_says_them_in_json_and_an_import_packs_them(tmp_path: Path):

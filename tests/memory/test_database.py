@@ -19,7 +19,8 @@ from keepworth.memory.memory import Memory
 from keepworth.memory.operations import Draft
 from keepworth.memory.search.terms import term_count, terms
 from keepworth.memory.store import database
-from keepworth.memory.store.database import Database, WriteQueue
+from keepworth.memory.store.backend import QueuedWrite, WriteQueue
+from keepworth.memory.store.database import Database
 from keepworth.memory.store.maintenance import check
 
 from .stub_encoder import WordEncoder
@@ -38,7 +39,7 @@ def test_the_log_is_moved_beside_the_writers_and_starts_over(tmp_path, monkeypat
         for number in range(400):
             m.add(f"line {number}")
             if number % 50 == 49:
-                m.store.database._wait_for_mover()
+                m.store.database._settle()
         # About 15 pages a line: 6,000 pages were written, and the log holds what came since it was last moved.
         assert log_length(path) < 2_500
         assert len(m) == 400
@@ -55,7 +56,7 @@ def test_a_reader_that_stays_long_keeps_the_log_and_its_view(tmp_path, monkeypat
             assert len(reader) == 1
             for number in range(60):
                 m.add(f"line {number}")
-            m.store.database._wait_for_mover()
+            m.store.database._settle()
             assert len(reader) == 1
         assert len(reader) == 61
     with Memory(path, encoder=None) as m:
@@ -80,7 +81,7 @@ def test_a_log_that_readers_hold_is_tried_once_per_stretch(tmp_path, monkeypatch
             assert len(reader) == 1
             for number in range(60):
                 m.add(f"line {number}")
-                m.store.database._wait_for_mover()
+                m.store.database._settle()
             grown = log_length(path)
         assert 1 <= len(tries) <= grown // 100 + 1
         assert check(m.store) == []
@@ -207,18 +208,18 @@ def test_one_that_gives_up_waiting_is_not_carried_out_and_does_not_hold_up_the_r
     first = threading.Thread(target=queue.carry_out, args=(slow,))
     first.start()
     assert inside.wait(10)
-    real = database.QueuedWrite.__init__
+    real = QueuedWrite.__init__
 
     def impatient(queued, work):
         real(queued, work)
         queued.woken = Impatient()
 
-    database.QueuedWrite.__init__ = impatient
+    QueuedWrite.__init__ = impatient
     try:
         with pytest.raises(KeyboardInterrupt):
             queue.carry_out(lambda _: carried.append(1))
     finally:
-        database.QueuedWrite.__init__ = real
+        QueuedWrite.__init__ = real
     others = [threading.Thread(target=queue.carry_out, args=(lambda _, n=n: carried.append(n),)) for n in (2, 3)]
     for other in others:
         other.start()

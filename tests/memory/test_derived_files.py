@@ -16,7 +16,6 @@ from keepworth.memory.item import Status
 from keepworth.memory.memory import Memory
 from keepworth.memory.store.maintenance import backup, check, compact, reembed
 from tests.memory.stub_encoder import WordEncoder
-from tests.memory.test_migration import as_in_format_3
 
 FILLER = 30
 
@@ -157,18 +156,15 @@ def test_what_blocks_are_wrong_about_is_read_from_the_rows(tmp_path: Path):
         assert len(m.search("filler thing", mode="dense", top_k=2000)) == 1100
 
 
-def test_a_file_of_format_7_gets_its_blocks_at_the_first_search_and_loses_what_lay_beside_it(tmp_path: Path):
+def test_blocks_that_are_missing_are_written_by_the_first_search(tmp_path: Path):
     path = tmp_path / "a.mem"
     with memory(path) as m:
         m.add_many([f"filler {n} thing {n % 7}" for n in range(3000)])
-    changed(path, "DROP TABLE blocks; DROP TABLE outdated; DROP INDEX items_current; PRAGMA user_version = 7")
-    (tmp_path / "a.mem.vectors").write_bytes(b"keepworth vectors 2\n and so on")
-    (tmp_path / "a.mem.int8").write_bytes(b"of somebody else")
+    changed(path, "DELETE FROM blocks")
     with memory(path) as m:
         assert best(m, "filler 2900 thing 2") == ("filler 2900 thing 2", 1.0)
         assert check(m.store) == []
     assert blocks_of(path) == [1024, 2048]
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["a.mem", "a.mem.int8"]
 
 
 # What check compares.
@@ -318,23 +314,3 @@ def test_two_copies_that_write_the_same_at_the_same_time_are_two_states(tmp_path
         with memory(path, clock=clock) as m:
             m.add("the same")
     assert chains(one) != chains(other)
-
-
-def test_a_file_of_format_3_gets_a_chain_that_begins_where_it_stands(tmp_path: Path):
-    path = tmp_path / "a.mem"
-    lived_in(path)
-    as_in_format_3(path)
-    with memory(path) as m:
-        assert check(m.store) == []
-        m.add("afterwards")
-    found = chains(path)
-    assert found[:-2] == [None] * (len(found) - 2)
-    assert found[-2] is not None
-    with memory(path) as m:
-        assert check(m.store) == []
-        assert best(m, "afterwards") == ("afterwards", 1.0)
-    connection = apsw.Connection(str(path))
-    connection.execute("UPDATE events SET at = '2020-01-01T00:00:00' WHERE seq = (SELECT max(seq) FROM events)")
-    connection.close()
-    with memory(path) as m:
-        assert any("chain" in problem for problem in check(m.store))

@@ -306,14 +306,24 @@ def test_files_of_others_are_refused_and_untouched(tmp_path: Path):
         memory(tmp_path / "missing" / "a.mem")
 
 
-def test_a_newer_file_is_refused_and_untouched(tmp_path: Path):
+@pytest.mark.parametrize("read_only", [False, True])
+@pytest.mark.parametrize(
+    ("version", "error", "said"),
+    [
+        (VERSION + 1, errors.NewerFile, "upgrade"),
+        (VERSION - 1, errors.OlderFile, rf"format {VERSION - 1}, .* reads {VERSION}: .*export --to jsonl"),
+    ],
+)
+def test_a_file_of_another_format_is_refused_and_untouched(
+    version: int, error: type[Exception], said: str, read_only: bool, tmp_path: Path
+):
     path = tmp_path / "a.mem"
     with memory(path) as m:
         m.add("x")
-        m.store.database.exclusive(lambda c: c.pragma("user_version", VERSION + 1))
+        m.store.database.exclusive(lambda c: c.pragma("user_version", version))
     content = path.read_bytes()
-    with pytest.raises(errors.NewerFile, match="upgrade"):
-        memory(path)
+    with pytest.raises(error, match=said):
+        memory(path, read_only=read_only)
     assert path.read_bytes() == content
 
 

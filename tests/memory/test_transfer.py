@@ -45,11 +45,14 @@ def test_import_of_an_export_is_the_identity(sequence):
         assert list(twin.store.items(EVERYWHERE)) == list(m.store.items(EVERYWHERE))
 
 
-@pytest.mark.parametrize("lines", [["{}"], ["not json"], ['{"format": "keepworth memory", "version": 9}'], ["[1]"]])
-def test_nonsense_is_not_imported(lines):
+HEADER = '{"format": "keepworth memory", "version": VERSION}'
+
+
+@pytest.mark.parametrize("line", ["{}", "not json", "[1]", *(HEADER.replace("VERSION", each) for each in "29")])
+def test_nonsense_is_not_imported(line):
     m = memory()
     with pytest.raises(errors.NotAMemoryFile, match="line 1"):
-        imported(m.store, lines)
+        imported(m.store, [line])
     assert m.store.head() == 0
 
 

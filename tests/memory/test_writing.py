@@ -15,7 +15,7 @@ from keepworth.memory import writing
 from keepworth.memory.adapters.mem0 import Memory as Mem0
 from keepworth.memory.errors import InvalidTime
 from keepworth.memory.policy.slots import Finished
-from keepworth.memory.store import unread
+from keepworth.memory.store import notes
 from keepworth.memory.store.checks import check
 from keepworth.models.chat import ChatModel, comparison, extractor
 from tests.serving.scripted import scripted
@@ -156,7 +156,7 @@ def test_what_waits_outlives_the_process_and_goes_with_what_is_erased(tmp_path: 
     with opened(Facts(Failing(0, ())), path=tmp_path / "a.mem") as memory:
         assert memory.unread["waiting"] == 2
         memory.erase(user_id="bob")
-        assert [each.fields["scope"][1] for each in unread.turns(memory.store)] == ["ana"]
+        assert [each.fields["scope"][1] for each in notes.unread_turns(memory.store)] == ["ana"]
         assert memory.read_again() == 1
         assert texts(memory) == [], "read, and nothing in it is to be kept"
 

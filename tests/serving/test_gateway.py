@@ -22,7 +22,7 @@ from keepworth import Memory
 from keepworth.episodes.errors import KeepworthError
 from keepworth.memory.errors import StorageFull
 from keepworth.memory.scan import scan_of
-from keepworth.memory.store import injections
+from keepworth.memory.store import notes
 from keepworth.serving import gateway as module
 from keepworth.serving.access import ROLES, new_access
 from keepworth.serving.call_formats import MARK
@@ -463,7 +463,7 @@ def test_a_token_without_the_right_to_write_writes_nothing(gate: Gate, role: str
     if role == "read":
         assert answer.headers["x-keepworth-memory"] == "read"
         assert len(gate.script.sent[-1].messages) == 2
-        assert injections.waiting_turns(gate.server.memories.of(new_access()).memory.store) == []
+        assert notes.waiting_turns(gate.server.memories.of(new_access()).memory.store) == []
         assert gate.http.get("/v1/models", headers=roles).status_code == 200
 
 
@@ -740,13 +740,13 @@ def test_a_secret_that_is_said_reaches_the_upstream_and_no_later_prompt(
 ) -> None:
     key, file = "sk-proj-a1B2c3D4e5F6g7H8i9J0", tmp_path / "agent.mem"
     noted: list[Any] = []  # the words of each turn, as they are put on the disk before anything is sent
-    begin_turn = injections.begin_turn
+    begin_turn = notes.begin_turn
 
     def begun(*given: Any, **since: int) -> bool:
         noted.append(given[-1])
         return begin_turn(*given, **since)
 
-    monkeypatch.setattr(injections, "begin_turn", begun)
+    monkeypatch.setattr(notes, "begin_turn", begun)
     with MemoryServer(file, encoder="hashing", upstream=upstream_url, scan=scan_of(action)) as server:
         headers = {"Authorization": f"Bearer {server.token}", "X-Keepworth-User": "ana"}
         for text in (f"My deploy key is {key} for now.", "What is my deploy key, the one I told you?"):
@@ -761,7 +761,7 @@ def test_a_secret_that_is_said_reaches_the_upstream_and_no_later_prompt(
     if action != "quarantine":
         assert key not in json.dumps(noted)
     with Memory(file, encoder="hashing") as memory:
-        assert injections.waiting_turns(memory.store) == []
+        assert notes.waiting_turns(memory.store) == []
         items = [(item.status.value, key in item.text) for item in memory.get_all(all_states=True)]
         assert items == {"quarantine": [("quarantined", True)], "redact": [("active", False)], "refuse": []}[action]
         tasks = [memory.episode_record(id).task for id in memory.episodes()]

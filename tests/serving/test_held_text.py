@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from keepworth.memory.scan import scan_of
-from keepworth.memory.store import injections
+from keepworth.memory.store import notes
 from keepworth.serving.access import new_access
 from keepworth.serving.memory_server import MemoryServer
 
@@ -77,7 +77,7 @@ def test_no_route_tells_of_a_turn_that_waits_to_be_written(server: MemoryServer)
         store = server.memories.of(new_access(tenant="waits")).memory.store
         words = {"text": SAID, "scope": ["waits", "", "", ""], "at": "2026-01-01T00:00:00"}
         receipt = {"episode": id, "decision": "", "recalled": [], "injected": []}
-        injections.begin_turn(store, "aa", {"episode": id, "lines": {}}, id, receipt, words, since=store.head())
+        notes.begin_turn(store, "aa", {"episode": id, "lines": {}}, id, receipt, words, since=store.head())
         for path in (f"/episodes/{id}", f"/episodes/{id}/receipt", "/episodes", "/pending", "/items?all_states=true"):
             answer = reader.get(path)
             assert answer.status_code == 200

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from keepworth import Memory
 from keepworth.cli.main import main
-from keepworth.memory.store import requests as noted
+from keepworth.memory.store import notes as noted
 from keepworth.memory.verbs import VERBS
 from keepworth.serving.access import ROLES, Access, Tokens, new_access, tokens_of
 from keepworth.serving.application import ServerLimits

@@ -144,7 +144,7 @@ class NothingThere(NotAMemoryFile):
 
 
 class OlderFile(MemoryProblem):
-    """The file has an older format, and cannot be brought up to date here."""
+    """The file has an older format than this version reads."""
 
 
 class StorageFailed(MemoryProblem):

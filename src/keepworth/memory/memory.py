@@ -95,7 +95,7 @@ from keepworth.memory.search.search import (
     several,
 )
 from keepworth.memory.search.where import Where, parsed
-from keepworth.memory.store import log, purge, undo, unread
+from keepworth.memory.store import log, notes, purge, undo
 from keepworth.memory.store.log import DecisionLog, Logged
 from keepworth.memory.store.rows import number_of
 from keepworth.memory.store.store import Difference, Revision, ScopeView, Store
@@ -243,7 +243,7 @@ class Memory:
         self.learning: Learning | None = None
         if named is not None:
             self.learning = self._learning(*named, reward_range or (0.0, 1.0), seed, trusted)
-        if self._writer is not None and not self.read_only and unread.turns(self.store):
+        if self._writer is not None and not self.read_only and notes.unread_turns(self.store):
             self._unread.wake(self)
 
     @property
@@ -930,7 +930,7 @@ class Memory:
     def unread(self) -> dict[str, int]:
         """Messages that the writer failed at: "waiting" in the file, and, since it was opened, "kept" as they were, "read"
         later and "failed" for good."""
-        return {"waiting": len(unread.turns(self.store)), **self._unread.counts}
+        return {"waiting": len(notes.unread_turns(self.store)), **self._unread.counts}
 
     def add_many(
         self,

@@ -23,7 +23,7 @@ from keepworth.memory.item import LONGEST_NAME, Item, ItemKind, Provenance, Stat
 from keepworth.memory.memory import Memory
 from keepworth.memory.search.search import MODES
 from keepworth.memory.search.where import Filter, from_text, parsed
-from keepworth.memory.store import injections, log
+from keepworth.memory.store import log, notes
 
 IN_QUARANTINE = "(held in quarantine)"
 MOST = 1000
@@ -512,7 +512,7 @@ def get_episode(caller: VerbCaller, id: str) -> Any:
 @verb("GET /episodes/{id}/receipt", "read")
 def get_receipt(caller: VerbCaller, id: str) -> Any:
     """Which items were recalled for a call through the gateway, and which are in the bytes that went upstream."""
-    receipt = injections.receipt(caller.memory.store, caller.open.episode(id).id)
+    receipt = notes.receipt(caller.memory.store, caller.open.episode(id).id)
     if receipt is None:
         raise errors.UnknownEpisode(
             f"Episode {id!r:.40} has no receipt: it was no call through the gateway, or one of long ago.",

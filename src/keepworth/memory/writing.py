@@ -23,8 +23,8 @@ from keepworth.memory.errors import InvalidAdvice, InvalidFilter, InvalidText, M
 from keepworth.memory.item import Item, folded, later, text_problem, timestamp
 from keepworth.memory.operations import Assignment, Draft, OperationOutcome
 from keepworth.memory.overlay import Bank
-from keepworth.memory.store import forking, unread
-from keepworth.memory.store.unread import UnreadTurn
+from keepworth.memory.store import forking, notes
+from keepworth.memory.store.notes import UnreadTurn
 
 if TYPE_CHECKING:
     from keepworth.memory.memory import Memory
@@ -295,7 +295,8 @@ def _kept_raw(
         outcomes = [transaction.perform(act, each, now=time, episode=episode) for act, each in acts]
         ids = tuple(outcome.item for outcome in outcomes if outcome.item)
         plain = [dict(each) for each in messages]
-        unread.put(transaction.connection, unread.turn(plain, ids, draft, episode, time, memory._new_id(), WAITS[0]))
+        waiting = notes.unread_turn(plain, ids, draft, episode, time, memory._new_id(), WAITS[0])
+        notes.keep_unread(transaction.connection, waiting)
         return outcomes
 
     outcomes = memory.store.change(draft.scope, work, vectors, bounded=True)
@@ -312,9 +313,9 @@ def read_again(memory: Memory, *, all: bool = False) -> int:
     if writer is None or memory.read_only:
         return 0
     read = 0
-    for waiting in unread.turns(memory.store, "" if all else timestamp(memory._clock())):
+    for waiting in notes.unread_turns(memory.store, "" if all else timestamp(memory._clock())):
         try:
-            with unread.once(memory.store, waiting):
+            with notes.reading_turn(memory.store, waiting):
                 _by_writer(
                     memory,
                     writer,
@@ -324,10 +325,9 @@ def read_again(memory: Memory, *, all: bool = False) -> int:
                     waiting.items,
                     waiting.said_at,
                 )
-            unread.end(memory.store, waiting)
             read += 1
             memory._unread.count("read")
-        except unread.AlreadyRead:
+        except notes.NothingLeft:
             continue
         except (WriterFailed, InvalidAdvice, NothingToWrite) as problem:
             _LOG.warning("a writer failed again: %s", problem)
@@ -339,7 +339,9 @@ def _put_off(memory: Memory, waiting: UnreadTurn) -> None:
     tried = waiting.tried + 1
     if tried < len(WAITS):
         due = later(timestamp(memory._clock()), WAITS[tried])
-        memory.store.database.write(lambda connection: unread.put(connection, replace(waiting, tried=tried, due=due)))
+        memory.store.database.write(
+            lambda connection: notes.keep_unread(connection, replace(waiting, tried=tried, due=due))
+        )
         return
     memory._unread.count("failed")
     scope = waiting.draft(memory.scope.tenant).scope
@@ -349,10 +351,9 @@ def _put_off(memory: Memory, waiting: UnreadTurn) -> None:
         for id, item in items.items()
         if item is not None and item.open
     ]
-    with unread.once(memory.store, waiting):
+    with notes.reading_turn(memory.store, waiting):
         if marks:
             memory.store.perform(scope, marks)
-    unread.end(memory.store, waiting)
 
 
 class UnreadTurns:
@@ -401,7 +402,7 @@ def _keep_reading(reference: weakref.ref[Memory], stop: threading.Event) -> None
         if memory is None:
             return
         try:
-            pause = unread.seconds_to_next(memory.store, timestamp(memory._clock()))
+            pause = notes.seconds_to_unread(memory.store, timestamp(memory._clock()))
             if pause is None:
                 return
             if pause <= 0.0:

@@ -40,7 +40,7 @@ from keepworth.memory.memory import Memory
 from keepworth.memory.operations import Draft
 from keepworth.memory.policy.claims import says_something
 from keepworth.memory.search.search import Hit, Hits
-from keepworth.memory.store import injections
+from keepworth.memory.store import notes
 from keepworth.memory.writing import MARK as MARK_OF_UNREAD
 from keepworth.memory.writing import load_writer
 from keepworth.models.encoders import HashingEncoder
@@ -286,7 +286,7 @@ class Gateway:
             if (words := _first_answer(pieces[place + 1 : end]))
         }
         with store.database.reading():
-            turn.head, noted = store.head(), injections.blocks(store, [*digests.values(), *answered.values()])
+            turn.head, noted = store.head(), notes.blocks(store, [*digests.values(), *answered.values()])
         before = {
             place: _block(record)
             for place, digest in digests.items()
@@ -335,7 +335,7 @@ class Gateway:
         if not name:
             return HeldConversation(scope)
         digest = _held_digest(scope, name)
-        record = injections.blocks(store, [digest]).get(digest)
+        record = notes.blocks(store, [digest]).get(digest)
         if record is None:
             return HeldConversation(scope, known=False)
         return HeldConversation(scope, record["lines"], record["tokens"], record["episode"], record["known"])
@@ -399,7 +399,7 @@ class Gateway:
             }
             words = words if words["text"] else None
         store = turn.open.memory.store
-        if not injections.begin_turn(store, digest, _noted(block), turn.episode, receipt, words, since=turn.head):
+        if not notes.begin_turn(store, digest, _noted(block), turn.episode, receipt, words, since=turn.head):
             return False
         self.metrics.count("keepworth_recalled_items_total", len(ids))
         self.metrics.count("keepworth_injected_items_total", len(receipt["injected"]))
@@ -564,14 +564,14 @@ class Gateway:
         assert turn.format is not None
         store = open.memory.store
         with store.database.reading():
-            live, words = open.episode(turn.episode), injections.waiting_turn(store, turn.episode)
+            live, words = open.episode(turn.episode), notes.waiting_turn(store, turn.episode)
             reply = turn.format.reply(copy, kind) if status and status < 400 else SpokenReply()
             self._count_use(reply)
             if status and status < 400:
                 self._act(open, live, reply)
                 if turn.block is not None and (said := reply.words.strip()):
                     digest = _answered_digest(turn.digest, said)
-                    injections.keep_block(store, digest, _noted(turn.block), since=turn.head)
+                    notes.keep_block(store, digest, _noted(turn.block), since=turn.head)
             live.end(outcome)
         return live, words
 
@@ -585,7 +585,7 @@ class Gateway:
         """What a later call of the same turn says, after its tools answered, takes the place of what an earlier one said."""
         done = worded(reply.text, "the answer")
         if not live._waiting and reply.words.strip():
-            receipt = injections.receipt(open.memory.store, live.id)
+            receipt = notes.receipt(open.memory.store, live.id)
             if receipt is not None and receipt["decision"] and not live._rewarded():
                 live._waiting = [receipt["decision"]]
         if live._waiting:
@@ -608,7 +608,7 @@ class Gateway:
         record = {"lines": dict(held.lines), "tokens": held.tokens, "episode": held.episode, "known": held.known}
         try:
             for each in names if name else ():
-                injections.keep_block(turn.open.memory.store, _held_digest(held.scope, each), record, since=turn.head)
+                notes.keep_block(turn.open.memory.store, _held_digest(held.scope, each), record, since=turn.head)
         except Exception as error:
             self._report_failure("record", "what the upstream keeps was not noted", error)
         return bool(name)
@@ -636,7 +636,7 @@ class Gateway:
         before = _turn_before(open, words.get("after", ""))
         if before is not None and words.get("signals"):
             self._signalled(before, text, "user")
-        with injections.ending_turn(memory.store, episode) as done:
+        with notes.ending_turn(memory.store, episode) as done:
             try:
                 if memory._writer is not None:
                     asked = {"before": before.task} if before is not None else {}
@@ -658,7 +658,7 @@ class Gateway:
 
     def resume(self, open: OpenMemory) -> None:
         """Write what a killed process left to be written."""
-        for id, words in injections.waiting_turns(open.memory.store):
+        for id, words in notes.waiting_turns(open.memory.store):
             try:
                 self._write_words(open, id, words)
             except KeepworthError as error:

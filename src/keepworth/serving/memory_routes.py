@@ -16,7 +16,7 @@ from pydantic.json_schema import models_json_schema
 import keepworth
 from keepworth.episodes.errors import KeepworthError
 from keepworth.memory import errors
-from keepworth.memory.store.requests import keep_answer, noted_request, noting
+from keepworth.memory.store.notes import keep_answer, noted_request, noting
 from keepworth.memory.verbs import VERBS, Verb, VerbCaller, verb
 from keepworth.serving.access import Access
 from keepworth.serving.calls import NotServed, ReadyAnswer, RouteAnswers, ServedCall, first_mistake

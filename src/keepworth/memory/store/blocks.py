@@ -7,7 +7,6 @@ rows. A block whose checksum does not fit its content and the set is not believe
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections.abc import Iterable
 from itertools import islice
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from keepworth.memory.search.index import Block
 from keepworth.memory.store import rows
-from keepworth.memory.store.connection import AnyConnection, first, scalar, select
+from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, scalar, select
 from keepworth.memory.store.full_text import CURRENT
 from keepworth.memory.store.rows import VECTORS
 
@@ -42,7 +41,7 @@ def covered(connection: AnyConnection) -> int:
 
 def mark_outdated(connection: AnyConnection, numbers: Iterable[int]) -> None:
     """Note that blocks are wrong about these items."""
-    connection.executemany("INSERT OR IGNORE INTO outdated VALUES(?)", [(n,) for n in numbers])
+    connection.executemany("INSERT INTO outdated VALUES(?) ON CONFLICT DO NOTHING", [(n,) for n in numbers])
 
 
 def extend(connection: AnyConnection, set_id: int, most: int = -1) -> bool:
@@ -145,8 +144,7 @@ def load(connection: AnyConnection, set_id: int, made: str, dimension: int) -> t
         select(connection, f"PRAGMA {name} = {value}")
     if outdated:
         block.alive[: block.size] &= ~np.isin(block.numbers[: block.size], outdated)
-        named = "v.n IN (SELECT value FROM json_each(?)) AND v.n <= ?"
-        loose += _append_rows(block, connection, set_id, named, (json.dumps(outdated), end))
+        loose += _append_rows(block, connection, set_id, f"v.n {AMONG} AND v.n <= ?", (among(outdated), end))
     loose += _append_rows(block, connection, set_id, "v.n > ?", (end,))
     return block, unfit, loose
 

@@ -1,20 +1,18 @@
-"""What the store asks of a database: statements in the SQL of SQLite, and a few things that each database has its own words for.
+"""What the store asks of a database: statements that SQLite and Postgres both take, and a few things for which each has its own
+words.
 
-Nothing but the modules that implement these protocols knows which database there is: `database` and `full_text` for a file,
-`postgres` for a server.
+Nothing but the modules that implement them knows which database there is: `database` and `fts5` for a file, `postgres` for a
+server. What both have in common is `backend`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from keepworth.memory.search.columns import Mask
-
-Result = TypeVar("Result")
 
 
 class Cursor(Protocol):
@@ -64,7 +62,7 @@ class FullText(Protocol):
 
 
 class Executes(Protocol):
-    """What queries need. Values are given for each `?` in turn, or for `?1` by number."""
+    """What queries need. Values are given for each `?` in turn."""
 
     def execute(self, statements: str, bindings: Sequence[Any] = (), /) -> Cursor: ...
 
@@ -83,52 +81,19 @@ class AnyConnection(Executes, Protocol):
     def executemany(self, statements: str, bindings: Iterable[Sequence[Any]], /) -> object: ...
 
 
-class Backend(Protocol):
-    """One memory in a database: whose it is, who may write, what a failure means."""
+AMONG = "IN (SELECT value FROM json_each(?))"
+"""SQL for one of several numbers or texts, which are given by `among`."""
 
-    path: str
-    in_memory: bool
-    """Whether it goes with this process."""
-    place: Path
-    """Where the file lies; only where it `has_files`."""
-    read_only: bool
-    errors: tuple[type[Exception], ...]
-    """What the database raises by itself."""
 
-    @property
-    def has_files(self) -> bool:
-        """Whether it is a file, beside which others may lie."""
+class Listed(str):
+    """Numbers or texts, as JSON: see AMONG."""
 
-    @property
-    def forked(self) -> bool: ...
-    def reading(self) -> AbstractContextManager[AnyConnection]: ...
-    def once(self, connection: AnyConnection, name: Hashable, read: Callable[[], Result]) -> Result: ...
-    def write(self, work: Callable[[AnyConnection], Result]) -> Result: ...
-    def write_later(self, work: Callable[[AnyConnection], None]) -> None: ...
-    def together(self) -> AbstractContextManager[None]: ...
-    def undisturbed(self, work: Callable[[AnyConnection], Result]) -> Result: ...
-    def translated(self) -> AbstractContextManager[None]: ...
-    def check_writable(self) -> None: ...
-    def pack(self, *, optimise: bool = False) -> bool:
-        """Overwrite and give back what rows left behind. optimise: gather, too, what queries are planned by. False where
-        something stays that this user cannot reach."""
+    __slots__ = ()
 
-    def truncate_log(self) -> bool:
-        """Empty the log of writes. False where another process prevented it."""
 
-    def forget_samples(self, connection: AnyConnection) -> None:
-        """Samples of values, which queries are planned by, may quote what is erased."""
-
-    def damage(self, connection: AnyConnection) -> list[str]:
-        """What the database itself finds wrong."""
-
-    def size(self) -> int:
-        """Bytes on disk."""
-
-    def copy(self, target: Path) -> None:
-        """Write what it holds to the new, empty file `target`."""
-
-    def close(self) -> None: ...
+def among(values: Iterable[int] | Iterable[str]) -> Listed:
+    """The value of AMONG."""
+    return Listed(json.dumps([*values]))
 
 
 def select(connection: Executes, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:

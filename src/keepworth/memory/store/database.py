@@ -15,7 +15,7 @@ import time
 import uuid
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote
@@ -37,9 +37,9 @@ from keepworth.memory.errors import (
     StorageFull,
 )
 from keepworth.memory.store import forking, schema
+from keepworth.memory.store.backend import FORKED, Backend, QueuedWrite
 from keepworth.memory.store.connection import scalar, select
 from keepworth.memory.store.fts5 import Fts5
-from keepworth.memory.store.queued import FORKED, ConnectionGate, QueuedDatabase, QueuedWrite, WriteQueue
 from keepworth.memory.store.rows import Unreadable
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def _begun_from_nothing(journal: str) -> bool:
 _JOURNAL = bytes.fromhex("d9d505f920a163d7")
 
 
-def _check_version(path: str, connection: apsw.Connection) -> int:
+def _check_version(path: str, connection: apsw.Connection) -> None:
     if connection.pragma("application_id") != schema.APPLICATION_ID:
         raise NotAMemoryFile(f"{path} is an SQLite file of another program: give another path")
     found = connection.pragma("user_version")
@@ -120,7 +120,11 @@ def _check_version(path: str, connection: apsw.Connection) -> int:
         raise NewerFile(
             f"{path} was written by a newer version (format {found}, this one knows {schema.VERSION}): upgrade keepworth"
         )
-    return found
+    if found < schema.VERSION:
+        raise OlderFile(
+            f"{path} has format {found}, this version reads {schema.VERSION}: open it with the version of keepworth that wrote "
+            "it, write its items out with `keepworth memory export --to jsonl` and import them here"
+        )
 
 
 LOG_PAGES = 2000
@@ -128,9 +132,7 @@ LOG_PAGES = 2000
 write (the ends of tables, the roots of indexes) are moved once per so many, not per thousand."""
 LONGEST_LOG = 4 * LOG_PAGES
 """Where moving it beside the writers does not keep up, a writer moves it itself."""
-DURABILITIES = {"process": "NORMAL", "power": "FULL"}
-GATHERING = 0.0005
-"""Seconds a leader waits at most for others to join, where a commit costs a sync of several milliseconds."""
+SYNCHRONOUS = {"process": "NORMAL", "power": "FULL"}
 Result = TypeVar("Result")
 
 
@@ -171,10 +173,8 @@ class FileConnection(apsw.Connection):
     in_file: bool = True
 
 
-class Database(QueuedDatabase):
-    """A memory in a file: `connection.Backend`.
-
-    path: a file, or ":memory:". durability: "process" survives a killed process, "power" also a lost machine."""
+class Database(Backend):
+    """A memory in a file. path: a file, or ":memory:"."""
 
     errors: tuple[type[Exception], ...] = (apsw.Error,)
 
@@ -186,41 +186,26 @@ class Database(QueuedDatabase):
         read_only: bool = False,
         timeout: float = 10.0,
     ) -> None:
-        if durability not in DURABILITIES:
-            raise MemoryProblem(f"durability {durability!r} does not exist: use 'process' or 'power'")
+        super().__init__(durability, read_only, timeout)
         self.path = _checked(path)
         self.in_memory = self.path == ":memory:"
         # Connections are opened later, too, and the process may have gone to another folder by then.
         self._where = self.path if self.in_memory else os.path.abspath(self.path)
-        self.place = Path(self.path)
-        """Where the file itself lies, whatever links lead to it: files beside it are looked for there."""
-        self.read_only = read_only
-        self._timeout = timeout
-        self._durability = DURABILITIES[durability]
-        self._closed = False
         self._identity: tuple[int, int] | None = None
         self._log_tried = 0
         self._damage = ""  # as it was first met
-        self._quiet = False  # whether every connection was closed for a fork
         self._generation = 0  # of connections: a fork closes those there are
-        self._forget_others()
+        self._opened: list[weakref.ref[FileConnection]] = []
         try:
             self._writer: FileConnection | None = self._open_first()
-            self.place = Path(os.path.realpath(self.path))
+            self.place = Path(os.path.realpath(self.path))  # whatever links lead to it
         except BaseException:
             self._close_connections()
             raise
         forking.register(self, last=True)
 
     def _forget_others(self) -> None:
-        """As if no thread but this had ever been here: at the start, and in a forked child."""
-        self._forked = False
-        self._process = os.getpid()
-        self._writes = WriteQueue(self._commit, GATHERING if self._durability == "FULL" else 0.0)
-        self._write_lock = threading.RLock()
-        self._local = threading.local()
-        self._gate = ConnectionGate()
-        self._opened: list[weakref.ref[FileConnection]] = []
+        super()._forget_others()
         self._mover: threading.Thread | None = None
 
     def _open_first(self) -> FileConnection:
@@ -237,25 +222,12 @@ class Database(QueuedDatabase):
                 _refuse_strangers(self.path)
         with self.translated():
             connection = self._connect(self.read_only)
-            if self.read_only:
-                found = _check_version(self.path, connection)
-                if found < schema.VERSION:
-                    raise OlderFile(
-                        f"{self.path} has format {found}, this version reads {schema.VERSION}, and read-only it cannot be "
-                        "brought up to date: open it once with write access"
-                    )
-                return connection
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                if self.in_memory:
+            if self.in_memory:
+                with connection:
                     schema.create(connection, uuid.uuid4().hex)
-                else:
-                    schema.migrate(connection, _check_version(self.path, connection), self.path)
-            except BaseException:
-                connection.execute("ROLLBACK")
-                raise
-            connection.execute("COMMIT")
-            if not self.in_memory:
+                return connection
+            _check_version(self.path, connection)
+            if not self.read_only:
                 connection.set_wal_hook(self._log_grew)
                 self._identity = identity(self.path)
                 OPEN[self._identity] += 1
@@ -308,7 +280,7 @@ class Database(QueuedDatabase):
             connection.set_busy_handler(_Patience(self._timeout))
             if not self.in_memory:
                 connection.pragma("journal_mode", "wal")
-            connection.pragma("synchronous", self._durability)
+            connection.pragma("synchronous", SYNCHRONOUS[self._durability])
             connection.pragma("secure_delete", 1)
         connection.pragma("foreign_keys", 1)
         connection.pragma("temp_store", 2)
@@ -341,17 +313,8 @@ class Database(QueuedDatabase):
                 "written to it before is in the file that lay there, and nothing was written now"
             )
 
-    def _refuse(self) -> None:
-        if self._process != os.getpid():
-            # Forked by other means than Python's, so that no hook was called: the connections are the parent's.
-            self._carry_nothing()
-        if self._forked:
-            raise Forked(FORKED.format(self.path))
-        raise MemoryProblem(f"the memory at {self.path} was closed: open it again")
-
     @contextlib.contextmanager
     def reading(self) -> Iterator[FileConnection]:
-        """A connection in a read transaction: everything read inside is of one moment. Nests."""
         if self._closed or self._forked or self._process != os.getpid():
             self._refuse()
         depth = self._gate.enter()
@@ -402,17 +365,11 @@ class Database(QueuedDatabase):
         return self._writer
 
     def _carried_out(self, work: Callable[[AnyConnection], Result]) -> Result:
-        depth = self._enter_to_write()
-        try:
-            result: Result = self._alone(work) if self.in_memory else self._writes.carry_out(work)
-        finally:
-            self._gate.leave(depth)
-        return result
-
-    def _alone(self, work: Callable[[AnyConnection], Result]) -> Result:
-        """Without the queue: whoever reads what lies in memory holds the lock, and may write meanwhile."""
+        if not self.in_memory:
+            return super()._carried_out(work)
+        # Without the queue: whoever reads what lies in memory holds the lock, and may write meanwhile.
         queued = QueuedWrite(work)
-        with self._write_lock:
+        with self._writing(), self._write_lock:
             if self._to_write().in_transaction:
                 raise MemoryProblem("a write inside a write: do both in one")
             self._commit([queued])
@@ -421,38 +378,26 @@ class Database(QueuedDatabase):
         result: Result = queued.result
         return result
 
-    def _enter_to_write(self) -> list[int]:
-        """See `_enter`. Raises ReadOnly, NotAMemoryFile."""
-        self.check_writable()
+    def check_writable(self) -> None:
+        """Raise ReadOnly, or NotAMemoryFile where damage was met."""
+        super().check_writable()
         if self._damage:
             raise NotAMemoryFile(
                 f"{self.path} was found to be damaged ({self._damage}), and nothing is written to it any more: "
                 "restore a backup"
             )
-        if self._closed or self._forked or self._process != os.getpid():
-            self._refuse()
-        return self._gate.enter()
 
-    def _commit(self, batch: Sequence[QueuedWrite]) -> None:
+    def _begun(self, *, patient: bool = True) -> FileConnection:
+        connection = self._to_write()
+        self._require_in_place()
+        if not patient:
+            connection.set_busy_handler(None)
         try:
-            with self._write_lock, self.translated():
-                connection = self._to_write()
-                self._require_in_place()
-                connection.execute("BEGIN IMMEDIATE")
-                try:
-                    if len(batch) == 1:
-                        batch[0].result = batch[0].work(connection)
-                    else:
-                        for queued in batch:
-                            self._run(connection, queued)
-                    connection.execute("COMMIT")
-                except BaseException:
-                    if connection.in_transaction:
-                        connection.execute("ROLLBACK")
-                    raise
-        except BaseException as error:
-            for queued in batch:
-                queued.error = queued.error or error
+            connection.execute("BEGIN IMMEDIATE")
+        finally:
+            if not patient:
+                connection.set_busy_handler(_Patience(self._timeout))
+        return connection
 
     def _log_grew(self, connection: apsw.Connection, name: str, pages: int) -> int:
         """Called by SQLite after every commit, with the length of the write-ahead log."""
@@ -474,7 +419,6 @@ class Database(QueuedDatabase):
 
     @contextlib.contextmanager
     def translated(self) -> Iterator[None]:
-        """SQLite's errors as ours."""
         try:
             yield
         except apsw.FullError as error:
@@ -513,75 +457,45 @@ class Database(QueuedDatabase):
             raise NotAMemoryFile(f"{self.path} cannot be opened ({error}): check the path and its folder") from error
 
     def truncate_log(self) -> bool:
-        """Move the write-ahead log into the file and empty it. False where a reader in another process prevented it."""
         if self.in_memory:
             return True
         if self._damage:
             return False
         depth = self._enter()
         try:
-            self._wait_for_mover()
+            self._settle()
             with self._write_lock, self.translated():
                 busy = scalar(self._to_write(), "PRAGMA wal_checkpoint(TRUNCATE)")
         finally:
             self._gate.leave(depth)
         return not busy
 
-    def undisturbed(self, work: Callable[[AnyConnection], Result]) -> Result:
-        """What `work` returns, which only reads, while nobody writes. Raises Busy, at once, where another process writes."""
-        depth = self._enter_to_write()
-        try:
-            with self._write_lock, self.translated():
-                connection = self._to_write()
-                self._require_in_place()
-                connection.set_busy_handler(None)
-                try:
-                    connection.execute("BEGIN IMMEDIATE")
-                finally:
-                    connection.set_busy_handler(_Patience(self._timeout))
-                try:
-                    return work(connection)
-                finally:
-                    connection.execute("ROLLBACK")
-        finally:
-            self._gate.leave(depth)
-
     def exclusive(self, work: Callable[[AnyConnection], Result]) -> Result:
         """Run `work` on the writing connection outside any transaction (VACUUM and the like)."""
-        depth = self._enter_to_write()
-        try:
-            with self._write_lock, self.translated():
-                return work(self._to_write())
-        finally:
-            self._gate.leave(depth)
+        with self._writing(), self._write_lock, self.translated():
+            return work(self._to_write())
 
     @property
     def has_files(self) -> bool:
-        """Whether it is a file, beside which others may lie."""
         return not self.in_memory
 
     def pack(self, *, optimise: bool = False) -> bool:
-        """Overwrite and give back what rows left behind: overwriting what is deleted is not enough, as pages that are balanced
-        keep copies in what they do not use. optimise: gather, too, what queries are planned by."""
+        # Overwriting what is deleted is not enough, as pages that are balanced keep copies in what they do not use.
         self.exclusive(lambda connection: connection.execute("VACUUM; PRAGMA optimize" if optimise else "VACUUM"))
         return True
 
     def forget_samples(self, connection: AnyConnection) -> None:
-        """What indexes hold may be quoted in the samples that queries are planned by."""
         if scalar(connection, "SELECT 1 FROM sqlite_schema WHERE name = 'sqlite_stat4'"):
             connection.execute("DELETE FROM sqlite_stat4")
 
     def damage(self, connection: AnyConnection) -> list[str]:
-        """What SQLite itself finds wrong."""
         return [f"SQLite: {line}" for (line,) in select(connection, "PRAGMA integrity_check(20)") if line != "ok"]
 
     def size(self) -> int:
-        """Bytes of the file and of its log."""
         parts = (Path(self.path + suffix) for suffix in ("", "-wal"))
         return sum(file.stat().st_size for file in parts if file.is_file())
 
     def copy(self, target: Path) -> None:
-        """Write what it holds to the new, empty file `target`, as a memory with a name of its own."""
         copy = apsw.Connection(str(target))
         try:
             with self.reading() as connection, copy.backup("main", connection, "main") as job:
@@ -592,24 +506,20 @@ class Database(QueuedDatabase):
         finally:
             copy.close(True)
 
-    def _wait_for_mover(self) -> None:
-        """Not under the write lock: the mover asks for it."""
+    def _settle(self) -> None:
+        # Not under the write lock: the mover asks for it.
         if self._mover is not None:
             self._mover.join()
 
     def close(self) -> None:
-        if self._forked or self._process != os.getpid():
-            return  # the connections are the parent's
-        self._wait_for_mover()
-        with self._write_lock:
-            if self._closed:
-                return
-            self._closed = True
-            self._close_connections()
-            if self._identity is not None:
-                OPEN[self._identity] -= 1
-                if not OPEN[self._identity]:
-                    del OPEN[self._identity]
+        super().close()
+        if self._closed:
+            with self._write_lock:
+                known, self._identity = self._identity, None
+                if known is not None:
+                    OPEN[known] -= 1
+                    if not OPEN[known]:
+                        del OPEN[known]
 
     def _close_connections(self) -> None:
         # The writer goes last: the last one out takes the write-ahead log with it, and a reader may not. Only who has read
@@ -629,38 +539,13 @@ class Database(QueuedDatabase):
                     connection.close(True)
         self._opened = []
 
-    def before_fork(self) -> None:
-        self._quiet = False
-        if self._closed or self._forked:
-            return
-        if self._gate.close(forking.PATIENCE):
-            self._quiet = True
-            if not self.in_memory:  # which has no other process to share with, and goes with its connection
-                self._wait_for_mover()
-                self._close_connections()
-
-    def after_fork(self, *, child: bool) -> None:
-        if self._closed or self._forked:
-            return
-        if not child:
-            if self._quiet:
-                self._gate.open()
-        elif self._quiet:
-            opened = self._opened
-            self._forget_others()
-            self._opened = opened
-        else:
-            self._carry_nothing()
-
-    def _carry_nothing(self) -> None:
-        """In a child whose parent had connections open: they may be neither used nor closed here, nor may others be opened to the
-        same file, as SQLite would take the parent's locks for its own."""
+    def _leave_connections(self) -> None:
+        # Nor may others be opened to the same file here, as SQLite would take the parent's locks for its own.
         _LEFT.extend(reference() for reference in self._opened)
         _LEFT.append(self._writer)
+        self._opened = []
         if self._identity is not None:
             _CARRIED.add(self._identity)
-        self._forget_others()
-        self._forked = True
 
 
 def _checked(path: object) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from keepworth.memory.search.terms import terms as terms_of
 from keepworth.memory.store.connection import AnyConnection, first, scalar, select
-from keepworth.memory.store.full_text import CURRENT, FULL_TEXT
+from keepworth.memory.store.full_text import CURRENT, FULL_TEXT, TOKENS, WHOLE_TEXT
 
 if TYPE_CHECKING:
     from keepworth.memory.search.columns import Mask
@@ -90,10 +90,7 @@ class Fts5:
         fresh = apsw.Connection("")  # SQLite's name for a file of its own that vanishes
         try:
             fresh.execute(f"CREATE VIRTUAL TABLE {table} USING fts5({FULL_TEXT})")
-            query = (
-                "SELECT i.n, s.tokens, CASE WHEN i.key = '' THEN i.text ELSE i.key || char(10) || i.text END FROM items i "
-                f"CROSS JOIN scopes s ON s.id = i.scope WHERE {held} AND i.n <= (SELECT through FROM indexed) ORDER BY i.n"
-            )
+            query = f"SELECT n, {TOKENS}, {WHOLE_TEXT} FROM items WHERE {held} AND n <= (SELECT through FROM indexed) ORDER BY n"
             with fresh:
                 fresh.executemany(
                     f"INSERT INTO {table}(rowid, scope, text) VALUES(?,?,?)",

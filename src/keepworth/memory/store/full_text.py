@@ -15,15 +15,17 @@ SEGMENTS = 8
 dearer, more make searches dearer."""
 CURRENT = "content IS NOT NULL AND status = 'active'"
 """The condition under which an item is current."""
+WHOLE_TEXT = "CASE WHEN key = '' THEN text ELSE key || '\n' || text END"
+"""SQL for what of an item is searched by words."""
+TOKENS = "(SELECT tokens FROM scopes WHERE scopes.id = items.scope)"
+"""SQL for the tokens of an item's scope."""
 
 
 def index_through(connection: AnyConnection, since: int, through: int) -> None:
     """Put the items of rows since < n <= through, as they are now, into the full-text index, which goes up to `since`."""
-    text = "CASE WHEN i.key = '' THEN i.text ELSE i.key || char(10) || i.text END"
     for table, held in (("words", CURRENT), ("past_words", f"NOT deleted AND NOT ({CURRENT})")):
         listed = connection.execute(
-            f"SELECT i.n, s.tokens, {text} FROM items i CROSS JOIN scopes s ON s.id = i.scope "
-            f"WHERE i.n > ? AND i.n <= ? AND {held} ORDER BY i.n",
+            f"SELECT n, {TOKENS}, {WHOLE_TEXT} FROM items WHERE n > ? AND n <= ? AND {held} ORDER BY n",
             (since, through),
         )
         while part := list(islice(listed, TOGETHER)):
@@ -41,4 +43,6 @@ def write_terms(connection: AnyConnection, table: str, listed: Iterable[tuple[in
     found, languages = terms_of_many([text for *_, text in listed])
     written = [(n, scope, " ".join(terms)) for (n, scope, _), terms in zip(listed, found, strict=True)]
     connection.full_text.write(connection, table, written)
-    connection.executemany("INSERT OR IGNORE INTO languages VALUES(?)", [(name,) for name in sorted(languages)])
+    connection.executemany(
+        "INSERT INTO languages VALUES(?) ON CONFLICT DO NOTHING", [(name,) for name in sorted(languages)]
+    )

@@ -36,10 +36,10 @@ from keepworth.episodes.episode import (
 from keepworth.memory.errors import ClosedEpisode, InvalidText, MemoryProblem, UnknownEpisode
 from keepworth.memory.item import Scope, whose
 from keepworth.memory.operations import Credit
-from keepworth.memory.store import forking, injections, undo
+from keepworth.memory.store import forking, notes, undo
 from keepworth.memory.store.candidates import packed, unpacked
-from keepworth.memory.store.connection import AnyConnection, first, scalar, select
-from keepworth.memory.store.rows import PARAMETERS, REWARD, from_json, readable
+from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, scalar, select
+from keepworth.memory.store.rows import OF_SCOPE, PARAMETERS, REWARD, SCOPE, from_json, readable
 from keepworth.memory.store.schema import OF_KIND
 from keepworth.memory.store.transaction import Transaction
 
@@ -198,13 +198,11 @@ def is_erased(connection: AnyConnection, episode: str) -> bool:
 def _without_erased(connection: AnyConnection, entry: Logged, waited: bool) -> list[Logged]:
     """The entry as erasing would have left it. waited: something was erased after the search and before this."""
     if waited:
-        known = "SELECT 1 FROM scopes WHERE tenant = ? AND user = ? AND agent = ? AND session = ?"
-        if scalar(connection, known, entry.scope.parts()) is None:
+        if scalar(connection, f"SELECT 1 FROM scopes WHERE {OF_SCOPE}", entry.scope.parts()) is None:
             return []  # a scope that is erased, and nobody has written under its names since
     else:
-        listed = json.dumps([int(id[1:]) for id, _ in entry.decision.candidates])
-        any_erased = "SELECT 1 FROM tombstones WHERE n IN (SELECT value FROM json_each(?)) LIMIT 1"
-        waited = scalar(connection, any_erased, (listed,)) is not None
+        considered = among([int(id[1:]) for id, _ in entry.decision.candidates])
+        waited = scalar(connection, f"SELECT 1 FROM tombstones WHERE n {AMONG} LIMIT 1", (considered,)) is not None
     erased = replace(entry, decision=replace(entry.decision, query=""), details="", vector=None)
     return [erased] if waited else [entry]
 
@@ -253,20 +251,17 @@ class EpisodeDraws(dict[str, tuple[float, bool]]):
 
 def without_odds(connection: AnyConnection, scope: Scope) -> int:
     """How many choices inside `scope` were drawn by chance, by a policy that did not say how likely each item was to be shown."""
-    homes = json.dumps(list(_inside(connection, scope)))
-    query = (
-        "SELECT count(*) FROM decisions WHERE propensity < 1.0 AND details NOT LIKE '%\"odds\"%' AND "
-        "scope IN (SELECT value FROM json_each(?))"
-    )
+    homes = among(_inside(connection, scope))
+    query = f"SELECT count(*) FROM decisions WHERE propensity < 1.0 AND details NOT LIKE '%\"odds\"%' AND scope {AMONG}"
     return scalar(connection, query, (homes,)) or 0
 
 
 def withdrawals(connection: AnyConnection, scope: Scope) -> list[tuple[int, str]]:
     """(newest entry of the journal then, item) for each item that a keeper gave up inside `scope`, in order."""
-    homes = json.dumps(list(_inside(connection, scope)))
+    homes = among(_inside(connection, scope))
     query = (
         f"SELECT chosen, details FROM decisions WHERE kind = '{DecisionKind.WRITE.value}' AND policy LIKE 'keeper:%' AND "
-        "details <> '' AND scope IN (SELECT value FROM json_each(?)) ORDER BY n"
+        f"details <> '' AND scope {AMONG} ORDER BY n"
     )
     return [
         (from_json(details)["head"], from_json(chosen)[0]) for chosen, details in select(connection, query, (homes,))
@@ -526,28 +521,24 @@ class _OnFile:
     """Some episodes and decisions as they are on file. Only those that somebody asks for are decoded."""
 
     def __init__(self, connection: AnyConnection, episodes: Collection[str], decisions: Collection[str]) -> None:
-        def listed(query: str, ids: Collection[str]) -> list[tuple[Any, ...]]:
-            return (
-                select(connection, query.format("(SELECT value FROM json_each(?))"), (json.dumps([*ids]),))
-                if ids
-                else []
-            )
+        def read(query: str, ids: Collection[str]) -> list[tuple[Any, ...]]:
+            return select(connection, query.format(AMONG), (among(ids),)) if ids else []
 
         episodes = [id for id in episodes if id]
-        known = listed("SELECT id, scope, task, person FROM episodes WHERE id IN {} AND outcome <> 'erased'", episodes)
+        known = read("SELECT id, scope, task, person FROM episodes WHERE id {} AND outcome <> 'erased'", episodes)
         self._episodes: dict[str, tuple[int, str, str]] = {id: (home, task, person) for id, home, task, person in known}
         self._choices: dict[str, list[tuple[Any, ...]]] = {}
-        inside = f"{_CHOICE}, episode FROM decisions WHERE episode IN {{}} AND episode <> '' ORDER BY n"
-        for *row, episode in listed(inside, self._episodes):
+        inside = f"{_CHOICE}, episode FROM decisions WHERE episode {{}} AND episode <> '' ORDER BY n"
+        for *row, episode in read(inside, self._episodes):
             self._choices.setdefault(episode, []).append(tuple(row))
         self._entries: dict[str, list[tuple[int, str, str | None]]] = {}
         written = (
-            "SELECT episode, seq, kind, payload FROM events WHERE episode IN {} AND episode <> '' AND "
+            "SELECT episode, seq, kind, payload FROM events WHERE episode {} AND episode <> '' AND "
             f"(kind = '{REWARD}' OR (kind = '{PARAMETERS}' AND payload IS NOT NULL)) ORDER BY seq"
         )
-        for episode, seq, kind, payload in listed(written, self._episodes):
+        for episode, seq, kind, payload in read(written, self._episodes):
             self._entries.setdefault(episode, []).append((seq, kind, payload))
-        alone = listed(f"{_CHOICE} FROM decisions WHERE id IN {{}}", [id for id in decisions if id])
+        alone = read(f"{_CHOICE} FROM decisions WHERE id {{}}", [id for id in decisions if id])
         self._alone: dict[str, tuple[Any, ...]] = {row[0]: row for row in alone}
 
     def about(self, each: News, scope_of: ScopeLookup, gone: Cancelled) -> tuple[str, str, list[Choice]]:
@@ -718,7 +709,7 @@ def _choice(row: tuple[Any, ...]) -> Choice:
 
 def _inside(connection: AnyConnection, scope: Scope, nobody: bool = False) -> dict[int, Scope]:
     """The scopes inside `scope`, by number. nobody: those without a person."""
-    listed = select(connection, "SELECT id, tenant, user, agent, session FROM scopes")
+    listed = select(connection, f"SELECT id, {SCOPE} FROM scopes")
     return {id: home for id, *parts in listed if scope.contains(home := Scope(*parts)) and not (nobody and home.user)}
 
 
@@ -746,10 +737,9 @@ def begun(connection: AnyConnection) -> int:
 
 def episodes_in(connection: AnyConnection, scope: Scope, after: int, limit: int, nobody: bool = False) -> list[str]:
     """Ids of those inside `scope` with a number, counted from 0, above `after`, in order."""
-    homes = json.dumps(list(_inside(connection, scope, nobody)))
+    homes = among(_inside(connection, scope, nobody))
     query = (
-        "SELECT id FROM episodes WHERE rowid - 1 > ? AND outcome <> 'erased' AND scope IN (SELECT value FROM json_each(?)) "
-        "ORDER BY rowid LIMIT ?"
+        f"SELECT id FROM episodes WHERE rowid - 1 > ? AND outcome <> 'erased' AND scope {AMONG} ORDER BY rowid LIMIT ?"
     )
     return [id for (id,) in select(connection, query, (after, homes, limit))]
 
@@ -781,22 +771,22 @@ def summaries(
     connection: AnyConnection, scope_of: ScopeLookup, scope: Scope, before: int, limit: int, nobody: bool = False
 ) -> list[EpisodeSummary]:
     """Episodes inside `scope` with a number, counted from 0, below `before`, the newest first."""
-    homes = json.dumps(list(_inside(connection, scope, nobody)))
+    homes = among(_inside(connection, scope, nobody))
     listed = select(
         connection,
         "SELECT id, task, scope, person, began, ended, outcome FROM episodes WHERE rowid - 1 < ? AND outcome <> 'erased' "
-        "AND scope IN (SELECT value FROM json_each(?)) ORDER BY rowid DESC LIMIT ?",
+        f"AND scope {AMONG} ORDER BY rowid DESC LIMIT ?",
         (before, homes, limit),
     )
-    of = "WHERE episode IN (SELECT value FROM json_each(?)) AND episode <> ''"
-    ids = json.dumps([row[0] for row in listed])
+    of = f"WHERE episode {AMONG} AND episode <> ''"
+    ids = among([row[0] for row in listed])
     counted = select(
         connection,
         f"SELECT episode, count(*), sum(json_array_length(chosen)) FROM decisions {of} GROUP BY episode",
         (ids,),
     )
     counts = {episode: (searches, shown or 0) for episode, searches, shown in counted}
-    receipts = injections.with_receipt(connection, [row[0] for row in listed])
+    receipts = notes.with_receipt(connection, [row[0] for row in listed])
     gone, rewards = cancelled(connection), dict[str, float]()
     for seq, episode, payload in select(
         connection, f"SELECT seq, episode, payload FROM events {of} AND kind = '{REWARD}' ORDER BY seq", (ids,)
@@ -823,10 +813,9 @@ def summaries(
 
 def totals(connection: AnyConnection, scope: Scope, nobody: bool = False) -> tuple[int, int]:
     """How many current items and how many episodes there are inside `scope`. nobody: without a person."""
-    homes = json.dumps(list(_inside(connection, scope, nobody)))
-    inside = "IN (SELECT value FROM json_each(?))"
-    items = scalar(connection, f"SELECT sum(count) FROM scopes WHERE id {inside}", (homes,)) or 0
-    query = f"SELECT count(*) FROM episodes WHERE outcome <> 'erased' AND scope {inside}"
+    homes = among(_inside(connection, scope, nobody))
+    items = scalar(connection, f"SELECT sum(count) FROM scopes WHERE id {AMONG}", (homes,)) or 0
+    query = f"SELECT count(*) FROM episodes WHERE outcome <> 'erased' AND scope {AMONG}"
     return items, scalar(connection, query, (homes,)) or 0
 
 

@@ -190,8 +190,8 @@ def reembed(store: Store, encoder: Encoder, *, batch: int = 256) -> Iterator[tup
         # A row that was reworded meanwhile is skipped here and found again at the end.
         store.database.write(
             lambda connection, entries=entries: connection.executemany(  # type: ignore[misc]
-                f"INSERT OR REPLACE INTO {table} SELECT ?, ?, ? WHERE EXISTS "
-                "(SELECT 1 FROM items WHERE n = ? AND coalesce(nullif(key, ''), text) = ?)",
+                f"INSERT INTO {table}(n, hash, vector) SELECT ?, ?, ? WHERE EXISTS "
+                f"(SELECT 1 FROM items WHERE n = ? AND coalesce(nullif(key, ''), text) = ?) {rows.NEW_VECTOR}",
                 entries,
             )
         )
@@ -205,7 +205,7 @@ def reembed(store: Store, encoder: Encoder, *, batch: int = 256) -> Iterator[tup
         late = _to_make(select(connection, missing, (0,)))
         for (n, text), vectors in zip(late, embedder.in_parts([text for _, text in late]), strict=True):
             row = (n, rows.text_number(text), vectors.tobytes())
-            connection.execute(f"INSERT OR REPLACE INTO {table} VALUES(?,?,?)", row)
+            connection.execute(f"INSERT INTO {table} VALUES(?,?,?) {rows.NEW_VECTOR}", row)
         for (old,) in select(connection, "SELECT id FROM vector_sets WHERE state = 'serving' AND id <> ?", (set_id,)):
             connection.execute(f"DROP TABLE {VECTORS.format(old)}")
             connection.execute("DELETE FROM former_vectors WHERE set_id = ?", (old,))

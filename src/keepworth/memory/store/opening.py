@@ -6,7 +6,7 @@ import os
 
 from keepworth.memory.errors import NothingThere
 from keepworth.memory.place import on_server
-from keepworth.memory.store.connection import Backend
+from keepworth.memory.store.backend import Backend
 from keepworth.memory.store.database import Database
 
 

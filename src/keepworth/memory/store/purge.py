@@ -23,13 +23,12 @@ from keepworth.memory.item import Scope, drop_memos, folded, indents
 from keepworth.memory.search.terms import asked_terms, terms
 from keepworth.memory.store import blocks, rows, undo
 from keepworth.memory.store.candidates import named
-from keepworth.memory.store.connection import AnyConnection, first, scalar, select
-from keepworth.memory.store.injections import forget_blocks
-from keepworth.memory.store.requests import forget_answers
+from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, scalar, select
+from keepworth.memory.store.full_text import WHOLE_TEXT
+from keepworth.memory.store.notes import beginning, forget_answers, forget_blocks, forget_unread, keep
 from keepworth.memory.store.rows import FORGOTTEN, VECTORS, image
 from keepworth.memory.store.saved_state import forget_saved
 from keepworth.memory.store.transaction import PARTS, Transaction
-from keepworth.memory.store.unread import forget_unread
 
 if TYPE_CHECKING:
     from keepworth.memory.store.store import Store
@@ -71,8 +70,7 @@ def erase(store: Store, scope: Scope, whose: Scope) -> Erased:
     def work(transaction: Transaction) -> _Gone:
         connection = transaction.connection
         homes = _inside(connection, whose)
-        listed = json.dumps(homes)
-        numbers = _column(connection, "SELECT n FROM items WHERE scope IN (SELECT value FROM json_each(?))", listed)
+        numbers = _column(connection, f"SELECT n FROM items WHERE scope {AMONG}", among(homes))
         # Items whose creation is undone at the moment have no row, but images.
         conditions, values = _conditions(whose)
         numbers |= set(
@@ -122,11 +120,10 @@ def _number(transaction: Transaction, id: str) -> int:
 
 def _with_rewrites(store: Store, transaction: Transaction, numbers: set[int]) -> set[int]:
     """With the rewrites that quote one of these, taken back: what else they rewrote is as it was before them."""
-    query = (
-        "SELECT seq, payload FROM events WHERE kind = 'MERGE' AND source GLOB ? AND payload IS NOT NULL ORDER BY seq"
-    )
+    merges = "kind = 'MERGE' AND payload IS NOT NULL AND source >= ? AND source < ?"
+    query = f"SELECT seq, payload FROM events WHERE {merges} ORDER BY seq"
     made = []
-    for seq, payload in select(transaction.connection, query, (f"{undo.REWRITE}:*",)):
+    for seq, payload in select(transaction.connection, query, beginning(f"{undo.REWRITE}:")):
         # In order of writing, so that a rewrite of a rewrite goes, too.
         if numbers & {rows.number_of(id) for id in json.loads(payload)["targets"]}:
             numbers = numbers | {seq}
@@ -139,7 +136,7 @@ def _with_rewrites(store: Store, transaction: Transaction, numbers: set[int]) ->
 
 def _erase(store: Store, transaction: Transaction, scope: Scope, gone: _Gone) -> None:
     connection = transaction.connection
-    listed = json.dumps(sorted(gone.numbers))
+    numbers = among(sorted(gone.numbers))
     homes_of = _homes_and_wordings(transaction, gone)
     homes = {transaction.scope_of(id) for id in {*homes_of.values(), *gone.homes}}
     entries = _forget_events(connection, gone, transaction.seq)
@@ -149,19 +146,19 @@ def _erase(store: Store, transaction: Transaction, scope: Scope, gone: _Gone) ->
     payload = json.dumps({"ids": [f"m{n}" for n in sorted(gone.numbers)]})
     seq = transaction.write_event(rows.PURGE, scope, payload, now=store.clock())
     transaction.finish()
-    of = "IN (SELECT value FROM json_each(?))"
     # What an erased entry would make in another course of events is none that anybody wrote.
     dead = {**entries, **homes_of}
     connection.executemany(
-        "INSERT OR IGNORE INTO tombstones VALUES(?,?,?)", [(n, home, seq) for n, home in sorted(dead.items())]
+        "INSERT INTO tombstones VALUES(?,?,?) ON CONFLICT DO NOTHING",
+        [(n, home, seq) for n, home in sorted(dead.items())],
     )
     # The purge's own change rows, too, hold images of what it removed.
-    connection.execute(f"UPDATE touches SET before = NULL WHERE n {of}", (listed,))
-    connection.execute(f"DELETE FROM former_contents WHERE n {of}", (listed,))
-    connection.execute(f"DELETE FROM former_vectors WHERE n {of}", (listed,))
+    connection.execute(f"UPDATE touches SET before = NULL WHERE n {AMONG}", (numbers,))
+    connection.execute(f"DELETE FROM former_contents WHERE n {AMONG}", (numbers,))
+    connection.execute(f"DELETE FROM former_vectors WHERE n {AMONG}", (numbers,))
     # Also the set that an interrupted `reembed` has begun.
     for (set_id,) in select(connection, "SELECT id FROM vector_sets"):
-        connection.execute(f"DELETE FROM {VECTORS.format(set_id)} WHERE n {of}", (listed,))
+        connection.execute(f"DELETE FROM {VECTORS.format(set_id)} WHERE n {AMONG}", (numbers,))
     blocks.write_again(connection, gone.numbers)
     forget_saved(connection)
     connection.full_text.tidy(connection)
@@ -170,9 +167,9 @@ def _erase(store: Store, transaction: Transaction, scope: Scope, gone: _Gone) ->
     _forget_queries(connection, gone, homes)
     forget_answers(connection)
     forget_blocks(connection, gone.whose)
-    forget_unread(connection, json.dumps([f"m{n}" for n in sorted(gone.numbers)]))
+    forget_unread(connection, [f"m{n}" for n in gone.numbers])
     store.database.forget_samples(connection)
-    connection.execute("INSERT OR REPLACE INTO facts_of_file VALUES(?, '1')", (UNFINISHED,))
+    keep(connection, UNFINISHED, "1")
 
 
 def _homes_and_wordings(transaction: Transaction, gone: _Gone) -> dict[int, int]:
@@ -193,15 +190,14 @@ def _homes_and_wordings(transaction: Transaction, gone: _Gone) -> dict[int, int]
 def _forget_events(connection: AnyConnection, gone: _Gone, by: int) -> dict[int, int]:
     """Take from the journal what it says about the items, and about nothing that stays. by: the number of the entry that erases.
     Returns the entries that are void now, with the ids of their scopes."""
-    of = "IN (SELECT value FROM json_each(?))"
     touched: dict[int, set[int]] = defaultdict(set)
     changed: dict[int, set[int]] = defaultdict(set)
-    query = f"SELECT seq, n, changed FROM changes WHERE seq IN (SELECT seq FROM changes WHERE n {of})"
-    for seq, n, did in select(connection, query, (json.dumps(sorted(gone.numbers)),)):
+    query = f"SELECT seq, n, changed FROM changes WHERE seq IN (SELECT seq FROM changes WHERE n {AMONG})"
+    for seq, n, did in select(connection, query, (among(sorted(gone.numbers)),)):
         touched[seq].add(n)
         if did:
             changed[seq].add(n)
-    kinds = dict(select(connection, f"SELECT seq, kind FROM events WHERE seq {of}", (json.dumps(sorted(touched)),)))
+    kinds = dict(select(connection, f"SELECT seq, kind FROM events WHERE seq {AMONG}", (among(sorted(touched)),)))
     own = {
         seq
         for seq in touched
@@ -209,7 +205,7 @@ def _forget_events(connection: AnyConnection, gone: _Gone, by: int) -> dict[int,
         if changed[seq] <= gone.numbers
         and not (changed[seq] and kinds[seq] in ("SUPERSEDE", "MERGE") and touched[seq] - gone.numbers)
     }
-    inside = _column(connection, f"SELECT seq FROM events WHERE scope {of}", json.dumps(gone.homes))
+    inside = _column(connection, f"SELECT seq FROM events WHERE scope {AMONG}", among(gone.homes))
     own |= {seq for seq in inside if seq not in touched}
     # Replaying what stays needs the items it was made from, and those they were made from.
     needed = {n for seq in touched if seq not in own for n in touched[seq] & gone.numbers}
@@ -290,12 +286,11 @@ class _Shapes:
 def _forget_scopes(connection: AnyConnection, gone: _Gone) -> None:
     """Episodes, searches and names of the scopes. Their rows stay, as the journal's entries are of them, under a name that says
     nothing; whoever writes under the old name begins anew."""
-    of = "IN (SELECT value FROM json_each(?))"
-    homes = json.dumps(gone.homes)
-    gone.queries += scalar(connection, f"SELECT count(*) FROM decisions WHERE scope {of}", (homes,))
-    connection.execute(f"DELETE FROM decisions WHERE scope {of}", (homes,))
-    connection.execute(f"UPDATE episodes SET task = '', outcome = 'erased', person = '' WHERE scope {of}", (homes,))
-    names = select(connection, f"SELECT id, tenant FROM scopes WHERE id {of}", (homes,))
+    homes = among(gone.homes)
+    gone.queries += scalar(connection, f"SELECT count(*) FROM decisions WHERE scope {AMONG}", (homes,))
+    connection.execute(f"DELETE FROM decisions WHERE scope {AMONG}", (homes,))
+    connection.execute(f"UPDATE episodes SET task = '', outcome = 'erased', person = '' WHERE scope {AMONG}", (homes,))
+    names = select(connection, f"SELECT id, tenant FROM scopes WHERE id {AMONG}", (homes,))
     for id, tenant in names:
         nobody = f"[erased {id} {uuid.uuid4().hex[:8]}]"
         new = scalar(
@@ -303,13 +298,13 @@ def _forget_scopes(connection: AnyConnection, gone: _Gone) -> None:
         )
         whole = [] if not tenant else [f"t{_name_id(connection, tenant, 'tenant', tenant)}"]
         connection.execute(
-            "UPDATE scopes SET user = '', agent = '', session = ?, tokens = ? WHERE id = ?",
+            "UPDATE scopes SET \"user\" = '', agent = '', session = ?, tokens = ? WHERE id = ?",
             (nobody, " ".join([*whole, f"s{new}"]), id),
         )
     for _, part in PARTS:
         connection.execute(
             f"DELETE FROM names WHERE part = '{part}' AND NOT EXISTS "
-            f"(SELECT 1 FROM scopes s WHERE s.tenant = names.tenant AND s.{part} = names.name)"
+            f'(SELECT 1 FROM scopes s WHERE s.tenant = names.tenant AND s."{part}" = names.name)'
         )
 
 
@@ -321,9 +316,7 @@ def _name_id(connection: AnyConnection, tenant: str, part: str, name: str) -> in
 def _forget_queries(connection: AnyConnection, gone: _Gone, homes: set[Scope]) -> None:
     """The questions of searches that considered one of the items, and of those that quote a word which only they held; tasks of
     episodes that quote one, too. Quotes are looked for in the scopes that lie inside the items' or around them."""
-    scopes = {
-        id: Scope(*parts) for id, *parts in select(connection, "SELECT id, tenant, user, agent, session FROM scopes")
-    }
+    scopes = {id: Scope(*parts) for id, *parts in select(connection, f"SELECT id, {rows.SCOPE} FROM scopes")}
     near = {id for id, scope in scopes.items() if any(scope.contains(home) or home.contains(scope) for home in homes)}
     theirs = _not_used({word for text in gone.texts for word in terms(text)}, connection)
     asked = select(connection, "SELECT n, scope, query, candidates, chosen FROM decisions WHERE query <> ''")
@@ -342,7 +335,7 @@ def _forget_queries(connection: AnyConnection, gone: _Gone, homes: set[Scope]) -
 
 def _not_used(words: set[str], connection: AnyConnection) -> set[str]:
     """Those of `words` that no item holds any more."""
-    newest = "SELECT key || char(10) || text FROM items WHERE n > (SELECT through FROM indexed) AND NOT deleted"
+    newest = f"SELECT {WHOLE_TEXT} FROM items WHERE n > (SELECT through FROM indexed) AND NOT deleted"
     used = {word for (text,) in select(connection, newest) for word in terms(text)}
     for word in words - used:
         if any(connection.full_text.holds(connection, table, word) for table in ("words", "past_words")):
@@ -395,7 +388,7 @@ def is_tombstone(store: Store, scope: Scope, id: str) -> bool:
 
 def _inside(connection: AnyConnection, whose: Scope) -> list[int]:
     conditions, values = _conditions(whose)
-    where = " AND ".join(f"{part} = ?" for part in conditions)
+    where = " AND ".join(f'"{part}" = ?' for part in conditions)
     return sorted(_column(connection, f"SELECT id FROM scopes WHERE {where}", *values))
 
 

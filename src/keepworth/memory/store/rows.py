@@ -45,8 +45,8 @@ COLUMNS = (
     "source, source_session, turn, speaker, date, trust, status, deleted, revision, shown, credited, total, "
     "total_squared, propensity_total, metadata, content"
 )
-WIDTH = COLUMNS.count(",") + 1
-INSERT = f"INSERT OR REPLACE INTO items({COLUMNS}) VALUES({','.join('?' * WIDTH)})"
+_NEWS = ", ".join(f"{name} = excluded.{name}" for name in COLUMNS.split(", ")[1:])
+INSERT = f"INSERT INTO items({COLUMNS}) VALUES({','.join('?' * (COLUMNS.count(',') + 1))}) ON CONFLICT(n) DO UPDATE SET {_NEWS}"
 SELECT = f"SELECT {COLUMNS.rsplit(',', 1)[0]} FROM items"
 CREDIT = "UPDATE items SET shown=?, credited=?, total=?, total_squared=?, propensity_total=? WHERE n = ?"
 _KINDS = {kind.value: kind for kind in ItemKind}
@@ -115,6 +115,11 @@ def to_vectors(blob: Any, dimension: int) -> npt.NDArray[np.float32]:
 
 VECTORS = "vectors_{:d}"
 """The table with the vectors of a set, by its number."""
+NEW_VECTOR = "ON CONFLICT(n) DO UPDATE SET hash = excluded.hash, vector = excluded.vector"
+"""SQL that puts a row of such a table in the place of what an item had there."""
+SCOPE = 'tenant, "user", agent, session'
+"""The columns that name a scope."""
+OF_SCOPE = 'tenant = ? AND "user" = ? AND agent = ? AND session = ?'
 
 
 def text_number(text: str) -> int:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from keepworth.memory.store.connection import AnyConnection, scalar
 from keepworth.memory.store.log import turned_back
+from keepworth.memory.store.notes import BEGINNING, beginning, fact, keep
 from keepworth.memory.store.rows import FORGOTTEN
 
 NAMED = f"lower(hex(coalesce({FORGOTTEN}, '')))"
@@ -41,12 +42,12 @@ def save(connection: AnyConnection, name: str, state: Saved) -> None:
     chain = scalar(connection, f"SELECT {NAMED} FROM events WHERE seq = ?", (state.seq,))
     body = [state.seq, chain, state.likelihood, state.doubts, *numbers]
     text = json.dumps([zlib.crc32(json.dumps(body).encode()), body])
-    connection.execute("INSERT OR REPLACE INTO facts_of_file VALUES(?, ?)", (_SAVED + name, text))
+    keep(connection, _SAVED + name, text)
 
 
 def saved(connection: AnyConnection, name: str) -> Saved | None:
     """The state that was saved under this name; None where there is none that holds."""
-    text = scalar(connection, "SELECT value FROM facts_of_file WHERE name = ?", (_SAVED + name,))
+    text = fact(connection, _SAVED + name)
     if text is None:
         return None
     try:
@@ -68,4 +69,4 @@ def saved(connection: AnyConnection, name: str) -> Saved | None:
 
 def forget_saved(connection: AnyConnection) -> None:
     """Take away what was saved: it names rewarders."""
-    connection.execute("DELETE FROM facts_of_file WHERE substr(name, 1, ?) = ?", (len(_SAVED), _SAVED))
+    connection.execute(f"DELETE FROM facts_of_file WHERE {BEGINNING}", beginning(_SAVED))

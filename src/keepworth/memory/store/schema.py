@@ -1,4 +1,4 @@
-"""The tables of a memory file, their version, and the steps that bring an older file up to date.
+"""The tables of a memory file, and their version.
 
 | table | holds | changed how |
 | --- | --- | --- |
@@ -22,24 +22,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import logging
-import os
-from collections.abc import Callable
-from pathlib import Path
-
-from keepworth.memory.errors import OlderFile
-from keepworth.memory.search.chunks import LONG
 from keepworth.memory.store.connection import AnyConnection
 from keepworth.memory.store.full_text import CURRENT, FULL_TEXT, SEGMENTS
-from keepworth.memory.store.migration import learning_in_columns, number_by_scope, stemmed
-from keepworth.memory.store.rows import DIGEST, VECTORS
+from keepworth.memory.store.rows import VECTORS
 
-_LOG = logging.getLogger("keepworth.memory")
-PARTS_SINCE = 6
-"""The format from which on long texts have vectors of their parts."""
-ONE_FILE_SINCE = 8
-"""The format from which on no copies of the vectors lie in files beside the memory."""
 APPLICATION_ID = 0x7265636C  # "recl"
 VERSION = 10
 SERVER_VERSION = 7
@@ -53,25 +39,17 @@ CLOSED = "NOT deleted AND (content IS NULL OR status <> 'active')"
 CREATED = 2
 """What `events.applied` is where the event created the item that has its number: 0 for no-ops, 1 for everything else."""
 
-# An item that was created needs neither a row in `touches` nor its duplicates' number twice: writing one item is what memories
-# do most, and every tree of the file that it need not touch makes it cheaper.
-ASKED = f"CREATE INDEX events_by_content ON events(content) WHERE content IS NOT NULL AND applied <> {CREATED};"
-CREATIONS = f"""CREATE VIEW changes AS SELECT seq, n, changed, before FROM touches
-  UNION ALL SELECT seq, seq, 1, NULL FROM events WHERE applied = {CREATED};
-CREATE TABLE former_contents(content INTEGER NOT NULL, n INTEGER NOT NULL, PRIMARY KEY(content, n)) WITHOUT ROWID;
-CREATE TABLE indexed(through INTEGER NOT NULL);
-INSERT INTO indexed SELECT coalesce(max(seq), 0) FROM events;"""
-
 OF_KIND = "kind IN ('ROLLBACK', 'PURGE', 'PARAMETERS', 'REWARD')"
 """What an index of events holds. A query finds it by these very words."""
-KINDS = f"CREATE INDEX events_by_kind ON events(kind) WHERE {OF_KIND};"
 
+# An item that was created needs neither a row in `touches` nor its duplicates' number twice: writing one item is what memories
+# do most, and every tree of the file that it need not touch makes it cheaper.
 # The full-text tables keep positions (detail=full): without the text, ranking is not possible from less.
 TABLES = f"""
 CREATE TABLE facts_of_file(name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE names(id INTEGER PRIMARY KEY, tenant TEXT NOT NULL, part TEXT NOT NULL, name TEXT NOT NULL,
   UNIQUE(tenant, part, name));
-CREATE TABLE scopes(id INTEGER PRIMARY KEY, tenant TEXT NOT NULL, user TEXT NOT NULL, agent TEXT NOT NULL,
+CREATE TABLE scopes(id INTEGER PRIMARY KEY, tenant TEXT NOT NULL, "user" TEXT NOT NULL, agent TEXT NOT NULL,
   session TEXT NOT NULL, tokens TEXT NOT NULL, count INTEGER NOT NULL DEFAULT 0, words INTEGER NOT NULL DEFAULT 0,
   total BLOB NOT NULL, UNIQUE(tenant, user, agent, session));
 CREATE TABLE items(n INTEGER PRIMARY KEY, scope INTEGER NOT NULL REFERENCES scopes(id), kind TEXT NOT NULL,
@@ -87,13 +65,17 @@ CREATE INDEX items_closed ON items(n) WHERE {CLOSED};
 CREATE TABLE events(seq INTEGER PRIMARY KEY, at TEXT NOT NULL, kind TEXT NOT NULL, scope INTEGER NOT NULL,
   episode TEXT NOT NULL, source TEXT NOT NULL, payload TEXT, applied INTEGER NOT NULL, reason TEXT NOT NULL,
   content INTEGER, body BLOB, chain BLOB);
-{ASKED}
+CREATE INDEX events_by_content ON events(content) WHERE content IS NOT NULL AND applied <> {CREATED};
 CREATE INDEX events_by_episode ON events(episode) WHERE episode <> '';
-{KINDS}
+CREATE INDEX events_by_kind ON events(kind) WHERE {OF_KIND};
 CREATE TABLE touches(seq INTEGER NOT NULL, n INTEGER NOT NULL, changed INTEGER NOT NULL, before TEXT,
   PRIMARY KEY(seq, n)) WITHOUT ROWID;
 CREATE INDEX changes_by_item ON touches(n, seq);
-{CREATIONS}
+CREATE VIEW changes AS SELECT seq, n, changed, before FROM touches
+  UNION ALL SELECT seq, seq, 1, NULL FROM events WHERE applied = {CREATED};
+CREATE TABLE former_contents(content INTEGER NOT NULL, n INTEGER NOT NULL, PRIMARY KEY(content, n)) WITHOUT ROWID;
+CREATE TABLE indexed(through INTEGER NOT NULL);
+INSERT INTO indexed VALUES(0);
 CREATE TABLE tombstones(n INTEGER PRIMARY KEY, scope INTEGER NOT NULL, seq INTEGER NOT NULL);
 CREATE TABLE vector_sets(id INTEGER PRIMARY KEY, model TEXT NOT NULL, dimension INTEGER NOT NULL,
   normalised INTEGER NOT NULL, state TEXT NOT NULL, made TEXT NOT NULL DEFAULT '');
@@ -127,21 +109,6 @@ CREATE TABLE outdated(n INTEGER PRIMARY KEY);
 """
 """Of a file alone, too: see `blocks`."""
 
-MIGRATIONS: dict[int, str | Callable[[AnyConnection], None]] = {
-    1: number_by_scope,
-    2: f"DROP INDEX events_by_content; {ASKED} ALTER TABLE changes RENAME TO touches; {CREATIONS}",
-    # The chain begins with the newest entry there is, at a value that no other file has.
-    3: "ALTER TABLE events ADD COLUMN chain BLOB; ALTER TABLE vector_sets ADD COLUMN made TEXT NOT NULL DEFAULT '';"
-    f"UPDATE events SET chain = randomblob({DIGEST}) WHERE seq = (SELECT max(seq) FROM events)",
-    4: learning_in_columns,
-    5: stemmed,
-    6: "",  # decisions are written packed from here on; those of before are read as they are
-    7: "",
-    8: FILTERED,
-    9: f"DROP TABLE IF EXISTS blocks; DROP TABLE IF EXISTS outdated; {BLOCKS}",  # the first search by meaning fills them
-}
-"""Statements, or functions, that turn version v into v + 1, by v. A published version is never edited, only followed."""
-
 
 def create(connection: AnyConnection, store_id: str) -> None:
     """Lay out an empty file. The caller holds a write transaction."""
@@ -149,57 +116,6 @@ def create(connection: AnyConnection, store_id: str) -> None:
     connection.execute("INSERT INTO facts_of_file VALUES('store', ?)", (store_id,))
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {VERSION}")
-
-
-def migrate(connection: AnyConnection, old: int, path: str) -> None:
-    """Bring the file at `path`, of version `old`, to VERSION. The caller holds a write transaction: all steps or none.
-    Raises OlderFile."""
-    import apsw
-
-    for version in range(old, VERSION):
-        if version not in MIGRATIONS:
-            raise OlderFile(
-                f"{path} has format {old} and no step leads from {version} to {version + 1}: "
-                "open it with the version of keepworth that wrote it and export it from there"
-            )
-        try:
-            step = MIGRATIONS[version]
-            if isinstance(step, str):
-                connection.execute(step)
-            else:
-                step(connection)
-        except (apsw.SQLError, apsw.ConstraintError) as error:
-            raise OlderFile(
-                f"{path} has format {old} and could not be brought from {version} to {version + 1} ({error}): nothing was "
-                "changed; open it with the version of keepworth that wrote it and export it from there"
-            ) from error
-        connection.execute(f"PRAGMA user_version = {version + 1}")
-    if old < ONE_FILE_SINCE:
-        remove_earlier(path)
-    if old < PARTS_SINCE:
-        ((long,),) = connection.execute(
-            "SELECT count(*) FROM items WHERE length(coalesce(nullif(key, ''), text)) > ?", (LONG,)
-        )
-        if long:
-            _LOG.warning(
-                "%s has %s long texts, of which only the beginning is found by meaning: `keepworth memory reembed ENCODER --file "
-                "%s`, with the encoder that it has, makes the vectors of their parts",
-                path,
-                f"{long:,}",
-                path,
-            )
-
-
-def remove_earlier(path: str) -> None:
-    """Remove copies of the vectors that earlier formats kept beside a memory."""
-    place = Path(os.path.realpath(path))
-    for suffix in (".vectors", ".int8", ".pq"):
-        with contextlib.suppress(OSError):
-            beside = place.with_name(place.name + suffix)
-            with open(beside, "rb") as file:
-                ours = file.read(20).startswith((b"keepworth vectors ", b"keepworth index "))
-            if ours:
-                beside.unlink()
 
 
 def create_vectors(connection: AnyConnection, set_id: int) -> None:

@@ -53,9 +53,10 @@ from keepworth.memory.search.scope_words import LARGEST, ScopeWords
 from keepworth.memory.search.search import Ranked
 from keepworth.memory.search.terms import only_latin, terms_and_languages
 from keepworth.memory.search.where import ITEM, MISSING, Field, Filter, with_facts
-from keepworth.memory.store import blocks, forking, opening, requests, rows, schema, undo
-from keepworth.memory.store.connection import AnyConnection, Backend, first, scalar, select
-from keepworth.memory.store.full_text import CURRENT
+from keepworth.memory.store import blocks, forking, notes, opening, rows, schema, undo
+from keepworth.memory.store.backend import Backend
+from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, scalar, select
+from keepworth.memory.store.full_text import CURRENT, WHOLE_TEXT
 from keepworth.memory.store.rows import VECTORS, image
 from keepworth.memory.store.transaction import (
     PARTS,
@@ -423,8 +424,7 @@ class Store:
                 size = scalar(connection, "SELECT count FROM scopes WHERE id = ?", (id,))
                 if size is None or size > LARGEST:
                     return None
-                text = "CASE WHEN key = '' THEN text ELSE key || char(10) || text END"
-                texts = select(connection, f"SELECT n, {text} FROM items WHERE scope = ? AND {CURRENT}", (id,))
+                texts = select(connection, f"SELECT n, {WHOLE_TEXT} FROM items WHERE scope = ? AND {CURRENT}", (id,))
                 held.put(id, texts, only_latin(corpus.languages))
         return held
 
@@ -443,10 +443,9 @@ class Store:
             held.clear()
             self._passed_words.clear()
         else:
-            text = "CASE WHEN i.key = '' THEN i.text ELSE i.key || char(10) || i.text END"
             changed = (
-                f"SELECT DISTINCT c.n, i.scope, CASE WHEN {CURRENT} THEN {text} END FROM changes c LEFT JOIN items i USING(n) "
-                "WHERE c.seq > ? AND c.changed"
+                f"SELECT DISTINCT c.n, i.scope, CASE WHEN {CURRENT} THEN {WHOLE_TEXT} END FROM changes c "
+                "LEFT JOIN items i USING(n) WHERE c.seq > ? AND c.changed"
             )
             for n, scope, said in select(connection, changed, (held.head,)):
                 if scope is None:  # its creation was undone, and nothing says whose it was
@@ -491,10 +490,11 @@ class Store:
                     columns.take(field, *column)
                     missing.remove(field)
             if missing:
-                columns.build(missing, _metadata_in(connection, schema.BY_CURRENT))
+                which = schema.BY_CURRENT if connection.in_file else f"WHERE {CURRENT}"
+                columns.build(missing, _metadata_in(connection, which))
             mask = columns.mask(where.tree)
         if later:
-            rows_ = dict(_metadata_in(connection, f"WHERE {CURRENT} AND n IN (SELECT value FROM json_each(?))", later))
+            rows_ = dict(_metadata_in(connection, f"WHERE {CURRENT} AND n {AMONG}", later))
             mask = corrected(mask, where.tree, rows_, later)
         let = [number for number in map(rows.number_of, where.but) if number is not None]
         if let:
@@ -542,7 +542,7 @@ class Store:
         """The scope of an integer id."""
         scope = self._scope_names.get(id)
         if scope is None:
-            row = first(connection, "SELECT tenant, user, agent, session FROM scopes WHERE id=?", (id,))
+            row = first(connection, f"SELECT {rows.SCOPE} FROM scopes WHERE id=?", (id,))
             if len(self._scope_names) >= SCOPES:
                 self._scope_names.clear()
             scope = self._scope_names[id] = rows.to_scope(row, id)
@@ -693,7 +693,7 @@ class Store:
         vectors: Mapping[str, bytes] | None,
         bounded: bool,
     ) -> Callable[[AnyConnection], Any]:
-        note = requests.NOTE.get()
+        note = notes.NOTE.get()
 
         def inside(connection: AnyConnection) -> Any:
             transaction = Transaction(connection, scope, set_id=self.set_id, vectors=vectors)
@@ -719,7 +719,7 @@ class Store:
     def _count(self, connection: AnyConnection, scope: Scope) -> int:
         """Current items of a scope, inside a transaction."""
         parts = [part for part in ("user", "agent", "session") if getattr(scope, part)]
-        where = " AND ".join(f"{part} = ?" for part in ["tenant", *parts])
+        where = " AND ".join(f'"{part}" = ?' for part in ["tenant", *parts])
         values = [getattr(scope, part) for part in ["tenant", *parts]]
         return scalar(connection, f"SELECT sum(count) FROM scopes WHERE {where}", values) or 0
 
@@ -745,9 +745,7 @@ class Store:
             if len(numbers) == 1:
                 found = select(connection, f"{rows.SELECT} WHERE n = ?", numbers)
             else:
-                found = select(
-                    connection, f"{rows.SELECT} WHERE n IN (SELECT value FROM json_each(?))", (json.dumps(numbers),)
-                )
+                found = select(connection, f"{rows.SELECT} WHERE n {AMONG}", (among(numbers),))
             for row in found:
                 home = self._scope_names.get(row[1]) or self.scope_named(connection, row[1])
                 if home == scope or scope.contains(home):
@@ -762,9 +760,9 @@ class Store:
         with self.database.reading() as connection:
             listed = select(
                 connection,
-                "SELECT n, max(at) FROM touches JOIN events USING(seq) WHERE n IN (SELECT value FROM json_each(?)) AND changed "
-                "AND kind <> 'REWARD' GROUP BY n",
-                (json.dumps(numbers),),
+                f"SELECT n, max(at) FROM touches JOIN events USING(seq) WHERE n {AMONG} AND changed AND kind <> 'REWARD' "
+                "GROUP BY n",
+                (among(numbers),),
             )
             return {f"m{n}": at for n, at in listed}
 
@@ -773,7 +771,7 @@ class Store:
         scope: Scope,
         *,
         after: int = 0,
-        limit: int = -1,
+        limit: int = LAST_ROW,
         current: bool = False,
         closed: bool = False,
         where: Filter | None = None,
@@ -785,10 +783,11 @@ class Store:
         with self.database.reading() as connection:
             mask = self.mask(connection, where) if current else None
             inside = self._scope_ids(connection, scope)
-            which, values = ("n < ?", [after or LAST_ROW]) if newest else ("n > ?", [after])
+            which = "n < ?" if newest else "n > ?"
+            values: list[Any] = [(after or LAST_ROW) if newest else after]
             if inside is not None:
-                which += " AND scope IN (SELECT value FROM json_each(?))"
-                values.append(json.dumps(sorted(inside)))  # type: ignore[arg-type]
+                which += f" AND scope {AMONG}"
+                values.append(among(sorted(inside)))
             if current:
                 which += f" AND {CURRENT}"
             if closed:
@@ -822,11 +821,8 @@ class Store:
             if inside is None:
                 found = select(connection, "SELECT total, count, words FROM scopes")
             else:
-                found = select(
-                    connection,
-                    "SELECT total, count, words FROM scopes WHERE id IN (SELECT value FROM json_each(?))",
-                    (json.dumps(sorted(inside)),),
-                )
+                query = f"SELECT total, count, words FROM scopes WHERE id {AMONG}"
+                found = select(connection, query, (among(sorted(inside)),))
         return (
             sum(int.from_bytes(total, "little") for total, _, _ in found),
             sum(count for _, count, _ in found),
@@ -870,11 +866,12 @@ class Store:
     def images_at(self, scope: Scope, position: int) -> dict[int, Item | None]:
         """What every item of `scope` that changed after journal entry `position` was at that point."""
         with self.database.reading() as connection:
-            earliest = select(
-                connection, "SELECT n, before, min(seq) FROM changes WHERE seq > ? AND changed GROUP BY n", (position,)
+            earliest = (
+                "SELECT c.n, c.before FROM changes c JOIN (SELECT n, min(seq) AS seq FROM changes WHERE seq > ? AND changed "
+                "GROUP BY n) AS earliest ON c.n = earliest.n AND c.seq = earliest.seq WHERE c.seq > ?"
             )
             out: dict[int, Item | None] = {}
-            for n, before, _ in earliest:
+            for n, before in select(connection, earliest, (position, position)):
                 past = image(before)
                 if past is None:
                     row = first(connection, "SELECT scope FROM events WHERE seq = ?", (n,))
@@ -961,7 +958,7 @@ def _metadata_in(
 ) -> list[tuple[int, Mapping[str, Any] | None]]:
     """Number and metadata of the items that SQL names. numbers: its parameter, as JSON."""
     known: dict[str, Any] = {}
-    values = (json.dumps(numbers),) if numbers else ()
+    values = (among(numbers),) if numbers else ()
     found = select(connection, f"SELECT n, metadata, kind, {schema.WHEN} FROM items {which}", values)
     with rows.readable("metadata"):
         return [(n, _facts(known, *said)) for n, *said in found]
@@ -1007,10 +1004,10 @@ def _facts(known: dict[str, Any], text: str | None, kind: str, when: str) -> Map
 def _inside(connection: AnyConnection, scope: Scope, nobody: bool) -> list[int]:
     where, values = ["tenant = ?"], [scope.tenant]
     if nobody:
-        where.append("user = ''")
+        where.append("\"user\" = ''")
     for part in ("user", "agent", "session"):
         if getattr(scope, part):
-            where.append(f"{part} = ?")
+            where.append(f'"{part}" = ?')
             values.append(getattr(scope, part))
     return [id for (id,) in select(connection, f"SELECT id FROM scopes WHERE {' AND '.join(where)}", values)]
 
@@ -1056,13 +1053,13 @@ class ScopeView:
 
     def doubtful(self, ids: Sequence[str]) -> list[str]:
         """Most items are as they were written; telling those takes no more than a look at some columns."""
-        query = f"SELECT n FROM items WHERE n IN (SELECT value FROM json_each(?)) AND {ALWAYS_IN_FORCE}"
+        query = f"SELECT n FROM items WHERE n {AMONG} AND {ALWAYS_IN_FORCE}"
         unknown = [int(id[1:]) for id in ids if id not in self._plain and id not in self._fetched]
         if unknown:
             if len(self._plain) > REMEMBERED:
                 self._plain.clear()
             with self.store.database.reading() as connection:
-                self._plain.update(f"m{n}" for (n,) in select(connection, query, (json.dumps(unknown),)))
+                self._plain.update(f"m{n}" for (n,) in select(connection, query, (among(unknown),)))
         return [id for id in ids if id not in self._plain]
 
     def forget(self, id: str) -> None:
@@ -1106,12 +1103,11 @@ class ScopeView:
             if tokens is None:
                 return []
             share = store.sums(self.scope)[1] / max(1, known.documents) if tokens else 1.0
-            listed = proposed(connection, known, tokens, share, max(2 * count, LEAST), corpus.seq, mask)
+            proposed_rows = proposed(connection, known, tokens, share, max(2 * count, LEAST), corpus.seq, mask)
             found = select(
                 connection,
-                "SELECT n, scope, CASE WHEN key = '' THEN text ELSE key || char(10) || text END FROM items "
-                "WHERE n IN (SELECT value FROM json_each(?))",
-                (json.dumps(listed),),
+                f"SELECT n, scope, {WHOLE_TEXT} FROM items WHERE n {AMONG}",
+                (among(proposed_rows),),
             )
         found += [(n, home, text) for n, (home, text, words) in corpus.tail.items() if not words.isdisjoint(terms)]
         texts = {n: text for n, home, text in found if inside is None or home in inside}

@@ -27,13 +27,13 @@ from keepworth.memory.operations import Act, Assignment, Credit, Draft, Operatio
 from keepworth.memory.scan import HELD_FOR, Scan
 from keepworth.memory.search.terms import term_count
 from keepworth.memory.store import blocks, rows
-from keepworth.memory.store.connection import AnyConnection, first, scalar, select
+from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, scalar, select
 from keepworth.memory.store.full_text import index_through, write_terms
 from keepworth.memory.store.rows import VECTORS, encoded, linked, targets_of
 from keepworth.memory.store.schema import CREATED
 
 PARTS = tuple(zip("tuas", ("tenant", "user", "agent", "session"), strict=True))
-_COLUMNS = "SELECT id, tokens, count, words, total FROM scopes WHERE tenant=? AND user=? AND agent=? AND session=?"
+_COLUMNS = f"SELECT id, tokens, count, words, total FROM scopes WHERE {rows.OF_SCOPE}"
 
 
 @dataclass(slots=True)
@@ -67,7 +67,7 @@ class ScopeBook:
             row = first(self._connection, _COLUMNS, scope.parts())
             if row is None:
                 self._connection.execute(
-                    "INSERT INTO scopes(tenant, user, agent, session, tokens, total) VALUES(?,?,?,?,?,?)",
+                    f"INSERT INTO scopes({rows.SCOPE}, tokens, total) VALUES(?,?,?,?,?,?)",
                     (*scope.parts(), " ".join(self._tokens(scope)), bytes(32)),
                 )
                 row = first(self._connection, _COLUMNS, scope.parts())
@@ -80,7 +80,7 @@ class ScopeBook:
     def scope(self, id: int) -> Scope:
         scope = self._by_id.get(id)
         if scope is None:
-            row = first(self._connection, "SELECT tenant, user, agent, session FROM scopes WHERE id=?", (id,))
+            row = first(self._connection, f"SELECT {rows.SCOPE} FROM scopes WHERE id=?", (id,))
             scope = self._by_id[id] = rows.to_scope(row, id)
         return scope
 
@@ -100,12 +100,14 @@ class ScopeBook:
             name = getattr(scope, part)
             if name:
                 values = (scope.tenant, part, name)
-                self._connection.execute("INSERT OR IGNORE INTO names(tenant, part, name) VALUES(?,?,?)", values)
+                put = "INSERT INTO names(tenant, part, name) VALUES(?,?,?) ON CONFLICT DO NOTHING"
+                self._connection.execute(put, values)
                 id = scalar(self._connection, "SELECT id FROM names WHERE tenant=? AND part=? AND name=?", values)
                 out.append(f"{letter}{id}")
         return out
 
 
+_FORMER = "ON CONFLICT(set_id, n, hash) DO UPDATE SET vector = excluded.vector"
 _NEWEST = "SELECT seq, chain, (SELECT through FROM indexed) FROM events ORDER BY seq DESC LIMIT 1"
 Vectors = Mapping[str, bytes]
 """Vectors at hand for this write: searched text -> little-endian float32 bytes of the unit vector."""
@@ -256,8 +258,8 @@ class Transaction:
             for text, draft in adding
         ]
         self._foreseen = {number: [] for number in numbers}
-        query = "SELECT content, n FROM items WHERE content IN (SELECT value FROM json_each(?))"
-        for content, n in select(self.connection, query, (json.dumps(numbers),)):
+        query = f"SELECT content, n FROM items WHERE content {AMONG}"
+        for content, n in select(self.connection, query, (among(numbers),)):
             self._foreseen[content].append(n)
 
     def write_event(
@@ -385,7 +387,8 @@ class Transaction:
             self.connection.executemany("INSERT INTO touches VALUES(?,?,?,?)", self._touches)
             self._touches = []
         if self._lost_contents:
-            self.connection.executemany("INSERT OR IGNORE INTO former_contents VALUES(?,?)", self._lost_contents)
+            put = "INSERT INTO former_contents VALUES(?,?) ON CONFLICT DO NOTHING"
+            self.connection.executemany(put, self._lost_contents)
             self._lost_contents = []
 
     def _write_items(self, changed: list[tuple[Item | None, Item | None]]) -> None:
@@ -476,21 +479,20 @@ class Transaction:
                     fresh.append((n, number, vector))
         if stale:
             self.connection.executemany(
-                "INSERT OR REPLACE INTO former_vectors(set_id, n, hash, vector) "
-                f"SELECT ?, n, hash, vector FROM {table} WHERE n = ?",
+                f"INSERT INTO former_vectors SELECT ?, n, hash, vector FROM {table} WHERE n = ? {_FORMER}",
                 [(self.set_id, n) for n in stale],
             )
             self.connection.executemany(f"DELETE FROM {table} WHERE n = ?", [(n,) for n in stale])
         if self._former:
-            self.connection.executemany("INSERT OR REPLACE INTO former_vectors VALUES(?,?,?,?)", self._former)
+            self.connection.executemany(f"INSERT INTO former_vectors VALUES(?,?,?,?) {_FORMER}", self._former)
             self._former = []
-        self.connection.executemany(f"INSERT OR REPLACE INTO {table} VALUES(?,?,?)", fresh)
+        self.connection.executemany(f"INSERT INTO {table} VALUES(?,?,?) {rows.NEW_VECTOR}", fresh)
         for n, number in wanted:
             # A wording that was there before comes back with its vector. Any other is found by words only until it is
             # embedded; the store's statistics say how many there are.
             self.connection.execute(
-                f"INSERT OR REPLACE INTO {table}(n, hash, vector) "
-                "SELECT n, hash, vector FROM former_vectors WHERE set_id = ? AND n = ? AND hash = ?",
+                f"INSERT INTO {table}(n, hash, vector) "
+                f"SELECT n, hash, vector FROM former_vectors WHERE set_id = ? AND n = ? AND hash = ? {rows.NEW_VECTOR}",
                 (self.set_id, n, number),
             )
 

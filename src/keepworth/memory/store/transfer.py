@@ -21,7 +21,6 @@ from keepworth.memory.scan import HELD_FOR, Scan
 from keepworth.memory.store import rows
 from keepworth.memory.store.candidates import as_json, packed, unpacked
 from keepworth.memory.store.connection import AnyConnection, first, scalar, select
-from keepworth.memory.store.migration import fill_from_notes, number_by_scope
 from keepworth.memory.store.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 
 FORMAT = "keepworth memory"
 VERSION = 3
-"""1: duplicates were numbered as in format 1 of the file. 2: what was learned stood in the journal alone. Both are imported."""
 TABLES = {
     "event": ("events", "seq, at, kind, scope, episode, source, payload, applied, reason, content, body"),
     "change": ("touches", "seq, n, changed, before"),
@@ -56,7 +54,7 @@ def exported(store: Store) -> Generator[str, None, None]:
         identity = store.encoder_identity()
         encoder = None if identity is None else asdict(identity)
         yield _line({"format": FORMAT, "version": VERSION, "head": store.head(), "items": items, "encoder": encoder})
-        for id, *parts in select(connection, "SELECT id, tenant, user, agent, session FROM scopes ORDER BY id"):
+        for id, *parts in select(connection, f"SELECT id, {rows.SCOPE} FROM scopes ORDER BY id"):
             yield _line({"scope": [id, *parts]})
         for name, (table, columns) in TABLES.items():
             said, place = columns.replace("applied", "done"), _SAID.get(table, table)
@@ -111,8 +109,6 @@ def imported(store: Store, lines: Iterable[str]) -> int:
                     named = columns.split(", ")
                     if name == "decision":
                         values[CANDIDATES] = packed(unpacked(values[CANDIDATES]))
-                    if header.get("version", 0) < VERSION and table in ("episodes", "decisions"):
-                        named = named[: len(values)]  # the last columns came later
                     _check_numbers(named, values)
                     if "scope" in named:
                         place = named.index("scope")
@@ -134,13 +130,7 @@ def imported(store: Store, lines: Iterable[str]) -> int:
                 f"the import is incomplete: {last} of {header.get('head', 'an unknown number of')} journal entries and {count} "
                 f"of {header.get('items', 'an unknown number of')} items are there: export again; nothing was imported"
             )
-        if header.get("version", 0) < 2:
-            transaction.finish()
-            number_by_scope(connection)
-        else:
-            transaction.finish()
-        if header.get("version", 0) < 3:
-            fill_from_notes(connection)
+        transaction.finish()
         _check_journal(store, connection)
         if store.scan is not None:
             # The journal is there now, and goes on after its newest entry.
@@ -202,7 +192,7 @@ _MAY_LACK = ("applied", "content")
 
 def _check_numbers(columns: Iterable[str], values: Iterable[Any]) -> None:
     """Raise ValueError for a text where a table has a whole number: SQLite would take it."""
-    for column, value in zip(columns, values, strict=False):
+    for column, value in zip(columns, values, strict=True):
         if column in _NUMBERS and type(value) is not int and not (value is None and column in _MAY_LACK):
             raise ValueError(f"{column} must be a whole number, got {value!r:.40}")
 
@@ -246,8 +236,13 @@ def _no_export(number: int, error: Exception) -> NotAMemoryFile:
 def _check_header(record: dict[str, Any]) -> None:
     if record.get("format") != FORMAT:
         raise ValueError("the first line does not say so")
-    if record.get("version", 0) > VERSION:
-        raise ValueError(f"it has format {record['version']}, this version knows {VERSION}: upgrade keepworth")
+    version = record.get("version", 0)
+    if version > VERSION:
+        raise ValueError(f"it has format {version}, this version knows {VERSION}: upgrade keepworth")
+    if version < VERSION:
+        raise ValueError(
+            f"it has format {version}, this version reads {VERSION}: import what `export --to jsonl` wrote"
+        )
 
 
 def _plain(value: object) -> object:

@@ -15,7 +15,7 @@ from keepworth.memory.errors import Purged, UnknownEpisode
 from keepworth.memory.item import Item, Scope, duplicate_key
 from keepworth.memory.operations import Credit, execute
 from keepworth.memory.store import rows
-from keepworth.memory.store.connection import AnyConnection, first, select
+from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, select
 from keepworth.memory.store.rows import Entry
 from keepworth.memory.store.schema import CREATED, OF_KIND
 from keepworth.memory.store.transaction import Transaction
@@ -258,8 +258,8 @@ def _refuse_purged(connection: AnyConnection, cancel: Ranges, moved: list[int], 
     for seq, at in select(connection, f"SELECT seq, at FROM events WHERE {OF_KIND} AND kind = 'PURGE'"):
         if within(seq, cancel):
             raise Purged(f"something was erased on purpose at {at}: memory can be taken back to later moments alone")
-    back = json.dumps([seq for seq in moved if not within(seq, will_be)])
-    row = first(connection, "SELECT n FROM tombstones WHERE n IN (SELECT value FROM json_each(?)) LIMIT 1", (back,))
+    back = among([seq for seq in moved if not within(seq, will_be)])
+    row = first(connection, f"SELECT n FROM tombstones WHERE n {AMONG} LIMIT 1", (back,))
     if row is not None:
         raise Purged(f"this would bring back m{row[0]}, which was erased on purpose: undo what came after that alone")
 
@@ -269,42 +269,33 @@ def _replayed_closure(
 ) -> tuple[ReplayView, set[int], list[tuple[int, str]]]:
     """Replay what the moved entries concern, growing the set until nothing outside it was asked for."""
     connection = transaction.connection
-    members = _numbers(
-        connection, "SELECT DISTINCT n FROM changes WHERE seq IN (SELECT value FROM json_each(?))", moved
-    )
+    members = _numbers(connection, f"SELECT DISTINCT n FROM changes WHERE seq {AMONG}", moved)
     # What was a duplicate when it was written may have become an item since, by an earlier rollback.
     members |= set(moved)
     contents: set[int] = set()
-    of = "IN (SELECT value FROM json_each(?1))"
     while True:
         # Whoever asked for what a member says, or said, may have had another answer without it.
         contents |= _numbers(
             connection,
-            f"SELECT content FROM items WHERE n {of} AND content IS NOT NULL"
-            f" UNION SELECT content FROM former_contents WHERE n {of}"
-            f" UNION SELECT content FROM events WHERE seq {of} AND content IS NOT NULL",
+            f"SELECT content FROM items WHERE n {AMONG} AND content IS NOT NULL"
+            f" UNION SELECT content FROM former_contents WHERE n {AMONG}"
+            f" UNION SELECT content FROM events WHERE seq {AMONG} AND content IS NOT NULL",
             members,
         )
-        chosen = _numbers(
-            connection, "SELECT DISTINCT seq FROM changes WHERE n IN (SELECT value FROM json_each(?))", members
-        )
+        chosen = _numbers(connection, f"SELECT DISTINCT seq FROM changes WHERE n {AMONG}", members)
         chosen |= _numbers(
             connection,
-            f"SELECT seq FROM events WHERE content IN (SELECT value FROM json_each(?1)) AND applied <> {CREATED}"
+            f"SELECT seq FROM events WHERE content {AMONG} AND applied <> {CREATED}"
             # What created an item had asked for the content the item has, or has had.
-            " UNION SELECT n FROM items WHERE content IN (SELECT value FROM json_each(?1))"
-            " UNION SELECT n FROM former_contents WHERE content IN (SELECT value FROM json_each(?1))",
+            f" UNION SELECT n FROM items WHERE content {AMONG}"
+            f" UNION SELECT n FROM former_contents WHERE content {AMONG}",
             contents,
         )
         chosen = {seq for seq in chosen | members if not within(seq, cancelled)}
-        listed = entries(
-            connection, transaction.scope_of, "seq IN (SELECT value FROM json_each(?))", (json.dumps(sorted(chosen)),)
-        )
+        listed = entries(connection, transaction.scope_of, f"seq {AMONG}", (among(sorted(chosen)),))
         view, no_ops = replay(listed, members)
         expanding = [entry.seq for entry in listed if entry.kind != rows.REWARD and entry.act() is not None]
-        wider = members | _numbers(
-            connection, "SELECT DISTINCT n FROM changes WHERE seq IN (SELECT value FROM json_each(?))", expanding
-        )
+        wider = members | _numbers(connection, f"SELECT DISTINCT n FROM changes WHERE seq {AMONG}", expanding)
         wider |= {n for n in view.asked_items if n <= transaction.seq}
         # What an entry did not make here it may have made in the view as it stands.
         wider |= {entry.seq for entry in listed if entry.kind in _MAKING}
@@ -314,10 +305,9 @@ def _replayed_closure(
             break
         members, contents = wider, richer
     shaped = (
-        "SELECT 1 FROM tombstones t JOIN events e ON e.seq = t.n WHERE e.payload IS NOT NULL "
-        "AND t.n IN (SELECT value FROM json_each(?)) LIMIT 1"
+        f"SELECT 1 FROM tombstones t JOIN events e ON e.seq = t.n WHERE e.payload IS NOT NULL AND t.n {AMONG} LIMIT 1"
     )
-    if first(connection, shaped, (json.dumps(sorted(members)),)) is None:
+    if first(connection, shaped, (among(sorted(members)),)) is None:
         return view, members, no_ops
     # What is left of an erased item has no number by which duplicates are found: only all entries together tell what it led to.
     everything = entries(connection, transaction.scope_of, "true", ())
@@ -330,7 +320,8 @@ def _replayed_closure(
 
 
 def _numbers(connection: AnyConnection, query: str, values: Iterable[int]) -> set[int]:
-    return {value for (value,) in select(connection, query, (json.dumps(sorted(values)),))}
+    """values: of each AMONG of the query."""
+    return {n for (n,) in select(connection, query, [among(sorted(values))] * query.count(AMONG))}
 
 
 if TYPE_CHECKING:

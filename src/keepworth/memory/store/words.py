@@ -7,7 +7,6 @@ at once: those score best, and are few enough to be ranked, if need be the newes
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from keepworth.memory.search.index import CorpusStatistics, term_score
 from keepworth.memory.search.terms import terms as terms_of
 from keepworth.memory.search.terms import terms_of_many
-from keepworth.memory.store.connection import AnyConnection, first, select
+from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, select
 from keepworth.memory.store.transaction import erased_since
 
 if TYPE_CHECKING:
@@ -263,9 +262,7 @@ class ScopeSums:
                 self._each, self._documents, self._words = {}, 0, 0
                 listed = select(connection, query)
             else:
-                listed = select(
-                    connection, f"{query} WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(changed),)
-                )
+                listed = select(connection, f"{query} WHERE id {AMONG}", (among(changed),))
             for id, count, words in listed:
                 old = self._each.get(id, (0, 0))
                 self._each[id] = (count, words)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from keepworth.episodes.needs import needs_postgres
 
 import psycopg
 from psycopg.adapt import Buffer, Dumper, Loader
+
+from keepworth.memory.store.connection import Listed
 
 
 class PlainNumber(Dumper):  # type: ignore[misc]
@@ -29,12 +32,13 @@ class PlainBytes(Dumper):  # type: ignore[misc]
 
 
 class PlainList(Dumper):  # type: ignore[misc]
-    """Of numbers or of texts."""
+    """Of numbers or of texts, also where they are `Listed`."""
 
     oid = 0
 
     def dump(self, obj: Any) -> bytes:
-        return ("{" + ",".join(map(_element, obj)) + "}").encode()
+        values = json.loads(obj) if isinstance(obj, Listed) else obj
+        return ("{" + ",".join(map(_element, values)) + "}").encode()
 
 
 class Truth(Loader):  # type: ignore[misc]
@@ -60,7 +64,13 @@ def _element(value: object) -> str:
 
 
 def adapt(connection: psycopg.Connection[Any]) -> None:
-    for kind, dumper in ((int, PlainNumber), (bool, PlainNumber), (bytes, PlainBytes), (list, PlainList)):
+    for kind, dumper in (
+        (int, PlainNumber),
+        (bool, PlainNumber),
+        (bytes, PlainBytes),
+        (list, PlainList),
+        (Listed, PlainList),
+    ):
         connection.adapters.register_dumper(kind, dumper)
     connection.adapters.register_loader("bool", Truth)
     connection.adapters.register_loader("numeric", Sum)

@@ -10,20 +10,19 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
-import os
 import re
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from keepworth.episodes import clocks
 from keepworth.memory.errors import (
     Busy,
     EncoderMismatch,
-    Forked,
     InvalidText,
     MemoryProblem,
     NewerFile,
@@ -36,11 +35,10 @@ from keepworth.memory.errors import (
 )
 from keepworth.memory.place import address
 from keepworth.memory.store import forking
-from keepworth.memory.store.connection import AnyConnection, Cursor, FullText, scalar, select
+from keepworth.memory.store.backend import Backend, QueuedWrite
+from keepworth.memory.store.connection import AMONG, AnyConnection, Cursor, FullText, scalar, select
 from keepworth.memory.store.postgres import schema as tables
-from keepworth.memory.store.postgres.dialect import translated
 from keepworth.memory.store.postgres.full_text import Postings
-from keepworth.memory.store.queued import FORKED, ConnectionGate, QueuedDatabase, QueuedWrite, WriteQueue
 from keepworth.memory.store.rows import Unreadable
 from keepworth.memory.store.schema import SERVER_VERSION as VERSION
 
@@ -52,11 +50,8 @@ IDLE = 4
 """Connections to read from that are kept open while nobody uses them."""
 MOST = 16
 """Connections to read from that may be in use at once; whoever is one too many waits."""
-DURABILITIES = {"process": "off", "power": "on"}
+SYNCHRONOUS = {"process": "off", "power": "on"}
 """Whether a commit waits for the server's disk."""
-GATHERING = 0.0005
-"""As of `database.GATHERING`."""
-Result = TypeVar("Result")
 MOST_GATHERED = 1000
 """Writes that wait, at most."""
 _WRITES = ("INSERT", "UPDATE", "DELETE")
@@ -81,6 +76,14 @@ class _NoRows:
 
 
 _NO_ROWS = _NoRows()
+
+
+@lru_cache(maxsize=1000)
+def _marked(statement: str) -> str:
+    """A statement with values, as psycopg takes it. What differs from SQLite are the marks of values, and a list is an array."""
+    return statement.replace("%", "%%").replace(AMONG, "= ANY(?)").replace("?", "%s")
+
+
 _LEFT: list[Any] = []
 """Connections of a parent, which must not be closed here: that would end them for it, too."""
 
@@ -124,12 +127,11 @@ class ServerConnection:
 
     def _sent(self, statements: str, bindings: Sequence[Any], prepare: bool | None) -> Cursor:
         """prepare: False where an error would leave psycopg with statements that it takes to be prepared."""
-        known = translated(statements)
         cursor: Cursor
         if bindings:
-            cursor = self.raw.execute(known.text, known.values(bindings), prepare=prepare)
-        else:  # nothing is written twice for psycopg, and several statements may go at once
-            cursor = self.raw.execute(known.text.replace("%%", "%"), prepare=prepare)
+            cursor = self.raw.execute(_marked(statements), bindings, prepare=prepare)
+        else:  # several statements may go at once
+            cursor = self.raw.execute(statements, prepare=prepare)
         return cursor
 
     def executemany(self, statements: str, bindings: Iterable[Sequence[Any]], /) -> None:
@@ -141,21 +143,16 @@ class ServerConnection:
             self.raw.close()
 
 
-class PostgresDatabase(QueuedDatabase):
-    """`connection.Backend` on a server.
+class PostgresDatabase(Backend):
+    """A memory on a server.
 
     url: postgresql://user:password@host:port/database, and `?schema=name` where it is not `keepworth`. durability: "process"
     survives a killed process of ours, "power" a killed server, too, for which each commit waits for its disk."""
 
-    in_memory = False
-    has_files = False
-    place = Path()
-
     def __init__(
         self, url: str, *, durability: str = "process", read_only: bool = False, timeout: float = 10.0
     ) -> None:
-        if durability not in DURABILITIES:
-            raise MemoryProblem(f"durability {durability!r} does not exist: use 'process' or 'power'")
+        super().__init__(durability, read_only, timeout)
         try:
             import psycopg
         except ImportError as error:
@@ -166,14 +163,8 @@ class PostgresDatabase(QueuedDatabase):
         self.path, self._conninfo, self.schema = found.shown, found.conninfo, found.schema
         digest = hashlib.blake2b(f"keepworth {self.schema}".encode(), digest_size=8).digest()
         self._lock_number = int.from_bytes(digest, "little", signed=True)
-        self.read_only = read_only
-        self._timeout = timeout
-        self._durability = durability
-        self._closed = False
         self._committing = 0
-        self._quiet = False
         self._writer: ServerConnection | None = None
-        self._forget_others()
         try:
             with self.translated():
                 self._open_first()
@@ -183,13 +174,7 @@ class PostgresDatabase(QueuedDatabase):
         forking.register(self, last=True)
 
     def _forget_others(self) -> None:
-        """As if no thread but this had ever been here: at the start, and in a forked child."""
-        self._forked = False
-        self._process = os.getpid()
-        self._writes = WriteQueue(self._commit, GATHERING if self._durability == "power" else 0.0)
-        self._write_lock = threading.RLock()
-        self._local = threading.local()
-        self._gate = ConnectionGate()
+        super()._forget_others()
         self._idle: list[ServerConnection] = []
         self._used: set[ServerConnection] = set()
         self._freed = threading.Condition()
@@ -211,8 +196,8 @@ class PostgresDatabase(QueuedDatabase):
             )
         if found < VERSION:
             raise OlderFile(
-                f"{self.path} has format {found} and no step leads to {VERSION}: open it with the version of keepworth that "
-                "wrote it and export it from there"
+                f"{self.path} has format {found}, this version reads {VERSION}: open it with the version of keepworth that wrote "
+                "it, write its items out with `keepworth memory export --to jsonl` and import them here"
             )
         may = "SELECT has_table_privilege('events', 'INSERT') AND NOT pg_is_in_recovery()"
         if not scalar(connection, may):
@@ -262,7 +247,7 @@ class PostgresDatabase(QueuedDatabase):
     def _connect(self) -> ServerConnection:
         from keepworth.memory.store.postgres.adapting import adapt
 
-        commit = DURABILITIES[self._durability]
+        commit = SYNCHRONOUS[self._durability]
         options = f"-c search_path={_name(self.schema)} -c synchronous_commit={commit} -c client_min_messages=warning"
         try:
             raw = self._psycopg.connect(
@@ -275,18 +260,10 @@ class PostgresDatabase(QueuedDatabase):
         adapt(raw)
         return ServerConnection(raw)
 
-    def _refuse(self) -> None:
-        if self._process != os.getpid():
-            self._carry_nothing()
-        if self._forked:
-            raise Forked(FORKED.format(self.path))
-        raise MemoryProblem(f"the memory at {self.path} was closed: open it again")
-
     # Reading.
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[AnyConnection]:
-        """A connection in a read transaction: everything read inside is of one moment. Nests."""
         depth = self._enter()
         try:
             local = self._local
@@ -295,7 +272,7 @@ class PostgresDatabase(QueuedDatabase):
                 yield present
                 return
             with self.translated():
-                connection = self._begun(self._taken(), "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                connection = self._in_snapshot(self._taken())
                 local.connection, local.known = connection, {}
                 try:
                     yield connection
@@ -305,16 +282,17 @@ class PostgresDatabase(QueuedDatabase):
         finally:
             self._gate.leave(depth)
 
-    def _begun(self, connection: ServerConnection, begin: str) -> ServerConnection:
+    def _in_snapshot(self, connection: ServerConnection) -> ServerConnection:
         """The connection, or a new one where the server has let go of it since it was last used, in a transaction."""
+        begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
         try:
             connection.execute(begin)
             return connection
         except self._psycopg.Error:
-            if not connection.raw.closed:
-                self._dropped(connection)
-                raise
+            lost = connection.raw.closed
             self._dropped(connection)
+            if not lost:
+                raise
         fresh = self._connect()
         with self._freed:
             self._used.add(fresh)
@@ -359,73 +337,36 @@ class PostgresDatabase(QueuedDatabase):
 
     # Writing.
 
-    def _carried_out(self, work: Callable[[AnyConnection], Result]) -> Result:
-        self.check_writable()
-        depth = self._enter()
+    def _begun(self, *, patient: bool = True) -> ServerConnection:
+        wait = max(1, round(1000 * self._timeout)) if patient else 1
+        begin = f"BEGIN; SET LOCAL lock_timeout = {wait}; SELECT pg_advisory_xact_lock({self._lock_number})"
+        known = self._to_write()
         try:
-            result: Result = self._writes.carry_out(work)
-        finally:
-            self._gate.leave(depth)
-        return result
+            known.execute(begin)
+            return known
+        except self._psycopg.Error:
+            if not known.raw.closed:
+                self._roll_back(known)
+                raise
+        fresh = self._to_write()  # the server had let go of it since it was last used
+        fresh.execute(begin)
+        return fresh
 
-    def _commit(self, batch: Sequence[QueuedWrite]) -> None:
-        try:
-            with self._write_lock, self.translated():
-                connection = self._in_turn()
-                try:
-                    if len(batch) == 1:
-                        batch[0].result = batch[0].work(connection)
-                    else:
-                        for queued in batch:
-                            self._run(connection, queued)
-                    self._committing = threading.get_ident()
-                    connection.execute("COMMIT")
-                    self._committing = 0
-                except BaseException:
-                    self._rolled_back(connection)
-                    raise
-        except BaseException as error:
-            for queued in batch:
-                queued.error = queued.error or error
-        finally:
-            self._committing = 0
-
-    def _in_turn(self, seconds: float | None = None) -> ServerConnection:
-        """The connection to write with, in a transaction that no other process writes beside; the caller holds the write lock."""
-        wait = round(1000 * (self._timeout if seconds is None else seconds))
-        begin = f"BEGIN; SET LOCAL lock_timeout = {max(1, wait)}; SELECT pg_advisory_xact_lock({self._lock_number})"
+    def _to_write(self) -> ServerConnection:
         if self._writer is None or self._writer.raw.closed:
             self._writer = self._connect()
             self._writer.gathers = True
-        try:
-            self._writer.execute(begin)
-        except self._psycopg.Error:
-            if not self._writer.raw.closed:
-                self._rolled_back(self._writer)
-                raise
-            self._writer = self._connect()  # the server had let go of it since it was last used
-            self._writer.gathers = True
-            self._writer.execute(begin)
         return self._writer
 
-    def _rolled_back(self, connection: ServerConnection) -> None:
-        with contextlib.suppress(self._psycopg.Error):
-            if not connection.raw.closed and connection.in_transaction:
-                connection.execute("ROLLBACK")
+    def _end(self, connection: AnyConnection) -> None:
+        self._committing = threading.get_ident()
+        super()._end(connection)
 
-    def undisturbed(self, work: Callable[[AnyConnection], Result]) -> Result:
-        """What `work` returns, which only reads, while nobody writes. Raises Busy, at once, where another process writes."""
-        self.check_writable()
-        depth = self._enter()
+    def _commit(self, batch: Sequence[QueuedWrite]) -> None:
         try:
-            with self._write_lock, self.translated():
-                connection = self._in_turn(0.0)
-                try:
-                    return work(connection)
-                finally:
-                    self._rolled_back(connection)
+            super()._commit(batch)
         finally:
-            self._gate.leave(depth)
+            self._committing = 0
 
     # What each database does in its own words.
 
@@ -443,32 +384,27 @@ class PostgresDatabase(QueuedDatabase):
             Busy: Somebody reads what was erased.
             StorageFailed: Only the owner of the tables may write them anew.
         """
-        depth = self._enter()
-        try:
-            with self._write_lock, self.translated():
-                if self._writer is None or self._writer.raw.closed:
-                    self._writer = self._connect()
-                owned = "SELECT quote_ident(tablename) FROM pg_tables WHERE schemaname = current_schema()"
-                tables = [name for (name,) in select(self._writer, owned)]
-                if optimise:
-                    for table in tables:
-                        self._writer.execute(f"VACUUM (ANALYZE) {table}")
-                    return True
-                if not all(self._written_anew(self._writer.raw, table) for table in tables):
-                    raise StorageFailed(
-                        f"what was erased is still in the data files of {self.path}, since only the owner of its tables may "
-                        "write them anew: run `keepworth memory compact` as that user"
-                    )
-                if not self._written_anew(self._writer.raw, "pg_catalog.pg_statistic"):
-                    _LOG.warning(
-                        "words that were erased from %s may still be in the server's samples for planning: let the owner of the "
-                        "database run VACUUM FULL pg_statistic",
-                        self.path,
-                    )
-                    return False
+        with self._writing(), self._write_lock, self.translated():
+            writer = self._to_write()
+            owned = "SELECT quote_ident(tablename) FROM pg_tables WHERE schemaname = current_schema()"
+            tables = [name for (name,) in select(writer, owned)]
+            if optimise:
+                for table in tables:
+                    writer.execute(f"VACUUM (ANALYZE) {table}")
                 return True
-        finally:
-            self._gate.leave(depth)
+            if not all(self._written_anew(writer.raw, table) for table in tables):
+                raise StorageFailed(
+                    f"what was erased is still in the data files of {self.path}, since only the owner of its tables may "
+                    "write them anew: run `keepworth memory compact` as that user"
+                )
+            if not self._written_anew(writer.raw, "pg_catalog.pg_statistic"):
+                _LOG.warning(
+                    "words that were erased from %s may still be in the server's samples for planning: let the owner of the "
+                    "database run VACUUM FULL pg_statistic",
+                    self.path,
+                )
+                return False
+            return True
 
     def _written_anew(self, raw: psycopg.Connection[tuple[Any, ...]], table: str) -> bool:
         """Whether VACUUM FULL took place: Postgres only warns where it may not. Raises Busy where a transaction that began before
@@ -498,17 +434,16 @@ class PostgresDatabase(QueuedDatabase):
         return bool(raw.execute(file, (table,)).fetchone() != before)
 
     def truncate_log(self) -> bool:
-        """The log is the server's."""
-        return True
+        return True  # the log is the server's
 
     def forget_samples(self, connection: AnyConnection) -> None:
-        """Samples of values are gathered anew, from what is still there."""
+        # They are gathered anew, from what is still there.
         listed = "items events touches decisions words past_words word_counts names scopes episodes"
         for table in listed.split():
             connection.execute(f"ANALYZE {table}")
 
     def damage(self, connection: AnyConnection) -> list[str]:
-        """Pages are the server's to check (`pg_amcheck`); what is counted of words is ours."""
+        # Pages are the server's to check (`pg_amcheck`); what is counted of words is ours.
         wrong = scalar(
             connection,
             "SELECT count(*) FROM (SELECT term, count(*) AS n FROM words WHERE term <> '' GROUP BY term) AS said "
@@ -517,7 +452,6 @@ class PostgresDatabase(QueuedDatabase):
         return [f"table word_counts: it is wrong of {wrong} terms"] if wrong else []
 
     def size(self) -> int:
-        """Bytes of the tables and their indexes."""
         query = (
             "SELECT sum(pg_total_relation_size(c.oid)) FROM pg_class c JOIN pg_namespace s ON s.oid = c.relnamespace "
             "WHERE s.nspname = current_schema() AND c.relkind = 'r'"
@@ -532,14 +466,8 @@ class PostgresDatabase(QueuedDatabase):
 
     # Coming and going.
 
-    def close(self) -> None:
-        if self._forked or self._process != os.getpid():
-            return  # the connections are the parent's
-        with self._write_lock:
-            if self._closed:
-                return
-            self._closed = True
-            self._close_connections()
+    def _settle(self) -> None:
+        pass
 
     def _close_connections(self) -> None:
         with self._freed:
@@ -551,35 +479,12 @@ class PostgresDatabase(QueuedDatabase):
         for connection in listed:
             connection.close()
 
-    def before_fork(self) -> None:
-        self._quiet = False
-        if self._closed or self._forked:
-            return
-        if self._gate.close(forking.PATIENCE):
-            self._quiet = True
-            self._close_connections()
-
-    def after_fork(self, *, child: bool) -> None:
-        if self._closed or self._forked:
-            return
-        if not child:
-            if self._quiet:
-                self._gate.open()
-        elif self._quiet:
-            self._forget_others()
-        else:
-            self._carry_nothing()
-
-    def _carry_nothing(self) -> None:
-        """In a child whose parent had connections open: they may be neither used nor closed here."""
+    def _leave_connections(self) -> None:
         _LEFT.extend([*self._idle, *self._used, self._writer])
         self._writer = None
-        self._forget_others()
-        self._forked = True
 
     @contextlib.contextmanager
     def translated(self) -> Iterator[None]:
-        """psycopg's errors as ours."""
         errors = self._psycopg.errors
         try:
             yield

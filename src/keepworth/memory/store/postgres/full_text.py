@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from keepworth.memory.search.index import K1, B
 from keepworth.memory.search.terms import terms as terms_of
 from keepworth.memory.store.connection import AnyConnection, scalar, select
-from keepworth.memory.store.full_text import CURRENT
+from keepworth.memory.store.full_text import CURRENT, WHOLE_TEXT
 
 if TYPE_CHECKING:
     import numpy as np
@@ -139,10 +139,7 @@ class Postings:
 
     def wrong(self, connection: AnyConnection, table: str) -> set[int]:
         own = CURRENT if table == "words" else f"NOT deleted AND NOT ({CURRENT})"
-        query = (
-            "SELECT i.n, i.scope, CASE WHEN i.key = '' THEN i.text ELSE i.key || char(10) || i.text END FROM items i "
-            f"WHERE {own} AND i.n <= (SELECT through FROM indexed)"
-        )
+        query = f"SELECT n, scope, {WHOLE_TEXT} FROM items WHERE {own} AND n <= (SELECT through FROM indexed)"
         expected: dict[int, set[tuple[str, int, int, int]]] = {}
         for n, home, text in select(connection, query):
             listed = [stored_term(term) for term in terms_of(text)]

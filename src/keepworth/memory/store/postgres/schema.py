@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from keepworth.memory.store.postgres.dialect import translated
 from keepworth.memory.store.postgres.full_text import TABLES as FULL_TEXT
 from keepworth.memory.store.schema import SERVER_VERSION, TABLES
 
@@ -16,6 +15,18 @@ if TYPE_CHECKING:
 
 NUMBERED = {"names": "id", "scopes": "id", "vector_sets": "id", "decisions": "n", "episodes": "rowid"}
 """Tables whose rows SQLite numbers by itself: one more than the largest number, without gaps, as one writes at a time."""
+
+TYPES = {
+    "deleted INTEGER": "deleted BOOLEAN",
+    "changed INTEGER": "changed BOOLEAN",
+    "seq, seq, 1, NULL": "seq, seq, true, NULL",
+    " INTEGER": " BIGINT",
+    " REAL": " DOUBLE PRECISION",
+    " BLOB": " BYTEA",
+    " TEXT": ' TEXT COLLATE "C"',
+    " WITHOUT ROWID": "",
+}
+"""What the layout of tables says for SQLite, and for Postgres."""
 
 # What a query says of JSON that is none, such as another fact of the file, is nothing.
 _FUNCTIONS = r"""
@@ -48,8 +59,11 @@ CREATE FUNCTION hex(bytes bytea) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SA
 
 def statements() -> list[str]:
     """What lays out an empty memory, in order, in the SQL of Postgres."""
-    listed = [each.strip() for each in f"{TABLES};{FULL_TEXT}".split(";")]
-    plain = [translated(each).text for each in listed if each and "fts5" not in each and "automerge" not in each]
+    text = f"{TABLES};{FULL_TEXT}"
+    for said, instead in TYPES.items():
+        text = text.replace(said, instead)
+    listed = [each.strip() for each in text.split(";")]
+    plain = [each for each in listed if each and "fts5" not in each and "automerge" not in each]
     own = [
         "ALTER TABLE episodes ADD COLUMN rowid BIGINT NOT NULL UNIQUE",
         "CREATE INDEX scopes_by_token ON scopes USING gin (string_to_array(tokens, ' '))",

@@ -1,4 +1,4 @@
-"""Group commit, and the coming and going of threads: what a memory has, in whatever database it lies.
+"""One memory in whatever database it lies: group commit, the coming and going of threads, and forks of the process.
 
 Writes queue up: those that wait together are carried out in one transaction, each under its own savepoint, so that one sync to
 disk pays for all.
@@ -13,9 +13,11 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from keepworth.memory.errors import MemoryProblem, ReadOnly, ScopeFull, StorageFailed, StorageFull
+from keepworth.memory.errors import Forked, MemoryProblem, ReadOnly, ScopeFull, StorageFailed, StorageFull
+from keepworth.memory.store import forking
 
 if TYPE_CHECKING:
     from keepworth.memory.store.connection import AnyConnection
@@ -25,6 +27,9 @@ FORKED = (
     "{} was in use when the process forked, and cannot be used in the child: fork while no thread is in the middle of a call "
     "to it, open it in the child only, or start the child with 'spawn'"
 )
+
+GATHERING = 0.0005
+"""Seconds a leader waits at most for others to join, where a commit costs a sync of several milliseconds."""
 
 
 class QueuedWrite:
@@ -164,34 +169,108 @@ class ConnectionGate:
             self._changed.notify_all()
 
 
-class QueuedDatabase(ABC):
-    """What both kinds of `connection.Backend` do alike. Whoever builds on it carries out writes in `_carried_out`."""
+class Backend(ABC):
+    """One memory in a database: whose it is, who may write, what a failure means.
+
+    Whoever builds on it says how a transaction begins and ends, and what only its database has words for. durability: "process"
+    survives a killed process, "power" also a lost machine."""
 
     path: str
-    read_only: bool
-    _closed: bool
-    _forked: bool
-    _process: int
-    _gate: ConnectionGate
-    _local: threading.local
-    """Of each thread. known: what was asked inside the present `reading`, of `connection`; later: writes that wait."""
+    errors: tuple[type[Exception], ...]
+    """What the database raises by itself."""
+    place = Path()
+    """Where the file lies; only where it `has_files`."""
+    in_memory = False
+    """Whether it goes with this process."""
+
+    def __init__(self, durability: str, read_only: bool, timeout: float) -> None:
+        if durability not in ("process", "power"):
+            raise MemoryProblem(f"durability {durability!r} does not exist: use 'process' or 'power'")
+        self.read_only = read_only
+        self._durability = durability
+        self._timeout = timeout
+        self._closed = False
+        self._quiet = False  # whether every connection was closed for a fork
+        self._forget_others()
+
+    def _forget_others(self) -> None:
+        """As if no thread but this had ever been here: at the start, and in a forked child."""
+        self._forked = False
+        self._process = os.getpid()
+        self._writes = WriteQueue(self._commit, GATHERING if self._durability == "power" else 0.0)
+        self._write_lock = threading.RLock()
+        # Of each thread. known: what was asked inside the present `reading`, of `connection`; later: writes that wait.
+        self._local = threading.local()
+        self._gate = ConnectionGate()
+
+    # What each database does in its own words.
 
     @abstractmethod
-    def _refuse(self) -> None:
-        """Raise for what was closed, or carried into a child."""
-
-    @abstractmethod
-    def _carried_out(self, work: Callable[[AnyConnection], Result]) -> Result: ...
+    def reading(self) -> contextlib.AbstractContextManager[AnyConnection]:
+        """A connection in a read transaction: everything read inside is of one moment. Nests."""
 
     @abstractmethod
     def translated(self) -> contextlib.AbstractContextManager[None]:
         """The database's errors as ours."""
+
+    @abstractmethod
+    def _begun(self, *, patient: bool = True) -> AnyConnection:
+        """The connection to write with, in a transaction that no other process writes beside; the caller holds the write lock.
+        patient: whether to wait for others; raises Busy."""
+
+    @abstractmethod
+    def _close_connections(self) -> None: ...
+
+    @abstractmethod
+    def _leave_connections(self) -> None:
+        """In a child whose parent had connections open: they may be neither used nor closed here."""
+
+    @property
+    def has_files(self) -> bool:
+        """Whether it is a file, beside which others may lie."""
+        return False
+
+    @abstractmethod
+    def pack(self, *, optimise: bool = False) -> bool:
+        """Overwrite and give back what rows left behind. optimise: gather, too, what queries are planned by. False where
+        something stays that this user cannot reach."""
+
+    @abstractmethod
+    def truncate_log(self) -> bool:
+        """Empty the log of writes. False where another process prevented it."""
+
+    @abstractmethod
+    def forget_samples(self, connection: AnyConnection) -> None:
+        """Samples of values, which queries are planned by, may quote what is erased."""
+
+    @abstractmethod
+    def damage(self, connection: AnyConnection) -> list[str]:
+        """What the database itself finds wrong."""
+
+    @abstractmethod
+    def size(self) -> int:
+        """Bytes on disk."""
+
+    @abstractmethod
+    def copy(self, target: Path) -> None:
+        """Write what it holds to the new, empty file `target`, as a memory with a name of its own."""
+
+    # Reading.
 
     def _enter(self) -> list[int]:
         """Begin to use connections. Give what it returns to `self._gate.leave`."""
         if self._closed or self._forked or self._process != os.getpid():
             self._refuse()
         return self._gate.enter()
+
+    def _refuse(self) -> None:
+        """Raise for what was closed, or carried into a child."""
+        if self._process != os.getpid():
+            # Forked by other means than Python's, so that no hook was called: the connections are the parent's.
+            self._carry_nothing()
+        if self._forked:
+            raise Forked(FORKED.format(self.path))
+        raise MemoryProblem(f"the memory at {self.path} was closed: open it again")
 
     def once(self, connection: AnyConnection, name: Hashable, read: Callable[[], Result]) -> Result:
         """What `read` finds through `connection`; inside one `reading`, where nothing changes, it is asked once for each name."""
@@ -203,6 +282,8 @@ class QueuedDatabase(ABC):
             known[name] = read()
         found: Result = known[name]
         return found
+
+    # Writing.
 
     def write(self, work: Callable[[AnyConnection], Result]) -> Result:
         """Run `work` in a durable transaction; concurrent calls share one. If it raises, nothing of it was written."""
@@ -253,6 +334,48 @@ class QueuedDatabase(ABC):
         if self.read_only:
             raise ReadOnly(f"{self.path} is open read-only: open it with write access to change it")
 
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Around what uses the connection to write with."""
+        self.check_writable()
+        depth = self._enter()
+        try:
+            yield
+        finally:
+            self._gate.leave(depth)
+
+    def undisturbed(self, work: Callable[[AnyConnection], Result]) -> Result:
+        """What `work` returns, which only reads, while nobody writes. Raises Busy, at once, where another process writes."""
+        with self._writing(), self._write_lock, self.translated():
+            connection = self._begun(patient=False)
+            try:
+                return work(connection)
+            finally:
+                self._roll_back(connection)
+
+    def _carried_out(self, work: Callable[[AnyConnection], Result]) -> Result:
+        with self._writing():
+            result: Result = self._writes.carry_out(work)
+        return result
+
+    def _commit(self, batch: Sequence[QueuedWrite]) -> None:
+        try:
+            with self._write_lock, self.translated():
+                connection = self._begun()
+                try:
+                    if len(batch) == 1:
+                        batch[0].result = batch[0].work(connection)
+                    else:
+                        for queued in batch:
+                            self._run(connection, queued)
+                    self._end(connection)
+                except BaseException:
+                    self._roll_back(connection)
+                    raise
+        except BaseException as error:
+            for queued in batch:
+                queued.error = queued.error or error
+
     def _run(self, connection: AnyConnection, queued: QueuedWrite) -> None:
         """One of several in a transaction: what goes wrong with it is its own."""
         connection.execute("SAVEPOINT one")
@@ -268,7 +391,59 @@ class QueuedDatabase(ABC):
             connection.execute("RELEASE one")
             queued.error = error
 
+    def _end(self, connection: AnyConnection) -> None:
+        connection.execute("COMMIT")
+
+    def _roll_back(self, connection: AnyConnection) -> None:
+        with contextlib.suppress(*self.errors):
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+
+    # Coming and going.
+
+    @abstractmethod
+    def _settle(self) -> None:
+        """Wait for what goes on beside the writers."""
+
+    def close(self) -> None:
+        """Close every connection; further calls are refused."""
+        if self._forked or self._process != os.getpid():
+            return  # the connections are the parent's
+        self._settle()
+        with self._write_lock:
+            if not self._closed:
+                self._closed = True
+                self._close_connections()
+
     @property
     def forked(self) -> bool:
         """Whether this process was forked while its parent was in the middle of using the memory: see `errors.Forked`."""
         return self._forked
+
+    def before_fork(self) -> None:
+        """Close every connection, where all threads leave the memory in time."""
+        self._quiet = False
+        if self._closed or self._forked:
+            return
+        if self._gate.close(forking.PATIENCE):
+            self._quiet = True
+            if not self.in_memory:  # which has no other process to share with, and goes with its connection
+                self._settle()
+                self._close_connections()
+
+    def after_fork(self, *, child: bool) -> None:
+        """Go on, in a child only where all connections were closed."""
+        if self._closed or self._forked:
+            return
+        if not child:
+            if self._quiet:
+                self._gate.open()
+        elif self._quiet:
+            self._forget_others()
+        else:
+            self._carry_nothing()
+
+    def _carry_nothing(self) -> None:
+        self._leave_connections()
+        self._forget_others()
+        self._forked = True

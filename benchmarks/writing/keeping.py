@@ -33,11 +33,11 @@ from keepworth import Keeper, Memory
 from keepworth.episodes.episode import Operation, OperationKind, Session
 from keepworth.evaluation.statistics import interval
 from keepworth.learning.run_folder import versions
-from keepworth.memory.policy.importance import MARKS, PRIOR, marks, specificity
-from keepworth.memory.policy.keeper import KeeperCheck
 from keepworth.memory.policy.slots import Finished
 from keepworth.memory.sentences import sentences
 from keepworth.methods.benchmarks.bfcl_memory import bfcl_memory
+from keepworth.methods.writers._importance import MARKS, PRIOR, marks, specificity
+from keepworth.methods.writers.keeper import KeeperCheck
 from keepworth.tasks.facts import USER
 from keepworth.tasks.locomo import locomo
 from keepworth.tasks.longmemeval import questions

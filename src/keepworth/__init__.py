@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from keepworth.memory.item import Item as Item
     from keepworth.memory.item import ItemKind as ItemKind
     from keepworth.memory.memory import Memory as Memory
-    from keepworth.memory.policy.keeper import Keeper as Keeper
     from keepworth.memory.policy.pool import Advice as Advice
     from keepworth.memory.policy.slots import Policy as Policy
     from keepworth.memory.policy.slots import Writer as Writer
     from keepworth.memory.policy.writers import Facts as Facts
     from keepworth.memory.search.search import Hit as Hit
     from keepworth.memory.search.search import Hits as Hits
+    from keepworth.methods.writers.keeper import Keeper as Keeper
     from keepworth.recipes.front_door import train as train
     from keepworth.serving.client import AsyncClient as AsyncClient
     from keepworth.serving.client import Client as Client
@@ -37,7 +37,7 @@ _HOMES = {
     "Item": "memory.item",
     "ItemKind": "memory.item",
     "KeepworthError": "episodes.errors",
-    "Keeper": "memory.policy.keeper",
+    "Keeper": "methods.writers.keeper",
     "Memory": "memory.memory",
     "Policy": "memory.policy.slots",
     "Writer": "memory.policy.slots",

@@ -19,9 +19,9 @@ from keepworth.learning.watch.progress import SilentProgress
 from keepworth.memory.errors import InvalidAdvice, NothingToWrite, NoWriter, ReadOnly, UnknownOption
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.slots import Finished, Policy
-from keepworth.memory.policy.writers import RawCases
 from keepworth.memory.store.checks import check
 from keepworth.methods.recipes import memory_r1
+from keepworth.methods.writers._episodes import RawCases
 from keepworth.models.chat import ChatModel, extractor
 from keepworth.recipes.trained import manager_of
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint

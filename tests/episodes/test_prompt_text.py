@@ -15,8 +15,8 @@ from keepworth.episodes.episode import Shown
 from keepworth.episodes.text import as_line, as_text
 from keepworth.memory.item import Item
 from keepworth.memory.overlay import Bank
-from keepworth.memory.policy.parts import Exemplars
 from keepworth.memory.policy.slots import Query
+from keepworth.methods.policies._parts import Exemplars
 from keepworth.methods.policies.reme import Guidance
 from keepworth.methods.policies.rememberer import EncouragedDiscouraged
 from tests.memory.stub_encoder import WordEncoder

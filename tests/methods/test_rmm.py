@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import keepworth
 from keepworth import Memory
 from keepworth.memory.errors import InvalidAdvice, InvalidPolicy
-from keepworth.memory.policy.propensity import plackett_luce
+from keepworth.methods.policies._slates import plackett_luce
 from keepworth.methods.policies.rmm import (
     Reranker,
     cited,

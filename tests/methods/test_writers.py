@@ -15,7 +15,8 @@ from keepworth import Memory, policy
 from keepworth.agents.manager import Manager
 from keepworth.episodes.errors import KeepworthError
 from keepworth.memory.policy.slots import Writer
-from keepworth.memory.policy.writers import Facts, parsed
+from keepworth.memory.policy.writers import Facts
+from keepworth.methods.writers._episodes import parsed
 from keepworth.methods.writers.changes import PAIR_FEATURES, ChangePolicy
 from keepworth.models.encoders import HashingEncoder
 from keepworth.registry import method, methods
@@ -50,7 +51,7 @@ def of_messages(reply: str) -> dict[str, Writer]:
 
 
 def test_every_writer_is_tried_here() -> None:
-    assert set(methods("writer")) == {*of_messages(""), "notes", "distilled"}
+    assert set(methods("writer")) == {*of_messages(""), "notes", "distilled", "keeper"}
 
 
 @settings(max_examples=20)

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keepworth.memory.policy.propensity import plackett_luce
 from keepworth.memory.time_window import TimeWindow
+from keepworth.methods.policies._slates import plackett_luce
 from keepworth.methods.studies._slates import (
     FEATURES,
     CandidateEvidence,

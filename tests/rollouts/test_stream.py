@@ -15,9 +15,8 @@ from keepworth.evaluation.stream_page import curve_panels
 from keepworth.memory.by_name import seeded
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
-from keepworth.memory.policy.parts import Masked
 from keepworth.memory.policy.slots import Presented
-from keepworth.rollouts.stream import run_stream
+from keepworth.rollouts.stream import Masked, run_stream
 
 ENCODER = HashedWords()
 ARMS = ("none", "memrl", "advantage", "oracle")

@@ -4,8 +4,10 @@ so that nothing of `keepworth.memory` imports a model or a method."""
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from copy import deepcopy
 from dataclasses import replace
+from functools import partial
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -16,12 +18,11 @@ from keepworth.episodes.model import Encoder, EncoderIdentity
 from keepworth.memory.errors import EncoderMismatch, InvalidPolicy, UnknownPolicy
 from keepworth.memory.policy.default import NAME, default
 from keepworth.memory.policy.hashed_words import HashedWords
-from keepworth.memory.policy.parts import seeing_the_episode
 from keepworth.memory.policy.slots import Policy, Writer
 from keepworth.memory.policy.writers import Facts
 
 EPISODE_SETTINGS = ("here", "recent")
-"""Settings of `seeing_the_episode`, which every policy takes that keeps cases and retrieves them itself."""
+"""Settings of the registry's part "items of the episode", which every policy takes that keeps cases and retrieves them itself."""
 
 
 def encoder(name: str, on_file: EncoderIdentity | None = None) -> Encoder:
@@ -51,7 +52,7 @@ def policy(name: str = NAME, *, also: Iterable[str] = (), **settings: Any) -> Po
     Args:
         also: Other names that exist, for the message where this one does not.
         settings: As `make` of the method takes them. A policy that keeps cases and retrieves them itself also takes `here` and
-            `recent` of `seeing_the_episode`.
+            `recent` of the registry's part "items of the episode".
 
     Raises:
         UnknownPolicy: There is none of this name.
@@ -66,7 +67,8 @@ def policy(name: str = NAME, *, also: Iterable[str] = (), **settings: Any) -> Po
             raise InvalidPolicy(unknown.message, unknown.fix)
     made = make(**settings)
     if made.keeps and made.retriever is not None:
-        return seeing_the_episode(made, **around)
+        seeing: Callable[..., Policy] = registry.part("items of the episode")
+        return seeing(made, **around)
     if around:
         raise InvalidPolicy(f"policy {name!r} keeps no cases, so {next(iter(around))} has no effect.", "Leave it out.")
     return made
@@ -145,3 +147,38 @@ def _maker(name: str, also: Iterable[str] = ()) -> Callable[..., Policy]:
     if failed := registry.not_loaded():
         unknown.fix += f" {failed}"
     raise unknown
+
+
+def policies_by_name(
+    policy: str | Policy | Callable[[], Policy] | Mapping[str, Callable[[], Policy]], usual: Callable[..., Policy]
+) -> tuple[Callable[[str], Policy], str]:
+    """A function that makes a fresh policy by its name, and the name of the first. usual: makes those that have a name without
+    being given. Raises UnknownName, InvalidPolicy."""
+    given: dict[str, Callable[[], Policy]] = {}
+    if isinstance(policy, str):
+        first = policy
+    elif isinstance(policy, Policy):
+        first, given = policy.name, {policy.name: partial(deepcopy, policy)}  # each opening learns in one of its own
+    elif isinstance(policy, Mapping) and policy:
+        first, given = next(iter(policy)), dict(policy)
+    elif callable(policy):
+        first = _made("", policy).name
+        given = {first: policy}
+    else:
+        raise InvalidPolicy(f"policy is {policy!r:.60}.", "Give a name, a policy, a function that makes one, or None.")
+
+    def named(name: str) -> Policy:
+        if not isinstance(name, str):
+            raise InvalidPolicy(f"a policy was asked for by {name!r:.60}, which is no name.", "Names are text.")
+        return _made(name, given[name]) if name in given else usual(name, also=given)
+
+    return named, first
+
+
+def _made(name: str, make: Callable[[], Policy]) -> Policy:
+    policy = make() if callable(make) else make
+    if not isinstance(policy, Policy):
+        raise InvalidPolicy(
+            f"what should make the policy {name!r:.40} gave {policy!r:.60}.", "Give a function that makes a policy."
+        )
+    return policy

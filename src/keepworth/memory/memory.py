@@ -213,7 +213,7 @@ class Memory:
         self._new_id = new_id
         self._log_share = log_share if log == "background" else 0.0
         if named is not None:
-            from keepworth.memory.policy.learning import check_settings
+            from keepworth.memory.policy.rewards import check_settings
 
             # What cannot take effect is refused before there is a file.
             check_settings(named[0](named[1]), reward_range, trusted)
@@ -1419,9 +1419,7 @@ def _joined(all: object, own: object, number: int) -> Any:
 
 
 def _named(policy: Any) -> tuple[Callable[[str], Policy], str]:
-    from keepworth.memory.policy.slots import policies_by_name
-
-    return policies_by_name(policy, by_name.policy)
+    return by_name.policies_by_name(policy, by_name.policy)
 
 
 def _trust(trust: float) -> float:

@@ -37,11 +37,21 @@ from keepworth.episodes.model import Encoder, EncoderIdentity
 from keepworth.memory.episode import LiveEpisode
 from keepworth.memory.item import on_word_of
 from keepworth.memory.memory import Memory
+from keepworth.memory.policy.actions import Actions
 from keepworth.memory.policy.experience import Experience
-from keepworth.memory.policy.parts import Masked, of_actions
 from keepworth.memory.policy.pool import ACTIVE, CANDIDATE, OUTSIDE, Advice, Pool, advice
-from keepworth.memory.policy.propensity import Mixture
-from keepworth.memory.policy.slots import Candidates, Policy, Presented, Query, Selector, Slates, Values
+from keepworth.memory.policy.propensity import Independent
+from keepworth.memory.policy.slots import (
+    Candidates,
+    Policy,
+    Presented,
+    Query,
+    Selector,
+    Slates,
+    Use,
+    Valuer,
+    Values,
+)
 from keepworth.memory.search.search import Hits
 from keepworth.rollouts.driver import Feedback, Limits, run_episode
 
@@ -479,8 +489,48 @@ class _Seen:
 
 def _as_listed(query: Query, candidates: Candidates, values: Values, pool: Pool) -> Slates:
     """The first that were retrieved."""
-    scores = -np.arange(len(candidates.rows), dtype=np.float64)
-    return Mixture("greedy", scores, np.zeros(len(scores)), SHOWN)
+    return Independent(tuple(range(len(candidates.rows))), SHOWN)
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """What can be done here, in the place of a pool: one row for each action, which advises it and nothing else."""
+
+    actions: Actions
+    content: npt.NDArray[np.int64]
+    warns: npt.NDArray[np.bool_]
+    conditional: npt.NDArray[np.bool_]
+    episode: npt.NDArray[np.int64]
+
+
+def of_actions(valuer: Valuer, query: Query, pool: Pool) -> Floats:
+    """What each of the query's actions is worth here, to a valuer that knows actions: what it would do if it acted itself."""
+    numbers = np.array([pool.content_of(action) for action in query.actions], dtype=np.int64)
+    n = len(numbers)
+    none = np.zeros(n, dtype=bool)
+    offered = Offered(pool.actions, numbers, none, none, np.full(n, -1))
+    result: Floats = valuer.estimate(query, Candidates(np.arange(n), np.zeros(n)), offered).means  # type: ignore[arg-type]
+    return result
+
+
+class Masked:
+    """Estimates what the valuer estimated before it learned anything: its prior, which for `advantage` is a line in similarity.
+
+    What a gain owes to values goes with it. What rewards do otherwise stays: which cases are kept, and their labels.
+    """
+
+    def __init__(self, valuer: Valuer) -> None:
+        self.learning = valuer
+        self.blank = deepcopy(valuer)
+
+    def estimate(self, query: Query, candidates: Candidates, pool: Pool) -> Values:
+        return self.blank.estimate(query, candidates, pool)
+
+    def learn(self, use: Use, pool: Pool) -> None:
+        self.learning.learn(use, pool)
+
+    def reset(self) -> None:
+        self.learning.reset()
 
 
 class _Shared:

@@ -28,8 +28,8 @@ from keepworth.memory.operations import checked_reward
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.pool import Advice
 from keepworth.memory.policy.slots import Finished, Policy
-from keepworth.memory.policy.writers import RawCases
 from keepworth.memory.search.search import Selected
+from keepworth.methods.writers._episodes import RawCases
 from tests.memory.policy.test_learning import ACTIONS, opened, play, state
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from keepworth.memory.policy.importance import FEATURES, hand_features
+from keepworth.methods.writers._importance import FEATURES, hand_features
 
 
 def test_hand_features_of_a_statement() -> None:

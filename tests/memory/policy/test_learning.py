@@ -28,9 +28,9 @@ from keepworth.memory.item import Status
 from keepworth.memory.memory import Memory
 from keepworth.memory.policy.default import default
 from keepworth.memory.policy.hashed_words import HashedWords
-from keepworth.memory.policy.parts import Thompson
 from keepworth.memory.policy.pool import Advice
 from keepworth.memory.policy.slots import Finished, Policy
+from keepworth.methods.policies._parts import Thompson
 
 ROOT = Path(__file__).parents[3]
 POLICIES = {name: partial(policy, name) for name in ("advantage", "exprag", "memrl")}

@@ -9,7 +9,7 @@ import pytest
 
 from keepworth.memory.errors import CannotEvaluate
 from keepworth.memory.policy.off_policy import LoggedChoice, by_item, snips
-from keepworth.memory.policy.propensity import Mixture
+from keepworth.methods.policies._slates import Mixture
 
 QUALITY = np.array([0.9, 0.5, 0.1])
 RUNNING = Mixture("gumbel", np.array([0.0, 0.5, 0.2]), np.zeros(3), 2)

@@ -6,8 +6,8 @@ import numpy as np
 
 from keepworth.memory.item import Status
 from keepworth.memory.policy.hashed_words import HashedWords
-from keepworth.memory.policy.parts import top
 from keepworth.memory.policy.pool import Advice, Pool
+from keepworth.methods.policies._parts import top
 
 
 def test_the_most_similar_among_many_are_those_of_a_plain_sort() -> None:

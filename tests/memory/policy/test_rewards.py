@@ -12,10 +12,10 @@ from keepworth.memory.by_name import seeded
 from keepworth.memory.item import Status, on_word_of
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
-from keepworth.memory.policy.parts import Thompson
 from keepworth.memory.policy.pool import Advice
 from keepworth.memory.policy.rewards import EpisodeClock, RewardScale
 from keepworth.memory.policy.slots import Candidates, Values
+from keepworth.methods.policies._parts import Thompson
 from tests.environments.game import Game
 
 ENCODER = HashedWords()

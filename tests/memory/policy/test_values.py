@@ -9,9 +9,9 @@ from keepworth.memory.item import Status
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.pool import Advice, Pool
-from keepworth.memory.policy.propensity import Mixture
 from keepworth.memory.policy.slots import Policy, Use
 from keepworth.methods.policies._advantage_values import AdvantageSettings, AdvantageValuer
+from keepworth.methods.policies._slates import Mixture
 from keepworth.methods.policies.advantage import grouped
 from keepworth.methods.policies.memento_kernel import KernelQ
 from keepworth.methods.policies.memento_p import CaseNetwork

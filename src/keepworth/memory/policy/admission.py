@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from keepworth.memory.item import Item, ItemKind, Status, learned, source_problem, text_problem
+from keepworth.memory.errors import InvalidAdvice
+from keepworth.memory.item import Item, ItemKind, Status, learned, on_word_of, source_problem, text_problem
 from keepworth.memory.policy.pool import Advice, Pool
 
 RESERVED = frozenset(("do", "avoid", "good", "trigger", "payload", "key", "born", "of", "extra"))
@@ -90,3 +92,22 @@ def _extra_problem(extra: object) -> str:
 def admit_all(draft: Advice, pool: Pool) -> Status | None:
     """Everything, at once: what most published methods do."""
     return Status.ACTIVE
+
+
+def checked_proposal(proposed: Advice, episode: str, person: str) -> Advice:
+    """What is offered from outside, or was seen in an episode for `person`, with its source. Raises InvalidAdvice."""
+    if episode and isinstance(proposed, Advice):
+        proposed = replace(proposed, source=on_word_of(person))
+    problem = advice_problem(proposed)
+    if problem:
+        raise InvalidAdvice(
+            f"the advice cannot be kept: {problem}.", "Give an Advice(key, text, do=(action,), source=name)."
+        )
+    if episode and (kept := READ & set(proposed.extra or ())):
+        raise InvalidAdvice(f"the advice sets {min(kept)!r}, which policies keep.", "Give it another name.")
+    if not episode and learned(proposed.source):
+        raise InvalidAdvice(
+            f"the advice says that its source is {proposed.source!r}, which is what memory learned itself.",
+            "Name where it comes from, such as source='import:wiki'.",
+        )
+    return proposed

@@ -31,12 +31,11 @@ import numpy as np
 from keepworth.episodes.text import as_line
 from keepworth.memory.item import Item
 from keepworth.memory.policy.ledger import EXPECTED, Account, Ledger, account, rate
-from keepworth.memory.policy.parts import lines
 from keepworth.memory.policy.pool import Pool, advice, grown
 from keepworth.memory.policy.propensity import Independent
-from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values, need
+from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values, lines, need
 from keepworth.memory.search.index import in_eight_bits, of_eight_bits
-from keepworth.memory.search.search import Worth
+from keepworth.memory.search.search import Explanation, Hit, Worth
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -585,7 +584,7 @@ class RewardRecord:
         gains = weights @ judged.gain / weights.sum()
         best_first = np.argsort(-gains, kind="stable").tolist()
         votes: list[tuple[str, float, float]] = []
-        lines: list[str] = []
+        records: list[str] = []
         for place in (best_first[0], *reversed(best_first[1:])):
             against = place != best_first[0]
             if len(votes) == VOTES or (-gains[place] if against else gains[place]) < ADVISED:
@@ -598,8 +597,8 @@ class RewardRecord:
             votes += [(actions[place], -1.0 if against else 1.0, float(cosine)) for cosine in nearest]
             record = Worth(0.0, 0.0, float(judged.times[place]), float(judged.earned[place]), 1.0).sentence
             if record:
-                lines.append(f"- {as_line(actions[place])}: {record}")
-        return tuple(votes), "\n".join(lines)
+                records.append(f"- {as_line(actions[place])}: {record}")
+        return tuple(votes), "\n".join(records)
 
     @property
     def may_move(self) -> bool:
@@ -728,6 +727,18 @@ class Ranked:
         if worth.overall is None:
             return float(rate(self.withhold, EXPECTED, self.budget))
         return 0.0 if worth.overall.over else float(rate(self.withhold, worth.overall.withholding_costs, self.budget))
+
+
+def explained(hit: Hit, index: int, use: Use, record: RewardRecord) -> Hit:
+    """The hit, with what rewards say of it where it stands elsewhere than the search put it, or where all is explained."""
+    if not use.values.worth or not isinstance(use.choice, Independent):
+        return hit
+    worth, position = use.values.worth[index], use.choice.order.index(index)
+    moved = ("up" if position < index else "down" if position > index else "") if worth.clear else ""
+    if not moved and (not worth.seen or (hit.why is None and worth.times < 0.5)):
+        return hit
+    why = hit.why or Explanation(None, None, {}, f"{hit.score:.10g}")
+    return replace(hit, why=replace(why, moved=moved, worth=record.in_full(hit.id, worth)))
 
 
 def situation(goal: str, observation: str) -> str:

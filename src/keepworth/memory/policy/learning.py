@@ -13,52 +13,48 @@ or read all of it again. Nothing is read before the first choice.
 
 from __future__ import annotations
 
-import math
 import os
-import struct
 import threading
 import warnings
 from array import array
-from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from keepworth.episodes.episode import Operation, OperationKind
 from keepworth.episodes.errors import UnknownName
 from keepworth.episodes.model import Encoder
 from keepworth.memory import operations
 from keepworth.memory.errors import (
     CannotEvaluate,
-    ClosedEpisode,
-    InvalidAdvice,
     InvalidPolicy,
-    InvalidReward,
-    UnknownEpisode,
 )
-from keepworth.memory.item import Item, Provenance, Scope, Status, identity, learned, on_word_of
-from keepworth.memory.operations import LARGEST_REWARD, Assignment, Credit, OperationOutcome
+from keepworth.memory.item import Item, Scope, on_word_of
+from keepworth.memory.operations import Credit, OperationOutcome
 from keepworth.memory.overlay import Bank
-from keepworth.memory.policy.admission import READ, advice_problem, advises, plain_names
-from keepworth.memory.policy.default import Ranked, RewardRecord, situation
+from keepworth.memory.policy.admission import checked_proposal
+from keepworth.memory.policy.default import Ranked, RewardRecord, explained, situation
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.ledger import Balance
+from keepworth.memory.policy.mirror import Mirror, as_pooled
 from keepworth.memory.policy.off_policy import Estimate, judged, require_estimator
 from keepworth.memory.policy.pool import Advice, Pool, advice
 from keepworth.memory.policy.propensity import Independent
-from keepworth.memory.policy.slots import Candidates, Policy, Presented, Query, Use, Values
-from keepworth.memory.search.chunks import spans
-from keepworth.memory.search.index import in_eight_bits, of_eight_bits
-from keepworth.memory.search.search import Ask, Chosen, Explanation, Hit, Hits, Worth, asked, compact
+from keepworth.memory.policy.replay import (
+    Replay,
+    details_of,
+    packed_vector,
+    rewarded_choices,
+    rewarded_uses,
+)
+from keepworth.memory.policy.slots import Candidates, Policy, Query, Use
+from keepworth.memory.search.search import Ask, Chosen, Hit, Hits, Worth, asked
 from keepworth.memory.store import forking, log, saved_state
 from keepworth.memory.store.connection import AnyConnection
 from keepworth.memory.store.log import Choice, News, Rewarded
-from keepworth.memory.store.transaction import changed_since
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -127,7 +123,6 @@ class Learning:
             self._lock = threading.RLock()
             self._seq = -1  # the newest entry of the journal that is taken in; -1 where all of it has to be read
             self._generator: np.random.Generator | None = None
-            self._rows: dict[str, int] = {}
             self._drawn: dict[int, log.EpisodeDraws] = {}
 
     @property
@@ -166,12 +161,12 @@ class Learning:
                 if not by_words:
                     searched = ask.text if policy.keyer is situation else text
                     encode = self._embedder or experience.encoder.encode
-                    packed = self._packed(encode([searched])[0], whole=False)
-                shown = hits[:top_k]
-                advising = (hit for hit in shown if "do" in hit.item.metadata)
-                pairs = ((hit, pair) for hit in advising for pair in advice(_as_pooled(hit.item), text))
+                    packed = self._pack(encode([searched])[0], whole=False)
+                first = hits[:top_k]
+                advising = (hit for hit in first if "do" in hit.item.metadata)
+                pairs = ((hit, pair) for hit in advising for pair in advice(as_pooled(hit.item), text))
                 advised = tuple((action, weight, hit.score) for hit, (action, weight) in pairs)
-                return Chosen(Hits(shown, policy=self.policy, advice=advised), listed, asked(ask, top_k), packed)
+                return Chosen(Hits(first, policy=self.policy, advice=advised), listed, asked(ask, top_k), packed)
             record = policy.valuer
             assert isinstance(record, RewardRecord)
             drawn = log.EpisodeDraws()
@@ -179,9 +174,9 @@ class Learning:
                 drawn = ask.own.drawn if ask.own else self._drawn_in(ask.number)
             vector = experience.encoder.encode([text])[0]
             query = Query(text, vector, _NO_WORDS, 0, max(0, ask.number), ask.goal, ask.observation, ask.actions)
-            items = [_as_pooled(hit.item) if "do" in hit.item.metadata else hit.item for hit in hits]
+            items = [as_pooled(hit.item) if "do" in hit.item.metadata else hit.item for hit in hits]
             scores = np.array([hit.score for hit in hits])
-            rows = range(len(items)) if isinstance(policy.selector, Ranked) else self._rows_of(items)
+            rows = range(len(items)) if isinstance(policy.selector, Ranked) else self._mirror.rows_of(items)
             candidates = Candidates(np.array(rows, dtype=np.intp), scores)
             values = record.judge(vector, text, items, scores)
             choice = policy.selector(query, candidates, values, experience.pool).at_most(top_k)
@@ -202,9 +197,14 @@ class Learning:
             if slate and slate[0] != 0 and part != "withheld":
                 searched_first = min(1.0, max(0.0, values.expected + float(values.means[0])))
                 details["instead"] = round(searched_first, 6)
-            best = [_explained(hits[index], index, use, record) for index in slate]
+            best = [explained(hits[index], index, use, record) for index in slate]
             drawn.note([hit.id for hit in best], details.get("odds", {}))
-            return self._chose(presented, use, best, listed, asked(ask, top_k, details), whole=False)
+            said, advised = presented.text, presented.advice
+            if ask.actions:
+                of_actions, line = record.advise(vector, ask.actions)
+                said, advised = "\n".join(filter(None, (said, line))), (*advised, *of_actions)
+            shown = Hits(best, text=said, advice=advised, propensity=use.propensity, policy=self.policy)
+            return Chosen(shown, listed, asked(ask, top_k, details), self._pack(vector, whole=False))
 
     def retrieve(self, ask: Ask, top_k: int, admits: Callable[[Item], bool]) -> Chosen:
         """Choose among what the policy itself retrieves. admits: whether an item may be shown at all."""
@@ -239,21 +239,10 @@ class Learning:
         hits = [
             Hit(item, near[index], None, near[index]) for index in use.slate if (item := items[ids[index]]) is not None
         ]
-        details = {
-            "observation": use.query.observation,
-            "actions": use.query.actions,
-            "k": top_k,
-            "time": use.query.time,
-            "of": use.query.episode,
-            "similarities": near,
-            "waiting": use.candidates.waiting,
-            "means": use.values.means.tolist(),
-            "deviations": use.values.deviations.tolist(),
-            "slate": use.slate,
-            "part": use.part,
-        }
         listed = tuple(zip(ids, near, strict=True))
-        return self._chose(experience.present(use), use, hits, listed, compact(details), whole=True)
+        said = experience.present(use)
+        shown = Hits(hits, text=said.text, advice=said.advice, propensity=use.propensity, policy=self.policy)
+        return Chosen(shown, listed, details_of(use, top_k), self._pack(use.query.vector, whole=True))
 
     def _drawn_in(self, number: int) -> log.EpisodeDraws:
         """What the episode of this number showed and withheld so far, in this process and in others. Chance decides once about
@@ -268,24 +257,6 @@ class Learning:
         with self.store.database.reading() as connection:
             drawn.read(connection, number)
         return drawn
-
-    def _chose(
-        self,
-        presented: Presented,
-        use: Use,
-        hits: list[Hit],
-        listed: tuple[tuple[str, float], ...],
-        details: str,
-        *,
-        whole: bool,
-    ) -> Chosen:
-        text, advised = presented.text, presented.advice
-        valuer = self._experience.policy.valuer
-        if isinstance(valuer, RewardRecord) and use.query.actions:
-            of_actions, line = valuer.advise(use.query.vector, use.query.actions)
-            text, advised = "\n".join(filter(None, (text, line))), (*advised, *of_actions)
-        shown = Hits(hits, text=text, advice=advised, propensity=use.propensity, policy=self.policy)
-        return Chosen(shown, listed, details, self._packed(use.query.vector, whole=whole))
 
     # Taking in rewards and advice.
 
@@ -303,7 +274,7 @@ class Learning:
                 with self.store.database.reading() as reading:
                     experience = self._now(reading)
                 before = self._seq
-                task, person, choices = self._rewarded_choices(connection, about, value)
+                task, person, choices = rewarded_choices(connection, self._scopes(connection), about, value)
                 repeated = about.decision and experience.has(about.decision, self._scaled(value), by)
                 if choices is None or (repeated and experience.policy.keeps):
                     return OperationOutcome(False, reason="it has this reward already")
@@ -312,7 +283,7 @@ class Learning:
                 draft = operations.Draft(scope=about.scope)
                 if not experience.policy.keeps:  # another policy was chosen meanwhile
                     return transaction.perform(act, draft, now=now, episode=about.episode)
-                pairs, steps = self._taken(experience, task, person, choices, value, about.episode)
+                pairs, steps = self._taken(task, person, choices, value, about.episode)
                 version = experience.pool.version
                 self._seq = -1  # until all of it is on file
                 banks: list[Bank] = []
@@ -327,7 +298,7 @@ class Learning:
                 experience.finish(pairs, self._scaled(value), per_step=steps, by=by, bank=bank, alone=alone)
                 self._mine.add(transaction.seq)
                 outcome = transaction.perform(act, draft, now=now, episode=about.episode)
-                named.update(self._changes(transaction, experience.pool, version, now, about.episode, by))
+                named.update(self._mirror.write(transaction, version, now, about.episode, by))
                 for one in banks:
                     transaction.provide(self.store.encode(one.texts()))
                     one.replay(transaction, about.episode)
@@ -336,27 +307,14 @@ class Learning:
                 return OperationOutcome(True, outcome.changed)
 
             outcome: OperationOutcome = self.store.change(self.scope, work, bounded=True)
-            self._name(named)
+            self._mirror.name(named)
             self._seq = before
             return outcome
 
     def propose(self, proposed: Advice, episode: str = "", number: int | None = None, person: str = "") -> str | None:
         """Offer an item from outside, or of what was seen in the episode of this id and number, which is for `person`, to the
         gate; its id, or None where the gate rejected it. Raises InvalidAdvice, ScopeFull."""
-        if episode and isinstance(proposed, Advice):
-            proposed = replace(proposed, source=on_word_of(person))
-        problem = advice_problem(proposed)
-        if problem:
-            raise InvalidAdvice(
-                f"the advice cannot be kept: {problem}.", "Give an Advice(key, text, do=(action,), source=name)."
-            )
-        if episode and (kept := READ & set(proposed.extra or ())):
-            raise InvalidAdvice(f"the advice sets {min(kept)!r}, which policies keep.", "Give it another name.")
-        if not episode and learned(proposed.source):
-            raise InvalidAdvice(
-                f"the advice says that its source is {proposed.source!r}, which is what memory learned itself.",
-                "Name where it comes from, such as source='import:wiki'.",
-            )
+        proposed = checked_proposal(proposed, episode, person)
         with self._lock:
             experience = self._now()
             pool, version = experience.pool, experience.pool.version
@@ -366,9 +324,9 @@ class Learning:
             self._seq, seq = -1, self._seq
 
             def work(transaction: Transaction) -> dict[int, str]:
-                return self._changes(transaction, pool, version, self.store.clock(), episode, "")
+                return self._mirror.write(transaction, version, self.store.clock(), episode, "")
 
-            self._name(self.store.change(self.scope, work, bounded=True))
+            self._mirror.name(self.store.change(self.scope, work, bounded=True))
             self._seq = seq
             return pool.items[row].id
 
@@ -376,38 +334,6 @@ class Learning:
         """How many episodes were begun: the number of the next."""
         with self.store.database.reading() as connection:
             return log.begun(connection)
-
-    def _rewarded_choices(
-        self, connection: AnyConnection, about: Rewarded, value: float
-    ) -> tuple[str, str, list[Choice] | None]:
-        """The task, for whom it is, and the choices that a reward is about; None where the episode has this reward already."""
-        record = log.record(connection, self._scopes(connection), about.episode) if about.episode else None
-        task, person = (record.task, record.person) if record is not None else ("", "")
-        if about.decision:
-            listed = record.choices if record is not None else ()
-            one = next((choice for choice in listed if choice.decision.id == about.decision), None)
-            one = one or log.single(connection, about.decision)
-            if one is None:
-                raise UnknownEpisode(f"decision {about.decision!r:.80} was erased meanwhile: nothing was learned")
-            return task, person, [replace(one, reward=math.nan)]
-        if record is None:
-            raise UnknownEpisode(f"episode {about.episode!r:.80} was erased meanwhile: nothing was learned")
-        if not record.rewards:
-            return task, person, list(record.choices)
-        before = record.rewards[-1][0]
-        if before == value:
-            return task, person, None
-        given = (
-            f"with {before:g} and cannot become {value:g}" if math.isfinite(before) else "before, and that was erased"
-        )
-        raise ClosedEpisode(f"episode {record.id!r} was rewarded {given}.", "Open a new episode.")
-
-    def _name(self, named: Mapping[int, str]) -> None:
-        """Give new rows the ids that the file gave them."""
-        pool = self._experience.pool
-        for row, id in named.items():
-            pool.items[row] = replace(pool.items[row], id=id, scope=self.scope)
-            self._rows[id] = row
 
     # Judging and changing the policy.
 
@@ -437,10 +363,6 @@ class Learning:
                 )
             return judged(other, uses, pool, method, np.random.default_rng([37, self._seed or 0]))
 
-    def finds_itself(self, policy: str) -> bool:
-        """Whether a policy of this name finds items itself, and does not choose among what a search finds. Raises UnknownName."""
-        return self._fresh(policy).retriever is not None
-
     def promote(self, policy: str) -> None:
         """Let `policy` choose from now on, with values learned from the whole log; `demote` takes it back."""
         self._fresh(policy)
@@ -466,7 +388,7 @@ class Learning:
             if not isinstance(valuer, RewardRecord):
                 raise InvalidPolicy(f"policy {self.policy!r} estimates no effects.", "Open the memory with 'default'.")
             asked_for = experience.query(query, "")
-            return valuer.in_full(item.id, valuer.judge(asked_for.vector, asked_for.text, [_as_pooled(item)]).worth[0])
+            return valuer.in_full(item.id, valuer.judge(asked_for.vector, asked_for.text, [as_pooled(item)]).worth[0])
 
     def ledger(self, items: Sequence[str] | None = None, *, everything: bool = False, exact: bool = False) -> Balance:
         """Say what chance decided and what came of it, read from the log where the policy keeps no ledger. items: by id; None for
@@ -495,7 +417,7 @@ class Learning:
             gone = log.cancelled(connection)
             news = log.news(connection, self.scope, gone, 0, record.newest)
             for reward, about in log.with_choices(connection, self._scopes(connection), news, gone):
-                self._add_evidence(record, reward, about, stale=True)
+                self._replay().teach(record, reward, about, stale=True)
         return record
 
     # Keeping up with the file.
@@ -561,23 +483,24 @@ class Learning:
             # Where the memory searches, it has encoded the query already.
             encoder = _Cached(self._embedder) if policy.retriever is None else self._embedder.encoder
         self._experience = Experience(policy, encoder, seed=self._seed or 0, trusted=self._trusted)
-        self._rows = {}
+        self._mirror = Mirror(self.store, self.scope, self._experience)
         self._mine.clear()
-        waiting = deque(self._pooled(self.store.items(self.scope) if policy.retriever is not None else ()))
+        if policy.retriever is not None:
+            self._mirror.read()
         gone = log.cancelled(connection)
         record = policy.valuer if isinstance(policy.valuer, RewardRecord) and not policy.keeps else None
         news = log.news(connection, self.scope, gone, 0, None if record is None else record.newest)
         saved = saved_state.saved(connection, self._saved_as(record)) if record is not None else None
         self._taught = array("q")
         for reward, about in log.with_choices(connection, self._scopes(connection), news, gone):
-            self._restore(waiting, reward.seq)
+            self._mirror.restore(reward.seq)
             stale = len(news) > ENCODED and reward.seq < news[-ENCODED].seq
             trusts = saved.trusts.get(reward.seq) if saved is not None and reward.seq <= saved.seq else None
             self._learn(reward, about, stale=stale, trusts=trusts)
             if record is not None and saved is not None and reward.seq == saved.seq:
                 record.weigh(saved.likelihood, saved.doubts)
-        self._restore(waiting)
-        self._link(self._rows.values())
+        self._mirror.restore()
+        self._mirror.link(self._mirror.rows.values())
         self._experience.settle()
         if self._generator is None:
             # Draws after a restart go on elsewhere; where the policy searches by itself, once there is another reward.
@@ -590,58 +513,13 @@ class Learning:
     def _follow(self, connection: AnyConnection, since: int) -> None:
         """Take in what others, or other calls, wrote since."""
         if self._experience.policy.retriever is not None:
-            pool = self._experience.pool
-            ids = sorted(
-                changed_since(connection, since).ids, key=lambda id: int(id[1:])
-            )  # rows are in order of writing
-            items = [item for item in self.store.fetch(self.scope, ids).values() if item is not None]
-            self._link(self._restore(deque(self._pooled(item for item in items if item.id not in self._rows))))
-            for item in items:
-                pool.refresh(self._rows[item.id], self._linked(_as_pooled(item)))
-        news = [each for each in log.news(connection, self.scope, log.NOTHING, since) if each.seq not in self._mine]
+            self._mirror.follow(connection, since)
+        news = [
+            reward for reward in log.news(connection, self.scope, log.NOTHING, since) if reward.seq not in self._mine
+        ]
         for reward, about in log.with_choices(connection, self._scopes(connection), news, log.NOTHING):
             self._learn(reward, about)
         self._mine.clear()
-
-    def _pooled(self, items: Iterable[Item]) -> Iterator[tuple[Item, Vectors]]:
-        """Items of the file as the pool has them, with their vectors."""
-        listed = list(items)
-        vectors = self.store.vectors_for(listed)
-        for item in listed:
-            pooled = _as_pooled(item)
-            filed = vectors.get(item.id) if pooled.key == item.searched_text else None
-            yield pooled, self._experience.encoder.encode([pooled.key])[0] if filed is None else filed[0]
-
-    def _restore(self, waiting: deque[tuple[Item, Vectors]], before: float = math.inf) -> list[int]:
-        """Rows for those of `waiting` that were written before entry `before` of the journal, and no longer wait."""
-        fresh = []
-        while waiting and int(waiting[0][0].id[1:]) < before:
-            item, vector = waiting.popleft()
-            self._rows[item.id] = row = self._experience.restore(item, vector)
-            fresh.append(row)
-        return fresh
-
-    def _rows_of(self, items: Sequence[Item]) -> list[int]:
-        """Rows for items that a search found."""
-        pool = self._experience.pool
-        nothing = np.zeros(pool.vectors.shape[1], dtype=np.float32)
-        for item in items:
-            if item.id not in self._rows:
-                self._rows[item.id] = pool.restore(item, nothing)
-        return [self._rows[item.id] for item in items]
-
-    def _link(self, rows: Iterable[int]) -> None:
-        for row in rows:
-            self._experience.pool.items[row] = self._linked(self._experience.pool.items[row])
-
-    def _linked(self, item: Item) -> Item:
-        """The item with links as rows in the pool, which are ids on file."""
-        if "links" not in item.metadata or "do" not in item.metadata:
-            return item
-        links = (self._rows.get(link, link) for link in item.metadata["links"])
-        return replace(
-            item, metadata={**item.metadata, "links": tuple(link for link in links if isinstance(link, int))}
-        )
 
     def _saved_as(self, record: RewardRecord) -> str:
         """The name of the saved state: whatever it depends on beside the journal."""
@@ -680,174 +558,45 @@ class Learning:
         counts for each choice, where that was judged before."""
         experience, valuer = self._experience, self._experience.policy.valuer
         if isinstance(valuer, RewardRecord) and not experience.policy.keeps:
-            self._add_evidence(valuer, reward, about, stale=stale, trusts=trusts)
+            self._replay().teach(valuer, reward, about, stale=stale, trusts=trusts)
             self._taught.extend([reward.seq] * (len(valuer.trusts) - len(self._taught)))
             return
         task, person, choices = about()
-        pairs, steps = self._taken(experience, task, person, choices, reward.value, reward.episode)
+        pairs, steps = self._taken(task, person, choices, reward.value, reward.episode)
         alone = bool(reward.decision)
         experience.remember(pairs, self._scaled(reward.value), per_step=steps, by=reward.by, alone=alone)
 
-    def _add_evidence(
-        self,
-        record: RewardRecord,
-        news: News,
-        about: Callable[[], tuple[str, str, list[Choice]]],
-        *,
-        stale: bool,
-        trusts: Sequence[float] | None = None,
-    ) -> None:
-        task, _, choices = about()
-        judged = iter(trusts or ())
-        for choice, reward, weight in log.credited(choices, news.value):
-            decision, vector = choice.decision, self._unpacked(choice)
-            if vector is None:
-                text = self._experience.policy.keyer(*_asked(task, choice))
-                if not decision.query or not text.strip():
-                    continue
-                encoder = self._experience.encoder
-                # Near nothing, where it is too old to be encoded again: it counts in the ledger alone.
-                vector = np.zeros(encoder.identity.dimension, np.float32) if stale else encoder.encode([text])[0]
-            record.add(
-                vector,
-                reward,
-                decision.chosen,
-                action=choice.action,
-                weight=weight,
-                decision=decision.id,
-                odds=choice.details.get("odds"),
-                expected=choice.details.get("expected", 0.0),
-                instead=choice.details.get("instead", math.nan),
-                unit=news.episode or decision.id,
-                by=news.by,
-                stale=stale,
-                trust=next(judged, None),
-            )
-
     # Choices, from a file and to it.
 
-    def _use(
-        self, experience: Experience, rows: Mapping[str, int], task: str, person: str, choice: Choice, episode: str
-    ) -> Use | None:
-        """The choice that is on file, among the items that are still there; None where one that it showed is not, or where
-        what was asked was erased."""
-        decision, details = choice.decision, choice.details
-        if not decision.query:
-            return None
-        pairs = decision.candidates or tuple((id, 0.0) for id in decision.chosen)
-        ids = [id for id, _ in pairs]
-        slate = details.get("slate")
-        if slate is None or not decision.candidates:
-            slate = [ids.index(id) for id in decision.chosen]
-            details = {name: details[name] for name in ("observation", "actions", "k", "part") if name in details}
-        there = [index for index, id in enumerate(ids) if id in rows]
-        moved = {index: position for position, index in enumerate(there)}
-        if not all(index in moved for index in slate):
-            return None
-
-        def column(name: str, missing: Sequence[float]) -> npt.NDArray[np.float64]:
-            values = details.get(name) or missing
-            return np.array([values[index] for index in there], dtype=np.float64)
-
-        nothing, waiting = [0.0] * len(ids), details.get("waiting", 0)
-        candidates = Candidates(
-            np.array([rows[ids[index]] for index in there], dtype=np.intp),
-            column("similarities", [score for _, score in pairs]),
-            # As it was at the time of the choice, whatever became of the items since.
-            sum([index >= len(ids) - waiting for index in there]) if waiting else 0,
-        )
-        withheld, odds = set(choice.details.get("withheld", ())), choice.details.get("odds", {})
-        return Use(
-            self._query(experience, task, person, choice),
-            candidates,
-            Values(column("means", nothing), column("deviations", nothing)),
-            None,
-            tuple([moved[index] for index in slate]),
-            details.get("part", "main"),
-            logged=decision.propensity,
-            withheld=tuple([moved[index] for index in there if ids[index] in withheld]) if withheld else (),
-            most=int(details.get("k", 0)),
-            decision=decision.id,
-            odds={moved[index]: odds[ids[index]] for index in there if ids[index] in odds} if odds else {},
-            expected=choice.details.get("expected", 0.0),
-            instead=choice.details.get("instead", math.nan),
-            unit=episode or decision.id,
-        )
-
-    def _query(self, experience: Experience, task: str, person: str, choice: Choice) -> Query:
-        decision, details = choice.decision, choice.details
-        goal, observation = _asked(task, choice)
-        vector = self._unpacked(choice, exact=True) if decision.policy == self.policy else None
-        time = details.get("time", experience.clock.now)
-        return experience.query(
-            goal,
-            observation,
-            tuple(details.get("actions", ())),
-            decision.step,
-            by=person,
-            vector=vector,
-            episode=details.get("of", time),
-            time=time,
-        )
+    def _replay(self) -> Replay:
+        return Replay(self._experience, self._mirror.rows, self.policy, self.store.set_id or 0)
 
     def _taken(
-        self,
-        experience: Experience,
-        task: str,
-        person: str,
-        choices: Sequence[Choice],
-        reward: float,
-        episode: str,
+        self, task: str, person: str, choices: Sequence[Choice], reward: float, episode: str
     ) -> tuple[list[tuple[Use, str]], list[float] | None]:
-        """Choices with their actions and step rewards. What showed an item that is gone teaches nothing, and neither does,
-        where somebody said what was done, a choice after which nothing was."""
-        if any(choice.action for choice in choices):
-            choices = [choice for choice in choices if choice.action]
-        if experience.policy.retriever is None:
+        """See `Replay.pairs`."""
+        if self._experience.policy.retriever is None:
             listed = dict.fromkeys(id for choice in choices for id, _ in choice.decision.candidates)
             there = self.store.fetch(self.scope, list(listed)).values()
-            self._rows_of([_as_pooled(item) for item in there if item is not None])
-        pairs, steps = [], []
-        for choice, credited, weight in log.credited(choices, reward):
-            use = self._use(experience, self._rows, task, person, choice, episode)
-            if use is not None:
-                use.weight = weight
-                pairs.append((use, choice.action))
-                steps.append(self._scaled(credited))
-        return pairs, steps if any(math.isfinite(choice.reward) for choice in choices) else None
+            self._mirror.rows_of([as_pooled(item) for item in there if item is not None])
+        return self._replay().pairs(task, person, choices, reward, episode, self._scaled)
 
     def _uses(self, connection: AnyConnection, other: Policy) -> tuple[list[Use], Pool]:
-        """What was learned from, in order, with rewards on the scale from 0 to 1 and as they were given; a pool with the items
-        that it speaks of."""
+        """What was learned from, in order, with rewards as they were given beside their place on the scale; and a pool with the
+        items that it speaks of."""
         current, (low, high) = self._experience, self.reward_range
         if current.policy.retriever is not None:
             given = [(use, low + use.raw_reward * (high - low)) for use, _ in current.uses]
             return [replace(use, raw_reward=reward) for use, reward in given], current.pool
-        gone = log.cancelled(connection)
-        listed = []
-        for news, about in log.with_choices(
-            connection, self._scopes(connection), log.news(connection, self.scope, gone), gone
-        ):
-            task, person, choices = about()
-            listed += [(news, task, person, *credited) for credited in log.credited(choices, news.value)]
-        experience = Experience(other, current.encoder, seed=self._seed or 0, trusted=self._trusted)
-        ids = dict.fromkeys(id for *_, choice, _, _ in listed for id, _ in choice.decision.candidates)
-        items = [item for item in self.store.fetch(self.scope, list(ids)).values() if item is not None]
-        rows = {item.id: experience.pool.restore(item, vector) for item, vector in self._pooled(items)}
-        uses: list[Use] = []
-        for news, task, person, choice, reward, weight in listed:
-            use = self._use(experience, rows, task, person, choice, news.episode)
-            if use is not None:
-                use.taken, use.by, use.raw_reward, use.weight = choice.action, news.by, reward, weight
-                experience.scale.see([reward], experience.pool.person_of(news.by))
-                if uses and uses[-1].learned == news.seq:
-                    uses[-1].following = use
-                use.learned = news.seq
-                uses.append(use)
-        for use in uses:
-            use.reward = use.outcome = experience.scale.of(use.raw_reward)
-            use.good = use.reward >= experience.scale.usual
-        return uses, experience.pool
+        blank = Experience(other, current.encoder, seed=self._seed or 0, trusted=self._trusted)
+        mirror = Mirror(self.store, self.scope, blank)
+        uses = rewarded_uses(
+            connection, self._scopes(connection), mirror, replace(self._replay(), experience=blank, rows=mirror.rows)
+        )
+        return uses, blank.pool
+
+    def _pack(self, vector: Vectors, *, whole: bool) -> bytes:
+        return packed_vector(vector, self.store.set_id or 0, whole=whole)
 
     def _scaled(self, reward: float) -> float:
         """On the scale from 0 to 1; as it was given where the policy knows the range itself."""
@@ -856,65 +605,11 @@ class Learning:
         low, high = self.reward_range
         return float((reward - low) / (high - low))
 
-    def _packed(self, vector: Vectors, *, whole: bool) -> bytes:
-        """The number of the encoder's set of vectors, then the vector: as it is, or (`whole` False) in eight bits a number."""
-        head = struct.pack("<H", self.store.set_id or 0)
-        return head + (vector.astype("<f4") if whole else in_eight_bits(vector)).tobytes()
-
-    def _unpacked(self, choice: Choice, *, exact: bool = False) -> Vectors | None:
-        """A unit vector of this encoder, as it was where `exact`; None where none is on file."""
-        packed, width = choice.vector, self._experience.encoder.identity.dimension
-        if packed is None or struct.unpack_from("<H", packed)[0] != (self.store.set_id or 0):
-            return None
-        if len(packed) == 2 + 4 * width:
-            return np.frombuffer(packed, "<f4", offset=2).astype(np.float32)
-        if len(packed) != 2 + width or exact:
-            return None
-        return of_eight_bits(np.frombuffer(packed, np.int8, offset=2))
-
     def _note(self, what: str, **body: Any) -> None:
         self.store.change(
             self.scope,
             lambda transaction: log.note(transaction, self.scope, self.store.clock(), what, **body),
         )
-
-    def _changes(
-        self, transaction: Transaction, pool: Pool, since: int, now: str, episode: str, by: str
-    ) -> dict[int, str]:
-        """Bring the file to the pool's state: one operation per row that changed, whatever happened to it in between. The ids
-        of new rows."""
-        named: dict[int, str] = {}
-        changes = pool.history[since:]
-        fresh = {change.row for change in changes if change.what == "add"}
-        revised = {change.row for change in changes if change.what == "revise"}
-        vectors = {pool.items[row].key: pool.vectors[row].tobytes() for row in fresh}
-        transaction.provide({**vectors, **self.store.encode([key for key in vectors if spans(key)])})
-        for row in dict.fromkeys(change.row for change in changes if change.row >= 0):
-            item = pool.items[row]
-            if row in fresh:
-                draft = operations.Draft(
-                    kind=item.kind,
-                    key=item.key,
-                    scope=self.scope,
-                    provenance=item.provenance,
-                    trust=item.trust,
-                    status=item.status,
-                    metadata=_filed(pool, row, named),
-                    deduplicate=False,
-                )
-                act = Operation(OperationKind.ADD, text=item.text)
-                outcome = transaction.perform(act, draft, now=now, episode=episode)
-                if not outcome.applied:
-                    raise InvalidPolicy(f"the item {item.text!r:.80} was not stored: {outcome.reason}.", "Reword it.")
-                named[row] = outcome.item
-            else:
-                assigned: dict[str, Any] = {"status": item.status.value}
-                if row in revised:
-                    assigned["metadata"] = {**_filed(pool, row, named), "key": item.key}
-                source = on_word_of(by) if by else ""
-                draft = operations.Draft(scope=item.scope, provenance=Provenance(source))
-                transaction.perform(Assignment(item.id, assigned), draft, now=now, episode=episode)
-        return named
 
 
 class _Cached:
@@ -922,65 +617,3 @@ class _Cached:
 
     def __init__(self, embedder: Embedder) -> None:
         self.identity, self.encode = embedder.identity, embedder
-
-
-def check_settings(policy: Policy, reward_range: tuple[float, float] | None, trusted: Collection[str]) -> None:
-    """Raise InvalidReward or InvalidPolicy for settings that cannot be."""
-    if isinstance(trusted, str) or not isinstance(trusted, Collection):
-        raise InvalidPolicy(f"trusted is {trusted!r:.60}.", "Give a list of names: [name].")
-    if trusted and policy.retriever is None:
-        raise InvalidPolicy(
-            f"trusted has no effect with policy {policy.name!r}, to which everybody's word is alike.", "Leave it out."
-        )
-    if reward_range is not None:
-        pair = isinstance(reward_range, Sequence) and len(reward_range) == 2
-        if not (pair and all(_is_finite(end) for end in reward_range) and reward_range[0] < reward_range[1]):
-            raise InvalidReward(
-                f"the reward range {reward_range!r:.60} holds no rewards.", "Give (lowest, highest), both finite."
-            )
-    for name in trusted:
-        identity(name, "a trusted rewarder")
-
-
-def _is_finite(number: object) -> bool:
-    try:
-        return isinstance(number, Real) and abs(float(number)) <= LARGEST_REWARD
-    except OverflowError:
-        return False
-
-
-def _asked(task: str, choice: Choice) -> tuple[str, str]:
-    """The task, and what was seen or searched for, "" where that is the task; outside an episode the query is the task."""
-    query = choice.decision.query
-    return task or query, choice.details.get("observation", query if task and task != query else "")
-
-
-def _as_pooled(item: Item) -> Item:
-    """An item of the file as the pool has it: closed ones are archived, each has a key, and lists are tuples."""
-    status = item.status if item.open else Status.ARCHIVED
-    data, key = plain_names(item), item.key or item.text
-    if advises(item):
-        data = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
-        key = str(data.pop("key", key))
-        data = {"avoid": (), "good": True, "do": (), **data}
-    return replace(item, key=key, status=status, metadata=data)
-
-
-def _filed(pool: Pool, row: int, named: Mapping[int, str]) -> dict[str, Any]:
-    """Metadata for the file. Links are rows in the pool and ids on file; two numbers say when the item was written."""
-    data = dict(pool.items[row].metadata)
-    if "links" in data:
-        data["links"] = [named.get(other, pool.items[other].id) for other in data["links"]]
-    return {**data, "born": int(pool.born[row]), "of": int(pool.episode[row])}
-
-
-def _explained(hit: Hit, index: int, use: Use, record: RewardRecord) -> Hit:
-    """The hit, with what rewards say of it where it stands elsewhere than the search put it, or where all is explained."""
-    if not use.values.worth or not isinstance(use.choice, Independent):
-        return hit
-    worth, position = use.values.worth[index], use.choice.order.index(index)
-    moved = ("up" if position < index else "down" if position > index else "") if worth.clear else ""
-    if not moved and (not worth.seen or (hit.why is None and worth.times < 0.5)):
-        return hit
-    why = hit.why or Explanation(None, None, {}, f"{hit.score:.10g}")
-    return replace(hit, why=replace(why, moved=moved, worth=record.in_full(hit.id, worth)))

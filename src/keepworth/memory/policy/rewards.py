@@ -4,12 +4,17 @@ one of them may have."""
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
+from numbers import Real
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from keepworth.memory.errors import InvalidPolicy, InvalidReward
+from keepworth.memory.item import identity
+from keepworth.memory.operations import LARGEST_REWARD
 from keepworth.memory.policy.pool import PROGRAM
+from keepworth.memory.policy.slots import Policy
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -100,36 +105,26 @@ class EpisodeClock:
         self._passed += share
 
 
-def capped(weights: Floats, people: Numbers, most: float, asker: int = 0) -> Floats:
-    """`weights` of evidence, shape (evidence, situations), such that nobody has more than `most` in one situation, but for the
-    asker, who may believe what the asker said, and 0, the program itself. people: on whose word each is, shape (evidence,)."""
-    others = (people > 0) & (people != asker)
-    if not others.any():
-        return weights
-    mine = weights[others]
-    _, index = np.unique(people[others], return_inverse=True)
-    order = np.argsort(index, kind="stable")
-    starts = np.flatnonzero(np.diff(index[order], prepend=-1))
-    totals = np.add.reduceat(mine[order], starts, axis=0)
-    fair: Floats = weights.copy()
-    fair[others] = mine * np.minimum(1.0, most / np.maximum(totals, 1e-12))[index]
-    return fair
+def check_settings(policy: Policy, reward_range: tuple[float, float] | None, trusted: Collection[str]) -> None:
+    """Raise InvalidReward or InvalidPolicy for settings that cannot be."""
+    if isinstance(trusted, str) or not isinstance(trusted, Collection):
+        raise InvalidPolicy(f"trusted is {trusted!r:.60}.", "Give a list of names: [name].")
+    if trusted and policy.retriever is None:
+        raise InvalidPolicy(
+            f"trusted has no effect with policy {policy.name!r}, to which everybody's word is alike.", "Leave it out."
+        )
+    if reward_range is not None:
+        pair = isinstance(reward_range, Sequence) and len(reward_range) == 2
+        if not (pair and all(_is_finite(end) for end in reward_range) and reward_range[0] < reward_range[1]):
+            raise InvalidReward(
+                f"the reward range {reward_range!r:.60} holds no rewards.", "Give (lowest, highest), both finite."
+            )
+    for name in trusted:
+        identity(name, "a trusted rewarder")
 
 
-def voices(near: Floats, people: Numbers, own: Numbers | None = None) -> Floats:
-    """How many speak for each of several items, shape (items,). A person speaks once, as near as ever; of the program's own
-    outcomes each does.
-
-    near: similarity of the situation to those in which its action worked, shape (evidence, items), 0 where it did not. people: on
-    whose word each is, shape (evidence,). own: on whose word each item stands, shape (items,), who is not counted then."""
-    if not len(people):
-        return np.zeros(near.shape[1])
-    named, index = np.unique(people, return_inverse=True)
-    order = np.argsort(index, kind="stable")
-    each = np.maximum.reduceat(near[order], np.searchsorted(index[order], np.arange(len(named))), axis=0)
-    if named[0] == 0:
-        each[0] = near[people == 0].sum(axis=0)
-    if own is not None:
-        each[named[:, None] == own[None, :]] = 0.0
-    result: Floats = each.sum(axis=0)
-    return result
+def _is_finite(number: object) -> bool:
+    try:
+        return isinstance(number, Real) and abs(float(number)) <= LARGEST_REWARD
+    except OverflowError:
+        return False

@@ -12,18 +12,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass, field
-from functools import partial
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from keepworth.episodes.episode import Operation
+from keepworth.episodes.text import as_line
 from keepworth.memory.errors import InvalidAdvice, InvalidPolicy, NothingToWrite
 from keepworth.memory.item import Item, Status
-from keepworth.memory.policy.pool import Advice, Pool
+from keepworth.memory.policy.pool import Advice, Pool, advice
 from keepworth.memory.policy.propensity import Slate
 from keepworth.memory.search.search import Worth
 
@@ -104,7 +103,6 @@ class Use:
         following: The episode's next choice.
         by, share: Who rewarded it, "" for the program itself, and how much that counts in what is learned for all.
         bonus: What a valuer notes beside it, such as the success rate it expected without memory.
-        withheld: Candidates that were left out at random.
         most: How many might be shown, 0 where that is not known.
         decision, unit: Its id on file; the episode or the choice for which chance decided once.
         weight: 1 over how many choices share the reward.
@@ -129,7 +127,6 @@ class Use:
     by: str = ""
     share: float = 1.0
     bonus: dict[str, float] = field(default_factory=dict)
-    withheld: Slate = ()
     most: int = 0
     decision: str = ""
     weight: float = 1.0
@@ -257,6 +254,24 @@ class Presented:
     advice: tuple[tuple[str, float, float], ...] = ()
 
 
+def combined_advice(
+    items: list[Item], query: Query, similarities: Sequence[float]
+) -> tuple[tuple[str, float, float], ...]:
+    """What the items shown would have their reader do: (action, weight, similarity)."""
+    return tuple(
+        (action, weight, near)
+        for item, near in zip(items, similarities, strict=True)
+        for action, weight in advice(item, query.text)
+    )
+
+
+def lines(items: list[Item], query: Query, similarities: Sequence[float]) -> Presented:
+    """One line for each item, in the order in which they are shown."""
+    return Presented(
+        "\n".join(f"- {as_line(item.text)}" for item in items), combined_advice(items, query, similarities)
+    )
+
+
 class Writer(Protocol):
     """Turns what happened (messages, or an episode with its reward) into what memory is to do about it."""
 
@@ -334,38 +349,3 @@ def need(
         for name, value in (values or {}).items():
             if not (isinstance(value, kind) and fits(value)):
                 raise InvalidPolicy(f"{name} of {of} is {value!r}.", fix)
-
-
-def policies_by_name(
-    policy: str | Policy | Callable[[], Policy] | Mapping[str, Callable[[], Policy]], usual: Callable[..., Policy]
-) -> tuple[Callable[[str], Policy], str]:
-    """A function that makes a fresh policy by its name, and the name of the first. usual: makes those that have a name without
-    being given. Raises UnknownName, InvalidPolicy."""
-    given: dict[str, Callable[[], Policy]] = {}
-    if isinstance(policy, str):
-        first = policy
-    elif isinstance(policy, Policy):
-        first, given = policy.name, {policy.name: partial(deepcopy, policy)}  # each opening learns in one of its own
-    elif isinstance(policy, Mapping) and policy:
-        first, given = next(iter(policy)), dict(policy)
-    elif callable(policy):
-        first = _made("", policy).name
-        given = {first: policy}
-    else:
-        raise InvalidPolicy(f"policy is {policy!r:.60}.", "Give a name, a policy, a function that makes one, or None.")
-
-    def named(name: str) -> Policy:
-        if not isinstance(name, str):
-            raise InvalidPolicy(f"a policy was asked for by {name!r:.60}, which is no name.", "Names are text.")
-        return _made(name, given[name]) if name in given else usual(name, also=given)
-
-    return named, first
-
-
-def _made(name: str, make: Callable[[], Policy]) -> Policy:
-    policy = make() if callable(make) else make
-    if not isinstance(policy, Policy):
-        raise InvalidPolicy(
-            f"what should make the policy {name!r:.40} gave {policy!r:.60}.", "Give a function that makes a policy."
-        )
-    return policy

@@ -1,13 +1,7 @@
-"""Writers: what is kept of an episode, or of messages.
-
-`Facts` reads messages, `RawCases` keeps choices as they happened; other writers are files of `keepworth.methods.writers`, which
-use the functions here.
-"""
+"""The default writer: the facts of messages. Other writers are files of `keepworth.methods.writers`."""
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -26,39 +20,11 @@ from keepworth.memory.policy.claims import (
     stems,
     taken_over,
 )
-from keepworth.memory.policy.hashed_words import WORD
-from keepworth.memory.policy.pool import Advice
 from keepworth.memory.policy.replacing import BOUND, replaces, told_as_change
-from keepworth.memory.policy.slots import Finished, Use
+from keepworth.memory.policy.slots import Finished
 
 if TYPE_CHECKING:
     from keepworth.memory.overlay import Bank
-
-
-def judged(finished: Finished, steps: bool) -> list[tuple[Use, bool]]:
-    """What there is to keep of an episode, in order, each with whether it was good.
-
-    steps: every step by its own reward. Else, as papers do it, the last choice made in each situation (where a step was tried
-    again, what ended up being done) by how the episode ended.
-    """
-    last: dict[tuple[str, ...], tuple[Use, bool]] = {}
-    for use in finished.choices:
-        key = (use.query.text, use.taken) if steps else (use.query.text,)
-        last.pop(key, None)
-        last[key] = (use, use.good if steps else finished.success)
-    return list(last.values())
-
-
-def ended(use: Use, good: bool) -> str:
-    """How it ended, in words; the number where the reward was neither the best nor the worst."""
-    if 0.0 < use.raw_reward < 1.0:
-        return f"it earned {use.raw_reward:.2g} of 1"
-    return "it worked" if good else "it failed"
-
-
-def earned(use: Use) -> dict[str, Any]:
-    """What an item keeps of a reward whose meaning may change with later ones."""
-    return {"earned": use.raw_reward} if 0.0 < use.raw_reward < 1.0 else {}
 
 
 Outdated = Callable[[Sequence[str], Sequence[Sequence[str]]], Sequence[Sequence[int]]]
@@ -213,49 +179,3 @@ def _taking_over(fact: StatedFact, gone: Sequence[Item]) -> StatedFact:
     # What was said before the fact cannot give way to it where somebody else said it: an assistant corrects nobody.
     ids = tuple(item.id for item in gone if fact.speaker != "assistant" or item.provenance.speaker == "assistant")
     return replace(fact, kind=OperationKind.SUPERSEDE, targets=ids) if ids else fact
-
-
-@dataclass(frozen=True, slots=True)
-class RawCases:
-    """The situation, the action and how it ended. failures: kept too, as warnings; else successes alone are kept. steps: of
-    every step by its own reward (see `judged`)."""
-
-    failures: bool = True
-    steps: bool = False
-
-    def __call__(self, finished: Finished) -> list[Advice]:
-        return [
-            Advice(
-                use.query.text,
-                f"{use.query.text} -> {use.taken}: {ended(use, good)}",
-                do=(use.taken,) if good else (),
-                avoid=() if good else (use.taken,),
-                good=good,
-                extra=earned(use),
-            )
-            for use, good in judged(finished, self.steps)
-            if good or self.failures
-        ]
-
-
-def keywords(text: str) -> list[str]:
-    """The five longest different words, in order of appearance: the rule form of a keyword extractor."""
-    result = list(dict.fromkeys(WORD.findall(text.lower())))
-    kept = set(sorted(result, key=lambda word: (-len(word), result.index(word)))[:5])
-    return [word for word in result if word in kept]
-
-
-AskModel = Callable[[str], str]
-"""A chat model as a function: the prompt in, the reply out."""
-_BLOCK = re.compile(r"[\[{].*[\]}]", re.DOTALL)
-
-
-def parsed(reply: str) -> Any:
-    """The first JSON value in a reply, fences and talk around it allowed; None where there is none."""
-    result = _BLOCK.search(reply)
-    if result is None:
-        return None
-    try:
-        return json.JSONDecoder().raw_decode(result.group())[0]
-    except (ValueError, RecursionError):  # a model may nest without end
-        return None

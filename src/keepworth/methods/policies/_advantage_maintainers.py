@@ -17,8 +17,8 @@ import numpy as np
 from keepworth.memory.item import Status
 from keepworth.memory.policy.actions import NONE, SURE
 from keepworth.memory.policy.pool import ACTIVE, CANDIDATE, NOBODY, PROGRAM, Pool, advice
-from keepworth.memory.policy.propensity import ndtr
 from keepworth.memory.policy.slots import Use, Valuer, need
+from keepworth.methods.policies._slates import ndtr
 
 if TYPE_CHECKING:
     import numpy.typing as npt

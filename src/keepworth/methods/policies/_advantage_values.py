@@ -20,15 +20,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from keepworth.memory.policy.parts import Column, contents_in
 from keepworth.memory.policy.pool import NOBODY, Pool, grown
-from keepworth.memory.policy.rewards import capped, voices
 from keepworth.memory.policy.slots import Candidates, Query, Use, Values, need
+from keepworth.methods.policies._parts import Column, contents_in
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     Floats = npt.NDArray[np.float64]
+    Numbers = npt.NDArray[np.int64]
     Vectors = npt.NDArray[np.float32]
 
 _SCALARS = 7
@@ -348,3 +348,38 @@ class AdvantageValuer:
         self._mean += moved * ((target - float(features @ self._mean)) / total)
         self._variance -= moved**2 / total
         self._variance = np.minimum(self._variance / self.settings.forget, self._start)
+
+
+def capped(weights: Floats, people: Numbers, most: float, asker: int = 0) -> Floats:
+    """`weights` of evidence, shape (evidence, situations), such that nobody has more than `most` in one situation, but for the
+    asker, who may believe what the asker said, and 0, the program itself. people: on whose word each is, shape (evidence,)."""
+    others = (people > 0) & (people != asker)
+    if not others.any():
+        return weights
+    mine = weights[others]
+    _, index = np.unique(people[others], return_inverse=True)
+    order = np.argsort(index, kind="stable")
+    starts = np.flatnonzero(np.diff(index[order], prepend=-1))
+    totals = np.add.reduceat(mine[order], starts, axis=0)
+    fair: Floats = weights.copy()
+    fair[others] = mine * np.minimum(1.0, most / np.maximum(totals, 1e-12))[index]
+    return fair
+
+
+def voices(near: Floats, people: Numbers, own: Numbers | None = None) -> Floats:
+    """How many speak for each of several items, shape (items,). A person speaks once, as near as ever; of the program's own
+    outcomes each does.
+
+    near: similarity of the situation to those in which its action worked, shape (evidence, items), 0 where it did not. people: on
+    whose word each is, shape (evidence,). own: on whose word each item stands, shape (items,), who is not counted then."""
+    if not len(people):
+        return np.zeros(near.shape[1])
+    named, index = np.unique(people, return_inverse=True)
+    order = np.argsort(index, kind="stable")
+    each = np.maximum.reduceat(near[order], np.searchsorted(index[order], np.arange(len(named))), axis=0)
+    if named[0] == 0:
+        each[0] = near[people == 0].sum(axis=0)
+    if own is not None:
+        each[named[:, None] == own[None, :]] = 0.0
+    result: Floats = each.sum(axis=0)
+    return result

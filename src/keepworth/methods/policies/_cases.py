@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from keepworth.memory.errors import InvalidPolicy
 from keepworth.memory.policy.admission import admit_all
-from keepworth.memory.policy.parts import Capacity, Exemplars, MostSimilar, Thompson
 from keepworth.memory.policy.slots import Policy, Retriever, Selector, Valuer, whole
-from keepworth.memory.policy.writers import RawCases
+from keepworth.methods.policies._parts import Capacity, Exemplars, MostSimilar, Thompson
+from keepworth.methods.writers._episodes import RawCases
 
 
 def cases(name: str, retriever: Retriever, valuer: Valuer, selector: Selector, failures: bool, steps: bool) -> Policy:

@@ -19,13 +19,13 @@ import numpy as np
 from keepworth.memory.errors import InvalidPolicy
 from keepworth.memory.item import Status, learned
 from keepworth.memory.policy.admission import admit_all
-from keepworth.memory.policy.parts import Exemplars, MostRecent, Thompson, eligible, top
 from keepworth.memory.policy.pool import CANDIDATE, Advice, Pool
 from keepworth.memory.policy.slots import Candidates, Maintainer, Policy, Query, need, whole
-from keepworth.memory.policy.writers import RawCases
 from keepworth.methods.policies._advantage_maintainers import Crowd, MergeDuplicates, Probation, RetireHarmful, Room
 from keepworth.methods.policies._advantage_values import AdvantageSettings, AdvantageValuer
 from keepworth.methods.policies._cases import require_part
+from keepworth.methods.policies._parts import Exemplars, MostRecent, Thompson, eligible, top
+from keepworth.methods.writers._episodes import RawCases
 from keepworth.registry import Method
 
 PARTS = (

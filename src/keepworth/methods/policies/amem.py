@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from keepworth.memory.policy.admission import admit_all
-from keepworth.memory.policy.parts import NOTHING, AllRetrieved, Capacity, Exemplars, Unvalued, eligible, top
 from keepworth.memory.policy.pool import Pool
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Valuer, whole
+from keepworth.methods.policies._parts import NOTHING, AllRetrieved, Capacity, Exemplars, Unvalued, eligible, top
 from keepworth.methods.writers.notes import Notes, note_key
 from keepworth.registry import Method
 

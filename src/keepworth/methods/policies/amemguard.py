@@ -11,11 +11,11 @@ import numpy as np
 from keepworth.episodes.text import as_line
 from keepworth.memory.item import Item
 from keepworth.memory.policy.admission import admit_all
-from keepworth.memory.policy.parts import Capacity, Exemplars, MostSimilar, Unvalued
 from keepworth.memory.policy.pool import Pool, advice
-from keepworth.memory.policy.propensity import Mixture
 from keepworth.memory.policy.slots import Candidates, Policy, Presented, Query, Values, whole
-from keepworth.memory.policy.writers import RawCases
+from keepworth.methods.policies._parts import Capacity, Exemplars, MostSimilar, Unvalued
+from keepworth.methods.policies._slates import Mixture
+from keepworth.methods.writers._episodes import RawCases
 from keepworth.registry import Method
 
 if TYPE_CHECKING:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from keepworth.memory.policy.parts import AllRetrieved, MostSimilar, Unvalued
 from keepworth.memory.policy.slots import Policy
 from keepworth.methods.policies._cases import cases
+from keepworth.methods.policies._parts import AllRetrieved, MostSimilar, Unvalued
 from keepworth.registry import Method
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from keepworth.memory.policy.parts import AllRetrieved, MostRecent, Unvalued
 from keepworth.memory.policy.slots import Policy
 from keepworth.methods.policies._cases import cases
+from keepworth.methods.policies._parts import AllRetrieved, MostRecent, Unvalued
 from keepworth.registry import Method
 
 

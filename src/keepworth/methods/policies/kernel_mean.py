@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from keepworth.memory.policy.parts import Experiences, on_advice
 from keepworth.memory.policy.pool import Pool
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values, need
 from keepworth.methods.policies._cases import BELOW, best, statistical
+from keepworth.methods.policies._parts import Experiences, on_advice
 from keepworth.registry import Method
 
 

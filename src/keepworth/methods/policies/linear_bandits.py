@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from keepworth.memory.policy.parts import Thompson, on_advice
 from keepworth.memory.policy.pool import Pool
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values, need
 from keepworth.methods.policies._cases import best, floor, statistical
+from keepworth.methods.policies._parts import Thompson, on_advice
 from keepworth.registry import Method
 
 if TYPE_CHECKING:

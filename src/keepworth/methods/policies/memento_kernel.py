@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from keepworth.memory.policy.parts import BestValue, MostSimilar
 from keepworth.memory.policy.pool import Pool, grown
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values
 from keepworth.methods.policies._cases import cases
+from keepworth.methods.policies._parts import BestValue, MostSimilar
 from keepworth.registry import Method
 
 if TYPE_CHECKING:

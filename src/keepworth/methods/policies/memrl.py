@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from keepworth.memory.policy.parts import Column, MostSimilar
 from keepworth.memory.policy.pool import Pool
-from keepworth.memory.policy.propensity import Mixture
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values, need
 from keepworth.methods.policies._cases import cases
+from keepworth.methods.policies._parts import Column, MostSimilar
+from keepworth.methods.policies._slates import Mixture
 from keepworth.registry import Method
 
 if TYPE_CHECKING:

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from keepworth.memory.policy.parts import Experiences, contents_in, on_advice
 from keepworth.memory.policy.pool import Pool
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, Values, need
 from keepworth.methods.policies._cases import best, require_part, statistical
+from keepworth.methods.policies._parts import Experiences, contents_in, on_advice
 from keepworth.registry import Method
 
 if TYPE_CHECKING:

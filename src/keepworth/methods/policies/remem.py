@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from keepworth.memory.policy.parts import MostSimilar, Unvalued
 from keepworth.memory.policy.pool import Pool
-from keepworth.memory.policy.propensity import Mixture
 from keepworth.memory.policy.slots import Candidates, Policy, Query, Values
 from keepworth.methods.policies._cases import cases
+from keepworth.methods.policies._parts import MostSimilar, Unvalued
+from keepworth.methods.policies._slates import Mixture
 from keepworth.registry import Method
 
 

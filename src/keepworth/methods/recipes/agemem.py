@@ -166,8 +166,8 @@ def quality(now: StagedWriting) -> float:
     came. A rule, in the place of a judge. 0 of an empty store."""
     from statistics import median
 
-    from keepworth.memory.policy.importance import specificity
     from keepworth.methods.recipes._bank.staged import STORE
+    from keepworth.methods.writers._importance import specificity
 
     usual = median(map(specificity, now.storing.facts))
     own = now.bank.entries(STORE)

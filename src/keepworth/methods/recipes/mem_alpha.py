@@ -165,7 +165,7 @@ def validity(turn: ChunkTurn) -> float:
 def fits(part: str, text: str) -> bool:
     """The rule in the place of the paper's judge. Episodic: it says when, or that something was done; semantic: it does
     not say when; core: it is about the speaker."""
-    from keepworth.memory.policy.importance import FEATURES, hand_features
+    from keepworth.methods.writers._importance import FEATURES, hand_features
 
     of = dict(zip(FEATURES, hand_features(text), strict=True))
     if part == EPISODIC:
@@ -179,7 +179,7 @@ def fits(part: str, text: str) -> bool:
 
 
 def part_of(text: str) -> str:
-    from keepworth.memory.policy.importance import FEATURES, hand_features
+    from keepworth.methods.writers._importance import FEATURES, hand_features
 
     if fits(EPISODIC, text):
         return EPISODIC

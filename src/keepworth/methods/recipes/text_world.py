@@ -375,7 +375,7 @@ class _WithOracle:
         self._actor, self._environment = actor, environment
 
     async def act(self, observation: Observation, model: Caller) -> Action:
-        from keepworth.memory.policy.parts import Exemplars
+        from keepworth.methods.policies._parts import Exemplars
 
         scene = self._environment.scene
         lines = [f"- (worked) {scene.text} -> {action}: it worked" for action in sorted(scene.right)]

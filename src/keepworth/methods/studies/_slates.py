@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from keepworth.memory.policy.propensity import gumbel_top_k
 from keepworth.memory.time_window import DAY, TimeWindow, window_of
+from keepworth.methods.policies._slates import gumbel_top_k
 from keepworth.tasks.metrics import tokens
 
 if TYPE_CHECKING:

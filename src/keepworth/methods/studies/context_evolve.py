@@ -31,8 +31,8 @@ import numpy as np
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.text import as_line
 from keepworth.evaluation.study import Rows, Study, rows_of
-from keepworth.memory.policy.importance import FEATURES, hand_features
-from keepworth.memory.policy.propensity import gumbel_top_k
+from keepworth.methods.policies._slates import gumbel_top_k
+from keepworth.methods.writers._importance import FEATURES, hand_features
 from keepworth.registry import Method
 from keepworth.tasks.fact_streams import FactStream, folds_of, longmemeval_streams
 

@@ -8,7 +8,7 @@ from typing import Any
 from keepworth.episodes.text import as_line
 from keepworth.memory.policy.pool import Advice, Pool
 from keepworth.memory.policy.slots import Finished, Use, Writer
-from keepworth.memory.policy.writers import AskModel, judged, keywords, parsed
+from keepworth.methods.writers._episodes import AskModel, judged, keywords, parsed
 from keepworth.registry import Method
 
 

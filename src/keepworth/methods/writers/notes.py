@@ -9,7 +9,7 @@ from keepworth.episodes.text import as_line
 from keepworth.memory.item import ItemKind
 from keepworth.memory.policy.pool import Advice
 from keepworth.memory.policy.slots import Finished, Writer
-from keepworth.memory.policy.writers import AskModel, earned, ended, judged, keywords, parsed
+from keepworth.methods.writers._episodes import AskModel, earned, ended, judged, keywords, parsed
 from keepworth.registry import Method
 
 

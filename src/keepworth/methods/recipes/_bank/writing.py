@@ -26,7 +26,6 @@ from keepworth.learning.objective.inputs import idle_clip
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.trainer import train as train_steps
 from keepworth.learning.watch.progress import Progress
-from keepworth.memory.policy.importance import specificity
 from keepworth.methods.recipes._bank.calls import Earned, WritingCourse, fitted, write_by_calls
 from keepworth.methods.recipes._bank.parted import ChunkedWriting, PartedBank, calls_of
 from keepworth.methods.recipes._bank.rollouts import (
@@ -41,6 +40,7 @@ from keepworth.methods.recipes._bank.rollouts import (
     written,
 )
 from keepworth.methods.recipes._reader import found_reader, restored
+from keepworth.methods.writers._importance import specificity
 from keepworth.models.files import ModelKind, path_of
 from keepworth.models.inprocess import InProcessModel
 from keepworth.recipes.settings import curriculum_of, objective_of, require_objective, with_budget

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -20,7 +19,6 @@ from keepworth.memory.errors import InvalidPolicy
 from keepworth.memory.item import Item, Status
 from keepworth.memory.policy.actions import SURE, Actions
 from keepworth.memory.policy.pool import NOBODY, PROGRAM, Pool, advice, grown
-from keepworth.memory.policy.propensity import Mixture
 from keepworth.memory.policy.slots import (
     Candidates,
     Policy,
@@ -31,8 +29,10 @@ from keepworth.memory.policy.slots import (
     Use,
     Valuer,
     Values,
+    combined_advice,
     need,
 )
+from keepworth.methods.policies._slates import Mixture
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -190,47 +190,6 @@ def on_advice(gained: Floats, candidates: Candidates, pool: Pool) -> Floats:
     """What an item is worth by its action; a warning of it `WARNING` of the opposite. The more similar item wins a tie."""
     result: Floats = np.where(pool.warns[candidates.rows], -WARNING * gained, gained + 1e-3 * candidates.similarities)
     return result
-
-
-@dataclass(frozen=True, slots=True)
-class Offered:
-    """What can be done here, in the place of a pool: one row for each action, which advises it and nothing else."""
-
-    actions: Actions
-    content: npt.NDArray[np.int64]
-    warns: npt.NDArray[np.bool_]
-    conditional: npt.NDArray[np.bool_]
-    episode: npt.NDArray[np.int64]
-
-
-def of_actions(valuer: Valuer, query: Query, pool: Pool) -> Floats:
-    """What each of the query's actions is worth here, to a valuer that knows actions: what it would do if it acted itself."""
-    numbers = np.array([pool.content_of(action) for action in query.actions], dtype=np.int64)
-    n = len(numbers)
-    none = np.zeros(n, dtype=bool)
-    offered = Offered(pool.actions, numbers, none, none, np.full(n, -1))
-    result: Floats = valuer.estimate(query, Candidates(np.arange(n), np.zeros(n)), offered).means  # type: ignore[arg-type]
-    return result
-
-
-class Masked:
-    """Estimates what the valuer estimated before it learned anything: its prior, which for `advantage` is a line in similarity.
-
-    What a gain owes to values goes with it. What rewards do otherwise stays: which cases are kept, and their labels.
-    """
-
-    def __init__(self, valuer: Valuer) -> None:
-        self.learning = valuer
-        self.blank = deepcopy(valuer)
-
-    def estimate(self, query: Query, candidates: Candidates, pool: Pool) -> Values:
-        return self.blank.estimate(query, candidates, pool)
-
-    def learn(self, use: Use, pool: Pool) -> None:
-        self.learning.learn(use, pool)
-
-    def reset(self) -> None:
-        self.learning.reset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -419,19 +378,10 @@ class SameEpisodeFirst:
         return replace(choice, first=scores)
 
 
-Advised = tuple[tuple[str, float, float], ...]
 WORKED, FAILED = "worked", "failed"
 _LABEL = re.compile(rf"[(（]\s*({WORKED}|{FAILED})\s*[)）]", re.IGNORECASE)
 # Also with letters behind it: to a reader ": it worked0" says that it worked.
 _ENDING = re.compile(rf":(?= it ({WORKED}|{FAILED}))", re.IGNORECASE)
-
-
-def combined_advice(items: list[Item], query: Query, similarities: Sequence[float]) -> Advised:
-    return tuple(
-        (action, weight, near)
-        for item, near in zip(items, similarities, strict=True)
-        for action, weight in advice(item, query.text)
-    )
 
 
 def case_line(text: str, label: str) -> str:
@@ -448,13 +398,6 @@ def sorted_out(items: list[Item]) -> tuple[list[Item], list[Item], list[Item]]:
     cases = [item for item in items if "do" in item.metadata]
     good = [item for item in cases if item.metadata["good"]]
     return good, [item for item in cases if not item.metadata["good"]], [i for i in items if "do" not in i.metadata]
-
-
-def lines(items: list[Item], query: Query, similarities: Sequence[float]) -> Presented:
-    """One line for each item, in the order in which they are shown."""
-    return Presented(
-        "\n".join(f"- {as_line(item.text)}" for item in items), combined_advice(items, query, similarities)
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from keepworth import Facts, Keeper, Memory
 from keepworth.memory.errors import InvalidAdvice, InvalidPolicy
-from keepworth.memory.policy.importance import MARKS, PRIOR
-from keepworth.memory.policy.keeper import luck
 from keepworth.memory.policy.slots import Finished
+from keepworth.methods.writers._importance import MARKS, PRIOR
+from keepworth.methods.writers.keeper import luck
 
 NAMES = ["Ana", "Bo", "Cy", "Di", "Ed", "Fay", "Gus", "Hal", "Ivy", "Jo", "Kim", "Lea"]
 THINGS = ["lamp", "kettle", "bicycle", "piano", "carpet", "mirror", "tent", "drum"]

@@ -1,0 +1,169 @@
+"""The items of a file as rows of a pool, and the changes of a pool as operations of the file.
+
+Rows are in order of writing. Links between items are rows in the pool and ids on file. Items that no policy wrote are rows like
+others; what policies read of their own items is hidden in those (`admission.plain_names`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from keepworth.episodes.episode import Operation, OperationKind
+from keepworth.memory import operations
+from keepworth.memory.errors import InvalidPolicy
+from keepworth.memory.item import Item, Provenance, Scope, Status, on_word_of
+from keepworth.memory.operations import Assignment
+from keepworth.memory.policy.admission import advises, plain_names
+from keepworth.memory.policy.experience import Experience
+from keepworth.memory.policy.pool import Pool
+from keepworth.memory.search.chunks import spans
+from keepworth.memory.store.connection import AnyConnection
+from keepworth.memory.store.transaction import changed_since
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from keepworth.memory.store.store import Store
+    from keepworth.memory.store.transaction import Transaction
+
+    Vectors = npt.NDArray[np.float32]
+
+
+class Mirror:
+    """Items of a scope of a file, beside the rows that an experience has for them. rows: by id."""
+
+    def __init__(self, store: Store, scope: Scope, experience: Experience) -> None:
+        self.store, self.scope, self.experience = store, scope, experience
+        self.rows: dict[str, int] = {}
+        self._waiting: deque[tuple[Item, Vectors]] = deque()
+
+    # From the file.
+
+    def read(self, items: Iterable[Item] | None = None) -> None:
+        """Let items wait for their rows; all of the file where none are given."""
+        self._waiting = deque(self._pooled(self.store.items(self.scope) if items is None else items))
+
+    def restore(self, before: float = math.inf) -> list[int]:
+        """Rows for those that wait and were written before entry `before` of the journal."""
+        fresh = []
+        while self._waiting and _number(self._waiting[0][0].id) < before:
+            item, vector = self._waiting.popleft()
+            self.rows[item.id] = row = self.experience.restore(item, vector)
+            fresh.append(row)
+        return fresh
+
+    def link(self, rows: Iterable[int]) -> None:
+        """Make links of the items in these rows rows, where all of them are there."""
+        items = self.experience.pool.items
+        for row in rows:
+            items[row] = self._linked(items[row])
+
+    def follow(self, connection: AnyConnection, since: int) -> None:
+        """Take in what was written after entry `since` of the journal."""
+        ids = sorted(changed_since(connection, since).ids, key=_number)
+        items = [item for item in self.store.fetch(self.scope, ids).values() if item is not None]
+        self._waiting.extend(self._pooled(item for item in items if item.id not in self.rows))
+        self.link(self.restore())
+        for item in items:
+            self.experience.pool.refresh(self.rows[item.id], self._linked(as_pooled(item)))
+
+    def _pooled(self, items: Iterable[Item]) -> Iterator[tuple[Item, Vectors]]:
+        """Items of the file as the pool has them, with their vectors."""
+        listed = list(items)
+        vectors = self.store.vectors_for(listed)
+        for item in listed:
+            pooled = as_pooled(item)
+            filed = vectors.get(item.id) if pooled.key == item.searched_text else None
+            yield pooled, self.experience.encoder.encode([pooled.key])[0] if filed is None else filed[0]
+
+    def rows_of(self, items: Sequence[Item]) -> list[int]:
+        """Rows for items that a search found, which are compared with nothing."""
+        pool = self.experience.pool
+        nothing = np.zeros(pool.vectors.shape[1], dtype=np.float32)
+        for item in items:
+            if item.id not in self.rows:
+                self.rows[item.id] = pool.restore(item, nothing)
+        return [self.rows[item.id] for item in items]
+
+    def _linked(self, item: Item) -> Item:
+        """The item with links as rows in the pool, which are ids on file."""
+        if "links" not in item.metadata or "do" not in item.metadata:
+            return item
+        links = (self.rows.get(link, link) for link in item.metadata["links"])
+        return replace(
+            item, metadata={**item.metadata, "links": tuple(link for link in links if isinstance(link, int))}
+        )
+
+    # To the file.
+
+    def write(self, transaction: Transaction, since: int, now: str, episode: str, by: str) -> dict[int, str]:
+        """Bring the file to the pool's state: one operation per row that changed after version `since` of the pool, whatever
+        happened to it in between. The ids of new rows, which `name` takes once they are committed."""
+        pool, named = self.experience.pool, dict[int, str]()
+        changes = pool.history[since:]
+        fresh = {change.row for change in changes if change.what == "add"}
+        revised = {change.row for change in changes if change.what == "revise"}
+        vectors = {pool.items[row].key: pool.vectors[row].tobytes() for row in fresh}
+        transaction.provide({**vectors, **self.store.encode([key for key in vectors if spans(key)])})
+        for row in dict.fromkeys(change.row for change in changes if change.row >= 0):
+            item = pool.items[row]
+            if row in fresh:
+                draft = operations.Draft(
+                    kind=item.kind,
+                    key=item.key,
+                    scope=self.scope,
+                    provenance=item.provenance,
+                    trust=item.trust,
+                    status=item.status,
+                    metadata=_filed(pool, row, named),
+                    deduplicate=False,
+                )
+                act = Operation(OperationKind.ADD, text=item.text)
+                outcome = transaction.perform(act, draft, now=now, episode=episode)
+                if not outcome.applied:
+                    raise InvalidPolicy(f"the item {item.text!r:.80} was not stored: {outcome.reason}.", "Reword it.")
+                named[row] = outcome.item
+            else:
+                assigned: dict[str, Any] = {"status": item.status.value}
+                if row in revised:
+                    assigned["metadata"] = {**_filed(pool, row, named), "key": item.key}
+                draft = operations.Draft(scope=item.scope, provenance=Provenance(on_word_of(by) if by else ""))
+                transaction.perform(Assignment(item.id, assigned), draft, now=now, episode=episode)
+        return named
+
+    def name(self, named: Mapping[int, str]) -> None:
+        """Give new rows the ids that the file gave them."""
+        pool = self.experience.pool
+        for row, id in named.items():
+            pool.items[row] = replace(pool.items[row], id=id, scope=self.scope)
+            self.rows[id] = row
+
+
+def as_pooled(item: Item) -> Item:
+    """An item of the file as the pool has it: closed ones are archived, each has a key, and lists are tuples."""
+    status = item.status if item.open else Status.ARCHIVED
+    data, key = plain_names(item), item.key or item.text
+    if advises(item):
+        data = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
+        key = str(data.pop("key", key))
+        data = {"avoid": (), "good": True, "do": (), **data}
+    return replace(item, key=key, status=status, metadata=data)
+
+
+def _filed(pool: Pool, row: int, named: Mapping[int, str]) -> dict[str, Any]:
+    """Metadata for the file. Links are rows in the pool and ids on file; two numbers say when the item was written."""
+    data = dict(pool.items[row].metadata)
+    if "links" in data:
+        data["links"] = [named.get(other, pool.items[other].id) for other in data["links"]]
+    return {**data, "born": int(pool.born[row]), "of": int(pool.episode[row])}
+
+
+def _number(id: str) -> int:
+    """The entry of the journal that wrote an item."""
+    return int(id[1:])

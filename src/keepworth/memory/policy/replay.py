@@ -1,0 +1,253 @@
+"""Choices as they are on file, made again what a policy learns from."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from keepworth.memory.errors import ClosedEpisode, UnknownEpisode
+from keepworth.memory.item import Scope
+from keepworth.memory.policy.default import RewardRecord
+from keepworth.memory.policy.experience import Experience
+from keepworth.memory.policy.mirror import Mirror
+from keepworth.memory.policy.slots import Candidates, Query, Use, Values
+from keepworth.memory.search.index import in_eight_bits, of_eight_bits
+from keepworth.memory.search.search import compact
+from keepworth.memory.store import log
+from keepworth.memory.store.connection import AnyConnection
+from keepworth.memory.store.log import Choice, News, Rewarded
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Floats = npt.NDArray[np.float64]
+    Vectors = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """Reads choices for an experience. rows: of the items that are still there, by id; policy: whose choices kept the vector of
+    the query as it was; set_id: the number of the encoder's set of vectors."""
+
+    experience: Experience
+    rows: Mapping[str, int]
+    policy: str
+    set_id: int
+
+    def pairs(
+        self,
+        task: str,
+        person: str,
+        choices: Sequence[Choice],
+        reward: float,
+        episode: str,
+        scaled: Callable[[float], float],
+    ) -> tuple[list[tuple[Use, str]], list[float] | None]:
+        """Choices with their actions, and their rewards where steps have some. What showed an item that is gone teaches nothing,
+        and neither does, where somebody said what was done, a choice after which nothing was."""
+        if any(choice.action for choice in choices):
+            choices = [choice for choice in choices if choice.action]
+        pairs, steps = [], []
+        for choice, credited, weight in log.credited(choices, reward):
+            use = self.use(task, person, choice, episode)
+            if use is not None:
+                use.weight = weight
+                pairs.append((use, choice.action))
+                steps.append(scaled(credited))
+        return pairs, steps if any(math.isfinite(choice.reward) for choice in choices) else None
+
+    def teach(
+        self,
+        record: RewardRecord,
+        news: News,
+        about: Callable[[], tuple[str, str, list[Choice]]],
+        *,
+        stale: bool,
+        trusts: Sequence[float] | None = None,
+    ) -> None:
+        """Add a reward to the record of the default policy. stale: too old to be encoded again where its vector is missing;
+        trusts: how far it counts for each choice, where that was judged before."""
+        task, _, choices = about()
+        judged, encoder = iter(trusts or ()), self.experience.encoder
+        for choice, reward, weight in log.credited(choices, news.value):
+            decision, vector = choice.decision, self.vector(choice)
+            if vector is None:
+                text = self.experience.policy.keyer(*asked_then(task, choice))
+                if not decision.query or not text.strip():
+                    continue
+                # Near nothing, where it is too old to be encoded again: it counts in the ledger alone.
+                vector = np.zeros(encoder.identity.dimension, np.float32) if stale else encoder.encode([text])[0]
+            record.add(
+                vector,
+                reward,
+                decision.chosen,
+                action=choice.action,
+                weight=weight,
+                decision=decision.id,
+                odds=choice.details.get("odds"),
+                expected=choice.details.get("expected", 0.0),
+                instead=choice.details.get("instead", math.nan),
+                unit=news.episode or decision.id,
+                by=news.by,
+                stale=stale,
+                trust=next(judged, None),
+            )
+
+    def use(self, task: str, person: str, choice: Choice, episode: str) -> Use | None:
+        """The choice that is on file, among the items that are still there; None where one that it showed is not, or where
+        what was asked was erased."""
+        decision, details, rows = choice.decision, choice.details, self.rows
+        if not decision.query:
+            return None
+        pairs = decision.candidates or tuple((id, 0.0) for id in decision.chosen)
+        ids = [id for id, _ in pairs]
+        slate = details.get("slate")
+        if slate is None or not decision.candidates:
+            slate = [ids.index(id) for id in decision.chosen]
+            details = {name: details[name] for name in ("observation", "actions", "k", "part") if name in details}
+        there = [index for index, id in enumerate(ids) if id in rows]
+        moved = {index: position for position, index in enumerate(there)}
+        if not all(index in moved for index in slate):
+            return None
+
+        def column(name: str, missing: Sequence[float]) -> Floats:
+            values = details.get(name) or missing
+            return np.array([values[index] for index in there], dtype=np.float64)
+
+        nothing, waiting = [0.0] * len(ids), details.get("waiting", 0)
+        candidates = Candidates(
+            np.array([rows[ids[index]] for index in there], dtype=np.intp),
+            column("similarities", [score for _, score in pairs]),
+            # As it was at the time of the choice, whatever became of the items since.
+            sum([index >= len(ids) - waiting for index in there]) if waiting else 0,
+        )
+        odds = choice.details.get("odds", {})
+        return Use(
+            self._query(task, person, choice),
+            candidates,
+            Values(column("means", nothing), column("deviations", nothing)),
+            None,
+            tuple([moved[index] for index in slate]),
+            details.get("part", "main"),
+            logged=decision.propensity,
+            most=int(details.get("k", 0)),
+            decision=decision.id,
+            odds={moved[index]: odds[ids[index]] for index in there if ids[index] in odds} if odds else {},
+            expected=choice.details.get("expected", 0.0),
+            instead=choice.details.get("instead", math.nan),
+            unit=episode or decision.id,
+        )
+
+    def _query(self, task: str, person: str, choice: Choice) -> Query:
+        decision, details = choice.decision, choice.details
+        goal, observation = asked_then(task, choice)
+        time = details.get("time", self.experience.clock.now)
+        return self.experience.query(
+            goal,
+            observation,
+            tuple(details.get("actions", ())),
+            decision.step,
+            by=person,
+            vector=self.vector(choice, exact=True) if decision.policy == self.policy else None,
+            episode=details.get("of", time),
+            time=time,
+        )
+
+    def vector(self, choice: Choice, *, exact: bool = False) -> Vectors | None:
+        """The query's, a unit vector of this encoder, as it was where `exact`; None where none is on file."""
+        packed, width = choice.vector, self.experience.encoder.identity.dimension
+        if packed is None or struct.unpack_from("<H", packed)[0] != self.set_id:
+            return None
+        if len(packed) == 2 + 4 * width:
+            return np.frombuffer(packed, "<f4", offset=2).astype(np.float32)
+        if len(packed) != 2 + width or exact:
+            return None
+        return of_eight_bits(np.frombuffer(packed, np.int8, offset=2))
+
+
+def rewarded_uses(
+    connection: AnyConnection, scope_of: Callable[[int], Scope], mirror: Mirror, replay: Replay
+) -> list[Use]:
+    """What was rewarded in the scope of a mirror, in order, with rewards as they were given beside their place on the scale."""
+    scope, experience, gone = mirror.scope, mirror.experience, log.cancelled(connection)
+    listed = []
+    for news, about in log.with_choices(connection, scope_of, log.news(connection, scope, gone), gone):
+        task, person, choices = about()
+        listed += [(news, task, person, *credited) for credited in log.credited(choices, news.value)]
+    ids = dict.fromkeys(id for *_, choice, _, _ in listed for id, _ in choice.decision.candidates)
+    mirror.read([item for item in mirror.store.fetch(scope, list(ids)).values() if item is not None])
+    mirror.restore()
+    uses: list[Use] = []
+    for news, task, person, choice, reward, weight in listed:
+        use = replay.use(task, person, choice, news.episode)
+        if use is None:
+            continue
+        use.taken, use.by, use.raw_reward, use.weight = choice.action, news.by, reward, weight
+        experience.scale.see([reward], experience.pool.person_of(news.by))
+        if uses and uses[-1].learned == news.seq:
+            uses[-1].following = use
+        use.learned = news.seq
+        uses.append(use)
+    for use in uses:
+        use.reward = use.outcome = experience.scale.of(use.raw_reward)
+        use.good = use.reward >= experience.scale.usual
+    return uses
+
+
+def details_of(use: Use, k: int) -> str:
+    """What is logged of a choice of a policy that retrieves, for `Replay.use`. k: how many might be shown."""
+    return compact(
+        {
+            "observation": use.query.observation,
+            "actions": use.query.actions,
+            "k": k,
+            "time": use.query.time,
+            "of": use.query.episode,
+            "similarities": use.candidates.similarities.tolist(),
+            "waiting": use.candidates.waiting,
+            "means": use.values.means.tolist(),
+            "deviations": use.values.deviations.tolist(),
+            "slate": use.slate,
+            "part": use.part,
+        }
+    )
+
+
+def packed_vector(vector: Vectors, set_id: int, *, whole: bool) -> bytes:
+    """The number of the encoder's set of vectors, then the vector: as it is, or (`whole` False) in eight bits a number."""
+    return struct.pack("<H", set_id) + (vector.astype("<f4") if whole else in_eight_bits(vector)).tobytes()
+
+
+def asked_then(task: str, choice: Choice) -> tuple[str, str]:
+    """The task, and what was seen or searched for, "" where that is the task; outside an episode the query is the task."""
+    query = choice.decision.query
+    return task or query, choice.details.get("observation", query if task and task != query else "")
+
+
+def rewarded_choices(
+    connection: AnyConnection, scope_of: Callable[[int], Scope], about: Rewarded, value: float
+) -> tuple[str, str, list[Choice] | None]:
+    """The task, for whom it is, and the choices that a reward is about; None where the episode has this reward already."""
+    record = log.record(connection, scope_of, about.episode) if about.episode else None
+    task, person = (record.task, record.person) if record is not None else ("", "")
+    if about.decision:
+        listed = record.choices if record is not None else ()
+        one = next((choice for choice in listed if choice.decision.id == about.decision), None)
+        one = one or log.single(connection, about.decision)
+        if one is None:
+            raise UnknownEpisode(f"decision {about.decision!r:.80} was erased meanwhile: nothing was learned")
+        return task, person, [replace(one, reward=math.nan)]
+    if record is None:
+        raise UnknownEpisode(f"episode {about.episode!r:.80} was erased meanwhile: nothing was learned")
+    if not record.rewards:
+        return task, person, list(record.choices)
+    before = record.rewards[-1][0]
+    if before == value:
+        return task, person, None
+    given = f"with {before:g} and cannot become {value:g}" if math.isfinite(before) else "before, and that was erased"
+    raise ClosedEpisode(f"episode {record.id!r} was rewarded {given}.", "Open a new episode.")

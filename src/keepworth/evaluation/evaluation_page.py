@@ -137,7 +137,7 @@ def _types(arms: Mapping[str, Any]) -> str:
     }
     if not counts:
         return ""
-    rows = [
+    rows: list[dict[str, HtmlCell | str]] = [
         {
             "system": arm,
             **{f"{each} ({n:,})": _mean(types.get(each, {}).get(part, {}).get(name)) for each, n in counts.items()},
@@ -184,7 +184,7 @@ def _evidence(arms: Mapping[str, Any]) -> str:
     wanted = [name for name in ("turn@1", "turn@5", "turn@10", "turn@50", "session@5", "shown") if name in names]
     if not wanted:
         return ""
-    rows = [
+    rows: list[dict[str, HtmlCell | str]] = [
         {"system": arm, **{name: _mean(values["evidence"].get(name)) for name in wanted}}
         for arm, values in arms.items()
         if values["evidence"]

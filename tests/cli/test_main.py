@@ -23,7 +23,6 @@ from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import Progress
 from keepworth.recipes.recipe import Recipe
 from keepworth.registry import GROUP, Method
-from keepworth.tasks.traces import read_traces
 from tests.evaluation.sample_run import sample_run
 
 
@@ -259,7 +258,7 @@ def test_show_pages_through_episodes(command: Command, tmp_path: Path) -> None:
     assert command("show", "demo", "--worst")[0] == 2
     out = command("show", "demo", "--episodes", "--limit", "2", "--export", str(tmp_path / "lines.jsonl"))[1]
     assert out.startswith("2 episodes are in")
-    assert [row["reward"] for row in read_traces(tmp_path / "lines.jsonl")] == [
+    assert [json.loads(line)["reward"] for line in (tmp_path / "lines.jsonl").read_text().splitlines()] == [
         each.episode.reward for each in list(run.episodes())[:2]
     ]
 

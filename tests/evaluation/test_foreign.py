@@ -98,12 +98,17 @@ def test_a_program_shows_entries_texts_of_its_own_or_answers(tmp_path: Path) -> 
         ("answer = []", "answered '\\[\\]', where one JSON object"),
         ("pass", 'answered {}, where "shown" or "answer" is expected'),
         ("answer = {'shown': ['s9/1.0']}", "the id 's9/1.0', where ids that it was told"),
-        ("answer = {'shown': 3}", "shown 3, where a list"),
-        ("answer = {'shown': [4]}", "shown 4, where ids, or objects"),
-        ("answer = {'shown': [{'id': '', 'score': 'high', 'text': ''}]}", "a text and a number as score"),
-        ("answer = {'answer': 4}", "the answer 4, where a string"),
-        ("answer = {'answer': '', 'calls': -1}", "calls -1, where a number of calls"),
-        ("embed('abc')", "embed 'abc', where a list of texts"),
+        ("answer = {'shown': 3}", "shown 3, where another value"),
+        ("answer = {'shown': [4]}", "answered shown.0 4, where another value"),
+        (
+            "answer = {'shown': [{'id': '', 'score': 'high', 'text': ''}]}",
+            "answered shown.*'high', where another value",
+        ),
+        ("answer = {'answer': 4}", "answered answer 4, where another value"),
+        ("answer = {'answer': '', 'calls': -1}", "answered calls -1, where another value"),
+        ("answer = {'bytes': -5}", "answered bytes -5, where another value"),
+        ("answer = {'bytes': True}", "answered bytes True, where another value"),
+        ("embed('abc')", "answered embed 'abc', where another value"),
         ("answer = {'error': 'no such index'}", "ask failed in .*: no such index"),
         ("print('out of memory', file=sys.stderr)\nsys.exit(7)", "ended with code 7: out of memory"),
         ("1 / 0", "ended with code 1: .*ZeroDivisionError"),
@@ -113,19 +118,6 @@ def test_what_is_no_answer_is_named(tmp_path: Path, on_ask: str, said: str) -> N
     system = made(tmp_path, on_ask)
     with pytest.raises(SystemFailed, match=said):
         system.ask(QUESTION)
-    system.close()
-
-
-@pytest.mark.parametrize("size", ["-5", "true", "4.5", "'big'"])
-def test_a_size_that_is_none_is_named(tmp_path: Path, size: str) -> None:
-    script = tmp_path / "memory.py"
-    script.write_text(
-        f"import json, sys\ntrue = True\nfor line in sys.stdin: print(json.dumps({{'bytes': {size}}}), flush=True)\n"
-    )
-    system = ForeignSystem([sys.executable, "-S", str(script)], embed)
-    system.begin(0)
-    with pytest.raises(SystemFailed, match="where a whole number from 0 on is expected"):
-        system.size()
     system.close()
 
 

@@ -14,12 +14,10 @@ from keepworth.evaluation.power import (
     over_questions,
     plan,
     require_enough,
-    seeds_for_effect,
     seeds_for_half_width,
     spread,
-    verdict,
 )
-from keepworth.evaluation.statistics import TooFewSeeds, paired_difference
+from keepworth.evaluation.statistics import TooFewSeeds
 
 
 @pytest.mark.parametrize(("comparisons", "seeds"), [(1, 6), (2, 7), (6, 8), (128, 13)])
@@ -32,12 +30,10 @@ def test_half_width_by_hand() -> None:
     assert half_width(0.03, 9) == pytest.approx(2.306004135204166 * 0.01, abs=1e-14)  # t(.975, 8), and sqrt(9) = 3
 
 
-def test_an_effect_needs_the_seeds_of_the_textbook() -> None:
-    # Cohen, "Statistical Power Analysis", 1988: half a spread, two-sided, 80 %: 34 pairs. A whole one: 10.
-    assert seeds_for_effect(0.04, 0.02) == 34
-    assert seeds_for_effect(0.04, -0.04) == 10
+def test_what_so_many_seeds_find_is_that_of_the_textbook() -> None:
+    # Cohen, "Statistical Power Analysis", 1988: half a spread, two-sided, 80 %: 34 pairs.
     assert detectable(0.04, 34) == pytest.approx(0.02, rel=0.02)
-    assert seeds_for_effect(0.04, 0.02, comparisons=10) > 34
+    assert detectable(0.04, 34, comparisons=10) > 0.025
 
 
 def test_so_many_seeds_are_as_narrow_as_planned_four_times_in_five() -> None:
@@ -75,8 +71,6 @@ def test_what_is_said_before_a_run() -> None:
         f"For +-1.0 points, {planned.need} seeds are needed: {planned.need - 12} more than there are.",
     ]
     assert planned.record()["need"] == planned.need
-    both = plan(PairedSpread(0.028), 12, wanted=0.05, effect=0.02, comparisons=20)
-    assert both.need == seeds_for_effect(0.028, 0.02, 20) > seeds_for_half_width(0.028, 0.05)
     assert "No verdict is possible" in plan(PairedSpread(0.028), 5, comparisons=20).text
 
 
@@ -86,8 +80,6 @@ def test_a_question_that_cannot_be_answered_is_refused() -> None:
     require_enough(plan(PairedSpread(0.028), 10, comparisons=20))
     with pytest.raises(TooFewSeeds, match=r"An interval of \+-1.0 points needs at least 39 .*there are 30"):
         require_enough(plan(PairedSpread(0.028), 30, wanted=0.01))
-    with pytest.raises(TooFewSeeds, match=r"Finding a difference of 1.4 points needs at least 34"):
-        require_enough(plan(PairedSpread(0.028), 30, effect=0.014))
     with pytest.raises(KeepworthError, match=r"half-width of 0.0 cannot be planned"):
         plan(PairedSpread(0.028), 12, wanted=0.0)
     with pytest.raises(KeepworthError, match="more than 1000000 seeds"):
@@ -96,15 +88,3 @@ def test_a_question_that_cannot_be_answered_is_refused() -> None:
         PairedSpread(0.0)
     with pytest.raises(TooFewSeeds, match="A pilot needs at least 3"):
         spread({"a": [0.1, 0.2]})
-
-
-def test_what_is_said_after_it() -> None:
-    planned = plan(PairedSpread(0.01), 9, wanted=0.01)
-    sharp = paired_difference("x", [0.01 * each for each in (1, 2, 1, 2, 1, 2, 1, 2, 1)])
-    assert verdict(planned, sharp) == f"planned for +-1.0 points, got +-{100 * sharp.half_width:.2g} with 9 seeds."
-    wide = paired_difference("x", [0.02 * each for each in (-1, 0, 1, -1, 0, 1, -1, 0, 1)])
-    sd = 0.02 * 0.75**0.5
-    again = seeds_for_half_width(sd, 0.01)
-    assert verdict(planned, wide) == (
-        f"planned for +-1.0 points, got +-1.3 with 9 seeds: the spread was 1.7 points, not 1.0; {again} seeds would do."
-    )

@@ -1,4 +1,4 @@
-"""Systems by name: rules that count outcomes, an agent behind a URL, and settings that apply to every system alike."""
+"""Systems by name: an agent behind a URL, and settings that apply to every system alike."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-import numpy as np
 import pytest
 
 from keepworth.episodes.episode import Session, Task, Turn
 from keepworth.episodes.errors import KeepworthError
-from keepworth.evaluation.counting import LessonDropout, SuccessCounter, UtilityAverage
 from keepworth.evaluation.harness import Conditions, Row, measure
 from keepworth.evaluation.summary import summed
 from keepworth.evaluation.system import (
@@ -27,22 +25,11 @@ from keepworth.evaluation.system import (
     LatestEntries,
     Listing,
     NoMemory,
-    haystack,
 )
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.recipes.systems import Elsewhere, maker
+from keepworth.tasks.benchmark import haystack
 from tests.evaluation.test_harness import Copies, ran, tasks_of
-
-
-class Letters:
-    """Texts to counts of letters, of length 1."""
-
-    class identity:
-        dimension = 26
-
-    def encode(self, texts: Sequence[str]) -> Any:
-        made = np.array([[text.lower().count(chr(97 + each)) for each in range(26)] for text in texts], np.float32)
-        return made / np.linalg.norm(made, axis=1, keepdims=True).clip(1e-6)
 
 
 def holding(system: Any, texts: Sequence[str]) -> list[str]:
@@ -56,48 +43,6 @@ def holding(system: Any, texts: Sequence[str]) -> list[str]:
 
 def shown(system: Any, text: str = "aaaa", most: int = 3) -> list[str]:
     return [each.item for each in system.ask(AskedQuestion(text, most)).shown]
-
-
-def test_an_entry_that_failed_in_half_of_its_uses_is_removed_after_five() -> None:
-    system = SuccessCounter(Letters())  # type: ignore[arg-type]
-    first, second, third, fourth = holding(system, ["aaaa", "aaab", "aabb", "bbbb"])
-    assert shown(system) == [first, second, third]
-    for reward in (1.0, 0.4, 0.0, 0.9):
-        system.learn(reward, [first, second])
-    assert shown(system) == [first, second, third]  # four uses: too few
-    system.learn(1.0, [second])
-    system.learn(0.0, [first])
-    assert shown(system) == [second, third, fourth]  # 2 of 5 against 3 of 5
-    assert system.holds([first, second]) == {second}
-
-
-def test_a_moving_average_of_reward_stands_beside_similarity() -> None:
-    system = UtilityAverage(Letters())  # type: ignore[arg-type]
-    first, second, third = holding(system, ["aaaa", "aaab", "bbbb"])
-    assert shown(system) == [first, second, third]
-    system.learn(0.0, [first])
-    assert system.average == {first: pytest.approx(0.35)}
-    # Similarities 1, .949, 0 standardise to .76, .65, -1.41; averages .35, .5, .5 to -1.41, .71, .71.
-    assert shown(system) == [second, first, third]
-
-
-def test_an_entry_that_did_harm_where_it_was_left_out_at_random_is_left_out() -> None:
-    system = LessonDropout(Letters())  # type: ignore[arg-type]
-    first, second, third = holding(system, ["aaaa", "aaab", "bbbb"])
-    left_out = 0
-    for _ in range(400):
-        found = shown(system)
-        left_out += len({first, second, third} - set(found))
-        system.learn(float(first not in found), found)
-        if system.harmful(first):
-            break
-    assert system.harmful(first)
-    assert not system.harmful(second)
-    assert first not in shown(system)
-    assert left_out > 0
-
-
-# Settings.
 
 
 class Tries(Listing):

@@ -6,7 +6,6 @@ import pytest
 
 from keepworth.episodes.errors import UnknownName
 from keepworth.tasks.arithmetic import SOURCES, arithmetic, problems
-from keepworth.tasks.longmemeval import DataFileError
 from keepworth.tasks.verifiers import verify
 
 
@@ -44,12 +43,8 @@ def test_variations_of_a_problem_stay_on_one_side() -> None:
             assert side.setdefault(mark, problem.split) == problem.split or len(mark.split()) < 6
 
 
-def test_what_there_is_not_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_there_is_not_is_refused() -> None:
     with pytest.raises(UnknownName, match="Did you mean 'svamp'"):
         arithmetic("swamp", "train")
     with pytest.raises(UnknownName, match="verifier"):
         arithmetic("svamp", "train", verifier="f1")
-    monkeypatch.setitem(__import__("keepworth.tasks.arithmetic", fromlist=["x"])._SHA256, "svamp", "0")
-    problems.cache_clear()
-    with pytest.raises(DataFileError, match="was changed"):
-        problems("svamp")

@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
@@ -15,14 +14,12 @@ from keepworth.tasks.competing import competes
 from keepworth.tasks.longmemeval import (
     EXTRACTIVE_TYPES,
     TYPES,
-    DataFileError,
     gold_answers,
     iso_date,
     longmemeval,
     longmemeval_shared,
     questions,
     sessions_of,
-    training_sessions,
 )
 from keepworth.tasks.metrics import tokens
 from keepworth.tasks.splits import SPLITS
@@ -153,7 +150,7 @@ def test_abstention_is_out_of_training_by_default() -> None:
 
 
 def test_training_sessions_are_training_sessions_once() -> None:
-    sessions = training_sessions()
+    sessions = sessions_of("train")
     names = {s.id for q in questions() if q.split == "train" for s in q.sessions}
     assert {s.id for s in sessions} <= names
     texts = [tuple(turn.text for turn in session.turns) for session in sessions]
@@ -256,17 +253,6 @@ def test_unknown_names(options: dict[str, object], message: str) -> None:
 def test_options_without_effect(options: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"extractive=True|distractors=-1|types=\(\)"):
         longmemeval("test", **options)  # type: ignore[arg-type]
-
-
-def test_a_changed_file_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    place = tmp_path / "data" / "longmemeval"
-    place.mkdir(parents=True)
-    monkeypatch.setattr(module.resources, "files", lambda package: tmp_path)
-    with pytest.raises(DataFileError, match="missing from the installed package"):
-        module._records()
-    (place / "longmemeval_oracle.json.gz").write_bytes(b"cut short")
-    with pytest.raises(DataFileError, match="not f94f83003fc7"):
-        module._records()
 
 
 def test_the_same_in_another_process_with_another_hash_seed() -> None:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from keepworth.cli.output import Runs, say_json
+from keepworth.cli.output import Runs, say_json, stopping
 
 if TYPE_CHECKING:
     from keepworth.evaluation.harness import BenchmarkReader
@@ -22,8 +20,6 @@ USUAL = ("none", "bm25", "dense", "keepworth")
 READER = "smollm2-135m-instruct"
 AT_ONCE = 4
 """Answers of a model in this process that are kept together."""
-FIRST = 8
-"""Questions of a system from which the time that is left is judged."""
 
 
 def listing(
@@ -78,7 +74,6 @@ def listing(
 
 
 def run(
-    context: typer.Context,
     benchmark: Annotated[str, typer.Argument(help="A name from `keepworth eval list`, or a .jsonl file of your own.")],
     systems: Annotated[
         list[str] | None, typer.Argument(help=f"What is measured; {', '.join(USUAL)} if none is named.")
@@ -146,13 +141,6 @@ def run(
     from keepworth.recipes.systems import Elsewhere, chosen, maker
 
     require("eval", "keepworth eval run")
-    if is_stream(benchmark):
-        _refuse_given(context, benchmark)
-        given = settings.split(",") if _given(context, "settings") else ["live"]
-        compared = encoder if _given(context, "encoder") else "words"
-        repeats = seeds if _given(context, "seeds") else 0
-        as_stream(benchmark, systems or [], given, split, repeats, compared, data, out, as_json)
-        return
     names = chosen(systems or list(USUAL))
     wanted = settings.split(",")
     for setting in wanted:
@@ -201,21 +189,20 @@ def run(
     ]
     left_out: dict[str, NeverAnswered] = {}
     known = {job: record.done(*job) for job in jobs}
-    pace = Pace(len(jobs) * len(tasks) - sum(map(len, known.values())))
-    with Progress(console=console, disable=not console.is_terminal) as progress:
+    with (
+        Progress(console=console, disable=not console.is_terminal) as progress,
+        stopping("The same command continues with what is missing."),
+    ):
         bar = progress.add_task("questions", total=len(jobs) * len(tasks))
         for job in jobs:
             name, plan = job
             if name in left_out:
                 continue
             progress.update(bar, advance=len(known[job]), description=f"{name} {plan.setting}")
-            pace.begin(f"{name} {plan.setting}")
 
             def keep(row: Any) -> None:
                 record.keep(row)
                 progress.advance(bar)
-                if said := pace.one_more():
-                    progress.console.print(said, highlight=False)
 
             try:
                 measure(
@@ -231,12 +218,6 @@ def run(
                 )
             except NeverAnswered as reason:  # the others are measured all the same
                 left_out[name] = reason
-            except KeyboardInterrupt:
-                progress.stop()
-                console.print(
-                    f"Stopped, {pace.left:,} questions before the end. The same command continues.", highlight=False
-                )
-                raise typer.Exit(130) from None
     shown = {(name, plan.setting, plan.seed) for name, plan in jobs}
     rows = [row for row in record.read() if (row.system, row.setting, row.seed) in shown]
     summary = {**identity, "versions": versions(), "planned": planned, **summed(rows, record.costs())}
@@ -255,107 +236,12 @@ def run(
         raise KeepworthError(f"{missed} was not measured{others}: {why.message}", why.fix)
 
 
-@dataclass
-class Pace:
-    """What is said of the time that is left. left: questions, over all systems."""
-
-    left: int
-    name: str = ""
-    asked: int = 0
-    began: float = 0.0
-
-    def begin(self, name: str) -> None:
-        self.name, self.asked, self.began = name, 0, time.perf_counter()
-
-    def one_more(self) -> str:
-        """A line, once a system, where there is more than a minute to go at the pace of its first questions."""
-        self.left, self.asked = self.left - 1, self.asked + 1
-        seconds = (time.perf_counter() - self.began) / self.asked * self.left
-        if self.asked != FIRST or seconds < 60.0:
-            return ""
-        pace = f"at the pace of the first {FIRST}"
-        return f"{self.name}: about {seconds / 60.0:.0f} min for the {self.left:,} questions that are left, {pace}."
-
-
-# Streams: tasks that reward what was done. They have a command of their own, which this one calls.
-
-OF_STREAMS = ("benchmark", "systems", "settings", "split", "data", "seeds", "encoder", "out", "as_json")
-SIDES = {"dev": "dev", "test": "held-out"}
-ON_STREAMS = {"live": "", "shuffled": "+shuffled", "masked": "+masked"}
-
-
-def is_stream(name: str) -> bool:
-    from keepworth.registry import methods
-
-    return name in methods("world")
-
-
-def _given(context: typer.Context, name: str) -> bool:
-    source = context.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
-
-
-def _refuse_given(context: typer.Context, benchmark: str) -> None:
-    from keepworth.episodes.errors import KeepworthError
-
-    for name in context.params:
-        if name not in OF_STREAMS and _given(context, name):
-            option = {"assign": "set", "endpoint_model": "model", "key_variable": "key-variable"}.get(name, name)
-            raise KeepworthError(
-                f"--{option} has no effect on {benchmark}, which is a stream of tasks and has no reader.",
-                "Leave it out.",
-            )
-
-
-def as_stream(
-    benchmark: str,
-    systems: Sequence[str],
-    settings: Sequence[str],
-    split: str,
-    seeds: int,
-    encoder: str,
-    data: Path | None,
-    out: Path | None,
-    as_json: bool,
-) -> None:
-    """`keepworth eval stream` with these arms. Raises KeepworthError where one or a setting is not of streams."""
-    from keepworth.cli.eval_stream import stream
-    from keepworth.episodes.errors import KeepworthError, require_known
-
-    require_known("split", split, SIDES)
-    plain = {"keepworth": "default"}
-    arms = []
-    for setting in settings:
-        if setting == "oracle":
-            arms.append("oracle")
-        elif setting not in ON_STREAMS:
-            raise KeepworthError(
-                f"the setting {setting!r} is for questions about what was written, and {benchmark} is a stream of tasks.",
-                f"A stream takes {', '.join((*ON_STREAMS, 'oracle'))}.",
-            )
-        else:
-            named = [plain.get(name, name.removeprefix("policy:")) for name in systems]
-            arms += [name if name in ("none", "random") else f"{name}{ON_STREAMS[setting]}" for name in named]
-    chosen = ",".join(dict.fromkeys(arms)) if systems else ""
-    folder = out or Path("runs/eval") / benchmark
-    options: dict[str, Any] = {"seeds": seeds} if seeds else {}
-    stream(
-        streams=benchmark,
-        arms=chosen,
-        split=SIDES[split],
-        encoder=encoder,
-        data=data,
-        out=folder,
-        as_json=as_json,
-        **options,
-    )
-
-
 def opened(
     name: str, split: str, data: Path | None, assign: Sequence[str], limit: int
 ) -> tuple[Benchmark, list[Any], dict[str, Any]]:
     """A benchmark, its questions, and what says which they were. Raises KeepworthError where an option says nothing about it."""
     from keepworth.episodes.errors import KeepworthError
+    from keepworth.registry import methods
     from keepworth.tasks.benchmark import Benchmark, digest, named, refuse_leaks, scoring, typed
     from keepworth.tasks.data_files import VARIABLE
     from keepworth.tasks.json_lines import json_lines
@@ -370,8 +256,10 @@ def opened(
         own = Path(name)
         found = Benchmark(own.name.removesuffix(".gz").removesuffix(".jsonl"), json_lines)
         tasks = found(split, data=own)
-        refuse_leaks({side: found.load(side, data=own) for side in SPLITS} if _sides(own, found) else {})
+        refuse_leaks({side: [t for t in found.load(side, data=own) if t.tags["split"] == side] for side in SPLITS})
         dials: dict[str, Any] = {}
+    elif name in methods("world"):
+        raise KeepworthError(f"{name} is a stream of tasks.", f"keepworth eval stream --streams {name}")
     else:
         found = named(name)
         if meant and found.shipped:
@@ -392,12 +280,6 @@ def opened(
         "scoring": scoring(tasks),
     }
     return found, tasks, identity
-
-
-def _sides(own: Path, found: Benchmark) -> bool:
-    """Whether the file names splits at all."""
-    tasks = found.load("test", data=own)
-    return any(task.tags["split"] != "test" for task in tasks) or bool(found.load("train", data=own) != tasks)
 
 
 def many(count: int, what: str) -> str:

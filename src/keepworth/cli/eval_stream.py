@@ -249,7 +249,7 @@ def stream(
             progress=advance,
         )
     results = Results(rows)
-    summary = {"plan": plan, "seeds": seeds, "table": table(results), "claims": claims(results, method, aim)}
+    summary = {"plan": plan, "seeds": seeds, "table": table(results), "claims": claims(results, method)}
     (out / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
     page = write_stream_page(out, summary, results)
     if as_json:
@@ -475,8 +475,7 @@ def print_summary(console: Any, summary: dict[str, Any]) -> None:
     for each in claimed["against_each"]:
         console.print(
             f"{each['stream']}, {each['measure']}: {each['verdict']}, taken by the worst of {each['rivals']}: {each['name']} "
-            f"{each['difference']:+.3f} [{each['low']:+.3f}, {each['high']:+.3f}]"
-            + (f"; {each['sharpness']}" if each["sharpness"] else ""),
+            f"{each['difference']:+.3f} [{each['low']:+.3f}, {each['high']:+.3f}]",
             highlight=False,
         )
     if claimed["against_rivals"]:

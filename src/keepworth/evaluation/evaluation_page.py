@@ -12,13 +12,12 @@ from keepworth.episodes.episode import Task
 from keepworth.episodes.errors import KeepworthError
 from keepworth.evaluation.diagnostics import STAGES
 from keepworth.evaluation.harness import FREE, EvaluationFolder, Row, unlike
-from keepworth.evaluation.report import page_html, settings_html
+from keepworth.evaluation.page_writer import HtmlCell, all_or, browser, interval, note, number, page, settings, table
 from keepworth.evaluation.statistics import Comparison, compared
 from keepworth.evaluation.summary import BASELINE, arm_of, per_question
 from keepworth.evaluation.system import as_remembered
 from keepworth.evaluation.tables import Cell
-from keepworth.page.charts import embedded, whisker
-from keepworth.page.tables import TableColumn, cards_table
+from keepworth.page.charts import whisker
 from keepworth.tasks.benchmark import haystack, place
 
 MEASURED = ("benchmark", "split", "dials", "questions", "of", "tokens", "words", "reader", "encoder", "judge")
@@ -31,27 +30,27 @@ BROWSED = 6_000
 
 def write_page(folder: Path, summary: Mapping[str, Any], rows: Sequence[Row], tasks: Sequence[Task]) -> Path:
     """`report.html` in the folder of an evaluation. tasks: whose texts the page shows beside the answers."""
-    path = folder / "report.html"
+    path, arms = folder / "report.html", summary["arms"]
     name = f"{summary['benchmark']}, {summary['split']}"
-    title = f"Does memory help? {name}"
-    measured = {key: summary[key] for key in MEASURED if summary.get(key) not in (None, {}, "")}
-    facts = "".join(f"<span>{escape(key)} <b>{escape(_plain(value))}</b></span>" for key, value in measured.items())
-    body = "".join(
-        (
-            f"<section><h2>What was answered</h2>{_scores(summary)}</section>",
-            section("By type of question", _types(summary["arms"])),
-            section("Where points went", _points(summary["arms"])),
-            section("Evidence found", _evidence(summary["arms"])),
-            f"<section><h2>What it cost</h2>{_costs(summary['arms'])}</section>",
-            section("Every answer", _browser(rows, tasks)),
-            f"<section><h2>What was measured</h2>{settings_html(_settings(summary))}</section>",
-        )
+    sections = {
+        "What was answered": _scores(summary),
+        "By type of question": _types(arms),
+        "Where points went": _points(arms),
+        "Evidence found": _evidence(arms),
+        "What it cost": _costs(arms),
+        "Every answer": _answers(rows, tasks),
+        "What was measured": settings({key: each for key, each in summary.items() if key not in ("arms", "gains")}),
+    }
+    html = page(
+        name,
+        f"Does memory help? {name}",
+        "evaluation",
+        sections,
+        headline=verdict(summary),
+        facts={key: _plain(summary[key]) for key in MEASURED if summary.get(key) not in (None, {}, "")},
+        footer="The numbers: <code>summary.json</code>, <code>rows.jsonl</code> and <code>plan.json</code> beside this page.",
     )
-    said = f'<p class="headline">{escape(verdict(summary))}</p><div class="facts">{facts}</div>'
-    footer = (
-        "The numbers: <code>summary.json</code>, <code>rows.jsonl</code> and <code>plan.json</code> beside this page."
-    )
-    path.write_text(page_html(name, title, "evaluation", said, body, footer), encoding="utf-8")
+    path.write_text(html, encoding="utf-8")
     return path
 
 
@@ -94,69 +93,59 @@ def verdict(summary: Mapping[str, Any]) -> str:
 def _scores(summary: Mapping[str, Any]) -> str:
     arms, gains = summary["arms"], summary["gains"]
     scores = {arm: values["scores"].get("score") for arm, values in arms.items()}
-    drawn = [cell for cell in scores.values() if cell is not None]
-    if not drawn:
-        return '<p class="note">No reader answered: only what was found was measured.</p>'
-    low, high = min(0.0, *(cell["low"] for cell in drawn)), max(cell["high"] for cell in drawn)
+    measured = [cell for cell in scores.values() if cell is not None]
+    if not measured:
+        return note("No reader answered: only what was found was measured.")
+    least, most = min(0.0, *(cell["low"] for cell in measured)), max(cell["high"] for cell in measured)
     others = [name for name in ("em", "bleu1") if any(name in values["scores"] for values in arms.values())]
-    columns = [
-        TableColumn("system", False),
-        TableColumn("score"),
-        TableColumn("95 %"),
-        TableColumn("", False),
-        TableColumn("over no memory"),
-    ]
-    columns += [TableColumn(name.upper()) for name in others] + [TableColumn("questions")]
-    rows = []
-    for number, (arm, values) in enumerate(arms.items()):
+    rows: list[dict[str, HtmlCell | str]] = []
+    for line, (arm, values) in enumerate(arms.items()):
         cell, gain = scores[arm], gains.get(arm)
         if cell is None:
-            reason = "does not fit" if values["does not fit"] else "not answered"
-            rows.append([(escape(arm), arm), (reason, None), *[("", None)] * (len(columns) - 2)])
+            rows.append({"system": arm, "score": ("does not fit" if values["does not fit"] else "not answered", None)})
             continue
-        mark = whisker(Cell(cell["mean"], cell["low"], cell["high"]), low, high, number % 8, 160)
         over = "" if gain is None else f"{gain['mean']:+.3f} [{gain['low']:+.2f}, {gain['high']:+.2f}]"
-        more = [_number(values["scores"].get(name)) for name in others]
         rows.append(
-            [
-                (escape(arm), arm),
-                (f"{cell['mean']:.3f}", cell["mean"]),
-                (f"[{cell['low']:.2f}, {cell['high']:.2f}]", cell["low"]),
-                (mark, cell["mean"]),
-                (over, None if gain is None else gain["mean"]),
-                *more,
-                (f"{cell['n']:,}", cell["n"]),
-            ]
+            {
+                "system": arm,
+                "score": _mean(cell),
+                "95 %": interval(cell["low"], cell["high"], ".2f"),
+                "": (whisker(Cell(cell["mean"], cell["low"], cell["high"]), least, most, line % 8, 160), cell["mean"]),
+                "over no memory": (over, None if gain is None else gain["mean"]),
+                **{name.upper(): _mean(values["scores"].get(name)) for name in others},
+                "questions": number(cell["n"], ","),
+            }
         )
-    clusters = max(cell["clusters"] for cell in drawn)
-    note = (
+    clusters = max(cell["clusters"] for cell in measured)
+    return table(rows) + note(
         f"Intervals of 95 % over {clusters} cluster{'s' * (clusters != 1)}: what is alike, such as the questions over one "
         f"conversation, is resampled together. `{BASELINE}` has no memory, `oracle` is shown the evidence and nothing else."
     )
-    return cards_table(columns, rows) + f'<p class="note">{escape(note)}</p>'
 
 
 def _types(arms: Mapping[str, Any]) -> str:
     """The score of each arm in questions of each type; where nobody read, the evidence."""
-    shown = [
-        (arm, values["types"])
+    shown = {
+        arm: values["types"]
         for arm, values in arms.items()
         if any(cells[part] for cells in values.get("types", {}).values() for part in ("scores", "evidence"))
-    ]
-    read = any(cells["scores"] for _, types in shown for cells in types.values())
+    }
+    read = any(cells["scores"] for types in shown.values() for cells in types.values())
     part, name = ("scores", "score") if read else ("evidence", "turn@5")
     counts = {
-        each: cells[part][name]["n"] for _, types in shown for each, cells in types.items() if name in cells[part]
+        each: cells[part][name]["n"] for types in shown.values() for each, cells in types.items() if name in cells[part]
     }
     if not counts:
         return ""
-    columns = [TableColumn("system", False), *(TableColumn(f"{each} ({n:,})") for each, n in counts.items())]
-    rows = [
-        [(escape(arm), arm), *(_number(types.get(each, {}).get(part, {}).get(name)) for each in counts)]
-        for arm, types in shown
+    rows: list[dict[str, HtmlCell | str]] = [
+        {
+            "system": arm,
+            **{f"{each} ({n:,})": _mean(types.get(each, {}).get(part, {}).get(name)) for each, n in counts.items()},
+        }
+        for arm, types in shown.items()
     ]
     said = "The mean score" if read else "The share of the turns with evidence among the first five items"
-    return cards_table(columns, rows) + f'<p class="note">{said}; in brackets how many questions.</p>'
+    return table(rows) + note(f"{said}; in brackets how many questions.")
 
 
 def _points(arms: Mapping[str, Any]) -> str:
@@ -184,49 +173,45 @@ def _points(arms: Mapping[str, Any]) -> str:
         f'<span class="key"><i style="background:var({colours[name]})"></i>{escape(name)}</span>'
         for name in ("scored", *names)
     )
-    note = (
+    return f'<div class="legend">{legend}</div><div class="card bars">{"".join(bars)}</div>' + note(
         "Each point that was not scored counts where its evidence was first lost: never written, lost since, not retrieved, "
         "retrieved and not selected into the budget, or shown and not used by the reader."
     )
-    return f'<div class="legend">{legend}</div><div class="card bars">{"".join(bars)}</div><p class="note">{escape(note)}</p>'
 
 
 def _evidence(arms: Mapping[str, Any]) -> str:
-    names = list(dict.fromkeys(name for values in arms.values() for name in values["evidence"]))
+    names = {name for values in arms.values() for name in values["evidence"]}
     wanted = [name for name in ("turn@1", "turn@5", "turn@10", "turn@50", "session@5", "shown") if name in names]
     if not wanted:
         return ""
-    columns = [TableColumn("system", False), *(TableColumn(name) for name in wanted)]
-    rows = [
-        [(escape(arm), arm), *(_number(values["evidence"].get(name)) for name in wanted)]
+    rows: list[dict[str, HtmlCell | str]] = [
+        {"system": arm, **{name: _mean(values["evidence"].get(name)) for name in wanted}}
         for arm, values in arms.items()
         if values["evidence"]
     ]
-    note = "The share of the turns, or sessions, with evidence among the first so many items; shown: within the budget of tokens."
-    return cards_table(columns, rows) + f'<p class="note">{escape(note)}</p>'
+    return table(rows) + note(
+        "The share of the turns, or sessions, with evidence among the first so many items; shown: within the budget of tokens."
+    )
 
 
 def _costs(arms: Mapping[str, Any]) -> str:
-    names = ("tokens shown", "ms a question", "ms an entry", "bytes", "model calls", "failed")
-    columns = [TableColumn("system", False), *map(TableColumn, names)]
-    rows = []
-    for arm, values in arms.items():
-        size = values["bytes"]
-        rows.append(
-            [
-                (escape(arm), arm),
-                (f"{values['shown tokens']:,.0f}", values["shown tokens"]),
-                (f"{values['ask ms']:.1f}", values["ask ms"]),
-                (f"{values['write ms an entry']:.2f}", values["write ms an entry"]),
-                ("" if size is None else f"{size:,}", size),
-                (f"{values['calls']:g}", values["calls"]),
-                (f"{values['failed']:,}", values["failed"]),
-            ]
-        )
-    return cards_table(columns, rows)
+    return table(
+        [
+            {
+                "system": arm,
+                "tokens shown": number(values["shown tokens"], ",.0f"),
+                "ms a question": number(values["ask ms"], ".1f"),
+                "ms an entry": number(values["write ms an entry"], ".2f"),
+                "bytes": number(values["bytes"], ","),
+                "model calls": number(values["calls"], "g"),
+                "failed": number(values["failed"], ","),
+            }
+            for arm, values in arms.items()
+        ]
+    )
 
 
-def _browser(rows: Sequence[Row], tasks: Sequence[Task]) -> str:
+def _answers(rows: Sequence[Row], tasks: Sequence[Task]) -> str:
     """Every answer with what was shown, wrong ones first."""
     known = {task.key: task for task in tasks}
     kept = [row for row in rows if row.key in known and (row.scores or row.error)][:BROWSED]
@@ -261,44 +246,17 @@ def _browser(rows: Sequence[Row], tasks: Sequence[Task]) -> str:
                 "errors": [row.error] if row.error else [],
             }
         )
-    arms = dict.fromkeys(str(record["arm"]) for record in records)
-    stages = dict.fromkeys(str(record["role"]) for record in records)
-    filters = "".join(
-        (
-            _choice("arm", "system", [("", "all"), *((arm, arm) for arm in arms)]),
-            _choice("role", "evidence", [("", "all"), *((stage, stage) for stage in stages)]),
-            _choice("order", "order", [("worst", "lowest score"), ("best", "highest score"), ("", "as asked")]),
-            '<label>words<input type="search" data-filter="words" placeholder="question or answer"></label>',
-        )
-    )
-    note = (
-        ""
-        if len(kept) == len(rows)
-        else f'<p class="note">{len(kept):,} of {len(rows):,} answers are on this page.</p>'
-    )
-    return (
-        f'<div class="filters">{filters}<span class="count"></span></div>'
-        '<div class="browser card" id="browser" data-unit="answers"><div class="rows"></div><div class="detail"></div></div>'
-        f"{note}"
-        f'<script type="application/json" id="episodes">{embedded({"texts": list(texts), "episodes": records})}</script>'
-    )
+    choices = {
+        "arm": ("system", all_or(record["arm"] for record in records)),
+        "role": ("evidence", all_or(record["role"] for record in records)),
+        "order": ("order", [("worst", "lowest score"), ("best", "highest score"), ("", "as asked")]),
+    }
+    some = "" if len(kept) == len(rows) else f"{len(kept):,} of {len(rows):,} answers are on this page."
+    return browser(records, texts, choices, "answers") + note(some)
 
 
-def _choice(name: str, label: str, options: Sequence[tuple[str, str]]) -> str:
-    listed = "".join(f'<option value="{escape(value)}">{escape(text)}</option>' for value, text in options)
-    return f'<label>{label}<select data-filter="{name}">{listed}</select></label>'
-
-
-def section(title: str, html: str) -> str:
-    return f"<section><h2>{escape(title)}</h2>{html}</section>" if html else ""
-
-
-def _number(cell: Mapping[str, float] | None) -> tuple[str, float | None]:
-    return ("", None) if cell is None else (f"{cell['mean']:.3f}", cell["mean"])
-
-
-def _settings(summary: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in summary.items() if key not in ("arms", "gains")}
+def _mean(cell: Mapping[str, float] | None) -> HtmlCell:
+    return number(None if cell is None else cell["mean"])
 
 
 def _plain(value: object) -> str:
@@ -312,52 +270,39 @@ def _plain(value: object) -> str:
 
 def write_board(folders: Sequence[Path], path: Path) -> Path:
     """Raises KeepworthError where a folder holds no finished evaluation."""
-    columns = [
-        TableColumn("benchmark", False),
-        TableColumn("system", False),
-        TableColumn("score"),
-        TableColumn("95 %", False),
-        TableColumn("over no memory"),
-        TableColumn("evidence shown"),
-        TableColumn("tokens"),
-        TableColumn("ms"),
-        TableColumn("questions"),
-        TableColumn("reader", False),
-    ]
     rows = []
     for folder in folders:
         summary = read_summary(folder)
         name = summary["benchmark"] if summary["split"] == "test" else f"{summary['benchmark']}, {summary['split']}"
         for arm, values in summary["arms"].items():
             cell, gain = values["scores"].get("score"), summary["gains"].get(arm)
-            shown = values["evidence"].get("shown")
-            interval = "" if cell is None else f"[{cell['low']:.3f}, {cell['high']:.3f}]"
             reason = "does not fit" if values["does not fit"] else ""
-            reader = str(summary["reader"]).split(" ")[0].split("@")[0]
             rows.append(
-                [
-                    (escape(name), name),
-                    (escape(arm), arm),
-                    (reason if cell is None else f"{cell['mean']:.3f}", None if cell is None else cell["mean"]),
-                    (interval, None if cell is None else cell["low"]),
-                    ("" if gain is None else f"{gain['mean']:+.3f}", None if gain is None else gain["mean"]),
-                    _number(shown),
-                    (f"{values['shown tokens']:,.0f}", values["shown tokens"]),
-                    (f"{values['ask ms']:.1f}", values["ask ms"]),
-                    (f"{values['questions']:,}", values["questions"]),
-                    (escape(reader), reader),
-                ]
+                {
+                    "benchmark": name,
+                    "system": arm,
+                    "score": (reason, None) if cell is None else _mean(cell),
+                    "95 %": ("", None) if cell is None else interval(cell["low"], cell["high"], ".3f"),
+                    "over no memory": number(gain and gain["mean"], "+.3f"),
+                    "evidence shown": _mean(values["evidence"].get("shown")),
+                    "tokens": number(values["shown tokens"], ",.0f"),
+                    "ms": number(values["ask ms"], ".1f"),
+                    "questions": number(values["questions"], ","),
+                    "reader": str(summary["reader"]).split(" ")[0].split("@")[0],
+                }
             )
     search = '<label>show<input type="search" data-board="words" placeholder="benchmark or system"></label>'
-    filters = f'<div class="filters">{search}</div>'
-    body = f"<section>{filters}{cards_table(columns, rows, sortable=True)}</section>"
-    note = "Rows of one benchmark were asked the same questions; rows of different readers or budgets are not to be compared."
-    footer = f"Made by <code>keepworth eval board</code> from {len(folders)} evaluations."
-    page = page_html(
-        "board", "Memory systems, side by side", "board", f'<p class="headline">{escape(note)}</p>', body, footer
+    html = page(
+        "board",
+        "Memory systems, side by side",
+        "board",
+        {"": f'<div class="filters">{search}</div>{table(rows, sortable=True)}'},
+        headline="Rows of one benchmark were asked the same questions; rows of different readers or budgets are not to be "
+        "compared.",
+        footer=f"Made by <code>keepworth eval board</code> from {len(folders)} evaluations.",
     )
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(page, encoding="utf-8")
+    path.write_text(html, encoding="utf-8")
     return path
 
 

@@ -24,11 +24,11 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import threading
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, NonNegativeInt, ValidationError
 
 from keepworth.episodes.episode import Shown
 from keepworth.evaluation.system import (
@@ -52,6 +52,33 @@ PAUSE = 0.5
 Encode = Callable[[Sequence[str]], Any]
 
 
+class _Entry(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    id: str = ""
+    text: str | None = None
+    score: float | None = None
+
+
+Listed = Annotated[_Entry, BeforeValidator(lambda given: {"id": given} if isinstance(given, str) else given)]
+"""An id alone is an entry."""
+
+
+class _Reply(BaseModel):
+    """A line of the program, to whatever it answers."""
+
+    model_config = ConfigDict(strict=True)
+
+    embed: list[str] | None = None
+    error: object = None
+    versions: dict[str, object] = {}
+    shown: list[Listed] | None = None
+    answer: str | None = None
+    calls: NonNegativeInt = 0
+    holds: list[str] | None = None
+    bytes: NonNegativeInt | None = None
+
+
 class ForeignSystem:
     """A memory system behind the lines above. command: words, as a shell would split them; encode: texts to an array, one row a
     text. It is started when it is first needed, and again by `begin` where it ended.
@@ -63,8 +90,7 @@ class ForeignSystem:
         self._command, self._encode = list(command), encode
         self._folder = Path(tempfile.mkdtemp(prefix="keepworth-system-"))
         self._process: subprocess.Popen[str] | None = None
-        self._stderr: deque[str] = deque(maxlen=20)
-        self._listener: threading.Thread | None = None
+        self._said = self._folder / "stderr.txt"
         self._begun, self._entries, self._trouble = 0, dict[str, str](), ""
         self._answered = self._stopped = False  # whether it ever answered a line; whether `kill` ended it
 
@@ -91,10 +117,7 @@ class ForeignSystem:
         shutil.rmtree(self._folder / str(self._begun - 1), ignore_errors=True)
         self._entries = {}
         answer = self._asked({"op": "begin", "seed": seed, "folder": str(folder)})
-        versions = answer.get("versions", {})
-        if not isinstance(versions, dict):
-            raise self._no_answer("begin", f"versions {versions!r:.80}", "an object of names and versions")
-        self.versions = {str(name): str(version) for name, version in versions.items()}
+        self.versions = {name: str(version) for name, version in answer.versions.items()}
 
     def write(self, entries: Sequence[MemoryEntry]) -> None:
         told = [
@@ -113,33 +136,20 @@ class ForeignSystem:
             "options": list(question.options),
         }
         answer = self._asked(request)
-        if "shown" not in answer and "answer" not in answer:
-            raise self._no_answer("ask", json.dumps(answer), '"shown" or "answer"')
-        said, calls, shown = answer.get("answer"), answer.get("calls", 0), answer.get("shown", [])
-        if said is not None and not isinstance(said, str):
-            raise self._no_answer("ask", f"the answer {said!r:.80}", "a string")
-        if not isinstance(calls, int) or isinstance(calls, bool) or calls < 0:
-            raise self._no_answer("ask", f"calls {calls!r:.80}", "a number of calls")
-        if not isinstance(shown, list):
-            raise self._no_answer("ask", f"shown {shown!r:.80}", "a list")
-        return Answered(tuple(self._shown(each, rank) for rank, each in enumerate(shown[: question.most])), said, calls)
+        if answer.shown is None and answer.answer is None:
+            raise self._no_answer("ask", "{}", '"shown" or "answer"')
+        shown = enumerate((answer.shown or [])[: question.most])
+        return Answered(tuple(self._shown(each, rank) for rank, each in shown), answer.answer, answer.calls)
 
     def learn(self, reward: float, shown: Sequence[str]) -> None:
         self._asked({"op": "learn", "reward": reward, "shown": list(shown)})
 
     def holds(self, ids: Sequence[str]) -> frozenset[str] | None:
-        found = self._asked({"op": "holds", "ids": list(ids)}).get("holds")
-        if found is None:
-            return None
-        if not isinstance(found, list):
-            raise self._no_answer("holds", f"{found!r:.80}", "a list of ids")
-        return frozenset(map(str, found))
+        found = self._asked({"op": "holds", "ids": list(ids)}).holds
+        return None if found is None else frozenset(found)
 
     def size(self) -> int | None:
-        found = self._asked({"op": "size"}).get("bytes")
-        if found is not None and (not isinstance(found, int) or isinstance(found, bool) or found < 0):
-            raise self._no_answer("size", f"bytes {found!r:.80}", "a whole number from 0 on")
-        return found
+        return self._asked({"op": "size"}).bytes
 
     def close(self) -> None:
         if self._process is not None and self._process.stdin is not None:
@@ -166,53 +176,36 @@ class ForeignSystem:
         with contextlib.suppress(OSError):
             process.kill()
         process.wait()
-        return self._last_words()
+        lines = [line.strip() for line in self._said.read_text("utf-8", "replace").splitlines() if line.strip()]
+        return " | ".join(lines[-3:])[-EXCERPT:]
 
     def _start(self) -> None:
         self._kill()
-        self._stderr.clear()
         self._trouble, self._process = "", None
         try:
-            self._process = subprocess.Popen(
-                self._command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                encoding="utf-8",
-                errors="replace",
-                bufsize=1,
-                start_new_session=True,
-            )
+            with self._said.open("w") as said:
+                self._process = subprocess.Popen(
+                    self._command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=said,
+                    encoding="utf-8",
+                    errors="replace",
+                    bufsize=1,
+                    start_new_session=True,
+                )
         except OSError as error:
-            raise SystemFailed(
-                f"{self._command[0]} cannot be started: {error}.", "Give a command that runs."
-            ) from error
-        self._listener = threading.Thread(
-            target=self._listen, args=(self._process,), name="keepworth-stderr", daemon=True
-        )
-        self._listener.start()
+            fix = "Give a command that runs."
+            raise SystemFailed(f"{self._command[0]} cannot be started: {error}.", fix) from error
 
-    def _listen(self, process: subprocess.Popen[str]) -> None:
-        assert process.stderr is not None
-        for line in process.stderr:
-            if line.strip():
-                self._stderr.append(line.strip())
-
-    def _asked(self, request: Mapping[str, Any]) -> dict[str, Any]:
+    def _asked(self, request: Mapping[str, Any]) -> _Reply:
         what = str(request["op"])
         self._send(request, what)
-        while True:
-            answer = self._answer(what)
-            if "embed" in answer:
-                texts = answer["embed"]
-                if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-                    raise self._no_answer(what, f"embed {texts!r:.80}", "a list of texts")
-                vectors = self._encode(texts).tolist() if texts else []
-                self._send({"vectors": vectors}, what)
-            elif "error" in answer:
-                raise SystemFailed(f"{what} failed in {self._name}: {str(answer['error'])[:EXCERPT]}", "")
-            else:
-                return answer
+        while (reply := self._reply(what)).embed is not None:
+            self._send({"vectors": self._encode(reply.embed).tolist() if reply.embed else []}, what)
+        if reply.error is not None:
+            raise SystemFailed(f"{what} failed in {self._name}: {str(reply.error)[:EXCERPT]}", "")
+        return reply
 
     def _send(self, record: Mapping[str, Any], what: str) -> None:
         process = self._process
@@ -227,7 +220,7 @@ class ForeignSystem:
         except (OSError, ValueError):
             raise self._ended(what) from None
 
-    def _answer(self, what: str) -> dict[str, Any]:
+    def _reply(self, what: str) -> _Reply:
         assert self._process is not None
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
@@ -235,24 +228,21 @@ class ForeignSystem:
             raise self._ended(what)
         self._answered = True
         try:
-            answer = json.loads(line)
-        except ValueError:
-            answer = line
-        if not isinstance(answer, dict):
-            raise self._no_answer(what, repr(line.strip())[:EXCERPT], "one JSON object on one line")
-        return answer
+            return _Reply.model_validate_json(line)
+        except ValidationError as error:
+            wrong = error.errors()[0]
+            if not wrong["loc"]:
+                raise self._no_answer(what, repr(line.strip())[:EXCERPT], "one JSON object on one line") from None
+            name = ".".join(map(str, wrong["loc"]))
+            raise self._no_answer(what, f"{name} {wrong['input']!r:.80}", f"another value ({wrong['msg']})") from None
 
-    def _shown(self, each: Any, rank: int) -> Shown:
-        found = {"id": each} if isinstance(each, str) else each
-        if not isinstance(found, dict):
-            raise self._no_answer("ask", f"shown {each!r:.80}", "ids, or objects with id, text and score")
-        id, text, score = str(found.get("id", "")), found.get("text"), found.get("score", 1.0 / (1 + rank))
-        if id and id not in self._entries:
-            raise self._no_answer("ask", f"the id {id!r:.80}", 'ids that it was told, or "" for a text of its own')
-        text = self._entries.get(id) if text is None else text
-        if not isinstance(text, str) or not isinstance(score, (int, float)):
-            raise self._no_answer("ask", f"shown {each!r:.80}", "a text and a number as score")
-        return Shown(id, float(score), text)
+    def _shown(self, entry: _Entry, rank: int) -> Shown:
+        text = self._entries.get(entry.id) if entry.text is None else entry.text
+        if text is None or (entry.id and entry.id not in self._entries):
+            raise self._no_answer(
+                "ask", f"the id {entry.id!r:.80}", 'ids that it was told, or "" with a text of its own'
+            )
+        return Shown(entry.id, 1.0 / (1 + rank) if entry.score is None else entry.score, text)
 
     @property
     def _name(self) -> str:
@@ -262,10 +252,8 @@ class ForeignSystem:
         """What it answered is no answer, and what it says next may belong to anything: it is started anew."""
         self._kill()
         self._trouble = f"{what}: {self._name} answered {found}, where {wanted} is expected."
-        return SystemFailed(
-            self._trouble,
-            "Print answers alone to standard output; everything else belongs on standard error.",
-        )
+        fix = "Print answers alone to standard output; everything else belongs on standard error."
+        return SystemFailed(self._trouble, fix)
 
     def _ended(self, what: str) -> SystemFailed:
         code: int | None = None
@@ -276,9 +264,3 @@ class ForeignSystem:
         how = "closed its output" if code is None else f"ended with code {code}"
         self._trouble = f"{what}: {self._name} {how}{f': {said}' if said else ''}"
         return SystemFailed(self._trouble, "Run it by hand, with a line of its input.")
-
-    def _last_words(self) -> str:
-        """The end of what it printed to standard error, which ends with the last program that it started."""
-        if self._listener is not None:
-            self._listener.join(SECONDS_TO_END)
-        return " | ".join(list(self._stderr)[-3:])[-EXCERPT:]

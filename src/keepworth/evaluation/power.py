@@ -1,4 +1,4 @@
-"""How many seeds a question needs, said before anything runs, and whether the answer was as sharp as planned, said after it.
+"""How many seeds a question needs, said before anything runs.
 
 A plan starts from the spread of a paired difference over what is resampled (seeds, houses, conversations): of a pilot, or
 declared. Everything is by Student's t. Effects are tested at Holm's worst case: the first of `comparisons` at ALPHA over all.
@@ -9,14 +9,15 @@ Numbers are scores in [0, 1]; text is in points, hundredths of them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.extras import require
-from keepworth.evaluation.statistics import ALPHA, LEAST, Comparison, TooFewSeeds
+from keepworth.evaluation.statistics import ALPHA, LEAST, TooFewSeeds
 
 POWER = 0.8
 """The chance of finding an effect of the planned size; and the chance that an interval is as narrow as planned."""
@@ -98,15 +99,8 @@ def detectable(sd: float, n: int, comparisons: int = 1, power: float = POWER) ->
     require("eval", "A plan of seeds", "statsmodels")
     from statsmodels.stats.power import TTestPower
 
-    test, alpha = TTestPower(), ALPHA / comparisons
-    high = 1.0
-    while test.power(high, n, alpha) < power:
-        high *= 2.0
-    low = 0.0
-    for _ in range(60):
-        middle = (low + high) / 2.0
-        low, high = (middle, high) if test.power(middle, n, alpha) < power else (low, middle)
-    return sd * high
+    alone: float = TTestPower().solve_power(nobs=n, alpha=ALPHA / comparisons, power=power)
+    return sd * alone
 
 
 def seeds_for_half_width(sd: float, wanted: float, assurance: float = POWER) -> int:
@@ -114,31 +108,26 @@ def seeds_for_half_width(sd: float, wanted: float, assurance: float = POWER) -> 
 
     Kupper and Hafner, "How appropriate are popular sample size formulas?", The American Statistician 43, 1989: the width of an
     interval is random, and planning for its mean is too narrow half of the time."""
-    return _first(
-        lambda n: half_width(sd * math.sqrt(_chi2(assurance, n - 1) / (n - 1)), n) <= wanted,
-        f"a half-width of {_points(wanted)} with a spread of {_points(sd)}",
+    found = 2 + bisect_left(
+        range(2, MOST),
+        True,
+        key=lambda n: half_width(sd * math.sqrt(_chi2(assurance, n - 1) / (n - 1)), n) <= wanted,
     )
-
-
-def seeds_for_effect(sd: float, effect: float, comparisons: int = 1, power: float = POWER) -> int:
-    """So many seeds that a two-sided t test finds a difference of `effect` with the chance `power`."""
-    require("eval", "A plan of seeds", "statsmodels")
-    from statsmodels.stats.power import TTestPower
-
-    test, alpha = TTestPower(), ALPHA / comparisons
-    return _first(
-        lambda n: float(test.power(abs(effect) / sd, n, alpha)) >= power,
-        f"an effect of {_points(effect)} with a spread of {_points(sd)}",
-    )
+    if found >= MOST:
+        raise KeepworthError(
+            f"a half-width of {_points(wanted)} with a spread of {_points(sd)} takes more than {MOST} seeds.",
+            "Ask for less, or make each seed longer: its spread falls.",
+        )
+    return found
 
 
 @dataclass(frozen=True, slots=True)
 class SeedPlan:
     """What a run of `have` seeds can say, before it runs.
 
-    wanted, effect: the half-width and the difference that were asked for, None where they were not. need: seeds for both, and no
-    fewer than `floor`, below which no verdict is possible in a family of `comparisons`. expected: the half-width to expect of
-    `have` seeds, for one comparison by itself; detectable: the difference that they find four times in five, in the family."""
+    wanted: the half-width that was asked for, None where none was. need: seeds for it, and no fewer than `floor`, below which no
+    verdict is possible in a family of `comparisons`. expected: the half-width to expect of `have` seeds, for one comparison by
+    itself; detectable: the difference that they find four times in five, in the family."""
 
     spread: PairedSpread
     comparisons: int
@@ -148,7 +137,6 @@ class SeedPlan:
     expected: float
     detectable: float
     wanted: float | None = None
-    effect: float | None = None
 
     @property
     def enough(self) -> bool:
@@ -164,14 +152,9 @@ class SeedPlan:
             f"{self.have} {unit}: expect +-{_points(self.expected)} points. Of {together}, a difference of "
             f"{_points(self.detectable)} points is found four times in five.",
         ]
-        asked = []
         if self.wanted is not None:
-            asked.append(f"+-{_points(self.wanted)} points")
-        if self.effect is not None:
-            asked.append(f"a difference of {_points(self.effect)} points")
-        if asked:
             short = "" if self.enough else f": {self.need - self.have} more than there are"
-            lines.append(f"For {' and '.join(asked)}, {self.need} {unit} are needed{short}.")
+            lines.append(f"For +-{_points(self.wanted)} points, {self.need} {unit} are needed{short}.")
         if self.have < self.floor:
             lines.append(f"No verdict is possible: {together} need at least {self.floor} {unit}.")
         return "\n".join(lines)
@@ -186,32 +169,19 @@ class SeedPlan:
         }
 
 
-def plan(
-    spread: PairedSpread,
-    have: int,
-    *,
-    wanted: float | None = None,
-    effect: float | None = None,
-    comparisons: int = 1,
-) -> SeedPlan:
-    """What `have` seeds can say and how many are needed. wanted: half-width of an interval; effect: difference to be found.
+def plan(spread: PairedSpread, have: int, *, wanted: float | None = None, comparisons: int = 1) -> SeedPlan:
+    """What `have` seeds can say and how many are needed. wanted: half-width of an interval.
 
     A pilot's spread is itself uncertain: the plan takes the upper end of it (`PairedSpread.at_most`), so that it is not too small
-    four times in five. KeepworthError for a half-width or an effect that is not above 0."""
-    for name, value in (("half-width", wanted), ("effect", effect)):
-        if value is not None and not (math.isfinite(value) and value > 0.0):
-            raise KeepworthError(f"a {name} of {value} cannot be planned for.", "Give a number above 0, in [0, 1].")
+    four times in five. KeepworthError for a half-width that is not above 0."""
+    if wanted is not None and not (math.isfinite(wanted) and wanted > 0.0):
+        raise KeepworthError(f"a half-width of {wanted} cannot be planned for.", "Give a number above 0, in [0, 1].")
+    floor = fewest(comparisons)
     if comparisons < 1 or have < 2:
-        raise TooFewSeeds("A plan", have, max(2, fewest(comparisons)))
-    sd, floor = spread.at_most, fewest(comparisons)
-    needs = [floor]
-    if wanted is not None:
-        needs.append(seeds_for_half_width(sd, wanted))
-    if effect is not None:
-        needs.append(seeds_for_effect(sd, effect, comparisons))
-    expected = half_width(spread.sd, have)
-    found = detectable(spread.sd, have, comparisons)
-    return SeedPlan(spread, comparisons, have, max(needs), floor, expected, found, wanted, effect)
+        raise TooFewSeeds("A plan", have, max(2, floor))
+    need = floor if wanted is None else max(floor, seeds_for_half_width(spread.at_most, wanted))
+    expected, found = half_width(spread.sd, have), detectable(spread.sd, have, comparisons)
+    return SeedPlan(spread, comparisons, have, need, floor, expected, found, wanted)
 
 
 def require_enough(planned: SeedPlan) -> None:
@@ -221,21 +191,7 @@ def require_enough(planned: SeedPlan) -> None:
     asked = "A verdict" if planned.comparisons == 1 else f"A verdict on {planned.comparisons} comparisons"
     if planned.wanted is not None:
         asked = f"An interval of +-{_points(planned.wanted)} points"
-    elif planned.effect is not None:
-        asked = f"Finding a difference of {_points(planned.effect)} points"
     raise TooFewSeeds(asked, planned.have, planned.need)
-
-
-def verdict(planned: SeedPlan, got: Comparison) -> str:
-    """Whether the run was as sharp as planned, and how many seeds would be: "planned for +-1.0 points, got +-1.4 ..."."""
-    aim = planned.expected if planned.wanted is None else planned.wanted
-    sd = got.half_width / half_width(1.0, got.clusters, got.level)
-    plain = half_width(sd, got.clusters)
-    head = f"planned for +-{_points(aim)} points, got +-{_points(plain)} with {got.clusters} seeds"
-    if plain <= aim * (1.0 + 1e-9):
-        return f"{head}."
-    again = seeds_for_half_width(sd, aim)
-    return f"{head}: the spread was {_points(sd)} points, not {_points(planned.spread.sd)}; {again} seeds would do."
 
 
 def _points(value: float) -> str:
@@ -247,19 +203,3 @@ def _chi2(level: float, degrees: int) -> float:
     from scipy.stats import chi2
 
     return float(chi2.ppf(level, degrees))
-
-
-def _first(enough: Callable[[int], bool], what: str) -> int:
-    """The fewest seeds that are enough. KeepworthError beyond `MOST`."""
-    high = 2
-    while not enough(high):
-        if high > MOST:
-            raise KeepworthError(
-                f"{what} takes more than {MOST} seeds.", "Ask for less, or make each seed longer: its spread falls."
-            )
-        high *= 2
-    low = high // 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return high

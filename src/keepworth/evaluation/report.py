@@ -17,10 +17,10 @@ from keepworth.evaluation.curves import (
     panels,
     trained_twin,
 )
+from keepworth.evaluation.page_writer import all_or, browser, charts, note, page, settings
 from keepworth.evaluation.tables import ArmRow, Cell, ResultTable, tables_of
 from keepworth.learning.run_folder import Row, RunFolder, StoredEpisode, disk, flatten
-from keepworth.page import PARTS, STYLE, asset
-from keepworth.page.charts import Panel, Series, chart, colour_indices, embedded, whisker
+from keepworth.page.charts import Panel, Series, colour_indices, whisker
 
 EPISODE_LIMIT = 20_000
 
@@ -30,69 +30,29 @@ def write_report(run: RunFolder, *, episode_limit: int = EPISODE_LIMIT) -> Path:
 
     Of more than `episode_limit` episodes the page holds the latest, and says so."""
     measured = panels(run.metrics(), run.evals())
-    found = drawn(measured)
-    page = run.path / "report.html"
-    with disk(run.path):
-        page.write_text(_page(run, charts_html(found) + _once(measured), episode_limit), encoding="utf-8")
-    return page
-
-
-def _page(run: RunFolder, charts: str, episode_limit: int) -> str:
     result = run.result() or {}
-    title = str(result.get("title") or result.get("headline") or run.name)
-    tables = "".join(table_html(table) for table in tables_of(run))
-    headline = (
-        f'<p class="headline">{escape(str(result["headline"]))}</p>'
-        if result.get("title") and result.get("headline")
-        else ""
-    )
-    body = f"""{f"<section><h2>What it can answer</h2>{tables}</section>" if tables else ""}
-{f"<section><h2>How it learned</h2>{charts}</section>" if charts else ""}
-{_episodes(run, episode_limit)}
-<section><h2>Configuration</h2>{settings_html(run.config)}
-<h3>Where it ran</h3>{settings_html(run.environment)}</section>"""
+    title, headline = str(result.get("title") or ""), str(result.get("headline") or "")
+    sections = {
+        "What it can answer": "".join(table_html(table) for table in tables_of(run)),
+        "How it learned": charts(drawn(measured)) + _once(measured),
+        "Every episode": _episodes(run, episode_limit),
+        "Configuration": f"{settings(run.config)}<h3>Where it ran</h3>{settings(run.environment)}",
+    }
     footer = f"""The same in the terminal: <code>keepworth show {escape(run.name)}</code>. The numbers:
 <code>metrics.jsonl</code>, <code>evals.jsonl</code> and <code>result.json</code> beside this page."""
-    facts = f'{headline}<div class="facts">{_facts(run)}</div>'
-    return page_html(run.name, title, f"run {run.name}", facts, body, footer)
-
-
-def page_html(name: str, title: str, kind: str, below: str, body: str, footer: str) -> str:
-    """A page that needs nothing but itself. `below` (the title), `body` and `footer` are HTML, the rest is text."""
-    style, script = asset(STYLE), f"{asset(PARTS)}\n{asset('report.js', 'keepworth.evaluation', 'page')}"
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{escape(name)} · keepworth</title>
-<style>
-{style}</style>
-</head>
-<body>
-<header>
-<div class="brand"><b>keepworth</b> {escape(kind)}</div>
-<h1>{escape(title)}</h1>
-{below}
-</header>
-<main>
-{body}
-</main>
-<footer>{footer}</footer>
-<script type="module">
-{script}</script>
-</body>
-</html>
-"""
-
-
-def charts_html(panels: Sequence[Panel]) -> str:
-    """One grid per role."""
-    grids = []
-    for role in dict.fromkeys(panel.role for panel in panels):
-        drawn = "".join(chart(panel) for panel in panels if panel.role == role)
-        grids.append(f'{f"<h3>{escape(role.capitalize())}</h3>" if role else ""}<div class="charts">{drawn}</div>')
-    return "".join(grids)
+    path = run.path / "report.html"
+    with disk(run.path):
+        html = page(
+            run.name,
+            title or headline or run.name,
+            f"run {run.name}",
+            sections,
+            headline=headline if title else "",
+            facts=_facts(run),
+            footer=footer,
+        )
+        path.write_text(html, encoding="utf-8")
+    return path
 
 
 def _once(measured: Sequence[Panel]) -> str:
@@ -106,26 +66,20 @@ def _once(measured: Sequence[Panel]) -> str:
     if not left:
         return ""
     said = {name: f"{series.values[0]:.3f} at step {series.steps[0]:,}" for name, series in left.items()}
-    return (
-        f"<h3>Measured once</h3>{settings_html(said)}"
-        '<p class="note">A curve begins with the second step that is measured.</p>'
-    )
+    return f"<h3>Measured once</h3>{settings(said)}{note('A curve begins with the second step that is measured.')}"
 
 
-def _facts(run: RunFolder) -> str:
+def _facts(run: RunFolder) -> dict[str, str]:
     config, environment, metrics = run.config, run.environment, run.metrics()
-    facts: list[tuple[str, str]] = []
-    if config.get("recipe"):
-        facts.append(("recipe", str(config["recipe"])))
-    facts += [(key, str(config[key])) for key in ("model", "seed") if isinstance(config.get(key), str | int)]
+    facts = {"recipe": str(config["recipe"])} if config.get("recipe") else {}
+    facts |= {key: str(config[key]) for key in ("model", "seed") if isinstance(config.get(key), str | int)}
     if metrics:
-        facts.append(("steps", f"{metrics[-1]['step']:,}"))
-    facts += [(key, str(environment[key])) for key in ("threads", "dtype") if key in environment]
-    facts.append(("keepworth", str(environment.get("keepworth", "?"))))
-    created = run.created
-    if created is not None:
-        facts.append(("begun", time.strftime("%Y-%m-%d %H:%M", time.localtime(created))))
-    return "".join(f"<span>{escape(name)} <b>{escape(value)}</b></span>" for name, value in facts)
+        facts["steps"] = f"{metrics[-1]['step']:,}"
+    facts |= {key: str(environment[key]) for key in ("threads", "dtype") if key in environment}
+    facts["keepworth"] = str(environment.get("keepworth", "?"))
+    if run.created is not None:
+        facts["begun"] = time.strftime("%Y-%m-%d %H:%M", time.localtime(run.created))
+    return facts
 
 
 def table_html(table: ResultTable) -> str:
@@ -163,11 +117,10 @@ def table_html(table: ResultTable) -> str:
             f"<tr{kind}><td>{escape(row.label)}</td>{''.join(cells)}"
             f'<td class="label">questions</td><td class="number">{escape(row.n)}</td></tr>'
         )
-    note = f'<p class="note">{escape(table.note)}</p>' if table.note else ""
     return (
         f'<h3>{escape(table.title)}</h3><div class="card scroll" tabindex="0" role="region" aria-label="{escape(table.title)}">'
         f'<table class="arms"><thead><tr><td></td>{"".join(heads)}'
-        f'<th class="number">questions</th></tr></thead><tbody>{"".join(lines)}</tbody></table></div>{note}'
+        f'<th class="number">questions</th></tr></thead><tbody>{"".join(lines)}</tbody></table></div>{note(table.note)}'
     )
 
 
@@ -176,38 +129,17 @@ def _episodes(run: RunFolder, limit: int) -> str:
     if not stored:
         return ""
     kept = stored[-limit:]
-    note = ""
-    if len(kept) < len(stored):
-        note = (
-            f'<p class="note">The latest {len(kept):,} of {len(stored):,} episodes. '
-            f"All of them: keepworth show {escape(run.name)} --episodes</p>"
-        )
     texts: dict[str, int] = {}
     records = [_record(each, texts) for each in kept]
-    steps = sorted({each.step for each in kept})
-    arms = dict.fromkeys(each.arm for each in kept)
-    roles = dict.fromkeys(each.episode.role for each in kept)
     orders = [("late", "latest first"), ("", "earliest first"), ("worst", "lowest reward"), ("best", "highest reward")]
-    filters = "".join(
-        [
-            _choice("step", [("", "all"), *((str(step), str(step)) for step in steps)]),
-            _choice("arm", [("", "all"), *((arm, arm) for arm in arms)]),
-            _choice("role", [("", "all"), *((role, role) for role in roles)]),
-            _choice("order", orders),
-            '<label>words<input type="search" data-filter="words" placeholder="question or answer"></label>',
-        ]
-    )
-    return (
-        f'<section><h2>Every episode</h2><div class="filters">{filters}<span class="count"></span></div>'
-        f'<div class="browser card" id="browser"><div class="rows"></div><div class="detail"></div></div>{note}'
-        f'<script type="application/json" id="episodes">{embedded({"texts": list(texts), "episodes": records})}</script>'
-        "</section>"
-    )
-
-
-def _choice(name: str, options: Sequence[tuple[str, str]]) -> str:
-    listed = "".join(f'<option value="{escape(value)}">{escape(text)}</option>' for value, text in options)
-    return f'<label>{name}<select data-filter="{name}">{listed}</select></label>'
+    choices = {
+        "step": ("step", all_or(sorted({each.step for each in kept}))),
+        "arm": ("arm", all_or(each.arm for each in kept)),
+        "role": ("role", all_or(each.episode.role for each in kept)),
+        "order": ("order", orders),
+    }
+    more = f"The latest {len(kept):,} of {len(stored):,} episodes. All of them: keepworth show {run.name} --episodes"
+    return browser(records, texts, choices) + note(more if len(kept) < len(stored) else "")
 
 
 def _record(stored: StoredEpisode, texts: dict[str, int]) -> dict[str, Any]:
@@ -240,20 +172,6 @@ def _record(stored: StoredEpisode, texts: dict[str, int]) -> dict[str, Any]:
         "stop": episode.stop.value,
         "errors": list(episode.errors),
     }
-
-
-def settings_html(values: Mapping[str, Any]) -> str:
-    lines = "".join(
-        f"<div><span>{escape(key)}</span><code>{escape(_plain(value))}</code></div>"
-        for key, value in flatten(values).items()
-    )
-    return f'<div class="card settings">{lines}</div>'
-
-
-def _plain(value: object) -> str:
-    if isinstance(value, list | tuple) and value:
-        return ", ".join(map(str, value))
-    return "not set" if value is None else str(value)
 
 
 # Several runs side by side: what they were set to, what they measured last, and the same curve of each in one picture.
@@ -307,20 +225,19 @@ def differing(configs: Sequence[Mapping[str, Any]]) -> dict[str, tuple[Any, ...]
 def write_comparison(runs: Sequence[RunFolder], path: Path) -> Path:
     """The comparison as a page that needs nothing else. Raises KeepworthError, as `compared`, or DiskTrouble."""
     found = compared(runs)
-    settings = {
+    differing = {
         key: " · ".join(f"{name} {value}" for name, value in zip(found.names, values, strict=True))
         for key, values in found.settings.items()
     }
-    parts = [
-        f"<section><h2>What was measured last</h2>{table_html(found.table)}</section>" if found.table else "",
-        f"<section><h2>How they learned</h2>{charts_html(found.panels)}</section>" if found.panels else "",
-        f"<section><h2>What differs in their settings</h2>{settings_html(settings)}</section>" if settings else "",
-    ]
-    listed = " ".join(escape(str(run.path)) for run in runs)
-    footer = f"The same in the terminal: <code>keepworth show {listed}</code>."
+    sections = {
+        "What was measured last": table_html(found.table) if found.table else "",
+        "How they learned": charts(found.panels),
+        "What differs in their settings": settings(differing) if differing else "",
+    }
+    footer = f"The same in the terminal: <code>keepworth show {' '.join(escape(str(run.path)) for run in runs)}</code>."
     title = " and ".join(found.names) if len(found.names) == 2 else f"{len(found.names)} runs"
     with disk(path):
-        path.write_text(page_html(title, title, "comparison", "", "\n".join(parts), footer), encoding="utf-8")
+        path.write_text(page(title, title, "comparison", sections, footer=footer), encoding="utf-8")
     return path
 
 

@@ -272,10 +272,6 @@ class Comparison:
     def holds(self) -> bool:
         return self.low > 0.0 and self.adjusted < 0.05
 
-    @property
-    def half_width(self) -> float:
-        return (self.high - self.low) / 2.0
-
 
 def paired_difference(
     name: str,

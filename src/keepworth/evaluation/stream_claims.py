@@ -16,18 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from keepworth.evaluation.power import (
-    DECLARED,
-    PairedSpread,
-    SeedPlan,
-    fewest,
-    plan,
-    seeds_for_effect,
-    spread,
-)
-from keepworth.evaluation.power import (
-    verdict as sharpness,
-)
+from keepworth.evaluation.power import DECLARED, PairedSpread, SeedPlan, fewest, plan, spread
 from keepworth.evaluation.statistics import ALPHA, LEAST, Comparison, against_each, family, paired_difference
 from keepworth.evaluation.statistics import MARGIN as LEVEL_MARGIN
 from keepworth.evaluation.stream import Results, StreamRow
@@ -44,12 +33,6 @@ CONTROL_ABOUT = {
 CONTROLS = tuple(CONTROL_ABOUT)
 EASY = ("benign", "similarity-mid", "similarity-low")
 MARGIN = 0.02
-
-LEAST_EFFECT = 0.01
-"""In spreads. A smaller one takes hundreds of thousands of seeds to find, so no number is given."""
-
-ROUNDING = 1e-9
-"""A smaller spread is that of rounding: every seed differs by the same."""
 
 NamedValues = list[tuple[str, list[float]]]
 
@@ -84,28 +67,21 @@ def compared_method(arms: Sequence[str], given: str = "") -> str:
     return given or (METHOD if METHOD in arms or not learning else learning[-1])
 
 
-def claims(results: Results, method: str = METHOD, aim: SeedPlan | None = None) -> dict[str, Any]:
-    """The comparisons of `method`, each with its verdict. Streams or arms that were not run are left out by name.
-
-    aim: what was planned, for saying whether the run was as sharp."""
+def claims(results: Results, method: str = METHOD) -> dict[str, Any]:
+    """The comparisons of `method`, each with its verdict. Streams or arms that were not run are left out by name."""
     others = rivals(results.arms, method)
     parts = sorted(arm for arm in results.arms if arm.startswith(f"{method}-without-") and "+" not in arm)
     against = _family(_all(results, method, others))
     return {
         "against_rivals": against,
         "best_rival": _best(results, method, others, against),
-        "against_each": _each(results, method, others, aim),
+        "against_each": _each(results, method, others),
         "not_worse": _margin(_against(results, method, EASY, others, auc, "stream")),
         "gain_left_when_permuted": _left(results, f"{method}+shuffled", "none"),
         "gain_left_when_masked": _left(results, f"{method}+masked", "none"),
         "no_lower_than_none": _margin(_against(results, method, results.families, ("none",), auc, "stream")),
         "parts": _family(_against(results, method, results.families, parts, auc, "stream")),
     }
-
-
-def pilot(results: Results, method: str = METHOD) -> PairedSpread:
-    """What a plan takes from a run with few seeds: the widest spread of `method` against a rival on a stream."""
-    return spread(dict(_all(results, method, rivals(results.arms, method))))
 
 
 def planned(
@@ -124,12 +100,11 @@ def planned(
     comparisons = len(streams) * len(rivals(arms, method)) * len(MEASURES)
     if seeds < 2 or not comparisons or method not in arms:
         return None
-    spread_seen = PairedSpread(DECLARED)
-    if before is not None:
-        spread_seen = pilot(
-            Results([each for each in before.rows if each.family in streams and each.arm in arms]), method
-        )
-    return plan(spread_seen, seeds, wanted=wanted, comparisons=comparisons)
+    if before is None:
+        return plan(PairedSpread(DECLARED), seeds, wanted=wanted, comparisons=comparisons)
+    pilot = Results([each for each in before.rows if each.family in streams and each.arm in arms])
+    seen = spread(dict(_all(pilot, method, rivals(pilot.arms, method))))
+    return plan(seen, seeds, wanted=wanted, comparisons=comparisons)
 
 
 def verdict(each: Comparison, needed: int) -> str:
@@ -173,19 +148,10 @@ def _family(named: NamedValues) -> list[dict[str, Any]]:
     if not named or any(len(values) < LEAST for _, values in named):
         return []
     needed = fewest(len(named))
-    found = []
-    for each, (_, values) in zip(family(named), named, strict=True):
-        # With the spread that was seen, so many seeds tell this difference from none in this family four times in five.
-        sd, enough = float(np.std(values, ddof=1)), None
-        if sd > ROUNDING and abs(each.difference) / sd > LEAST_EFFECT:
-            enough = max(needed, seeds_for_effect(sd, each.difference, len(named)))
-        found.append(
-            {**_record(each), "seeds_needed": needed, "seeds_for_this": enough, "verdict": verdict(each, needed)}
-        )
-    return found
+    return [{**_record(each), "seeds_needed": needed, "verdict": verdict(each, needed)} for each in family(named)]
 
 
-def _each(results: Results, method: str, others: Sequence[str], aim: SeedPlan | None = None) -> list[dict[str, Any]]:
+def _each(results: Results, method: str, others: Sequence[str]) -> list[dict[str, Any]]:
     """Per stream and measure: `method` against each rival at the plain level; the one with the lowest interval, and the verdict.
 
     A verdict for one stream alone takes as many seeds as a sign-flip test of one comparison."""
@@ -197,7 +163,6 @@ def _each(results: Results, method: str, others: Sequence[str], aim: SeedPlan | 
                 continue
             stands = against_each(named, margin=LEVEL_MARGIN)
             few = stands.worst.clusters < fewest(1)
-            widest = max(stands.comparisons, key=lambda each: each.half_width)
             found.append(
                 {
                     **_record(stands.worst),
@@ -205,8 +170,6 @@ def _each(results: Results, method: str, others: Sequence[str], aim: SeedPlan | 
                     "measure": where,
                     "rivals": len(named),
                     "margin": LEVEL_MARGIN,
-                    "half_width": widest.half_width,
-                    "sharpness": sharpness(aim, widest) if aim is not None and widest.half_width else "",
                     "verdict": "too few seeds" if few else stands.verdict,
                     "holds": not few and stands.verdict in ("ahead", "not worse"),
                 }

@@ -8,15 +8,13 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from keepworth.evaluation.evaluation_page import section
-from keepworth.evaluation.report import charts_html, page_html, settings_html
+from keepworth.evaluation.page_writer import charts, interval, note, number, page, settings, table
 from keepworth.evaluation.statistics import LEAST
 from keepworth.evaluation.stream import WINDOW, Results, curves
 from keepworth.evaluation.stream_claims import CONTROLS, METHOD, rivals
 from keepworth.evaluation.tables import Cell
 from keepworth.learning.run_folder import disk
 from keepworth.page.charts import Panel, Series, whisker
-from keepworth.page.tables import TableColumn, cards_table
 
 CURVES = 7
 """More lines cannot be told apart in one chart."""
@@ -35,10 +33,19 @@ WHEN = {"stream": "while learning", "frozen": "held-out, frozen"}
 
 def write_stream_page(folder: Path, summary: Mapping[str, Any], results: Results) -> Path:
     """`report.html` in the folder of `keepworth eval stream`. summary: what its summary.json holds; results: of its rows."""
-    plan, method = summary["plan"], method_of(summary)
+    plan, method, claimed = summary["plan"], method_of(summary), summary["claims"]
     streams = list(summary["table"])
-    title = "Which memory learns best?"
     tasks = sorted({len(each.bits) for each in results.rows})
+    against = claimed["against_rivals"]
+    sections = {
+        f"{method} beside the rival with the highest mean": _best(claimed["best_rival"], summary["table"], method),
+        "How they learned": _curves(results, summary),
+        "Every method": _every(summary["table"], method),
+        "Checks": _checks(claimed),
+        "What each part adds": _differences(claimed["parts"]),
+        "Against every rival": _folded(f"{len(against)} comparisons", _differences(against)) if against else "",
+        "What was run": settings({**plan, "seeds": summary["seeds"]}),
+    }
     facts = {
         "streams": ", ".join(streams) if len(streams) <= 6 else str(len(streams)),
         "methods and controls": str(len(results.arms)),
@@ -48,31 +55,15 @@ def write_stream_page(folder: Path, summary: Mapping[str, Any], results: Results
         "agent": str(plan["agent"]),
         "rules": str(plan["split"]),
     }
-    listed = "".join(f"<span>{escape(name)} <b>{escape(value)}</b></span>" for name, value in facts.items())
-    claimed = summary["claims"]
-    body = "".join(
-        (
-            section(
-                f"{method} beside the rival with the highest mean",
-                _best(claimed["best_rival"], summary["table"], method),
-            ),
-            section("How they learned", _curves(results, summary)),
-            section("Every method", _every(summary["table"], method)),
-            section("Checks", _checks(claimed)),
-            section("What each part adds", _differences(claimed["parts"])),
-            section("Against every rival", _folded("comparisons", claimed["against_rivals"])),
-            section("What was run", settings_html({**plan, "seeds": summary["seeds"]})),
-        )
-    )
-    said = f'<p class="headline">{escape(verdict(summary))}</p><div class="facts">{listed}</div>'
     footer = (
         f"The same in the terminal: <code>keepworth show {escape(str(folder))}</code>. The numbers: <code>summary.json</code>, "
         "<code>rows.jsonl</code> and <code>plan.json</code> beside this page."
     )
-    page = folder / "report.html"
-    with disk(page):
-        page.write_text(page_html(folder.name, title, "streams", said, body, footer), encoding="utf-8")
-    return page
+    title, path = "Which memory learns best?", folder / "report.html"
+    with disk(path):
+        html = page(folder.name, title, "streams", sections, headline=verdict(summary), facts=facts, footer=footer)
+        path.write_text(html, encoding="utf-8")
+    return path
 
 
 def method_of(summary: Mapping[str, Any]) -> str:
@@ -166,58 +157,43 @@ def left_out(results: Results, summary: Mapping[str, Any]) -> str:
 def _curves(results: Results, summary: Mapping[str, Any]) -> str:
     panels = curve_panels(results, summary)
     if not panels:
-        return f'<p class="note">These streams are too short for a curve: it takes more than {WINDOW} tasks.</p>'
+        return note(f"These streams are too short for a curve: it takes more than {WINDOW} tasks.")
     over = (
         f"mean over {len(results.seeds)} seeds, in {results.orders[0]} order" if len(results.seeds) > 1 else "one seed"
     )
-    note = (
+    said = (
         f"Each point is the share of successes in the last {WINDOW} tasks, {over}. A slope can come "
         f"from the tasks, too: compare the lines, not their ends. {left_out(results, summary)}"
     )
-    return f'{charts_html(panels)}<p class="note">{escape(note.strip())}</p>'
+    return charts(panels) + note(said.strip())
 
 
-def _best(best: Sequence[Mapping[str, Any]], table: Mapping[str, Mapping[str, Any]], method: str) -> str:
-    if not best:
-        return ""
-    columns = [
-        TableColumn("stream", False),
-        TableColumn("measured", False),
-        TableColumn(method),
-        TableColumn("no memory"),
-        TableColumn("rival", False),
-        TableColumn("its success"),
-        TableColumn("difference"),
-        TableColumn("interval"),
-        TableColumn("verdict", False),
-        TableColumn("ahead of"),
-        TableColumn("behind"),
-    ]
+def _best(best: Sequence[Mapping[str, Any]], measured: Mapping[str, Mapping[str, Any]], method: str) -> str:
     rows = []
     for each in best:
-        none = table[each["stream"]].get("none", {}).get("auc" if each["measure"] == "stream" else "held_out")
+        none = measured[each["stream"]].get("none", {}).get("auc" if each["measure"] == "stream" else "held_out")
+        ahead, behind = each["counts"].get("ahead", 0), each["counts"].get("behind", 0)
         rows.append(
-            [
-                (escape(each["stream"]), each["stream"]),
-                (WHEN[each["measure"]], each["measure"]),
-                _number(each["mean"]),
-                _number(none),
-                (escape(each["rival"]), each["rival"]),
-                _number(each["rival_mean"]),
-                _number(each["difference"], "+"),
-                (f"[{each['low']:+.3f}, {each['high']:+.3f}]", each["low"]),
-                (escape(each["verdict"]), each["verdict"]),
-                *(
-                    (f"{count} of {each['rivals']}", count)
-                    for count in (each["counts"].get(k, 0) for k in ("ahead", "behind"))
-                ),
-            ]
+            {
+                "stream": each["stream"],
+                "measured": (WHEN[each["measure"]], each["measure"]),
+                method: number(each["mean"]),
+                "no memory": number(none),
+                "rival": each["rival"],
+                "its success": number(each["rival_mean"]),
+                "difference": number(each["difference"], "+.3f"),
+                "interval": interval(each["low"], each["high"]),
+                "verdict": each["verdict"],
+                "ahead of": (f"{ahead} of {each['rivals']}", ahead),
+                "behind": (f"{behind} of {each['rivals']}", behind),
+            }
         )
-    note = (
+    if not rows:
+        return ""
+    return table(rows) + note(
         "The rival is the one with the highest mean on these very tasks, which is in its favour. Intervals and "
         "verdicts are corrected for the number of comparisons, and resample seeds."
     )
-    return cards_table(columns, rows) + f'<p class="note">{escape(note)}</p>'
 
 
 OPTIONAL = {
@@ -228,95 +204,74 @@ OPTIONAL = {
 """Columns that a stream may lack, and what they say."""
 
 
-def _every(table: Mapping[str, Mapping[str, Any]], method: str) -> str:
+def _every(measured: Mapping[str, Mapping[str, Any]], method: str) -> str:
     parts, said = [], {}
-    for name, arms in table.items():
+    for name, arms in measured.items():
         kept = {
             key: heading
             for key, (heading, _) in OPTIONAL.items()
-            if any(_finite(values[key]) is not None for values in arms.values())
+            if any(math.isfinite(values[key]) for values in arms.values())
         }
         said.update({heading: OPTIONAL[key][1] for key, heading in kept.items()})
-        columns = [TableColumn("method", False), TableColumn("success"), TableColumn("±"), TableColumn("", False)]
-        columns += [*map(TableColumn, kept.values()), TableColumn("calls")]
-        rows = []
         ordered = sorted(arms, key=lambda arm: -arms[arm]["auc"])
+        rows = []
         for arm in ordered:
-            values, error = arms[arm], arms[arm]["auc_error"]
-            mean = values["auc"]
-            cell = Cell(mean, None if error is None else mean - error, None if error is None else mean + error)
+            values, mean, error = arms[arm], arms[arm]["auc"], arms[arm]["auc_error"]
+            cell = Cell(mean) if error is None else Cell(mean, mean - error, mean + error)
             colour = 0 if arm == method else 5 if arm in CONTROLS else 6
             rows.append(
-                [
-                    (f"<b>{escape(arm)}</b>" if arm == method else escape(arm), arm),
-                    _number(mean),
-                    ("" if error is None else f"{error:.3f}", error),
-                    (whisker(cell, 0.0, 1.0, colour, 160), mean),
-                    *(_number(values[key]) for key in kept),
-                    (f"{values['calls']:.2f}", values["calls"]),
-                ]
+                {
+                    "method": (f"<b>{escape(arm)}</b>" if arm == method else escape(arm), arm),
+                    "success": number(mean),
+                    "±": number(error),
+                    "": (whisker(cell, 0.0, 1.0, colour, 160), mean),
+                    **{heading: number(values[key]) for key, heading in kept.items()},
+                    "calls": number(values["calls"], ".2f"),
+                }
             )
         first = next((arm for arm in ordered if arm not in CONTROLS), ordered[0])
         summary = f"{name}: {len(arms)} arms; the highest mean is {arms[first]['auc']:.3f}, of {first}"
-        shown = " open" if len(table) <= OPEN else ""
-        parts.append(
-            f"<details{shown}><summary>{escape(summary)}</summary>{cards_table(columns, rows, sortable=True)}</details>"
-        )
+        parts.append(_folded(summary, table(rows, sortable=True), shown=len(measured) <= OPEN))
     terms = {
         "success": "the mean over the stream",
         "±": "its standard error over seeds",
         **said,
         "calls": "of the model, a task",
     }
-    note = "; ".join(f"{term}: {meaning}" for term, meaning in terms.items())
-    return "".join(parts) + f'<p class="note">{escape(note)}.</p>'
+    return "".join(parts) + note("; ".join(f"{term}: {meaning}" for term, meaning in terms.items()) + ".")
 
 
 def _checks(claimed: Mapping[str, Any]) -> str:
-    columns = [TableColumn("what should hold", False), TableColumn("measured", False), TableColumn("difference")]
-    columns += [TableColumn("95 %"), TableColumn("holds", False)]
-    rows = [
+    return table(
         [
-            (escape(asked), asked),
-            (escape(each["name"]), each["name"]),
-            _number(each["difference"], "+"),
-            (f"[{each['low']:+.3f}, {each['high']:+.3f}]", each["low"]),
-            ("yes" if each["holds"] else "<b>no</b>", each["holds"]),
+            {
+                "what should hold": asked,
+                "measured": each["name"],
+                "difference": number(each["difference"], "+.3f"),
+                "95 %": interval(each["low"], each["high"]),
+                "holds": ("yes" if each["holds"] else "<b>no</b>", each["holds"]),
+            }
+            for kind, asked in CHECKS.items()
+            for each in claimed[kind]
         ]
-        for kind, asked in CHECKS.items()
-        for each in claimed[kind]
-    ]
-    return cards_table(columns, rows) if rows else ""
+    )
 
 
-def _folded(what: str, compared: Sequence[Mapping[str, Any]]) -> str:
-    if not compared:
-        return ""
-    return f"<details><summary>{len(compared)} {what}</summary>{_differences(compared)}</details>"
+def _folded(summary: str, html: str, shown: bool = False) -> str:
+    return f"<details{' open' if shown else ''}><summary>{escape(summary)}</summary>{html}</details>"
 
 
 def _differences(compared: Sequence[Mapping[str, Any]]) -> str:
-    if not compared:
-        return ""
-    columns = [TableColumn("compared", False), TableColumn("difference"), TableColumn("interval")]
-    columns += [TableColumn("corrected p"), TableColumn("verdict", False)]
-    rows = [
+    return table(
         [
-            (escape(each["name"]), each["name"]),
-            _number(each["difference"], "+"),
-            (f"[{each['low']:+.3f}, {each['high']:+.3f}]", each["low"]),
-            (f"{each['adjusted']:.3g}", each["adjusted"]),
-            (escape(each["verdict"]), each["verdict"]),
-        ]
-        for each in compared
-    ]
-    return cards_table(columns, rows, sortable=True)
-
-
-def _finite(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
-
-
-def _number(value: Any, sign: str = "") -> tuple[str, float | None]:
-    found = _finite(value)
-    return ("", None) if found is None else (f"{found:{sign}.3f}", found)
+            {
+                "compared": each["name"],
+                "difference": number(each["difference"], "+.3f"),
+                "interval": interval(each["low"], each["high"]),
+                "corrected p": number(each["adjusted"], ".3g"),
+                "verdict": each["verdict"],
+            }
+            for each in compared
+        ],
+        sortable=True,
+    )

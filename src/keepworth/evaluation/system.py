@@ -9,13 +9,18 @@ import random
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import numpy as np
 
 from keepworth.agents.recall import spoken
 from keepworth.episodes.episode import Shown, Task
 from keepworth.episodes.errors import KeepworthError
 from keepworth.tasks.benchmark import haystack, place
 from keepworth.tasks.entries import MemoryEntry
+
+if TYPE_CHECKING:
+    from keepworth.episodes.model import Encoder
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +122,33 @@ class LatestEntries(Listing):
 
     def ask(self, question: AskedQuestion) -> Answered:
         return self._shown(list(self.entries)[::-1][: question.most])
+
+
+class Dense(Listing):
+    """The nearest entries by cosine: a matrix and a product, no engine of ours."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        self._encoder = encoder
+
+    def begin(self, seed: int) -> None:
+        super().begin(seed)
+        self._ids: list[str] = []
+        self._matrix = np.zeros((0, self._encoder.identity.dimension), dtype=np.float32)
+
+    def write(self, entries: Sequence[MemoryEntry]) -> None:
+        super().write(entries)
+        if entries:
+            self._ids += [place(entry) for entry in entries]
+            texts = [as_remembered(entry) for entry in entries]
+            self._matrix = np.concatenate([self._matrix, self._encoder.encode(texts)])
+
+    def ask(self, question: AskedQuestion) -> Answered:
+        near = self._matrix @ self._encoder.encode([question.text])[0]
+        best = np.argsort(-near, kind="stable")[: question.most]
+        return self._shown([self._ids[row] for row in best])
+
+    def size(self) -> int | None:
+        return int(self._matrix.nbytes)
 
 
 def as_remembered(entry: MemoryEntry) -> str:

@@ -18,12 +18,12 @@ import numpy as np
 from keepworth.episodes.episode import Shown
 from keepworth.episodes.errors import KeepworthError, UnknownName, require_known
 from keepworth.episodes.text import as_line
-from keepworth.evaluation.counting import Dense, LessonDropout, SuccessCounter, UtilityAverage
 from keepworth.evaluation.foreign import ForeignSystem
 from keepworth.evaluation.reading import CHOICE, chosen_option
 from keepworth.evaluation.system import (
     Answered,
     AskedQuestion,
+    Dense,
     FullContext,
     LatestEntries,
     Maker,
@@ -165,9 +165,6 @@ NAMES: Mapping[str, str] = {
     "dense": "the nearest by cosine, without an engine",
     "search": "our search by words and meaning, without a policy",
     "keepworth": "our memory as it is opened: search, and the default policy",
-    "success-counter": "the nearest, without what failed in half of its uses: ReMe's rule",
-    "utility-average": "the nearest, ranked by a moving average of reward too: MemRL's and Cognee's rule",
-    "lesson-dropout": "the nearest, without what did harm where it was left out at random",
 }
 PATTERNS: Mapping[str, str] = {
     "search:NAME=VALUE,...": "our search with another `Fusion`: method=, lexical=, dense=, constant=",
@@ -197,9 +194,6 @@ def maker(name: str, encoder: Callable[[], Encoder], elsewhere: Elsewhere | None
         "dense": lambda: Dense(encoder()),
         "search": lambda: OwnMemory(None, encoder()),
         "keepworth": lambda: OwnMemory("default", encoder()),
-        "success-counter": lambda: SuccessCounter(encoder()),
-        "utility-average": lambda: UtilityAverage(encoder()),
-        "lesson-dropout": lambda: LessonDropout(encoder()),
     }
     if name in plain:
         return plain[name]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 import json
 import lzma
 import re
@@ -16,7 +15,6 @@ from importlib import resources
 from keepworth.episodes.episode import Session, Task, Turn
 from keepworth.episodes.errors import KeepworthError, require_known
 from keepworth.memory.sentences import sentences
-from keepworth.tasks.longmemeval import DataFileError
 from keepworth.tasks.metrics import tokens
 from keepworth.tasks.splits import SPLITS, side, sides
 from keepworth.tasks.verifiers import shown
@@ -36,10 +34,6 @@ from keepworth.tasks.verifiers import shown
 SOURCES = ("gsm8k", "svamp")
 VERIFIED_BY = ("expression", "numeric", "math_verify")
 _FILES = {"gsm8k": "gsm8k.jsonl.xz", "svamp": "svamp.json.gz"}
-_SHA256 = {
-    "gsm8k": "84747d45fb1660a01b1340560be158ef4754320586d7b40fb7747467160da361",
-    "svamp": "008f23a0c99192d883c804a5f1d8ecf8d46997e6a897b8624c45bba3d64fa342",
-}
 _SHARED_SENTENCE = 6  # words besides the numbers; shorter ones recur by chance
 
 
@@ -67,7 +61,7 @@ def arithmetic(source: str, split: str, *, verifier: str = "numeric", remembered
     part of the key: no agent may read it). remembered: the task asks the last question alone; the story is its session, which an
     agent finds in its memory.
 
-    Errors: UnknownName for a source, split or verifier; DataFileError for a changed file."""
+    Errors: UnknownName for a source, split or verifier."""
     require_known("source", source, SOURCES)
     require_known("split", split, SPLITS)
     require_known("verifier", verifier, VERIFIED_BY)
@@ -96,7 +90,7 @@ def _story(problem: Problem) -> Session:
 @lru_cache(maxsize=len(SOURCES))
 def problems(source: str) -> tuple[Problem, ...]:
     """Every problem of a source, in order of id."""
-    packed = _packed(source)
+    packed = resources.files("keepworth.tasks").joinpath(f"data/arithmetic/{_FILES[source]}").read_bytes()
     found = _gsm8k(lzma.decompress(packed)) if source == "gsm8k" else _svamp(gzip.decompress(packed))
     return tuple(sorted(found, key=lambda problem: problem.id))
 
@@ -147,17 +141,3 @@ def _marks(body: str) -> set[str]:
     """The sentences of a problem without their numbers: its variations share them."""
     worded = (" ".join(word for word in tokens(sentence) if not word.isdigit()) for sentence in sentences(body))
     return {mark for mark in worded if len(mark.split()) >= _SHARED_SENTENCE}
-
-
-def _packed(source: str) -> bytes:
-    place = resources.files("keepworth.tasks").joinpath(f"data/arithmetic/{_FILES[source]}")
-    try:
-        packed = place.read_bytes()
-    except FileNotFoundError:
-        raise DataFileError(f"{_FILES[source]} is missing from the installed package: reinstall keepworth") from None
-    found = hashlib.sha256(packed).hexdigest()
-    if found != _SHA256[source]:
-        raise DataFileError(
-            f"{place} has sha256 {found}, not {_SHA256[source]}: the file was changed or cut short; reinstall keepworth"
-        )
-    return packed

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from keepworth.episodes.episode import Session, Task
 from keepworth.memory.sentences import sentences
 from keepworth.tasks.competing import competes
-from keepworth.tasks.longmemeval import training_sessions
+from keepworth.tasks.longmemeval import sessions_of
 from keepworth.tasks.metrics import tokens
+from keepworth.tasks.passages import marked
 from keepworth.tasks.splits import draw_order
 
 KINDS = ("name", "number", "date")
@@ -108,7 +109,7 @@ def cloze(
 
 def training_cloze(seed: int = 0, limit: int | None = None, *, distractors: int = 0) -> list[Task]:
     """Cloze tasks from the sessions of LongMemEval's training questions only: no test conversation is touched."""
-    return cloze(training_sessions(), seed, limit, distractors=distractors, source="longmemeval-cloze")
+    return cloze(sessions_of("train"), seed, limit, distractors=distractors, source="longmemeval-cloze")
 
 
 def _blanks(session: Session, speaker: str) -> Iterable[_Blank]:
@@ -198,15 +199,6 @@ def _balanced(blanks: Sequence[_Blank], seed: int) -> list[_Blank]:
                     order.append(blank)
                     break
     return order
-
-
-def marked(session: Session, evidence: Collection[int]) -> Session:
-    """The session with the turns of these numbers as the evidence; turns that stay as they are, are not copied."""
-    turns = (
-        turn if turn.evidence == (turn.index in evidence) else replace(turn, evidence=not turn.evidence)
-        for turn in session.turns
-    )
-    return replace(session, turns=tuple(turns))
 
 
 def _task(

@@ -40,6 +40,7 @@ from keepworth.episodes.episode import Session, Task, Turn
 from keepworth.episodes.errors import nearest
 from keepworth.tasks.benchmark import LeakingSplit
 from keepworth.tasks.data_files import WrongFormat, recognised, text_of
+from keepworth.tasks.passages import marked
 from keepworth.tasks.splits import SPLITS
 from keepworth.tasks.verifiers import ABSTAINED, VERIFIERS
 
@@ -133,9 +134,7 @@ def _tasks(line: Mapping[str, Any], id: str, side: str, source: str, where: str)
         if verifier not in VERIFIERS:
             raise WrongFormat(f"{at}: there is no verifier {verifier!r}.", f"Write one of {', '.join(VERIFIERS)}.")
         evidence = {places[mark] for mark in marks}
-        haystack = tuple(
-            replace(s, turns=tuple(replace(t, evidence=(s.id, t.index) in evidence) for t in s.turns)) for s in sessions
-        )
+        haystack = tuple(marked(each, {turn for id, turn in evidence if id == each.id}) for each in sessions)
         key = f"{source}/{id}/{_of(question, 'id', (str, int), at, number)}"
         if key in (task.key for task in tasks):
             raise WrongFormat(f"{at}: {key} comes twice.", "Give each question of a line an id of its own.")

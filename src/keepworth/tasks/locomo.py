@@ -10,7 +10,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from typing import Any
 from keepworth.episodes.episode import Session, Task, Turn
 from keepworth.episodes.errors import require_known
 from keepworth.tasks.data_files import MissingData, WrongFormat, located, records
+from keepworth.tasks.passages import marked
 from keepworth.tasks.splits import SPLITS
 
 CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop", 5: "adversarial"}
@@ -138,7 +139,7 @@ def _task(
             answers = (correction.answer,)
     marks = [f"D{int(a)}:{int(b)}" for citation in cited for a, b in _EVIDENCE.findall(citation)]
     found = {places[mark] for mark in marks if mark in places}
-    haystack = tuple(_marked(session, {turn for name, turn in found if name == session.id}) for session in sessions)
+    haystack = tuple(marked(session, {turn for name, turn in found if name == session.id}) for session in sessions)
     unresolved = [mark for mark in marks if mark not in places] + [mark for mark in cited if not _EVIDENCE.search(mark)]
     return Task(
         key=f"locomo/{identifier}",
@@ -157,15 +158,6 @@ def _task(
             "correction": correction.fault if correction else "",
             "unresolved": " ".join(unresolved),
         },
-    )
-
-
-def _marked(session: Session, evidence: set[int]) -> Session:
-    """The session itself where nothing is marked, so that a conversation's tasks share it in memory."""
-    if not evidence:
-        return session
-    return replace(
-        session, turns=tuple(replace(turn, evidence=True) if turn.index in evidence else turn for turn in session.turns)
     )
 
 

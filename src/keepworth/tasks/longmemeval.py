@@ -34,6 +34,7 @@ from keepworth.episodes.episode import Session, Task, Turn
 from keepworth.episodes.errors import KeepworthError, require_known
 from keepworth.tasks.competing import competes, contains, covered, rivals_of, spoken
 from keepworth.tasks.metrics import tokens
+from keepworth.tasks.passages import marked
 from keepworth.tasks.splits import SPLITS, draw_order, sides, tied
 
 TYPES = (
@@ -45,13 +46,7 @@ TYPES = (
     "temporal-reasoning",
 )
 EXTRACTIVE_TYPES = ("knowledge-update", "multi-session", "single-session-user", "temporal-reasoning")
-_SHA256 = "f94f83003fc77e0d5b25f5aba5d1822d07244974a736a4a14d4d3b30f4c96314"
-_FILE = "longmemeval_oracle.json.gz"
 _SHARED_TURN = 8  # normalised words; a shorter turn ("Thanks, that helps!") may recur by chance
-
-
-class DataFileError(KeepworthError):
-    """A data file is missing, or is not the one that the code was written for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +92,7 @@ def longmemeval(
     offers the answer, as in "which came first, A or B"), distractors. A haystack session may be dated later on the
     day of the question: so is the source.
 
-    Errors: UnknownName for a split or type; ValueError for options that exclude each other; DataFileError for a
-    changed file."""
+    Errors: UnknownName for a split or type; ValueError for options that exclude each other."""
     require_known("split", split, SPLITS)
     for name in types or ():
         require_known("question type", name, TYPES)
@@ -149,8 +143,7 @@ def longmemeval_shared(split: str, *, distractors: int = 500, seed: int = 0) -> 
     own: dict[tuple[str, ...], Session] = {}
     for question in chosen:
         for session in question.sessions:
-            plain = replace(session, turns=tuple(replace(turn, evidence=False) for turn in session.turns))
-            own.setdefault(_content(session), plain)
+            own.setdefault(_content(session), marked(session))
     earlier = {name: sessions_of(name) for name in SPLITS[: SPLITS.index(split)]}
     rivals = {question.id: rivals_of(question.text, question.answers) for question in chosen}
     ranked = []
@@ -165,21 +158,21 @@ def longmemeval_shared(split: str, *, distractors: int = 500, seed: int = 0) -> 
     said_in = [(session.id, spoken(session)) for session in haystack]
     tasks = []
     for question in chosen:
-        marked = {own[_content(session)].id: session for session in question.sessions}
+        evidence = {own[_content(session)].id: session for session in question.sessions}
         told = tuple(
-            replace(session, turns=marked[session.id].turns) if session.id in marked else session
+            replace(session, turns=evidence[session.id].turns) if session.id in evidence else session
             for session in haystack
         )
         task = _task(question, 0, seed)
         more = {
-            "distractors": str(len(haystack) - len(marked)),
-            "competing": str(sum(rivals[question.id](said) for id, said in said_in if id not in marked)),
+            "distractors": str(len(haystack) - len(evidence)),
+            "competing": str(sum(rivals[question.id](said) for id, said in said_in if id not in evidence)),
             "seen in training": str(seen),
             "later": str(sum(session.date > question.asked_at for session in haystack)),
             "redated": _flag(any(own[_content(each)].date[:10] != each.date[:10] for each in question.sessions)),
         }
         source = f"longmemeval-oracle-shared+{len(drawn)}"
-        tasks.append(replace(task, source=source, sessions=told, evidence=tuple(marked), tags={**task.tags, **more}))
+        tasks.append(replace(task, source=source, sessions=told, evidence=tuple(evidence), tags={**task.tags, **more}))
     return tasks
 
 
@@ -191,11 +184,6 @@ def sessions_of(split: str) -> list[Session]:
     """The sessions of the questions of one side, each content once, in order of id, with no turn marked as evidence."""
     require_known("split", split, SPLITS)
     return [session for session, _ in _pool(split)]
-
-
-def training_sessions() -> list[Session]:
-    """Those of the training questions."""
-    return sessions_of("train")
 
 
 @lru_cache(maxsize=1)
@@ -276,8 +264,7 @@ def _pool(split: str) -> tuple[tuple[Session, str], ...]:
     for question in questions():
         if question.split == split:
             for session in question.sessions:
-                plain = replace(session, turns=tuple(replace(turn, evidence=False) for turn in session.turns))
-                found.setdefault(tuple(turn.text for turn in plain.turns), (plain, question.tie))
+                found.setdefault(_content(session), (marked(session), question.tie))
     return tuple(sorted(found.values(), key=lambda pair: pair[0].id))
 
 
@@ -325,19 +312,7 @@ def _marks(record: dict[str, Any]) -> Iterable[str]:
 
 
 def _records() -> list[dict[str, Any]]:
-    place = resources.files("keepworth.tasks").joinpath(f"data/longmemeval/{_FILE}")
-    try:
-        packed = place.read_bytes()
-    except FileNotFoundError:
-        raise DataFileError(
-            f"{_FILE} is missing from the installed package (looked at {place}): reinstall keepworth"
-        ) from None
-    found = hashlib.sha256(packed).hexdigest()
-    if found != _SHA256:
-        raise DataFileError(
-            f"{place} has sha256 {found}, not {_SHA256}: the file was changed or cut short, so that "
-            "splits and counts would not be those that are documented; reinstall keepworth"
-        )
+    packed = resources.files("keepworth.tasks").joinpath("data/longmemeval/longmemeval_oracle.json.gz").read_bytes()
     records: list[dict[str, Any]] = json.loads(gzip.decompress(packed))
     return records
 

@@ -23,11 +23,15 @@ def name_of(*parts: object) -> str:
     return "s" + hashlib.sha256("\x1f".join(map(str, parts)).encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
 
-def unmarked(session: Session) -> Session:
-    """A session without marks of evidence; itself where it has none, so that tasks share it in memory."""
-    if not any(turn.evidence for turn in session.turns):
-        return session
-    return replace(session, turns=tuple(replace(turn, evidence=False) for turn in session.turns))
+def marked(session: Session, evidence: Collection[int] = ()) -> Session:
+    """The session with the turns of these numbers as the evidence; itself where that changes nothing, so that tasks share it in
+    memory, as they share turns that stay as they are."""
+    turns = tuple(
+        turn if turn.evidence == (turn.index in evidence) else replace(turn, evidence=not turn.evidence)
+        for turn in session.turns
+    )
+    changed = any(new is not old for new, old in zip(turns, session.turns, strict=True))
+    return replace(session, turns=turns) if changed else session
 
 
 def with_evidence(task: Task) -> Task:
@@ -48,7 +52,7 @@ def pooled(tasks: Sequence[Task], *parts: object) -> list[Task]:
     plain: dict[str, Session] = {}
     for task in tasks:
         for session in task.sessions:
-            plain.setdefault(session.id, unmarked(session))
+            plain.setdefault(session.id, marked(session))
     order = sorted(plain, key=lambda id: draw_order("pool", *parts, id))
     if any(session.date for session in plain.values()):
         order.sort(key=lambda id: plain[id].date)

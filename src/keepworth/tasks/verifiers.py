@@ -14,7 +14,6 @@ from types import MappingProxyType
 from keepworth.episodes.episode import Task
 from keepworth.episodes.errors import UnknownName
 from keepworth.episodes.extras import require
-from keepworth.tasks import reasoning_gym
 from keepworth.tasks.metrics import abstains, exact_match, normalise, token_f1
 from keepworth.tasks.operations import operation
 
@@ -318,9 +317,7 @@ def abstained(task: Task, prediction: str) -> float:
     return float(bool(normalise(prediction)) and abstains(prediction))
 
 
-TASK_VERIFIERS: Mapping[str, Callable[[Task, str], float]] = MappingProxyType(
-    {reasoning_gym.SOURCE: reasoning_gym.score, ABSTAINED: abstained}
-)
+TASK_VERIFIERS: Mapping[str, Callable[[Task, str], float]] = MappingProxyType({ABSTAINED: abstained})
 """Those for which an answer key of text says too little."""
 
 

@@ -1,7 +1,7 @@
 """Whether a statement takes the place of an older one, where no rule of `claims` says so: from how near they are in meaning and a
 few signs in their words.
 
-The weights are fitted by `python -m benchmarks.agents.replacing` on planted changes and on LongMemEval, where nearly everything
+The weights were fitted (`benchmarks/agents/replacing.json`) on planted changes and on LongMemEval, where nearly everything
 that is said later leaves the older standing. The bound is chosen so that next to nothing gives way wrongly: a fact too many costs
 a line, a fact lost is lost.
 """

@@ -62,7 +62,7 @@ WORDY, LONG = 30, 60
 PRIOR = (1.03, -1.09, 0.97, 0.44, -0.5, 0.67, 0.39, 0.46, 0.55)
 """Of each mark, how much it adds to the logarithm of the odds that a fact is asked for: a conditional logistic regression on the
 evidence of LongMemEval and of BFCL's memory tasks, shrunk towards "has digits; of equals the longer, but nothing very long" (see
-`benchmarks/writing/keeping.py`, which fits and prints them)."""
+`benchmarks/writing/keeping.json`)."""
 _ASKS = ("?", "\uff1f", "\u061f")
 
 

@@ -4,8 +4,8 @@
     python -m benchmarks.gpu --trl-python /path/to/python       # with TRL's `GRPOTrainer` beside our training step
     python -m benchmarks.gpu --device cpu --quick               # the same checks of a tiny model, to see that they work
 
-Exactness, in float32 and bfloat16: log-probabilities of sampled tokens against those with which the learner scores them, from
-whole calls and from slots; answers scored as a tree behind their prompt against the network's own pass over one sequence at a
+Exactness, in float32 and bfloat16: log-probabilities of sampled tokens against those with which the learner scores them;
+answers scored as a tree behind their prompt against the network's own pass over one sequence at a
 time; and in float32 the gradients of an update, and the answers to the same seeds, against the processor's. Speed: tokens per
 second beside Hugging Face `generate`, seconds of a training step, beside TRL's where there is a Python that has it. Each
 check keeps its result in the file as soon as it has one; one that fails says why and the next begins, and none begins after
@@ -32,7 +32,7 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from benchmarks.speed.mismatch import against_scored, drawn_adapter, in_slots
+from benchmarks.speed.mismatch import against_scored, drawn_adapter
 from benchmarks.speed.sampling import GENERATE, OURS, PREFILLED, SAMPLES, generated, ours
 from benchmarks.speed.setting import HERE, MODEL, machine, prompts
 from benchmarks.speed.training_ours import group
@@ -115,10 +115,8 @@ def sampled_against_scored(setting: Setting) -> dict[str, Any]:
         drawn_adapter(model)
         texts = setting.texts(model)
         params = SamplingParams(setting.tokens, n=setting.group, seed=1)
-        few = max(2, len(texts) * setting.group // 2)  # fewer slots than answers, so that they begin at different times
-        ways = {"whole calls": model.sample(texts, params), "slots": in_slots(model, texts, params, few)}
-        made[precision] = {way: gaps(against_scored(model, texts, drawn), precision) for way, drawn in ways.items()}
-    return made | {"passes": all(each["passes"] for ways in made.values() for each in ways.values())}
+        made[precision] = gaps(against_scored(model, texts, model.sample(texts, params)), precision)
+    return made | {"passes": all(each["passes"] for each in made.values())}
 
 
 def gaps(found: np.ndarray[Any, Any], precision: Precision) -> dict[str, Any]:

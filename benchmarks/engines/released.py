@@ -26,9 +26,7 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
-import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -57,15 +55,11 @@ def main() -> None:
     options = parser.parse_args()
     steps: dict[str, Any] = {}
     with HttpModel.connect(options.url, options.folder, model=options.model, max_staleness=1) as engine:
-        there = [each for each in ("adapters", "weights", "pause", "abort") if able(engine, each)]
+        there = [each for each in ("adapters", "weights", "pause") if able(engine, each)]
         print(f"{engine}: {', '.join(there)}")
         run = Steps(engine, options.folder, steps)
         run.sampling(options.samples)
         run.scoring()
-        if "abort" in there:
-            run.aborting()
-        if "pause" in there:
-            run.pausing()
         with tempfile.TemporaryDirectory() as folder:
             if "adapters" in there:
                 run.adapters(Path(folder))
@@ -119,27 +113,6 @@ class Steps:
             return {"tokens": len(flat), "mean_gap_nats": round(mean_gap(flat, own), 4)}
 
         self.step("six sequences scored at once", scores)
-
-    def aborting(self) -> None:
-        def abort() -> dict[str, Any]:
-            params = SamplingParams(max_tokens=900, seed=3)
-            with ThreadPoolExecutor(1) as pool:
-                running = pool.submit(self.engine.sample, [self.prompt], params)
-                time.sleep(2)
-                self.engine.abort()
-                ((sample,),) = running.result()
-            return {"ok": sample.finish.value == "aborted", "drawn": len(sample.ids), "of": params.max_tokens}
-
-        self.step("a request is aborted by its id", abort)
-
-    def pausing(self) -> None:
-        def pause() -> dict[str, Any]:
-            for mode in ("abort", "keep"):
-                self.engine.pause(mode)  # type: ignore[arg-type]
-                self.engine.resume()
-            return {"drawn": len(self.engine.sample([self.prompt], SamplingParams(max_tokens=2))[0][0].ids)}
-
-        self.step("paused and resumed", pause)
 
     def adapters(self, folder: Path) -> None:
         def publish(version: int) -> dict[str, Any]:

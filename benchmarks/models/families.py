@@ -34,7 +34,8 @@ from keepworth.learning.run_folder import versions
 from keepworth.models import unpacked
 from keepworth.models.adapter import attach_lora
 from keepworth.models.attention import tree
-from keepworth.models.inprocess import DTYPES, InProcessModel, Precision, draw, uniforms
+from keepworth.models.drawing import draw, uniforms
+from keepworth.models.inprocess import DTYPES, InProcessModel, Precision
 
 HERE = Path(__file__).parent
 FOUND, SLOWDOWN = HERE / "families.json", HERE / "slowdown.json"

@@ -2,9 +2,9 @@
 
     python -m benchmarks.speed.mismatch --json benchmarks/speed/mismatch.json
 
-Two prompts, eight answers to each, an adapter of rank 16 whose B is drawn (it is zero before any training). What was sampled, in
-whole calls and in slots, is scored as the learner does it. Absolute differences in nats (of the logarithm of a token's
-probability), by length of the answers.
+Two prompts, eight answers to each, an adapter of rank 16 whose B is drawn (it is zero before any training). What was sampled
+is scored as the learner does it. Absolute differences in nats (of the logarithm of a token's probability), by length of the
+answers.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +22,7 @@ from benchmarks.speed.setting import MODEL, machine, prompts
 from keepworth.episodes.model import Sample, SamplingParams, Tokens
 from keepworth.models.adapter import attach_lora
 from keepworth.models.files import path_of
-from keepworth.models.inprocess import ContinuousBatch, InProcessModel, PartialSample
+from keepworth.models.inprocess import InProcessModel
 
 GROUP, PROMPT, SPREAD = 8, 200, 0.02
 LENGTHS = (24, 100, 220, 224)
@@ -55,19 +54,6 @@ def against_scored(
     )
 
 
-def in_slots(model: InProcessModel, texts: Sequence[Tokens], params: SamplingParams, slots: int) -> list[list[Sample]]:
-    """What `model.sample` draws, from a continuous batch."""
-    batch = ContinuousBatch(model, slots)
-    drafts = [
-        [PartialSample(text, replace(params, n=1), (i, j)) for j in range(params.n)] for i, text in enumerate(texts)
-    ]
-    for draft in (each for own in drafts for each in own):
-        batch.add(draft)
-    while batch.busy:
-        batch.step()
-    return [[each.sample(model.version) for each in own] for own in drafts]
-
-
 def _summary(gaps: npt.NDArray[np.float64]) -> dict[str, float]:
     return {"n": len(gaps), "mean": float(gaps.mean()), "largest": float(gaps.max())}
 
@@ -84,11 +70,8 @@ def main() -> None:
     texts = [model.encode(text) for text in prompts(model.tokenizer, 2, PROMPT)]
     for tokens in LENGTHS:
         params = SamplingParams(tokens, n=GROUP, seed=1)
-        whole = _summary(against_scored(model, texts, model.sample(texts, params)))
-        slots = _summary(against_scored(model, texts, in_slots(model, texts, params, len(texts) * GROUP)))
-        result["lengths"][tokens] = {**whole, "slots": slots}
-        for name, each in (("whole calls", whole), ("slots", slots)):
-            print(f"{tokens} tokens, {name}: mean {each['mean']:.4f}, largest {each['largest']:.2f} nats", flush=True)
+        found = result["lengths"][tokens] = _summary(against_scored(model, texts, model.sample(texts, params)))
+        print(f"{tokens} tokens: mean {found['mean']:.4f}, largest {found['largest']:.2f} nats", flush=True)
     if options.json is not None:
         options.json.write_text(json.dumps(result, indent=1) + "\n")
 

@@ -6,7 +6,7 @@ from keepworth.agents.tool_caller import NOTHING, MemoryToolCaller
 from keepworth.environments.tool_use import ToolUse
 from keepworth.episodes import StopReason, Task
 from keepworth.episodes.episode import OperationKind, ParseStatus
-from keepworth.learning.objective.batch import rows_of
+from keepworth.learning.rows import rows_of
 from keepworth.memory.overlay import Bank
 from keepworth.rollouts.driver import Play, play
 from tests.rollouts.scripted_model import ScriptedModel

@@ -81,12 +81,10 @@ def test_all_that_the_adapter_needs(url: str, folder: Path, tmp_path: Path) -> N
     from keepworth.models.http_engine import HttpModel
 
     found: dict[str, Any] = {}
-    with HttpModel.connect(url, folder, require=("adapters", "abort", "pause"), max_staleness=1) as engine:
+    with HttpModel.connect(url, folder, require=("adapters", "pause"), max_staleness=1) as engine:
         steps = Steps(engine, folder, found)
         steps.sampling(1)
         steps.scoring()
-        steps.aborting()
-        steps.pausing()
         steps.adapters(tmp_path)
     assert [name for name, each in found.items() if not each["ok"]] == []
     assert sum("published and proven" in name for name in found) == 4

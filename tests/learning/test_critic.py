@@ -10,9 +10,10 @@ import torch
 
 from keepworth.episodes import Group, RewardTerm
 from keepworth.learning.learner import Critic, CriticSettings, Learner, Optimisation
-from keepworth.learning.objective.batch import MicroBatch, rows_of
 from keepworth.learning.objective.parts import Gae, Whitened
 from keepworth.learning.objective.presets import preset
+from keepworth.learning.passes import MicroBatch
+from keepworth.learning.rows import rows_of
 from keepworth.models.adapter import attach_lora, save_trained, unfreeze
 from tests.learning.turns import ROLE, sampled_groups
 from tests.models.tiny import tiny_model, tiny_network

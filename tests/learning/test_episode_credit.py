@@ -16,7 +16,7 @@ from keepworth.learning.collect.episode_credit import (
     with_attribution,
     writers,
 )
-from keepworth.learning.objective.batch import rows_of
+from keepworth.learning.rows import rows_of
 
 
 def segment(before: str = "") -> Segment:

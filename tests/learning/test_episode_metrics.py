@@ -21,7 +21,7 @@ from keepworth.episodes import (
     VersionSpan,
 )
 from keepworth.episodes.episode import MemoryEvent, Shown
-from keepworth.learning.trainer import _at, episode_metrics, source_of
+from keepworth.learning.watch.metrics import _at, episode_metrics, source_of
 
 SHOWN = (Shown("m1", 0.5, "a memory"),)
 

@@ -21,7 +21,7 @@ from keepworth.learning.watch.progress import SilentProgress
 from keepworth.models.adapter import attach_lora, load_trained, unfreeze
 from keepworth.models.errors import EngineError, MissingCapability
 from keepworth.models.http_engine import HttpModel
-from keepworth.models.inprocess import PartialSample
+from keepworth.models.partial_sample import PartialSample
 from tests.learning.letters import OBJECTIVE, Letters, settings
 from tests.models.tiny import tiny_model
 from tests.serving.engines import connect

@@ -20,10 +20,10 @@ from keepworth.episodes import (
 )
 from keepworth.episodes.errors import KeepworthError
 from keepworth.learning.learner import CriticSettings, Diverged, Learner, MasterWeights, Optimisation
-from keepworth.learning.objective.batch import rows_of
 from keepworth.learning.objective.options import ObjectiveError
 from keepworth.learning.objective.parts import Mixed, Truncate
 from keepworth.learning.objective.presets import preset, presets, varied, without_kl
+from keepworth.learning.rows import rows_of
 from keepworth.models.adapter import attach_lora, unfreeze
 from keepworth.recipes.settings import GROUP_RELATIVE
 from tests.models.tiny import tiny_model, tiny_network

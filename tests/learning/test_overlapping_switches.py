@@ -11,7 +11,9 @@ from keepworth.learning.learner import CriticSettings, Learner, Optimisation
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.presets import preset
 from keepworth.models.adapter import Replica, attach_lora, unfreeze
-from keepworth.models.inprocess import ContinuousBatch, InProcessModel, PartialSample
+from keepworth.models.drawing import DraftBatch
+from keepworth.models.inprocess import InProcessModel
+from keepworth.models.partial_sample import PartialSample
 from tests.learning.turns import ROLE, sampled_groups
 from tests.models.tiny import tiny_model
 
@@ -20,7 +22,7 @@ PROMPTS = [tuple(f"letters {number}:".encode()) for number in range(6)]
 
 def drawn(model: InProcessModel) -> list[Sample]:
     """Many short decoding steps, between any two of which the other thread may have switched something."""
-    batch = ContinuousBatch(model, 4)
+    batch = DraftBatch(model, order=lambda draft: draft.stream, slots=4)
     drafts = [PartialSample(prompt, SamplingParams(40, seed=3), (number,)) for number, prompt in enumerate(PROMPTS)]
     for draft in drafts:
         batch.add(draft)

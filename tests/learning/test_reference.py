@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from keepworth.learning.learner import Learner, Optimisation
-from keepworth.learning.objective.batch import row_scores, rows_of
 from keepworth.learning.objective.parts import KlLoss, Reset, Teacher
 from keepworth.learning.objective.presets import preset
+from keepworth.learning.passes import row_scores
 from keepworth.learning.reference import OtherTokenizer, SnapshotReference, reference_values
+from keepworth.learning.rows import rows_of
 from keepworth.models.adapter import attach_lora, unfreeze
 from tests.learning.turns import ROLE, sampled_groups
 from tests.models.tiny import ByteTokenizer, tiny_model

@@ -34,7 +34,7 @@ from keepworth.learning.collect.groups import (
     has_failed,
     run_rollout,
 )
-from keepworth.models.inprocess import PartialSample
+from keepworth.models.partial_sample import PartialSample
 
 TASK = Task("source/1", "source", "go:", (), "none")
 PARAMS = SamplingParams(4, seed=1)

@@ -13,22 +13,11 @@ from hypothesis import strategies as st
 
 from keepworth.episodes import Episode, FinishReason, Group, RewardScope, RewardTerm, Segment, StopReason, VersionSpan
 from keepworth.learning.objective.advantage import advantages
-from keepworth.learning.objective.batch import (
-    BadEpisode,
-    BudgetTooSmall,
-    MicroBatch,
-    PassRoom,
-    Rows,
-    micro_batches,
-    require_credit,
-    rows_of,
-    soft_values_of,
-    stretches,
-)
 from keepworth.learning.objective.policy_loss import denominators, row_weights
 from keepworth.learning.objective.presets import preset
+from keepworth.learning.passes import BudgetTooSmall, MicroBatch, PassRoom, micro_batches
+from keepworth.learning.rows import BadEpisode, Rows, require_credit, rows_of, soft_values_of, stretches
 from keepworth.models.attention import tree
-from keepworth.models.recomputed import KeptBytes
 
 quick = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 token = st.integers(0, 5)  # few, so that contexts often agree by accident
@@ -155,17 +144,15 @@ def test_one_answer_that_does_not_fit_is_refused_with_what_it_needs() -> None:
         micro_batches([(1, 2)], answers, range(1), PassRoom(1024))
     assert "needs a budget of 1280." in error.value.message
     assert error.value.fix.startswith("Set checkpointing to auto, or token_budget to 1280 or more")
-    assert micro_batches([(1, 2)], answers, range(1), PassRoom(1024, "auto", KeptBytes(1e6, 1e5))) == [
-        MicroBatch((0,), True)
-    ]
+    assert micro_batches([(1, 2)], answers, range(1), PassRoom(1024, "auto", 0.1)) == [MicroBatch((0,), True)]
     with pytest.raises(BudgetTooSmall, match="even if its layers are computed again") as error:
-        micro_batches([(1, 2)], [(3,) * 20000], range(1), PassRoom(1024, "auto", KeptBytes(1e6, 1e5)))
+        micro_batches([(1, 2)], [(3,) * 20000], range(1), PassRoom(1024, "auto", 0.1))
     needed = int(error.value.fix.split("token_budget to ")[1].split()[0])
-    assert micro_batches([(1, 2)], [(3,) * 20000], range(1), PassRoom(needed, "auto", KeptBytes(1e6, 1e5)))
+    assert micro_batches([(1, 2)], [(3,) * 20000], range(1), PassRoom(needed, "auto", 0.1))
 
 
 def test_what_is_less_work_is_chosen() -> None:
-    kept = KeptBytes(1e6, 1e5)
+    kept = 0.1
     short = micro_batches([(1,) * 400] * 8, [(3,) * 256] * 8, range(8), PassRoom(2048, "auto", kept))
     assert [(len(part.rows), part.recompute) for part in short] == [(6, False), (2, False)]  # the prompt is a fifth
     long = micro_batches([(1,) * 1600] * 8, [(3,) * 256] * 8, range(8), PassRoom(2048, "auto", kept))
@@ -192,7 +179,7 @@ def test_micro_batches_cover_every_row_once_and_hold_no_more_than_they_may(
     lengths = {prompt: length for prompt, length, _ in reversed(made)}
     contexts = [(prompt,) * lengths[prompt] for prompt, _, _ in made]
     answers = [(9,) * length for _, _, length in made]
-    room = PassRoom(budget, checkpointing, KeptBytes(1e6, 1e6 / ratio))
+    room = PassRoom(budget, checkpointing, 1 / ratio)
     try:
         parts = micro_batches(contexts, answers, range(len(made)), room)
     except BudgetTooSmall as error:
@@ -206,8 +193,7 @@ def test_micro_batches_cover_every_row_once_and_hold_no_more_than_they_may(
         }
         branches = [[answers[row] for row in members] for members in shared.values()]
         whole = tree(list(shared), branches)
-        seen = whole.mask.numel() * 3 / 1e6
-        held = whole.ids.numel() / ratio + seen if part.recompute else whole.ids.numel()
+        held = whole.ids.numel() / ratio if part.recompute else whole.ids.numel()
         assert held <= budget + 1e-6
         assert part.recompute is {"on": True, "off": False}.get(checkpointing, part.recompute)
         assert list(part.rows) == [row for members in shared.values() for row in members]  # side by side, in order

@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keepworth.learning.learner import CriticSettings, Learner, MasterWeights, Optimisation
-from keepworth.learning.objective.batch import PassRoom, micro_batches, rows_of, work
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Sequence
 from keepworth.learning.objective.presets import preset, presets
+from keepworth.learning.passes import PassRoom, micro_batches, work
+from keepworth.learning.rows import rows_of
 from keepworth.learning.shares import Shares, divided
 from keepworth.models.adapter import attach_lora, unfreeze
 from tests.learning.in_threads import in_threads

@@ -197,19 +197,6 @@ def test_without_the_processor_s_layout_the_numbers_are_the_same(
     assert ["has no product with it" in each.message for each in caplog.records] == [True]
 
 
-def test_where_memory_is_short_the_modules_sample_and_that_is_said_once(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    expected = model_of("llama", "bf16", adapter=False).sample(PROMPTS, ENDING)
-    monkeypatch.setattr(decoding_step, "free_memory", lambda: 1e3)
-    model = model_of("llama", "bf16", adapter=False)
-    assert model.sample(PROMPTS, ENDING) == model.sample(PROMPTS, ENDING) == expected
-    assert model._step() is None
-    assert [each.message for each in caplog.records if "faster layout" in each.message] == [
-        "Sampling does without a faster layout of the weights: it takes 0.0 GB, and 0.0 GB are free."
-    ]
-
-
 def test_other_networks_go_through_their_modules() -> None:
     model = model_of("mistral", "fp32")
     model.network.config.sliding_window = 8

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keepworth.episodes.model import SamplingParams
-from keepworth.models.inprocess import draw, likeliest
+from keepworth.models.drawing import draw, likeliest
 
 
 @given(

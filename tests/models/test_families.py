@@ -17,8 +17,10 @@ from keepworth.episodes import SamplingParams
 from keepworth.models import unpacked
 from keepworth.models.adapter import attach_lora
 from keepworth.models.attention import tree
+from keepworth.models.drawing import DraftBatch
 from keepworth.models.errors import UnsupportedModel
-from keepworth.models.inprocess import ContinuousBatch, InProcessModel, PartialSample
+from keepworth.models.inprocess import InProcessModel
+from keepworth.models.partial_sample import PartialSample
 
 BY_CONFIG = {family.config: family for family in FAMILIES}
 FAST = {  # the most different ones: how they are computed, and what the reason says
@@ -83,14 +85,10 @@ def test_ragged_prompts_and_branches_are_each_a_text_of_its_own(pair: tuple[InPr
                 assert torch.tensor(sample.logprobs, dtype=torch.float64).sub(wanted).abs().max() < 1e-4
 
 
-def test_sequences_in_slots_are_the_same_draws_or_are_refused_by_name(pair: tuple[InProcessModel, Any]) -> None:
+def test_drafts_are_the_same_draws(pair: tuple[InProcessModel, Any]) -> None:
     model, _ = pair
-    if model.way.reason:
-        with pytest.raises(UnsupportedModel, match=r"one branch at a time, because it.*sampling = 'synchronous'"):
-            ContinuousBatch(model, 4)
-        return
     prompts = [tuple(range(40, 40 + length)) for length in (9, 2, 41)]
-    batch = ContinuousBatch(model, 2)
+    batch = DraftBatch(model, order=lambda draft: draft.stream, slots=2)
     made = [
         PartialSample(prompt, SamplingParams(14, seed=3), (i, j)) for i, prompt in enumerate(prompts) for j in range(2)
     ]

@@ -122,18 +122,17 @@ def test_log_probabilities_from_before_the_temperature_are_noticed(engine: HttpM
     [
         ("adapters", "lora", r"LoRA is not enabled.*--enable-lora"),
         ("adapters", "runtime-lora", "RUNTIME_LORA"),
-        *((name, "dev-mode", "VLLM_SERVER_DEV_MODE") for name in ("weights", "pause", "abort")),
+        *((name, "dev-mode", "VLLM_SERVER_DEV_MODE") for name in ("weights", "pause")),
     ],
 )
 def test_what_is_required_and_absent_is_an_error_at_start_up(
     engine: HttpModel, capability: str, without: str, fix: str
 ) -> None:
-    with ModelServer(tiny_model(), without=[without]) as running:
-        with pytest.raises(MissingCapability, match=f"{capability}.*{fix}"):
-            connect(running.url, require=[capability])
-        if capability == "pause":
-            with connect(running.url) as without_pause, pytest.raises(MissingCapability, match="pause"):
-                without_pause.pause()
+    with (
+        ModelServer(tiny_model(), without=[without]) as running,
+        pytest.raises(MissingCapability, match=f"{capability}.*{fix}"),
+    ):
+        connect(running.url, require=[capability])
     engine.require(capability)
     with pytest.raises(UnknownName, match="adapters"):
         engine.require("adaptors")
@@ -233,12 +232,11 @@ def in_background(work: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]
     return thread, box
 
 
-def test_pausing_by_abort_ends_what_runs_and_what_is_new_waits_until_it_goes_on() -> None:
+def test_what_is_asked_of_a_paused_engine_waits_until_it_goes_on() -> None:
     model, params = Steps(), SamplingParams(max_tokens=8, n=2, seed=5)
     with ModelServer(model) as running, connect(running.url, concurrency=4) as engine:
         sampling, samples = model.halt(lambda: engine.sample(PROMPTS[:1], params))
-        assert len(engine.in_flight) == 1
-        pausing, _ = in_background(lambda: engine.pause("abort"))
+        pausing, _ = in_background(lambda: model.pause("abort"))
         while model.paused != "abort":
             assert pausing.is_alive()
         model.go.set()
@@ -249,29 +247,12 @@ def test_pausing_by_abort_ends_what_runs_and_what_is_new_waits_until_it_goes_on(
             engine._client.post("/inference/v1/generate", {"token_ids": [1], "request_id": "x", "sampling_params": {
                 "n": 1, "max_tokens": 1, "temperature": 1, "top_k": -1, "top_p": 1.0}})  # fmt: skip
         assert refused.value.status == 503
-        late = [
-            in_background(lambda: engine.sample(PROMPTS[:1], params)),
-            in_background(lambda: engine.score([(1,)], [[(2,)]])),
-        ]
-        late[0][0].join(0.2)
-        assert all(thread.is_alive() for thread, _ in late)
-        engine.resume()
-        for thread, _ in late:
-            thread.join(20)
-        assert late[0][1][0][0][0].finish is FinishReason.LENGTH
-        assert late[1][1]
-        assert engine.in_flight == ()
-
-
-def test_running_requests_are_aborted_by_the_ids_that_the_engine_gave_them() -> None:
-    model = Steps()
-    with ModelServer(model) as running, connect(running.url) as engine:
-        sampling, samples = model.halt(lambda: engine.sample(PROMPTS[:1], SamplingParams(max_tokens=8, n=2)))
-        engine.abort()
-        model.go.set()
-        sampling.join(20)
-        assert [sample.finish for sample in samples[0][0]] == [FinishReason.ABORTED] * 2
-        engine.abort()  # nothing runs: nothing to say
+        late, sampled = in_background(lambda: engine.sample(PROMPTS[:1], params))
+        late.join(0.2)
+        assert late.is_alive()
+        model.resume()
+        late.join(20)
+        assert sampled[0][0][0].finish is FinishReason.LENGTH
 
 
 def test_a_slow_engine_times_out_and_a_closed_one_is_gone() -> None:
@@ -328,4 +309,4 @@ def test_a_server_that_dies_in_the_middle_of_a_request_is_named() -> None:
     assert [type(error) for error in box] == [EngineDied]
     assert url in str(box[0])
     with pytest.raises(EngineUnreachable, match="Start the server"):
-        engine.check()
+        engine.sample([(1,)], SamplingParams(max_tokens=1))

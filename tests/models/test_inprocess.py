@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from keepworth.episodes import FinishReason, SamplingParams
 from keepworth.models import inprocess
 from keepworth.models.attention import micro_batches, round_up, tree
-from keepworth.models.inprocess import common_head, draw, together, uniforms
+from keepworth.models.drawing import common_head, draw, together, uniforms
 from tests.models.tiny import tiny_model, tiny_network
 
 PROMPTS = [
@@ -233,8 +233,8 @@ def test_a_group_that_memory_does_not_hold_is_drawn_in_parts_and_draws_the_same(
         )
     )
     monkeypatch.setattr(inprocess, "whole_memory", lambda device: 4.0 * 16 * token)  # a quarter holds 16 tokens
-    prefill = model._prefill
-    monkeypatch.setattr(model, "_prefill", lambda some, *rest: read.append(len(some)) or prefill(some, *rest))
+    begin = model.begin
+    monkeypatch.setattr(model, "begin", lambda some, *rest: read.append(len(some)) or begin(some, *rest))
     found = model.sample(prompts, params)
     assert read == [1] * 6  # two answers of 6 behind 3 or 2 tokens at once: three parts of each group
     assert [[one.ids for one in each] for each in found] == [[one.ids for one in each] for each in wanted]

@@ -14,7 +14,7 @@ from keepworth.environments.bounded_bank import BoundedBank
 from keepworth.episodes import Episode
 from keepworth.evaluation.tables import tables_of
 from keepworth.learning.objective.advantage import advantages
-from keepworth.learning.objective.batch import rows_of
+from keepworth.learning.rows import rows_of
 from keepworth.methods.recipes import mem_alpha
 from keepworth.methods.recipes._bank import calls as bank_calls
 from keepworth.methods.recipes._bank.calls import write_by_calls

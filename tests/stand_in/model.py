@@ -19,6 +19,7 @@ from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file
 
 from keepworth.episodes.model import FinishReason, Sample, SamplingParams, Tokens, VersionSpan
+from keepworth.models.drawing import Drawing
 from keepworth.models.inprocess import InProcessModel
 from keepworth.serving.calls import NotServed, WaitingCaller
 
@@ -85,7 +86,7 @@ class ServedModel(InProcessModel):
         caller: WaitingCaller | None = None,
     ) -> list[list[Sample]]:
         """Like `sample`, under the weights or adapter called `name`; span versions index `labels`. Aborted samples are empty."""
-        self._check(prompts, params)
+        self.check(prompts, params)
         try:
             with self._turn(name, ServedRequest(request_id, True, caller or WaitingCaller())):
                 return self.sample(prompts, params)
@@ -182,15 +183,13 @@ class ServedModel(InProcessModel):
         if request.aborted:
             raise Aborted
 
-    def _sample_rows(
-        self, prompts: Sequence[Tokens], params: SamplingParams, draws: torch.Tensor | None
-    ) -> list[list[Sample]]:
+    def begin(self, prompts: Sequence[Tokens], params: SamplingParams, draws: torch.Tensor | None) -> Drawing:
         if self._active is not None:
             self._active.steps, self._active.crossed = 0, []
-        return super()._sample_rows(prompts, params, draws)
+        return super().begin(prompts, params, draws)
 
-    def _finished(self, ids: torch.Tensor, logprobs: torch.Tensor, drawn: int, ended: bool) -> Sample:
-        sample = super()._finished(ids, logprobs, drawn, ended)
+    def finished(self, ids: torch.Tensor, logprobs: torch.Tensor, drawn: int, ended: bool) -> Sample:
+        sample = super().finished(ids, logprobs, drawn, ended)
         crossed = [] if self._active is None else self._active.crossed
         ends = [start for start, _ in crossed[1:]] + [drawn]
         spans = [VersionSpan(w, start, min(end, drawn)) for (start, w), end in zip(crossed, ends, strict=False)]

@@ -18,21 +18,7 @@ from keepworth.episodes.episode import Group
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import Model, Tokens
 from keepworth.learning.objective.advantage import advantages, kept_groups, select, value_targets
-from keepworth.learning.objective.batch import (
-    Batch,
-    Checkpointing,
-    MicroBatch,
-    PassRoom,
-    Rows,
-    by_context,
-    layout,
-    micro_batches,
-    require_credit,
-    row_scores,
-    rows_of,
-    soft_values_of,
-    work,
-)
+from keepworth.learning.objective.batch import Batch
 from keepworth.learning.objective.inputs import LEARNER_GIVES, require_clip, require_inputs, require_off_policy
 from keepworth.learning.objective.options import (
     Controls,
@@ -56,13 +42,24 @@ from keepworth.learning.objective.policy_loss import (
     unit_sum,
     value_loss,
 )
+from keepworth.learning.passes import (
+    Checkpointing,
+    MicroBatch,
+    PassRoom,
+    by_context,
+    layout,
+    micro_batches,
+    row_scores,
+    work,
+)
 from keepworth.learning.reference import SnapshotReference, reference_for, require_same_tokens, teacher_scores
+from keepworth.learning.rows import Rows, require_credit, rows_of, soft_values_of
 from keepworth.learning.shares import Shares
 from keepworth.models.adapter import Named
 from keepworth.models.attention import tree
 from keepworth.models.fused_adapter import fuse
 from keepworth.models.inprocess import InProcessModel
-from keepworth.models.recomputed import KeptBytes, kept_bytes, training_pass
+from keepworth.models.recomputed import recomputed_share, training_pass
 
 RateSchedule = Literal["constant", "linear", "cosine"]
 
@@ -75,7 +72,7 @@ class Optimisation:
     it goes on from there; linear and cosine fall towards 0 over the `steps` of the whole training: see `rate_at`.
     token_budget: one forward and backward pass holds the activations of so many padded tokens at most. checkpointing: whether
     layers are recomputed on the way back, which fits several times as many ("auto": where that is needed or saves time; see
-    `keepworth.learning.objective.batch.PassRoom`). Both bound memory only. `update` raises BudgetTooSmall for one answer that
+    `keepworth.learning.passes.PassRoom`). Both bound memory only. `update` raises BudgetTooSmall for one answer that
     does not fit behind its prompt.
     passes: how often an update goes over its episodes; minibatches: in how many optimiser steps each time, every one on its
     share of the groups. From the second step of an update on, the ratio to the proximal policy is not 1.
@@ -197,7 +194,13 @@ class Learner:
         self.controls = initial(objective)
         self.steps = 0
         self._validation: float | None = None
-        self._room: PassRoom | None = None
+        self.room = PassRoom(
+            optimisation.token_budget,
+            optimisation.checkpointing,
+            recomputed_share(model.network),
+            shares_prompts=not model.way.reason,
+        )
+        """What one pass may hold."""
 
     def update(self, groups: Sequence[Group]) -> dict[str, float]:
         """Optimiser steps on these groups: `passes` times one for each minibatch. Advantages are those of the whole update,
@@ -478,20 +481,6 @@ class Learner:
         place = {number: index * count // len(numbers) for index, number in enumerate(numbers)}
         return [[row for row, number in enumerate(group) if place[number] == part] for part in range(count)]
 
-    @property
-    def room(self) -> PassRoom:
-        """What one pass may hold; a token's bytes are measured when it is first asked for."""
-        if self._room is None:
-            budget, how = self.optimisation.token_budget, self.optimisation.checkpointing
-            measured = KeptBytes(1.0, 1.0) if how == "off" else kept_bytes(self.model)
-            self._room = PassRoom(budget, how, measured, shares_prompts=not self.model.way.reason)
-        return self._room
-
-    @room.setter
-    def room(self, room: PassRoom) -> None:
-        """Where another learner has measured it for all of a group."""
-        self._room = room
-
     def _parts(self, rows: Rows, chosen: Iterable[int]) -> list[MicroBatch]:
         return micro_batches(rows.contexts, rows.answers, chosen, self.room, self.shares.count)
 
@@ -592,41 +581,15 @@ class Imitator:
 
     def __init__(self, learner: Learner) -> None:
         self._learner = learner
-
-    @property
-    def model(self) -> InProcessModel:
-        return self._learner.model
-
-    @property
-    def role(self) -> str:
-        return self._learner.role
-
-    @property
-    def master_weights(self) -> MasterWeights:
-        return self._learner.master_weights
+        self.model, self.role, self.master_weights = learner.model, learner.role, learner.master_weights
+        self.state, self.load, self.close = learner.state, learner.load, learner.close
 
     def update(self, groups: Sequence[Group]) -> dict[str, float]:
-        return self._learner.imitate(
-            [
-                (s.context, s.ids)
-                for g in groups
-                for e in g.episodes
-                for s in e.segments
-                if s.role in self._learner.roles
-            ]
-        )
+        segments = (s for g in groups for e in g.episodes for s in e.segments if s.role in self._learner.roles)
+        return self._learner.imitate([(s.context, s.ids) for s in segments])
 
     def validated(self, score: float) -> None:
         """Nothing of imitation watches it."""
-
-    def state(self) -> dict[str, Any]:
-        return self._learner.state()
-
-    def load(self, state: Mapping[str, Any]) -> None:
-        self._learner.load(state)
-
-    def close(self) -> None:
-        self._learner.close()
 
 
 # Float32 master weights of low-precision ones, and the optimiser that moves them.

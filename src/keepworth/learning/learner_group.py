@@ -111,7 +111,7 @@ class LeadingLearner(Learner):
             if not self._processes:
                 self._start()
             if not self._synchronised:
-                _broadcast(("load", (_packed(self), self.room)))
+                _broadcast(("load", _packed(self)))
                 self._compare(_weights_of(self, whole=True))
                 self._synchronised = True
             _broadcast((name, given))
@@ -246,9 +246,8 @@ def follow(folder: Path, rank: int, count: int, first: int) -> None:
         except RuntimeError:  # the first learner is gone
             return
         if call == "load":
-            state, learner.room = given
             with torch.no_grad():
-                learner.load(torch.load(io.BytesIO(state), weights_only=False, map_location=learner.model.device))
+                learner.load(torch.load(io.BytesIO(given), weights_only=False, map_location=learner.model.device))
         else:
             getattr(learner, call)(*given)
         assert shares.collective is not None

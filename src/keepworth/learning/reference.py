@@ -17,10 +17,11 @@ import torch
 from keepworth.episodes.episode import Group
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import Model
-from keepworth.learning.objective.batch import MicroBatch, Rows, by_context
 from keepworth.learning.objective.formulas import soft_value
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import SoftValue
+from keepworth.learning.passes import MicroBatch, by_context
+from keepworth.learning.rows import Rows
 from keepworth.models.adapter import Named
 from keepworth.models.inprocess import InProcessModel
 

@@ -261,8 +261,6 @@ def reading(path: Path, checkpoint: Checkpoint) -> Iterator[None]:
 
 RECORD = "config.json"
 LOCK = ".lock"
-_PATIENCE = 0.2
-"""Seconds. Whoever asks `writer` holds the lock for an instant, which is no reason not to begin a run."""
 ROWS = {"metrics.jsonl": METRIC, "evals.jsonl": EVAL, "curriculum.jsonl": METRIC}
 FILES = (*ROWS, "result.json", "report.html")
 FOLDERS = ("episodes", "checkpoints", "weights", "memory", "published")
@@ -339,11 +337,7 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def take_lock(folder: Path) -> IO[str]:
     """The locked file, which holds the process id; closing it gives the lock back. Raises RunLocked."""
     lock = open(folder / LOCK, "a+", encoding="utf-8")  # noqa: SIM115 - held as long as the run is
-    until = time.monotonic() + _PATIENCE
-    while not _lock_file(lock):
-        if time.monotonic() < until:
-            time.sleep(_PATIENCE / 10)
-            continue
+    if not _lock_file(lock):
         lock.seek(0)
         holder = lock.read().strip() or "unknown"
         lock.close()
@@ -356,16 +350,6 @@ def take_lock(folder: Path) -> IO[str]:
     lock.write(str(os.getpid()))
     lock.flush()
     return lock
-
-
-def writer(folder: Path) -> str | None:
-    """The id of the process that is writing to the run folder, as it put it there; None where none is."""
-    try:
-        lock = open(folder / LOCK, encoding="utf-8")  # noqa: SIM115 - closed below, which gives the lock back
-    except OSError:
-        return None  # never locked, or not ours to read
-    with lock:
-        return None if _lock_file(lock) else lock.read().strip() or "unknown"
 
 
 def _lock_file(file: IO[str]) -> bool:

@@ -191,7 +191,6 @@ def tree_attention(
     attention_mask: torch.Tensor | None,
     dropout: float = 0.0,
     scaling: float | None = None,
-    row_widths: Sequence[tuple[int, int, int]] = (),
     sliding_window: int | None = None,
     softcap: float | None = None,
     asked: list[int | None] | None = None,
@@ -200,7 +199,6 @@ def tree_attention(
     """query [B, H, Q, D]; key, value [B, KV, K, D]; attention_mask: bool [B, 1, S, K] for the last S queries, or None.
 
     The queries are those of the last Q columns: of all of them, or of those behind what a cache holds.
-    row_widths: (first row, past the last, columns) of stretches of rows that see no column beyond: they read no further.
     sliding_window: a token sees this many last tokens of its text, itself among them. softcap: scores become
     `softcap * tanh(score / softcap)`. asked: gets the window of each call, so that a caller knows which layers have one.
     Returns [B, Q, H, D] and no weights. Dropout is refused: sampler and learner must compute the same thing.
@@ -219,24 +217,9 @@ def tree_attention(
     written_out = query.device.type == "cpu" or softcap is not None
     if window is not None and attention_mask is not None and not (written_out and layout_of(attention_mask)):
         attention_mask = windowed(attention_mask, window)
-
-    def attend(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-        if written_out:
-            return blockwise(query, key, value, mask, scale, window, softcap)
-        return fused(query, key, value, mask, scale, window)
-
-    if len(row_widths) < 2 or attention_mask is None:
-        return attend(query, key, value, attention_mask), None
-    parts = [
-        attend(
-            query[first:past],
-            key[first:past, :, :width],
-            value[first:past, :, :width],
-            attention_mask[first:past, ..., :width],
-        )
-        for first, past, width in row_widths
-    ]
-    return torch.cat(parts), None
+    if written_out:
+        return blockwise(query, key, value, attention_mask, scale, window, softcap), None
+    return fused(query, key, value, attention_mask, scale, window), None
 
 
 class Standing:

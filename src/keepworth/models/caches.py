@@ -66,19 +66,9 @@ def buffer_cache(layers: int, capacity: int) -> Any:
 # Branches behind prompts that they share: the prompts stay as they were read, each branch has a row for what is its own.
 
 
-class DrawingCache:
-    """What texts are drawn on with one token for each row. layers: for the network. step: how that is done, once it was `asked`;
-    None for the network's own modules."""
-
-    layers: Any
-
-    def __init__(self) -> None:
-        self.step: DecodingStep | None = None
-        self.asked = False
-
-
-class GroupCache(DrawingCache):
-    """Rows that begin together behind prompts which they share.
+class GroupCache:
+    """Rows that begin together behind prompts which they share. layers: for the network. step: how a token is drawn for each row,
+    once it was `asked`; None for the network's own modules.
 
     Everything is held in float32, or wider where the network is: products of it are taken at every step, and a bfloat16 product
     with a float32 result exists for these alone."""
@@ -86,7 +76,8 @@ class GroupCache(DrawingCache):
     def __init__(self, read: Any, lengths: torch.Tensor, prompt_of: torch.Tensor, capacity: int) -> None:
         """read: a `buffer_cache` that holds the prompts [B], padded to one width; it is used up. lengths: [B], their tokens.
         prompt_of: [R], rising, the prompt of each row. capacity: tokens that a row may have of its own."""
-        super().__init__()
+        self.step: DecodingStep | None = None
+        self.asked = False
         self._lengths, self._prompt_of = lengths, prompt_of
         standing = Standing.of(lengths, prompt_of)
         self.layers = Cache(layers=[GroupLayer(layer, standing, len(prompt_of), capacity) for layer in read.layers])

@@ -22,7 +22,6 @@ from torch.nn.functional import embedding, linear, rms_norm, silu
 
 from keepworth.models.attention import tree_attention, window_of
 from keepworth.models.fused_adapter import plain_adapter, without_effect
-from keepworth.models.machine_memory import free_memory
 from keepworth.models.unpacked import decoder_of
 
 _LOG = logging.getLogger("keepworth.models")
@@ -30,8 +29,6 @@ _FAMILIES = frozenset({"llama", "mistral", "qwen2", "qwen3"})
 _NORMS = frozenset({"LlamaRMSNorm", "MistralRMSNorm", "Qwen2RMSNorm", "Qwen3RMSNorm"})
 _ROWS = 16
 """Rows that the layout of weights is made for. It serves any number of them."""
-_SPARE = 3
-"""Times what the laid out weights take has to be free memory."""
 
 
 _State = list[tuple[float, ...]]
@@ -44,21 +41,7 @@ class PackedWeights:
     def __init__(self) -> None:
         self._copies: dict[tuple[int, ...], tuple[Sequence[torch.Tensor], _State, torch.Tensor, bool]] = {}
         self._used: set[tuple[int, ...]] = set()
-        self._roomy: bool | None = None
         self._warned = False
-
-    def fit(self, size: int) -> bool:
-        """Whether there was room for copies of so many bytes when that was first asked. Said once where there was not."""
-        if self._roomy is None:
-            free = free_memory()
-            self._roomy = _SPARE * size <= free
-            if not self._roomy:
-                _LOG.warning(
-                    "Sampling does without a faster layout of the weights: it takes %.1f GB, and %.1f GB are free.",
-                    size / 1e9,
-                    free / 1e9,
-                )
-        return self._roomy
 
     def clear(self) -> None:
         """Give the memory back; what is wanted again is made again."""
@@ -176,10 +159,7 @@ class DecodingStep:
             raise ThroughModules
         if any(each._forward_hooks or each._forward_pre_hooks for each in causal.modules()):
             raise ThroughModules
-        weights = [each.weight for each in _linear_layers(causal)]
-        if any(each.device.type != "cpu" for each in weights):
-            raise ThroughModules
-        if not packed.fit(sum(each.numel() * each.element_size() for each in weights)):
+        if any(each.weight.device.type != "cpu" for each in causal.modules() if isinstance(each, torch.nn.Linear)):
             raise ThroughModules
         self._packed = packed
         first = decoder.layers[0].self_attn
@@ -246,11 +226,9 @@ class DecodingStep:
             scales.pop() if scales else 0.0,
         )
 
-    def __call__(
-        self, token: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor | None, cache: Any, **attention: Any
-    ) -> torch.Tensor:
+    def __call__(self, token: torch.Tensor, positions: torch.Tensor, cache: Any) -> torch.Tensor:
         """Hidden states [R, H] behind the last norm, of tokens [R] at positions [R]; their keys and values go into the layers of
-        `cache`. mask, attention: for `keepworth.models.attention.tree_attention`, where the rows have no prompts in common."""
+        `cache`."""
         rows, queries, keys, size = len(token), self._queries, self._keys, self._size
         x = embedding(token, self._decoder.embed_tokens.weight)
         cos, sin = self._decoder.rotary_emb(x[:, None], positions[:, None])
@@ -272,7 +250,7 @@ class DecodingStep:
             turned = (turned * cos).add_(turned.roll(half, -1).mul_(signed))
             key, value = kept.update(turned[:, queries:, None], heads[:, queries + keys :, None])
             query = turned[:, :queries, None]
-            seen, _ = tree_attention(self._decoder, query, key, value, mask, scaling=self._scale, **attention)
+            seen, _ = tree_attention(self._decoder, query, key, value, None, scaling=self._scale)
             x = x + layer.out(seen.view(rows, -1))
             gates = layer.gates(layer.after(x))
             width = gates.shape[-1] // 2
@@ -302,7 +280,3 @@ def _parts(layer: Any) -> tuple[Any, torch.Tensor | None, torch.Tensor | None, f
     if layer.scaling[adapter] == 0:
         return base, None, None, 0.0
     return base, layer.lora_A[adapter].weight, layer.lora_B[adapter].weight, float(layer.scaling[adapter])
-
-
-def _linear_layers(network: torch.nn.Module) -> list[torch.nn.Linear]:
-    return [each for each in network.modules() if isinstance(each, torch.nn.Linear)]

@@ -1,4 +1,4 @@
-"""vLLM behind HTTP as an engine: samples and scores by token ids, weights published with proof, pausing and aborting.
+"""vLLM behind HTTP as an engine: samples and scores by token ids, weights published with proof.
 
 What is required of the server and absent is an error at `connect`. The server's tokenizer stays out of the way: only ids travel.
 """
@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from keepworth.episodes import extras
 from keepworth.episodes.errors import UnknownName
@@ -29,7 +29,6 @@ from keepworth.models.errors import (
 )
 from keepworth.models.http_client import JsonClient, Retries, Timeouts, address_of
 from keepworth.models.http_wire import (
-    REQUEST_ID,
     ROUTE,
     derived_seed,
     samples_in,
@@ -40,7 +39,6 @@ from keepworth.models.http_wire import (
 from keepworth.models.publication import Publisher, holds_adapter, mean_gap
 from keepworth.models.text_side import TextSide
 
-PauseMode = Literal["abort", "wait", "keep"]
 _ADAPTER = "adapter-of-a-probe"
 _DEVELOPMENT = "vLLM: start it with VLLM_SERVER_DEV_MODE=1, on a port that nobody else reaches."
 # That a route exists says little: vLLM registers its adapter routes and its weight transfer by switches of their own and refuses
@@ -54,7 +52,6 @@ _PROBES: dict[str, tuple[str, str, dict[str, Any] | None, str]] = {
     ),
     "weights": ("POST", "/collective_rpc", {"method": "check_health"}, _DEVELOPMENT),
     "pause": ("GET", "/is_paused", None, _DEVELOPMENT),
-    "abort": ("POST", "/abort_requests", {"request_ids": ["no-request-of-a-probe"]}, _DEVELOPMENT),
 }
 
 
@@ -90,7 +87,6 @@ class HttpModel:
             client, card.name, run, max_staleness, tolerance, self._probe_under, self._paused_for_update
         )
         self._pool = ThreadPoolExecutor(client.connections, thread_name_prefix="http-model")
-        self._in_flight: set[str] = set()
         self._proven: set[str] = set()
         answer = client.try_call("GET", "/version").answer
         version = answer.get("version", "") if isinstance(answer, dict) else ""
@@ -119,7 +115,7 @@ class HttpModel:
             url: Of the server.
             tokenizer: The model's, or its folder.
             model: The served name, needed where a server serves several.
-            require: Of "adapters", "weights", "pause" and "abort", what the caller will use.
+            require: Of "adapters", "weights" and "pause", what the caller will use.
             run: First part of adapter names (`run@version`); by default one that no earlier run can have used.
             max_staleness: How many versions behind the newest may still be sampled from; that many and one stay loaded.
             probe_tolerance: Nats by which both sides may differ, in the mean over the probe's tokens.
@@ -279,23 +275,18 @@ class HttpModel:
 
     def _answer(self, body: dict[str, Any], idempotent: bool) -> Any:
         """A paused vLLM (0.33) refuses what is new, unbegun: such a request is made again until the engine goes on."""
-        request = uuid.uuid4().hex
-        marked = {**body, "request_id": request}
+        marked = {**body, "request_id": uuid.uuid4().hex}
         if self._publisher.updates:  # blocks that older weights filled must not be read
             marked["cache_salt"] = f"update-{self._publisher.updates}"
         until, wait = time.monotonic() + self._client.timeouts.answer, 0.05
-        self._in_flight.add(request)
-        try:
-            while True:
-                try:
-                    return self._client.post(ROUTE, marked, idempotent=idempotent)
-                except EngineRefused as error:
-                    if error.status != 503 or "paused" not in error.detail.lower() or time.monotonic() > until:
-                        raise
-                time.sleep(wait)
-                wait = min(2 * wait, 1.0)
-        finally:
-            self._in_flight.discard(request)
+        while True:
+            try:
+                return self._client.post(ROUTE, marked, idempotent=idempotent)
+            except EngineRefused as error:
+                if error.status != 503 or "paused" not in error.detail.lower() or time.monotonic() > until:
+                    raise
+            time.sleep(wait)
+            wait = min(2 * wait, 1.0)
 
     # -- weights ----------------------------------------------------------------------------------------------------
 
@@ -337,10 +328,6 @@ class HttpModel:
         self.require(*(["adapters"] if holds_adapter(folder) else ["weights", "pause"]))
         return folder
 
-    def check(self) -> None:
-        """Raise EngineError where the weights in service are not there any more: an engine that was started anew forgets them."""
-        self._publisher.check()
-
     def unload(self) -> None:
         """Take the adapters of this run out of the engine, which is then as it was; full weights stay."""
         self._publisher.unload()
@@ -364,40 +351,22 @@ class HttpModel:
     def _paused_for_update(self) -> Iterator[None]:
         """Running samples freeze, and say afterwards from which token on they are of the new weights. Whatever goes wrong in
         between, the engine goes on afterwards, and the error that says why is the one that is raised."""
-        self.pause("keep")
+        self._client.post("/pause", {}, query={"mode": "keep"}, idempotent=True)
         try:
             yield
         except EngineError as error:
             try:
-                self.resume()
+                self._resume()
             except EngineError as second:
                 error.fix = f"{error.fix} Besides, the engine may still be paused: {second}".strip()
             raise
-        self.resume()
+        self._resume()
 
-    # -- control ----------------------------------------------------------------------------------------------------
-
-    def pause(self, mode: PauseMode = "abort") -> None:
-        """abort: running samples end at once with what they have; wait: they end first; keep: they freeze until `resume`."""
-        self.require("pause")
-        self._client.post("/pause", {}, query={"mode": mode}, idempotent=True)
-
-    def resume(self) -> None:
+    def _resume(self) -> None:
         """Raises EngineError where the engine says that it is paused all the same."""
         self._client.post("/resume", {}, idempotent=True)
         if (self._client.get("/is_paused") or {}).get("is_paused"):
             raise EngineError(f"{self.url} is still paused after POST /resume.", "Does another client pause it?")
-
-    def abort(self) -> None:
-        """End the running requests of this client. Their samples come back as ABORTED."""
-        self.require("abort")
-        if ids := [REQUEST_ID.format(request) for request in self.in_flight]:
-            self._client.post("/abort_requests", {"request_ids": ids}, idempotent=True)
-
-    @property
-    def in_flight(self) -> tuple[str, ...]:
-        """Ids of the requests of this client that are not answered yet."""
-        return tuple(sorted(self._in_flight.copy()))
 
     # -- what must hold before anything is trained on ---------------------------------------------------------------
 

@@ -16,8 +16,6 @@ from keepworth.episodes.model import FinishReason, Sample, SamplingParams, Token
 from keepworth.models.errors import BadAnswer
 
 ROUTE = "/inference/v1/generate"
-REQUEST_ID = "generate-tokens-{}"
-"""What the engine makes of the id that a request names itself by: what ends a request has to name that."""
 _PLAIN = {"top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
 _PLAIN |= {"presence_penalty": 0.0, "frequency_penalty": 0.0}
 # One token must be drawn for the prompt to be scored: it is thrown away.

@@ -9,11 +9,6 @@ if TYPE_CHECKING:
     import torch
 
 
-def free_memory() -> float:
-    """Bytes that a process could still take, of the machine and of its container; infinite where the system does not say."""
-    return min(_line("MemAvailable"), max(0.0, _container("max") - _container("current", 0.0)))
-
-
 def whole_memory(device: torch.device) -> float:
     """Bytes of the device, or of the machine for the processor; infinite where the system does not say."""
     if device.type == "cuda":
@@ -23,13 +18,13 @@ def whole_memory(device: torch.device) -> float:
     return min(_line("MemTotal"), _container("max"))
 
 
-def _container(name: str, otherwise: float = math.inf) -> float:
+def _container(name: str) -> float:
     """Of the control group that this process is in, as it sees it (version 2)."""
     try:
         with open(f"/sys/fs/cgroup/memory.{name}") as file:
             return float(file.read())
     except (OSError, ValueError):  # ValueError: "max", where there is no limit
-        return otherwise
+        return math.inf
 
 
 def _line(name: str) -> float:

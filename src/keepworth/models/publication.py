@@ -147,17 +147,6 @@ class Publisher:
             theirs = self._install(folder, 0)
         self._require_near("the rehearsal", mean_gap(local, theirs))
 
-    def check(self) -> None:
-        """See `HttpModel.check`."""
-        serving = self.in_service
-        label = serving.name if serving.by_name or not serving.version else f"{self._run}@{serving.version}"
-        there = label in self._listed() if label == serving.name else self._label() == label
-        if not there:
-            raise EngineError(
-                f"{self._client.url} does not have {label!r} any more.",
-                "Was it started anew, or changed by somebody else?",
-            )
-
     def unload(self) -> None:
         """Take every adapter of this run out, as far as the engine still answers; the base weights are then in service."""
         self._wait_for_unloading()

@@ -10,7 +10,6 @@ import contextlib
 import ctypes
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -18,17 +17,6 @@ from keepworth.episodes.needs import needs_llm
 
 import torch
 from torch.utils.checkpoint import checkpoint
-
-from keepworth.models.attention import tree
-from keepworth.models.inprocess import InProcessModel
-
-
-@dataclass(frozen=True, slots=True)
-class KeptBytes:
-    """What the backward pass needs of each token of a micro-batch, in bytes: of a plain pass, and of a recomputed one."""
-
-    plain: float
-    recomputed: float
 
 
 def layers_of(network: torch.nn.Module) -> list[torch.nn.Module]:
@@ -87,38 +75,8 @@ def _large_tensors_apart() -> Iterator[None]:
         allocate(_MMAP_THRESHOLD, _USUAL)
 
 
-_MEASURED = 64
-
-
-def kept_bytes(model: InProcessModel) -> KeptBytes:
-    """Measured on one pass of some 64 tokens with the weights that are trained now: what it keeps for its backward pass.
-
-    A recomputed pass keeps the layers' inputs, and one layer's share of the rest while it is computed again."""
-    length = max(1, min(_MEASURED, model.context_limit) // 2)
-    text = tuple(range(length))
-    weights = {each.untyped_storage().data_ptr() for each in model.network.parameters()}
-    kept: dict[int, int] = {}
-    inputs: list[int] = []
-
-    def keep(value: torch.Tensor) -> torch.Tensor:
-        storage = value.untyped_storage()
-        if storage.data_ptr() not in weights and value.dtype is not torch.bool:  # masks are counted where they are made
-            kept[storage.data_ptr()] = storage.nbytes()
-        return value
-
-    def enter(layer: torch.nn.Module, args: tuple[Any, ...], features: dict[str, Any]) -> None:
-        inputs.append(next((each.nbytes for each in (*args, *features.values()) if isinstance(each, torch.Tensor)), 0))
-
-    layers = layers_of(model.network)
-    hooks = [layer.register_forward_pre_hook(enter, with_kwargs=True) for layer in layers]
-    batch = tree([text], [[text]], multiple=1)
-    try:
-        with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(keep, lambda value: value):
-            scores = model.tree_scores(batch)  # what it keeps lives as long
-    finally:
-        for hook in hooks:
-            hook.remove()
-    del scores
-    plain = max(1.0, sum(kept.values()) / batch.ids.numel())
-    least = sum(inputs) / batch.ids.numel() + plain / max(1, len(layers))
-    return KeptBytes(plain, min(plain, least) if layers else plain)
+def recomputed_share(network: torch.nn.Module) -> float:
+    """Of the activations of a plain pass, what a recomputed one holds: one layer's while it is computed again, and the input of
+    each layer, which is at most a twentieth of what a layer keeps (a twenty-fifth in SmolLM2-135M)."""
+    layers = len(layers_of(network))
+    return min(1.0, 1 / layers + 0.05) if layers else 1.0

@@ -134,7 +134,8 @@ class Carried:
         return hidden
 
     def keep(self, rows: torch.Tensor) -> None:
-        """Go on with these rows [R'], in this order; a row may be taken several times."""
+        """Go on with these rows [R'], in this order, of which one may be taken several times; or with those that are true."""
+        rows = rows.nonzero().flatten() if rows.dtype is torch.bool else rows
         for cache in self._given.values():
             cache.reorder_cache(rows.to(self._device))
 

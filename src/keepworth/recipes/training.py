@@ -21,11 +21,11 @@ from keepworth.learning.collect.curriculum import batch as batch
 from keepworth.learning.collect.groups import has_failed
 from keepworth.learning.collect.pipeline import Asynchrony, Episodes, synchronous
 from keepworth.learning.learner import CriticSettings, Learner, Optimisation
-from keepworth.learning.objective.batch import PassRoom
 from keepworth.learning.objective.inputs import idle_clip
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import EntropyBonus
 from keepworth.learning.objective.presets import varied
+from keepworth.learning.passes import PassRoom
 from keepworth.learning.placement import WorkerPart
 from keepworth.learning.reference import reference_values
 from keepworth.learning.run_folder import Checkpoint, RunFolder, is_run

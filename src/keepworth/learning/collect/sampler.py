@@ -24,9 +24,10 @@ from keepworth.learning.collect.curriculum import AdmissionError
 from keepworth.learning.learner import MasterWeights
 from keepworth.learning.run_folder import replacing_folder
 from keepworth.models.adapter import Replica, save_trained
+from keepworth.models.drawing import DraftBatch
 from keepworth.models.errors import EngineError, EngineRefused, NoEngineLeft
 from keepworth.models.http_wire import derived_seed
-from keepworth.models.inprocess import ContinuousBatch, GroupBatch, InProcessModel
+from keepworth.models.inprocess import InProcessModel
 from keepworth.models.partial_sample import PartialSample
 
 if TYPE_CHECKING:
@@ -105,8 +106,8 @@ class Sampler(ABC):
 
 
 class LocalSampler(Sampler):
-    """A decoder in this process: whole calls on the learner's own weights where the settings allow it, else a continuous batch
-    on a copy of them.
+    """A decoder in this process: whole calls on the learner's own weights where the settings allow it, else a token at a time on
+    a copy of them.
 
     Args:
         may_draw: Whether a token may be drawn now.
@@ -123,12 +124,10 @@ class LocalSampler(Sampler):
         super().__init__()
         self._learner, self._may_draw, self._settle = learner, may_draw, settle
         self._replica: Replica | None = None
-        self.batch: ContinuousBatch | GroupBatch
-        if settings.serial:
-            self.batch = GroupBatch(learner.model, order=_order)
-        else:
+        if not settings.serial:
             self._replica = Replica(learner.model, learner.master_weights.named)
-            self.batch = ContinuousBatch(self._replica.model, settings.width, order=_order)
+        model, slots = (learner.model, None) if self._replica is None else (self._replica.model, settings.width)
+        self.batch = DraftBatch(model, order=_order, slots=slots)
         self._ends: dict[int, asyncio.Future[None]] = {}
         self._seconds, self._before = 0.0, (0.0, 0, 0, 0)
 
@@ -149,7 +148,6 @@ class LocalSampler(Sampler):
     async def publish(self, sent: Any) -> Receipt | None:
         if self._replica is None:
             return None
-        assert isinstance(self.batch, ContinuousBatch)
         self.batch.interrupt()
         return self._replica.publish(sent)
 
@@ -182,6 +180,9 @@ class LocalSampler(Sampler):
 
     def wake(self) -> None:
         self._wake.set()
+
+    def unfinished(self) -> int:
+        return self.batch.unfinished()
 
     def news(self) -> tuple[dict[str, float], tuple[str, ...]]:
         now = (self._seconds, self.batch.steps, self.batch.drawn, self.batch.read)

@@ -1,10 +1,9 @@
-"""The continuous batch against the batch engine: same draws in any company, through interruptions and refills."""
+"""Drafts that are drawn together: the model's own draws in any company, through interruptions."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
 
 import pytest
 import torch
@@ -13,8 +12,10 @@ from hypothesis import strategies as st
 
 from keepworth.episodes import FinishReason, SamplingParams, VersionSpan
 from keepworth.models.adapter import Replica, attach_lora, unfreeze
+from keepworth.models.drawing import DraftBatch
 from keepworth.models.errors import ContextOverflow, DeliveryFailed, NothingDelivered
-from keepworth.models.inprocess import ContinuousBatch, GroupBatch, PartialSample
+from keepworth.models.inprocess import InProcessModel
+from keepworth.models.partial_sample import PartialSample
 from tests.models.tiny import tiny_model
 
 PROMPTS = [tuple(b"a"), tuple(b"hello there, " * 4), tuple(b"one two three")]
@@ -29,7 +30,11 @@ def drafts(
     return [PartialSample(prompt, params, (i, j)) for i, prompt in enumerate(PROMPTS) for j in range(n)]
 
 
-def run(batch: ContinuousBatch, made: list[PartialSample], interrupt_every: int = 0) -> list[PartialSample]:
+def drafts_of(model: InProcessModel, slots: int | None = 32) -> DraftBatch:
+    return DraftBatch(model, order=lambda draft: (draft.group, draft.stream), slots=slots)
+
+
+def run(batch: DraftBatch, made: list[PartialSample], interrupt_every: int = 0) -> list[PartialSample]:
     for each in made:
         batch.add(each)
     finished: list[PartialSample] = []
@@ -41,10 +46,10 @@ def run(batch: ContinuousBatch, made: list[PartialSample], interrupt_every: int 
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.7, 1.0])
-@pytest.mark.parametrize(("slots", "refill", "interrupt_every"), [(32, 1, 0), (4, 1, 0), (5, 3, 2), (1, 1, 3)])
-def test_draws_what_the_batch_engine_draws(slots: int, refill: int, interrupt_every: int, temperature: float) -> None:
+@pytest.mark.parametrize(("slots", "interrupt_every"), [(32, 0), (4, 0), (5, 2), (1, 3), (None, 0)])
+def test_draws_what_the_model_draws(slots: int | None, interrupt_every: int, temperature: float) -> None:
     made = drafts(11, 3, temperature=temperature)
-    finished = run(ContinuousBatch(MODEL, slots, refill=refill), made, interrupt_every)
+    finished = run(drafts_of(MODEL, slots), made, interrupt_every)
     assert {id(each) for each in finished} == {id(each) for each in made}
     params = SamplingParams(11, n=3, temperature=temperature, seed=7, stop_ids=STOPS)
     expected = [sample for own in MODEL.sample(PROMPTS, params) for sample in own]
@@ -61,12 +66,12 @@ def test_whole_calls_are_the_same_draws(temperature: float) -> None:
     params = SamplingParams(11, temperature=temperature, seed=7, stop_ids=STOPS)
     made = [PartialSample(prompt, params, (i, j), group=i) for i, prompt in enumerate(PROMPTS) for j in range(3)]
     made += [PartialSample(PROMPTS[0], SamplingParams(4, temperature=temperature, seed=3), (9,), group=9)]
-    slots = run(ContinuousBatch(MODEL, 32), [replace(each, ids=[], logprobs=[], spans=[]) for each in made])
+    slots = run(drafts_of(MODEL), [replace(each, ids=[], logprobs=[], spans=[]) for each in made])
     by_stream = {each.stream: each for each in slots}
     begun = by_stream[2, 1]
     made[7].ids, made[7].logprobs = begun.ids[:1], begun.logprobs[:1]
     made[7].close_span(MODEL.version)
-    batch = GroupBatch(MODEL, order=lambda draft: (draft.group, draft.stream))
+    batch = drafts_of(MODEL, None)
     taken_back = PartialSample(PROMPTS[1], params, (4, 4))
     for each in (*reversed(made), taken_back):
         batch.add(each)
@@ -82,22 +87,16 @@ def test_whole_calls_are_the_same_draws(temperature: float) -> None:
         assert each.spans[-1].end == len(each.ids)
 
 
-def test_a_prompt_that_a_group_shares_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[int, int]] = []
-    sample_at = MODEL.sample_at
-
-    def noted(prompts: Any, params: SamplingParams, draws: Any) -> Any:
-        asked.append((len(prompts), params.n))
-        return sample_at(prompts, params, draws)
-
-    monkeypatch.setattr(MODEL, "sample_at", noted)
-    batch = GroupBatch(MODEL, order=lambda draft: (draft.group, draft.stream))
+@pytest.mark.parametrize("slots", [None, 32])
+def test_a_prompt_that_a_group_shares_is_read_once(slots: int | None) -> None:
+    batch = drafts_of(MODEL, slots)
     params = SamplingParams(3, seed=7)
     for i in range(2):  # two groups of the same task: each is its own
         for j in range(4):
             batch.add(PartialSample(PROMPTS[0], params, (i, j), group=i))
-    batch.step()
-    assert asked == [(2, 4)]
+    while batch.busy:
+        batch.step()
+    assert (batch.read, batch.steps, batch.drawn) == (2 * len(PROMPTS[0]), 3, 8 * 3)
 
 
 @settings(max_examples=15, deadline=None)
@@ -110,7 +109,7 @@ def test_a_prompt_that_a_group_shares_is_read_once(monkeypatch: pytest.MonkeyPat
 def test_every_draft_ends_once_with_spans_that_cover_it(
     slots: int, lengths: list[int], pauses: set[int], removed: int
 ) -> None:
-    batch = ContinuousBatch(MODEL, slots)
+    batch = drafts_of(MODEL, slots)
     version = MODEL.version
     made = [PartialSample(PROMPTS[i % 3], SamplingParams(n, seed=i), (i,)) for i, n in enumerate(lengths)]
     for each in made:
@@ -138,14 +137,8 @@ def test_every_draft_ends_once_with_spans_that_cover_it(
         MODEL.version = version
 
 
-def test_the_longest_expected_goes_first_where_several_wait() -> None:
-    batch = ContinuousBatch(MODEL, 1, order=lambda draft: -draft.params.max_tokens)
-    made = [PartialSample(PROMPTS[0], SamplingParams(n), (n,)) for n in (2, 5, 3)]
-    assert [each.params.max_tokens for each in run(batch, made)] == [5, 3, 2]
-
-
 def test_what_cannot_be_sampled_is_refused() -> None:
-    batch = ContinuousBatch(MODEL, 1)
+    batch = drafts_of(MODEL)
     with pytest.raises(ContextOverflow, match="past the 512"):
         batch.add(PartialSample((1,) * 500, SamplingParams(13), (0,)))
     with pytest.raises(ValueError, match="at least one token"):
@@ -162,8 +155,6 @@ def test_what_cannot_be_sampled_is_refused() -> None:
             batch.add(PartialSample((1,), params, (0,)))
         with pytest.raises(ValueError, match=said):
             MODEL.sample([(1,)], params)
-    with pytest.raises(ValueError, match="refill"):
-        ContinuousBatch(MODEL, 2, refill=3)
 
 
 @pytest.mark.parametrize("lora", [True, False])
@@ -172,11 +163,12 @@ def test_an_interrupted_draft_goes_on_under_the_new_weights(lora: bool) -> None:
     learner = tiny_model(precision="fp64")
     named = attach_lora(learner, 4) if lora else unfreeze(learner)
     replica = Replica(learner, named)
-    batch = ContinuousBatch(replica.model)
+    batch = drafts_of(replica.model)
     draft = PartialSample(PROMPTS[1], SamplingParams(10, seed=3), (0, 0))
     batch.add(draft)
     for _ in range(4):
         batch.step()
+    batch.interrupt()
     (before,) = learner.score([draft.prompt], [[tuple(draft.ids)]])
     with torch.no_grad():
         for value in named.values():
@@ -184,7 +176,6 @@ def test_an_interrupted_draft_goes_on_under_the_new_weights(lora: bool) -> None:
     (unmoved,) = replica.model.score([draft.prompt], [[tuple(draft.ids)]])
     assert unmoved[0] == pytest.approx(before[0], abs=1e-9), "the learner's update was seen before it was published"
     learner.version = 1
-    batch.interrupt()
     receipt = replica.publish(replica.outgoing(learner, named))
     assert (receipt.version, receipt.probe_gap) == (1, pytest.approx(0.0, abs=1e-12))
     while batch.busy:
@@ -200,7 +191,7 @@ def test_an_interrupted_draft_goes_on_under_the_new_weights(lora: bool) -> None:
 def test_the_first_token_after_new_weights_is_drawn_from_the_new_head() -> None:
     """Also where the weights that are multiplied are copies in another layout."""
     model = tiny_model(precision="bf16", tied=False)
-    batch = ContinuousBatch(model)
+    batch = drafts_of(model)
     draft = PartialSample(PROMPTS[1], SamplingParams(6, seed=3), (0, 0))
     batch.add(draft)
     for _ in range(3):
@@ -215,9 +206,8 @@ def test_the_first_token_after_new_weights_is_drawn_from_the_new_head() -> None:
     assert draft.logprobs[:3] != pytest.approx(after[0][:3], abs=0.2)
 
 
-@pytest.mark.parametrize("keep", [False, True])
 @pytest.mark.parametrize("change", ["taken off", "off", "another"])
-def test_after_an_interruption_another_adapter_or_none_is_drawn_with(change: str, keep: bool) -> None:
+def test_after_an_interruption_another_adapter_or_none_is_drawn_with(change: str) -> None:
     model = tiny_model(precision="fp32")
     attach_lora(model, 4)
     model.network.add_adapter("other", model.network.peft_config["default"])
@@ -227,12 +217,12 @@ def test_after_an_interruption_another_adapter_or_none_is_drawn_with(change: str
                 value.copy_(0.3 * torch.randn(value.shape, generator=torch.Generator().manual_seed(len(name))))
     params = SamplingParams(6, seed=3)
     undisturbed, draft = PartialSample(PROMPTS[1], params, (0, 0)), PartialSample(PROMPTS[1], params, (0, 0))
-    run(ContinuousBatch(model), [undisturbed])
-    batch = ContinuousBatch(model)
+    run(drafts_of(model), [undisturbed])
+    batch = drafts_of(model)
     batch.add(draft)
     for _ in range(3):
         batch.step()
-    batch.interrupt(keep=keep)
+    batch.interrupt()
     if change == "taken off":
         model.network = model.network.unload()
     elif change == "off":
@@ -242,40 +232,9 @@ def test_after_an_interruption_another_adapter_or_none_is_drawn_with(change: str
     while batch.busy:
         batch.step()
     assert draft.logprobs[:3] == undisturbed.logprobs[:3]
-    first = 3 + keep  # where the caches are kept, so is the state that the next token is drawn from
-    assert draft.logprobs[first:] != pytest.approx(undisturbed.logprobs[first:], abs=1e-3)
-    if not keep:
-        (after,) = model.score([draft.prompt], [[tuple(draft.ids)]])
-        assert draft.logprobs[3:] == pytest.approx(after[0][3:], abs=1e-3)
-
-
-def test_kept_caches_go_on_without_reading_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    learner = tiny_model(precision="fp64")
-    named = unfreeze(learner)
-    replica = Replica(learner, named)
-    batch = ContinuousBatch(replica.model, 2)
-    made = [PartialSample(PROMPTS[1], SamplingParams(10, seed=3), (0, j)) for j in range(3)]
-    for each in made:
-        batch.add(each)
-    for _ in range(4):
-        batch.step()
-    with torch.no_grad():
-        for value in named.values():
-            value += 0.05 * torch.randn(value.shape, generator=torch.Generator().manual_seed(1))
-    learner.version = 1
-    batch.interrupt(keep=True)
-    replica.publish(replica.outgoing(learner, named))
-    reads: list[int] = []
-    read = ContinuousBatch._read
-    monkeypatch.setattr(ContinuousBatch, "_read", lambda self, *a: (reads.append(len(a[0])), read(self, *a))[1])
-    while batch.busy:
-        batch.step()
-    first, _, last = (each.sample(1) for each in made)
-    assert first.spans == (VersionSpan(0, 0, 4), VersionSpan(1, 4, 10))
-    assert last.spans == (VersionSpan(1, 0, 10),)
-    assert reads == [1], "only the one that had not begun is read, under the new weights"
-    (fresh,) = learner.score([PROMPTS[1]], [[last.ids]])
-    assert last.logprobs == pytest.approx(fresh[0], abs=1e-5)
+    assert draft.logprobs[3:] != pytest.approx(undisturbed.logprobs[3:], abs=1e-3)
+    (after,) = model.score([draft.prompt], [[tuple(draft.ids)]])
+    assert draft.logprobs[3:] == pytest.approx(after[0][3:], abs=1e-3)
 
 
 def test_a_publication_that_does_nothing_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,18 +244,9 @@ def test_a_publication_that_does_nothing_is_an_error(monkeypatch: pytest.MonkeyP
     with torch.no_grad():
         next(iter(named.values())).add_(0.5)
     learner.version = 1
-    take = Replica.take
     monkeypatch.setattr(Replica, "take", lambda self, sent: None)
     with pytest.raises(NothingDelivered, match=r"Version 1 did not reach the sampler: .*layers"):
         replica.publish(replica.outgoing(learner, named))
-    monkeypatch.setattr(Replica, "take", take)
-    learner.version = 2
-    sent = replica.outgoing(learner, named)
-    monkeypatch.setattr(
-        type(replica.model), "version", property(lambda self: 0, lambda self, value: None), raising=False
-    )
-    with pytest.raises(NothingDelivered, match="version 0 after version 2"):
-        replica.publish(sent)
 
 
 def test_a_sampler_that_differs_in_what_is_not_published_is_an_error() -> None:

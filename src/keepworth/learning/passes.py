@@ -1,0 +1,245 @@
+"""Forward and backward passes over the rows of a step: which rows each holds, and what it computes of them.
+
+Every shared context is computed once, and scores are taken only where a token was drawn.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from keepworth.episodes.needs import needs_train
+
+import torch
+
+from keepworth.episodes.errors import KeepworthError
+from keepworth.episodes.model import Tokens
+from keepworth.learning.rows import Rows
+from keepworth.models.attention import Tree, round_up, tree
+from keepworth.models.inprocess import InProcessModel
+
+
+class BudgetTooSmall(KeepworthError, ValueError):
+    """A token_budget that cannot be kept: one answer and its prompt alone are larger."""
+
+
+Checkpointing = Literal["auto", "on", "off"]
+RECOMPUTED_COST = 1.4
+"""Time of a recomputed pass in that of a plain one: its forward half is computed twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class PassRoom:
+    """What one forward and backward pass may hold: the activations of `token_budget` padded tokens.
+
+    checkpointing: "on" recomputes every pass (gradient checkpointing), "off" none, "auto" those that fit in no other way and
+    those that save time because prompts are computed less often. recomputed: the share of a token's activations that a
+    recomputed pass holds. shares_prompts: False where the network computes each answer with a prompt of its own."""
+
+    token_budget: int
+    checkpointing: Checkpointing = "off"
+    recomputed: float = 1.0
+    shares_prompts: bool = True
+
+    def fits(self, prompts: int, prompt: int, branches: int, recompute: bool) -> bool:
+        """Whether so many rows of padded widths `prompt` and `branches` fit."""
+        return self._needed(prompts * (prompt + branches), recompute) <= self.token_budget
+
+    def _needed(self, tokens: int, recompute: bool) -> float:
+        return tokens * self.recomputed if recompute else tokens
+
+    def refusal(self, prompt: int, answer: int) -> BudgetTooSmall:
+        """What to say of an answer that does not fit with its prompt, of these lengths."""
+        recompute = self.checkpointing != "off"
+        padded = round_up(prompt, 16), round_up(answer, 16)
+        needed = round_up(math.ceil(self._needed(sum(padded), recompute)), 256)
+        how = ", even if its layers are computed again on the way back" if recompute else ""
+        fix = f"Set token_budget to {needed} or more, or make answers shorter."
+        if not recompute:
+            fix = f"Set checkpointing to auto, or token_budget to {needed} or more, or make answers shorter."
+        return BudgetTooSmall(
+            f"token_budget = {self.token_budget}, and one answer of {answer} tokens behind a prompt of {prompt} "
+            f"({sum(padded)} padded tokens) needs a budget of {needed}{how}.",
+            f"{fix} A run that was stopped here continues with either.",
+        )
+
+
+def by_context(contexts: Sequence[Tokens], rows: Iterable[int]) -> dict[Tokens, list[int]]:
+    """Rows that share their whole context become branches of one prompt."""
+    shared: dict[Tokens, list[int]] = {}
+    for row in rows:
+        shared.setdefault(contexts[row], []).append(row)
+    return shared
+
+
+@dataclass(frozen=True, slots=True)
+class MicroBatch:
+    """rows: of one forward and backward pass, those of a prompt side by side. recompute: whether its layers are computed again
+    on the way back."""
+
+    rows: tuple[int, ...]
+    recompute: bool = False
+
+
+def micro_batches(
+    contexts: Sequence[Tokens], answers: Sequence[Tokens], chosen: Iterable[int], room: PassRoom, least: int = 1
+) -> list[MicroBatch]:
+    """The chosen rows in micro-batches that fit the room, largest first.
+
+    Rows of one prompt stay together, so that the prompt is computed once. Where they do not fit together, they are split and
+    each part computes the prompt again, or their layers are recomputed, whichever is less work. least: as many micro-batches as
+    there are learners to share them, where there are rows enough: the largest are split. Raises BudgetTooSmall for a row
+    that does not fit alone.
+    """
+    units: list[_Part] = []
+    for prompt, members in by_context(contexts, chosen).items():
+        for own in [members] if room.shares_prompts else [[row] for row in members]:
+            units.extend(_parts(len(prompt), {row: len(answers[row]) for row in own}, room))
+    batches: list[list[_Part]] = []
+    for unit in sorted(units, key=lambda unit: -unit.columns):
+        together = [*batches[-1], unit] if batches else []
+        widest = (
+            max((each.prompt for each in together), default=0),
+            max((each.branches for each in together), default=0),
+        )
+        if (
+            together
+            and batches[-1][0].recompute == unit.recompute
+            and room.fits(len(together), *widest, unit.recompute)
+        ):
+            batches[-1] = together
+        else:
+            batches.append([unit])
+    found = [MicroBatch(tuple(row for unit in batch for row in unit.rows), batch[0].recompute) for batch in batches]
+    while len(found) < least:
+        divisible = [each for each in found if len(each.rows) > 1]
+        if not divisible:
+            break
+        largest = max(divisible, key=lambda each: work(contexts, answers, each))
+        place = found.index(largest)
+        found[place : place + 1] = _halves(contexts, answers, largest, room)
+    return found
+
+
+def work(contexts: Sequence[Tokens], answers: Sequence[Tokens], part: MicroBatch) -> float:
+    """How much a pass over it computes, in padded tokens of a plain pass."""
+    prompts, prompt, branches = _widths(contexts, answers, part.rows)
+    return prompts * (prompt + branches) * (RECOMPUTED_COST if part.recompute else 1.0)
+
+
+def _widths(contexts: Sequence[Tokens], answers: Sequence[Tokens], rows: Sequence[int]) -> tuple[int, int, int]:
+    """How many prompts there are, and the padded widths of the longest and of what stands behind them."""
+    shared = by_context(contexts, rows)
+    longest = max(sum(len(answers[row]) for row in members) for members in shared.values())
+    return len(shared), *_padded(max(map(len, shared)), longest)
+
+
+def _halves(
+    contexts: Sequence[Tokens], answers: Sequence[Tokens], part: MicroBatch, room: PassRoom
+) -> list[MicroBatch]:
+    """Two parts of it whose larger one is as little work as can be; plain passes where they fit."""
+
+    def of(rows: tuple[int, ...]) -> MicroBatch:
+        fits = room.checkpointing != "on" and room.fits(*_widths(contexts, answers, rows), recompute=False)
+        return MicroBatch(rows, part.recompute and not fits)
+
+    ways = [[of(part.rows[:cut]), of(part.rows[cut:])] for cut in range(1, len(part.rows))]
+    return min(ways, key=lambda way: max(work(contexts, answers, each) for each in way))
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Rows that share a prompt, as one row of a tree: its padded widths."""
+
+    rows: tuple[int, ...]
+    prompt: int
+    branches: int
+    recompute: bool
+
+    @property
+    def columns(self) -> int:
+        return self.prompt + self.branches
+
+
+def _parts(prompt: int, lengths: Mapping[int, int], room: PassRoom) -> list[_Part]:
+    """The rows of one prompt of that length: in the plain passes, recomputed ones, or both, that cost least time.
+
+    lengths: of the answers, by row."""
+    ways: list[list[_Part]] = []
+    if room.checkpointing != "on":
+        short = {row: each for row, each in lengths.items() if room.fits(1, *_padded(prompt, each), False)}
+        long = {row: each for row, each in lengths.items() if row not in short}
+        ways.append([*_packed(prompt, short, room, False), *_packed(prompt, long, room, room.checkpointing != "off")])
+    if room.checkpointing != "off" and (not ways or len(ways[0]) > 1):
+        ways.append(_packed(prompt, lengths, room, True))
+    return min(ways, key=lambda way: sum(each.columns * (RECOMPUTED_COST if each.recompute else 1.0) for each in way))
+
+
+def _packed(prompt: int, lengths: Mapping[int, int], room: PassRoom, recompute: bool) -> list[_Part]:
+    """As few parts as the longest-first rule needs; all rows in one, in their order, where they fit."""
+    bins: list[dict[int, int]] = []
+    for row in sorted(lengths, key=lambda row: -lengths[row]):
+        if not room.fits(1, *_padded(prompt, lengths[row]), recompute):
+            raise room.refusal(prompt, lengths[row])
+        own = (each for each in bins if room.fits(1, *_padded(prompt, sum(each.values()) + lengths[row]), recompute))
+        found = next(own, None)
+        if found is None:
+            bins.append({row: lengths[row]})
+        else:
+            found[row] = lengths[row]
+    return [
+        _Part(tuple(row for row in lengths if row in each), *_padded(prompt, sum(each.values())), recompute)
+        for each in bins
+    ]
+
+
+def _padded(prompt: int, branches: int) -> tuple[int, int]:
+    """Widths in a tree."""
+    return round_up(prompt, 16), round_up(max(1, branches), 16)
+
+
+@dataclass(frozen=True, slots=True)
+class BranchLayout:
+    """`tree`: the chosen rows as branches of their contexts, its targets the drawn tokens [N]. place [N]: where each
+    stands in the flattened [len(chosen), width]. last [len(chosen)]: flat column of each row's last token."""
+
+    tree: Tree
+    place: torch.Tensor
+    last: torch.Tensor
+    width: int
+
+
+def layout(rows: Rows, chosen: Sequence[int]) -> BranchLayout:
+    shared = by_context(rows.contexts, chosen)
+    whole = tree(list(shared), [[rows.answers[row] for row in members] for members in shared.values()])
+    at = {row: position for position, row in enumerate(chosen)}
+    columns, first = whole.ids.shape[1], whole.ids.shape[1] - whole.mask.shape[2]
+    width = rows.batch.shape[1]
+    order: list[int] = []
+    last = torch.empty(len(chosen), dtype=torch.long)
+    for number, members in enumerate(shared.values()):
+        column = number * columns + first  # branches stand one after the other behind the padded prompt
+        for row in members:
+            column += len(rows.answers[row])
+            last[at[row]] = column - 1
+            order.append(row)
+    lengths = torch.tensor([len(rows.answers[row]) for row in order])
+    rows_of_tokens = torch.repeat_interleave(torch.tensor(order), lengths)
+    column_of = torch.cat([torch.arange(int(length)) for length in lengths])
+    drawn = rows.batch.mask[rows_of_tokens, column_of] > 0
+    place = torch.repeat_interleave(torch.tensor([at[row] for row in order]), lengths) * width + column_of
+    picked = replace(whole, predictor=whole.predictor[drawn], target=whole.target[drawn])
+    return BranchLayout(picked, place[drawn], last, width)
+
+
+def row_scores(
+    model: InProcessModel, rows: Rows, chosen: Sequence[int], temperature: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Log-probabilities and entropies [len(chosen), T] of the chosen rows, zero where nothing was drawn."""
+    plan = layout(rows, chosen)
+    flat_lp, flat_entropy = model.tree_scores(plan.tree, temperature)
+    blank = flat_lp.new_zeros(len(chosen) * plan.width)
+    lp, entropy = blank.index_copy(0, plan.place, flat_lp), blank.index_copy(0, plan.place, flat_entropy)
+    return lp.view(-1, plan.width), entropy.view(-1, plan.width)

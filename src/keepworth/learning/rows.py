@@ -1,0 +1,228 @@
+"""From groups of episodes to the padded rows an objective reads.
+
+A row is a context and what followed it. Model calls whose context continues the call before (its context, what it drew,
+then what the environment wrote) share a row; a context that was rewritten begins a new one. Tokens that the policy did
+not draw have mask 0. Statistics and denominators are per episode, whatever the number of its rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from keepworth.episodes.needs import needs_train
+
+import torch
+
+from keepworth.episodes.episode import Episode, Group, RewardScope, Segment
+from keepworth.episodes.errors import KeepworthError
+from keepworth.episodes.model import FinishReason, Tokens
+from keepworth.learning.objective.batch import Batch, Steps
+from keepworth.learning.objective.options import Objective
+
+
+class BadEpisode(KeepworthError, ValueError):
+    """An episode that cannot be trained on as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """`contexts[b]`: the ids before row b's first drawn token. `answers[b]`: all ids behind them, drawn or not;
+    `batch.mask[b]` says which were drawn. `tasks[b]`: the key of its task. `cut[b]`: the row ends its episode, which
+    was cut off by the length limit."""
+
+    batch: Batch
+    contexts: tuple[Tokens, ...]
+    answers: tuple[Tokens, ...]
+    tasks: tuple[str, ...]
+    cut: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Segments of one row, with their indices in the episode; `starts[k]`: where segment k's ids begin behind the
+    first one's context."""
+
+    segments: tuple[Segment, ...]
+    indices: tuple[int, ...]
+    starts: tuple[int, ...]
+
+    @property
+    def context(self) -> Tokens:
+        return self.segments[0].context
+
+    @property
+    def answer(self) -> Tokens:
+        last = self.segments[-1]
+        return last.context[len(self.context) :] + last.ids
+
+
+def stretches(episode: Episode, roles: Sequence[str], merge: bool = True) -> list[Stretch]:
+    """The rows of an episode: the segments of `roles` in order, one row where a context continues the one before.
+
+    merge=False gives every model call a row of its own. Raises BadEpisode where a segment contradicts itself.
+    """
+    found: list[list[tuple[int, Segment]]] = []
+    for index, segment in enumerate(episode.segments):
+        if segment.role not in roles:
+            continue
+        _check(episode, index, segment)
+        if merge and found and _continues(found[-1][-1][1], segment):
+            found[-1].append((index, segment))
+        else:
+            found.append([(index, segment)])
+    return [
+        Stretch(
+            tuple(segment for _, segment in row),
+            tuple(index for index, _ in row),
+            tuple(len(segment.context) - len(row[0][1].context) for _, segment in row),
+        )
+        for row in found
+    ]
+
+
+def _continues(before: Segment, after: Segment) -> bool:
+    known = len(before.context) + len(before.ids)
+    return len(after.context) >= known and after.context[:known] == before.context + before.ids
+
+
+def _check(episode: Episode, index: int, segment: Segment) -> None:
+    where = f"segment {index} ({segment.role}) of episode {episode.id!r}"
+    if len(segment.ids) != len(segment.logprobs):
+        raise BadEpisode(
+            f"{where} has {len(segment.ids)} sampled ids but {len(segment.logprobs)} log-probabilities.",
+            "Keep what the sampler returned; never decode and encode it again.",
+        )
+    if not segment.context:
+        raise BadEpisode(f"{where} has an empty context: nothing predicts its first token.", "Give it one.")
+    if any(not 0 <= span.start <= span.end <= len(segment.ids) for span in segment.spans):
+        raise BadEpisode(f"{where} has a version span outside its {len(segment.ids)} ids.", "Repair the sampler.")
+
+
+def rows_of(groups: Sequence[Group], roles: Sequence[str], version: int, *, merge: bool = True) -> Rows:
+    """The rows of every segment of `roles`; T is the longest answer. version: the learner's, for `version_lag`.
+
+    Raises BadEpisode where there is nothing to train on.
+    """
+    found = [
+        (number, index, episode, stretch)
+        for number, group in enumerate(groups)
+        for index, episode in enumerate(group.episodes)
+        for stretch in stretches(episode, roles, merge)
+        if any(segment.ids for segment in stretch.segments)
+    ]
+    if not found:
+        named = " or ".join(repr(role) for role in roles)
+        raise BadEpisode(f"No episode of this step has a segment of role {named} with a sampled token.")
+    shape = len(found), max(len(stretch.answer) for *_, stretch in found)
+    mask, behaviour, lag = torch.zeros(shape), torch.zeros(shape), torch.zeros(shape)
+    ids, step = torch.zeros(shape, dtype=torch.long), torch.full(shape, -1)
+    numbers: dict[tuple[int, int], int] = {}
+    types: dict[str, int] = {}
+    turns = _Turns()
+    for row, (number, index, episode, stretch) in enumerate(found):
+        numbers.setdefault((number, index), len(numbers))
+        ids[row, : len(stretch.answer)] = torch.tensor(stretch.answer)
+        for place, segment, start in zip(stretch.indices, stretch.segments, stretch.starts, strict=True):
+            inside = slice(start, start + len(segment.ids))
+            mask[row, inside] = 1
+            behaviour[row, inside] = torch.tensor(segment.logprobs)
+            for span in segment.spans:
+                lag[row, start + span.start : start + span.end] = version - span.version
+            step[row, inside] = turns.add(numbers[number, index], place, segment, episode)
+    last = {(number, index): row for row, (number, index, *_) in enumerate(found)}
+    cut = tuple(
+        last[number, index] == row and stretch.segments[-1].finish is FinishReason.LENGTH
+        for row, (number, index, _, stretch) in enumerate(found)
+    )
+    batch = Batch(
+        mask=mask,
+        lp_behaviour=behaviour,
+        rewards=torch.tensor([episode.reward for _, _, episode, _ in found], dtype=torch.float64),
+        metric=torch.tensor([episode.metric for _, _, episode, _ in found], dtype=torch.float64),
+        group=torch.tensor([number for number, *_ in found]),
+        episode=torch.tensor([numbers[number, index] for number, index, *_ in found]),
+        task_type=torch.tensor([types.setdefault(kind_of(episode), len(types)) for _, _, episode, _ in found]),
+        version_lag=lag,
+        step=step,
+        steps=turns.steps(),
+        ids=ids,
+        truncated=torch.tensor([s.segments[-1].finish is FinishReason.LENGTH for *_, s in found]),
+        branch=torch.tensor([int(bool(episode.parent)) for _, _, episode, _ in found]),
+    )
+    return Rows(
+        batch,
+        tuple(stretch.context for *_, stretch in found),
+        tuple(stretch.answer for *_, stretch in found),
+        tuple(episode.task for _, _, episode, _ in found),
+        cut,
+    )
+
+
+def kind_of(episode: Episode) -> str:
+    """The kind of task that scale='task' compares within: its data set, or the first part of its key."""
+    return episode.source or episode.task.partition("/")[0]
+
+
+class _Turns:
+    """Collects the turns of a step's episodes: one a segment, numbered within the episode among trained ones."""
+
+    def __init__(self) -> None:
+        self._rows: list[tuple[int, int, float, int]] = []
+        self._count: dict[int, int] = {}
+        self._states: dict[str, int] = {}
+
+    def add(self, number: int, place: int, segment: Segment, episode: Episode) -> int:
+        index = self._count.get(number, 0)
+        self._count[number] = index + 1
+        reward = sum(
+            term.value * term.weight
+            for term in episode.rewards
+            if term.scope is RewardScope.SEGMENT and term.segment == place
+        )
+        state = self._states.setdefault(segment.state, len(self._states)) if segment.state else -1
+        self._rows.append((number, index, reward, state))
+        return len(self._rows) - 1
+
+    def steps(self) -> Steps:
+        episode, index, reward, state = zip(*self._rows, strict=True)
+        return Steps(
+            torch.tensor(episode), torch.tensor(index), torch.tensor(reward, dtype=torch.float64), torch.tensor(state)
+        )
+
+
+def require_credit(rows: Rows, groups: Sequence[Group], objective: Objective) -> None:
+    """Raises BadEpisode naming what the episodes of this step do not say and the objective credits by."""
+    name, term = objective.name, objective.reward_term
+    assert rows.batch.steps is not None
+    if "states of turns" in objective.advantage.episodes and not bool((rows.batch.steps.state >= 0).any()):
+        raise BadEpisode(
+            f"Objective {name!r} compares turns taken from the same state, and no segment of this step says its state.",
+            "Set Observation.state in the environment, or Segment.state where you build the episodes yourself.",
+        )
+    episodes = [episode for group in groups for episode in group.episodes]
+    if "rewards of turns" in objective.advantage.episodes and not any(
+        each.scope is RewardScope.SEGMENT and each.segment is not None for e in episodes for each in e.rewards
+    ):
+        raise BadEpisode(
+            f"Objective {name!r} credits single turns, and no reward term of this step names its segment.",
+            "Give terms a scope of 'segment' and a segment, as keepworth.learning.collect.episode_credit.with_attribution does.",
+        )
+    for episode in episodes if term is not None else ():
+        if all(each.name != term for each in episode.rewards):
+            raise BadEpisode(
+                f"Objective {name!r} trains on a reward term {term!r}, which episode {episode.id!r} does not have.",
+                "Add it, as keepworth.learning.collect.episode_credit.with_episodic_reward does.",
+            )
+
+
+def soft_values_of(rows: Rows, values: Mapping[str, float], name: str) -> torch.Tensor:
+    """[B] float64: the value under the reference of each row's task. Raises BadEpisode for a task without one."""
+    for task in rows.tasks:
+        if task not in values:
+            raise BadEpisode(
+                f"Objective {name!r} needs the value of task {task!r} under the reference, which was not measured.",
+                "Sample about 8 answers of each task before training and hand "
+                "keepworth.learning.reference.reference_values(groups, objective) to the learner.",
+            )
+    return torch.tensor([values[task] for task in rows.tasks], dtype=torch.float64)

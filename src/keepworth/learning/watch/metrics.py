@@ -1,0 +1,184 @@
+"""What the episodes of a step say about themselves, as numbers: by reward term, by source, by policy version.
+
+What only the weights can tell (entropy, effective sample size, gap between sampler and learner) is measured by the learner.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+from keepworth.episodes.episode import DecisionKind, Episode, Group, ParseStatus, StopReason, is_silent
+
+ALWAYS = (StopReason.MAX_TOKENS, StopReason.PARSE_ERROR)
+"""Endings whose share is logged where it is 0, too: a curve of them should begin at 0."""
+
+
+def episode_metrics(
+    groups: Sequence[Group], version: int | None = None, optional: Collection[str] = ()
+) -> dict[str, float]:
+    """Means over the step's episodes; names with a slash form families. Shares are between 0 and 1.
+
+    version: the learner's, for the lag of the weights that drew the tokens. optional: reward terms that may have nothing to say
+    of an episode, which then is none of theirs; others are 0 there. Raises ValueError without an episode."""
+    episodes = [episode for group in groups for episode in group.episodes]
+    if not episodes:
+        raise ValueError("a step without an episode has nothing to measure")
+    metrics = {"episodes": float(len(episodes)), "reward": _mean(e.reward for e in episodes)}
+    for name in dict.fromkeys(term.name for episode in episodes for term in episode.rewards):
+        of = [e.rewards for e in episodes if name not in optional or not is_silent(e.rewards, name)]
+        metrics[f"reward/{name}"] = sum(term.value for terms in of for term in terms if term.name == name) / len(of)
+    return {
+        **metrics,
+        **_lengths(episodes),
+        **_endings(episodes),
+        **_memory(episodes),
+        **_operations(episodes),
+        **_sources(groups),
+        **({} if version is None else _lags(episodes, version)),
+    }
+
+
+def source_of(task: str) -> str:
+    """The data set of a task, the first part of its key: `longmemeval` of `longmemeval/3f2a`. "" where there is none."""
+    return task.split("/", 1)[0] if "/" in task else ""
+
+
+def is_right(episode: Episode) -> bool:
+    """At least half of the most that the episode's reward terms could add up to, were each at most 1."""
+    return episode.reward >= 0.5 * sum(max(0.0, term.weight) for term in episode.rewards)
+
+
+def _lengths(episodes: Sequence[Episode]) -> dict[str, float]:
+    """tokens: every prompt once and every drawn token, which is what the learner computes."""
+    prompts = {s.context for episode in episodes for s in episode.segments}
+    lengths = [_drawn(episode) for episode in episodes]
+    metrics = {
+        "tokens": float(sum(map(len, prompts)) + sum(lengths)),
+        "drawn_tokens": float(sum(lengths)),
+        "response_length": _mean(lengths),
+        "response_length/p95": _at(0.95, lengths),
+    }
+    if prompts:
+        metrics["prompt_length"] = _mean(map(len, prompts))
+    return metrics | _split(episodes, is_right, "response_length/right", "response_length/wrong", _drawn)
+
+
+def _endings(episodes: Sequence[Episode]) -> dict[str, float]:
+    occurred = [stop for stop in StopReason if stop in ALWAYS or any(e.stop is stop for e in episodes)]
+    metrics = {f"stop/{stop.value}": _mean(e.stop is stop for e in episodes) for stop in occurred}
+    if any(episode.errors for episode in episodes):
+        metrics["episodes_with_errors"] = _mean(bool(episode.errors) for episode in episodes)
+    return metrics
+
+
+def _memory(episodes: Sequence[Episode]) -> dict[str, float]:
+    """Reads and writes per episode, and what an episode earned with something shown to it and with nothing."""
+    metrics = {}
+    if any(episode.shown or episode.decisions for episode in episodes):
+        metrics["memory/shown"] = _mean(len(e.shown) for e in episodes)
+        metrics["memory/reads"] = _mean(_reads(e) for e in episodes)
+        metrics |= _split(
+            episodes, lambda e: bool(e.shown), "memory/reward_with", "memory/reward_without", lambda e: e.reward
+        )
+    if any(episode.operations for episode in episodes):
+        metrics["memory/writes"] = _mean(
+            sum(o.status is not ParseStatus.INVALID for o in e.operations) for e in episodes
+        )
+    return metrics
+
+
+def _operations(episodes: Sequence[Episode]) -> dict[str, float]:
+    events = [event for episode in episodes for event in episode.operations]
+    if not events:
+        return {}
+    kinds = dict.fromkeys(event.operation.kind for event in events)
+    return {
+        "invalid_operations": _mean(event.status is ParseStatus.INVALID for event in events),
+        **{f"operation/{kind.value}": _mean(event.operation.kind is kind for event in events) for kind in kinds},
+    }
+
+
+def _sources(groups: Sequence[Group]) -> dict[str, float]:
+    """The same few numbers for each source, so that a mixed run can be taken apart."""
+    by_source: dict[str, list[Group]] = {}
+    for group in groups:
+        if group.episodes and (source := group.episodes[0].source or source_of(group.task)):
+            by_source.setdefault(source, []).append(group)
+    metrics = {}
+    for source, own in by_source.items():
+        episodes = [episode for group in own for episode in group.episodes]
+        several = [group for group in own if len(group.episodes) > 1]
+        metrics[f"source/{source}/episodes"] = float(len(episodes))
+        metrics[f"source/{source}/reward"] = _mean(e.reward for e in episodes)
+        metrics[f"source/{source}/response_length"] = _mean(map(_drawn, episodes))
+        metrics[f"source/{source}/max_tokens"] = _mean(e.stop is StopReason.MAX_TOKENS for e in episodes)
+        metrics[f"source/{source}/reward_std"] = _deviation([e.reward for e in episodes])
+        metrics[f"source/{source}/with_errors"] = _mean(bool(e.errors) for e in episodes)
+        metrics |= _split(
+            episodes,
+            is_right,
+            f"source/{source}/response_length/right",
+            f"source/{source}/response_length/wrong",
+            _drawn,
+        )
+        if several:
+            metrics[f"source/{source}/zero_variance_groups"] = _mean(
+                len({e.reward for e in group.episodes}) == 1 for group in several
+            )
+    return metrics
+
+
+def _lags(episodes: Sequence[Episode], version: int) -> dict[str, float]:
+    """Versions between drawing and learning, by each episode's oldest token; by lag only where there is any."""
+    by_lag: dict[int, list[float]] = {}
+    for episode in episodes:
+        drawn = [span.version for segment in episode.segments for span in segment.spans]
+        if drawn:
+            by_lag.setdefault(version - min(drawn), []).append(episode.reward)
+    if not by_lag:
+        return {}
+    metrics = {"lag_p95": _at(0.95, [lag for lag, rewards in by_lag.items() for _ in rewards])}
+    if any(by_lag):
+        for lag, rewards in sorted(by_lag.items()):
+            metrics[f"lag/{lag}/episodes"] = float(len(rewards))
+            metrics[f"lag/{lag}/reward"] = _mean(rewards)
+            metrics[f"lag/{lag}/reward_std"] = _deviation(rewards)
+    return metrics
+
+
+def _reads(episode: Episode) -> int:
+    """Recorded searches; where none was recorded, one if something was shown."""
+    return sum(d.kind is DecisionKind.SEARCH for d in episode.decisions) or int(bool(episode.shown))
+
+
+def _drawn(episode: Episode) -> int:
+    return sum(len(segment.ids) for segment in episode.segments)
+
+
+def _split(
+    episodes: Sequence[Episode],
+    test: Callable[[Episode], bool],
+    yes: str,
+    no: str,
+    value: Callable[[Episode], float],
+) -> dict[str, float]:
+    """Means of `value` over the episodes that pass the test and over those that do not; a name without any is left out."""
+    halves = {yes: [value(e) for e in episodes if test(e)], no: [value(e) for e in episodes if not test(e)]}
+    return {name: _mean(values) for name, values in halves.items() if values}
+
+
+def _mean(values: Iterable[float]) -> float:
+    listed = list(values)
+    return sum(listed) / len(listed)
+
+
+def _deviation(values: Sequence[float]) -> float:
+    """Of the values as they are, not of what they were drawn from: 0 for one."""
+    mean = _mean(values)
+    return math.sqrt(_mean((value - mean) ** 2 for value in values))
+
+
+def _at(quantile: float, values: Sequence[float]) -> float:
+    """The smallest value that at least this share of the values does not exceed."""
+    return float(sorted(values)[max(0, math.ceil(quantile * len(values)) - 1)])

@@ -1,0 +1,371 @@
+"""How tokens are drawn: branches behind prompts, a row each, one token for all at a time.
+
+A draw depends on (seed, stream, position) alone: in which company a text is drawn changes rounding, nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from keepworth.episodes.needs import needs_llm
+
+import numpy as np
+import torch
+
+from keepworth.episodes.model import FinishReason, Sample, SamplingParams, Tokens
+from keepworth.models.attention import float32_products, micro_batches, round_up
+from keepworth.models.caches import GroupCache, buffer_cache
+from keepworth.models.partial_sample import PartialSample
+from keepworth.models.unpacked import Carried
+
+if TYPE_CHECKING:
+    from keepworth.models.inprocess import InProcessModel
+
+
+class Drawing:
+    """`params.n` branches behind each of some prompts.
+
+    A prompt's keys and values are kept and read once for all of its branches, beside what each has of its own. Where the network
+    is computed one branch at a time, each row has what the network itself keeps; prompts are then of one length.
+
+    Args:
+        model: Draws; its weights stay as they are until the end.
+        prompts: What is continued.
+        params: How; a branch has `max_tokens` at most.
+        draws: [prompts, n, max_tokens], where in [0, 1) each token is drawn; None is greedy.
+    """
+
+    def __init__(
+        self, model: InProcessModel, prompts: Sequence[Tokens], params: SamplingParams, draws: torch.Tensor | None
+    ) -> None:
+        self.model, self.params, self.group = model, params, params.n
+        prompt_of = torch.arange(len(prompts)).repeat_interleave(params.n)
+        lengths = torch.tensor([len(prompt) for prompt in prompts])
+        self._kept: GroupCache | Carried
+        if model.way.reason:
+            self._kept = Carried()
+            positions = torch.arange(int(lengths[0]))[None]
+            hidden = model.hidden_states(torch.tensor(prompts), positions, None, self._kept)[:, -1]
+            self._kept.keep(prompt_of)
+        else:
+            width = round_up(int(lengths.max()), 16)
+            read = buffer_cache(model.network.config.num_hidden_layers, width)
+            hidden = prefill(model, prompts, width, read)
+            self._kept = GroupCache(read, lengths.to(model.device), prompt_of, params.max_tokens)
+        count = len(prompt_of)
+        self._logits = model.head(hidden)[prompt_of]
+        self._lengths = lengths[prompt_of]
+        self._uniform = None if draws is None else draws.flatten(0, 1)
+        self._stops = torch.zeros(model.network.config.vocab_size, dtype=torch.bool)
+        self._stops[list(params.stop_ids)] = True
+        self._ids = torch.zeros(count, params.max_tokens, dtype=torch.long)
+        self._logprobs = torch.zeros(count, params.max_tokens)
+        self.limits = torch.full((count,), params.max_tokens)
+        """How many tokens each branch may have, `max_tokens` at most."""
+        self.drawn = torch.zeros(count, dtype=torch.long)
+        """How many tokens each branch has."""
+        self.stopped = torch.zeros(count, dtype=torch.bool)
+        self.ended = torch.zeros(count, dtype=torch.bool)
+        self._rows = torch.arange(count)  # the branch that each row continues
+        self._token: torch.Tensor | None = None
+        self._steps = 0
+        self.tokens = 0
+        """How many the last step drew."""
+
+    @property
+    def over(self) -> bool:
+        return bool(self.ended.all())
+
+    def step(self) -> list[int]:
+        """Draw one token for every branch that has not ended; returns those that end with it."""
+        if self._token is not None:
+            self._advance(self._token)
+        rows, step = self._rows, self._steps
+        uniform = None if self._uniform is None else self._uniform[rows, step]
+        self._token, logprob = draw(self._logits, self.params, uniform)
+        self._steps += 1
+        live = ~self.ended[rows]
+        on, token = rows[live], self._token[live]
+        self.tokens = len(on)
+        self._ids[on, step], self._logprobs[on, step], self.drawn[on] = token, logprob[live], step + 1
+        self.stopped[on] = self._stops[token]
+        self.ended[on] = self.stopped[on] | (self.drawn[on] >= self.limits[on])
+        return [int(branch) for branch in on[self.ended[on]]]
+
+    def _advance(self, token: torch.Tensor) -> None:
+        """The logits behind the last token of each branch."""
+        left = ~self.ended[self._rows]
+        if int(left.sum()) <= 0.75 * len(left):  # dropping rows copies the others: not for every one that ends
+            self._kept.keep(left)
+            self._rows, token = self._rows[left], token[left]
+        positions = self._lengths[self._rows] + self._steps - 1
+        hidden = self.model.hidden_states(token[:, None], positions[:, None], None, self._kept)[:, 0]
+        step = getattr(self._kept, "step", None)
+        self._logits = self.model.head(hidden) if step is None else step.head(hidden)
+
+    def sample(self, branch: int) -> Sample:
+        """What was drawn of a branch so far."""
+        return self.model.finished(
+            self._ids[branch], self._logprobs[branch], int(self.drawn[branch]), bool(self.stopped[branch])
+        )
+
+
+def prefill(model: InProcessModel, prompts: Sequence[Tokens], width: int, cache: Any) -> torch.Tensor:
+    """Fill the cache with the prompts, padded to `width`; returns the hidden state [B, H] of each one's last token.
+
+    A head that all prompts have in common (worked examples, instructions) is computed once and copied out.
+    """
+    shared = common_head(prompts)
+    if shared:
+        head = buffer_cache(len(cache.layers), shared)
+        model.hidden_states(torch.tensor([prompts[0][:shared]]), torch.arange(shared)[None], None, head)
+        for layer, source in zip(cache.layers, head.layers, strict=True):
+            layer.begin_with(source, len(prompts))
+    ids = torch.zeros(len(prompts), width - shared, dtype=torch.long)
+    for row, prompt in enumerate(prompts):
+        ids[row, : len(prompt) - shared] = torch.tensor(prompt[shared:])
+    positions = torch.arange(shared, width).clamp(max=model.context_limit - 1).expand(len(prompts), -1)  # of padding
+    hidden: torch.Tensor = model.hidden_states(ids, positions, None, cache)
+    return hidden[torch.arange(len(prompts)), torch.tensor([len(p) - shared - 1 for p in prompts])]
+
+
+_DRAWN = 8
+"""Tokens that are kept while texts are drawn, for each that may be computed at once. Kept are keys and values alone."""
+
+
+def together(prompts: Sequence[int], answers: int, token_budget: int, most: int) -> list[list[int]]:
+    """Indices of prompts of these lengths whose answers, of so many tokens a prompt, are drawn together: prompts are within
+    the budget, padded, and all that is kept within `_DRAWN` times it, and `most`. A longer one goes alone."""
+    kept = min(_DRAWN * token_budget, most)
+    return micro_batches(
+        [max(length, -(-(length + answers) * token_budget // kept)) for length in prompts], token_budget
+    )
+
+
+def common_head(prompts: Sequence[Tokens], multiple: int = 16, least: int = 32) -> int:
+    """How many first tokens to compute once for several prompts: what they share, short of a whole prompt.
+
+    Rounded down to a multiple, so that matrix shapes repeat; 0 where it would be too little to be worth a pass.
+    """
+    if len(prompts) < 2:
+        return 0
+    low, high = min(prompts), max(prompts)  # the prompts that differ earliest are the first and last in order
+    limit = min(map(len, prompts)) - 1
+    shared = next((i for i, (a, b) in enumerate(zip(low, high, strict=False)) if a != b or i == limit), limit)
+    shared -= shared % multiple
+    return shared if shared >= least else 0
+
+
+def uniforms(params: SamplingParams, rows: Sequence[int]) -> torch.Tensor:
+    """[len(rows), n, max_tokens] numbers in [0, 1): one stream per (seed, prompt index, sample)."""
+    streams = [
+        [np.random.default_rng((params.seed, index, j)).random(params.max_tokens) for j in range(params.n)]
+        for index in rows
+    ]
+    return torch.from_numpy(np.array(streams))
+
+
+def draw(
+    logits: torch.Tensor, params: SamplingParams, uniform: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """One token per slot from logits [..., V], by inverting the cumulative distribution at `uniform` [...].
+
+    Returns the ids and their log-probabilities under the distribution that was drawn from, on the CPU; greedy where
+    `uniform` is None, with log-probabilities at temperature 1.
+    """
+    if uniform is None:
+        logprobs = torch.log_softmax(logits.float(), dim=-1)
+        token = logprobs.argmax(-1)
+        return token.cpu(), logprobs.gather(-1, token[..., None]).squeeze(-1).cpu()
+    scaled = logits.float() if params.temperature == 1 else logits.float() / params.temperature
+    scaled = likeliest(scaled, params.top_k, params.top_p)
+    largest = scaled.amax(-1, keepdim=True)
+    weights = (scaled - largest).exp_()
+    total, token = _invert(weights, uniform.to(weights.device, torch.float64)[..., None])
+    logprob = ((scaled.gather(-1, token) - largest).double() - total.log()).squeeze(-1).to(scaled.dtype)
+    return token.squeeze(-1).cpu(), logprob.cpu()
+
+
+def require_draws(model: InProcessModel, params: SamplingParams) -> None:
+    """Raises ValueError for settings that say no distribution to draw from, or stop at what is no token."""
+    if not params.temperature >= 0 or math.isinf(params.temperature):
+        raise ValueError(f"temperature must be a number of at least 0, not {params.temperature}")
+    if params.top_k < 0 or not 0 < params.top_p <= 1:
+        raise ValueError(f"top_k must be at least 0 and top_p in (0, 1], not {params.top_k} and {params.top_p}")
+    vocabulary = int(model.network.config.vocab_size)
+    if strange := sorted(each for each in params.stop_ids if not 0 <= each < vocabulary):
+        raise ValueError(f"stop ids must be tokens of {model.name}, from 0 to {vocabulary - 1}, not {strange[0]}")
+
+
+def likeliest(scaled: torch.Tensor, top_k: int, top_p: float) -> torch.Tensor:
+    """Logits [..., V] with those at minus infinity that are not among the `top_k` highest (0 for all), and of the rest not among
+    the fewest that together have the share `top_p` of the probability. The one that passes the share is kept."""
+    if 0 < top_k < scaled.shape[-1]:
+        scaled = scaled.masked_fill(scaled < scaled.topk(top_k, dim=-1).values[..., -1:], -torch.inf)
+    if top_p < 1:
+        ordered, places = scaled.sort(dim=-1, descending=True)
+        share = torch.softmax(ordered, dim=-1)
+        before = share.cumsum(-1) - share
+        scaled = scaled.masked_fill((before >= top_p).scatter(-1, places, before >= top_p), -torch.inf)
+    return scaled
+
+
+def _invert(weights: torch.Tensor, uniform: torch.Tensor, block: int = 256) -> tuple[torch.Tensor, torch.Tensor]:
+    """Sum of the weights [..., V] and the index at which their running sum passes `uniform` [..., 1] of it, both [..., 1].
+
+    A float64 running sum over a vocabulary costs more than the softmax: here it runs over the sums of blocks, then
+    inside the one block that is hit. An index of weight 0 is never returned.
+    """
+    short = -weights.shape[-1] % block
+    padded = torch.nn.functional.pad(weights, (0, short)) if short else weights
+    blocks = padded.reshape(*padded.shape[:-1], -1, block)
+    running = blocks.sum(-1).double().cumsum(-1)
+    total = running[..., -1:]
+    below_one = 1 - 1e-12  # rounding must not carry the point past the last weight above 0
+    point = uniform.clamp(max=below_one) * total
+    hit = torch.searchsorted(running, point, right=True)
+    before = torch.where(hit > 0, running.gather(-1, (hit - 1).clamp(min=0)), 0.0)
+    inside = blocks.gather(-2, hit[..., None].expand(*hit.shape, block)).squeeze(-2).double().cumsum(-1)
+    rest = torch.minimum(point - before, inside[..., -1:] * below_one)
+    return total, hit * block + torch.searchsorted(inside, rest, right=True)
+
+
+# Drafts: samples that several callers ask for, drawn together, each to an end of its own.
+
+
+@dataclass(slots=True)
+class _Drafts:
+    """What is drawn of some drafts, in the order of its branches."""
+
+    drawing: Drawing
+    drafts: list[PartialSample]
+
+
+_AT_ONCE = 2
+"""Drawings that go on beside each other: each reads all weights for its tokens."""
+
+
+class DraftBatch:
+    """Drafts in, finished drafts out.
+
+    When new weights arrive, `interrupt` drops the keys and values of the old ones; every unfinished draft is read again under the
+    new weights and goes on (interruptible generation: AReaL, arXiv 2505.24298, section 4.1). What was drawn before keeps its
+    log-probabilities and its version.
+
+    Args:
+        model: Draws.
+        order: Which draft comes first, the smallest key.
+        slots: Drafts that are drawn at once, one token a `step`; None draws all that wait to their ends in one step, where
+            everybody waits for everybody and the weights do not change meanwhile.
+    """
+
+    def __init__(
+        self, model: InProcessModel, *, order: Callable[[PartialSample], Any], slots: int | None = None
+    ) -> None:
+        self.model, self.order, self.slots = model, order, slots
+        self.waiting: list[PartialSample] = []
+        self.steps = self.drawn = self.read = 0
+        self._drawings: list[_Drafts] = []
+
+    def add(self, draft: PartialSample) -> None:
+        """Raises ContextOverflow where it could outgrow the model's window, ValueError where it asks for nothing."""
+        if not draft.prompt or draft.params.max_tokens < 1 or draft.params.n != 1:
+            raise ValueError("a draft continues a prompt of at least one token, by one sample of at least one token")
+        self.model.check([draft.prompt], draft.params)
+        self.waiting.append(draft)
+
+    @torch.inference_mode()
+    def remove(self, draft: PartialSample) -> None:
+        """Forget a draft; one that has ended or was never added is no error."""
+        if draft in self.waiting:
+            self.waiting.remove(draft)
+        for each in self._drawings:
+            if draft in each.drafts:
+                each.drawing.ended[each.drafts.index(draft)] = True
+
+    @property
+    def live(self) -> list[PartialSample]:
+        """Those of which tokens were drawn and more will be."""
+        return [each.drafts[branch] for each in self._drawings for branch in _going(each.drawing)]
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.waiting or self.live)
+
+    def unfinished(self) -> int:
+        """Tokens of drafts that have not ended."""
+        live = sum(int(each.drawing.drawn[~each.drawing.ended].sum()) for each in self._drawings)
+        return live + sum(len(each.ids) for each in (*self.waiting, *self.live))
+
+    def interrupt(self) -> None:
+        """Call before the weights change: what is unfinished will be read again under the new ones."""
+        drawings, self._drawings = self._drawings, []
+        for each in drawings:
+            for branch in _going(each.drawing):
+                self._take(each, branch)
+                self.waiting.append(each.drafts[branch])
+
+    @torch.inference_mode()
+    def step(self) -> list[PartialSample]:
+        """One token for every draft that is drawn, or, without slots, everything that waits to its end; the drafts that ended."""
+        if self.slots is None:
+            drafts, self.waiting = sorted(self.waiting, key=self.order), []
+            for each in self._begin(drafts):
+                while not each.drawing.over:
+                    self._step(each)
+            return drafts
+        self._drawings = [each for each in self._drawings if not each.drawing.over]
+        if self.waiting and len(self._drawings) < _AT_ONCE and (free := self.slots - len(self.live)) > 0:
+            self.waiting.sort(key=self.order)
+            chosen, self.waiting = self.waiting[:free], self.waiting[free:]
+            self._drawings += self._begin(chosen)
+        return [draft for each in self._drawings for draft in self._step(each)]
+
+    def _begin(self, drafts: Sequence[PartialSample]) -> Iterator[_Drafts]:
+        """In as few drawings as their settings allow. A prompt that a group shares is read and kept once."""
+        by_prompt: dict[tuple[SamplingParams, int, Tokens], list[PartialSample]] = {}
+        for draft in drafts:
+            left = draft.params.max_tokens - len(draft.ids)
+            alike = replace(draft.params, seed=0, max_tokens=left if self.slots is None else 1)
+            by_prompt.setdefault((alike, draft.group, (*draft.prompt, *draft.ids)), []).append(draft)
+        batches: dict[tuple[SamplingParams, int], list[tuple[Tokens, list[PartialSample]]]] = {}
+        for (alike, _, prompt), members in by_prompt.items():
+            batches.setdefault((alike, len(members)), []).append((prompt, members))
+        for (alike, copies), entries in batches.items():
+            limits = [[len(each.draws()) for each in members] for _, members in entries]
+            params = replace(alike, n=copies, max_tokens=max(map(max, limits)))
+            draws = np.zeros((len(entries), copies, params.max_tokens))
+            for row, (_, members) in enumerate(entries):
+                for column, draft in enumerate(members):
+                    draws[row, column, : limits[row][column]] = draft.draws()
+            uniform = None if params.temperature == 0 else torch.from_numpy(draws)
+            for rows, first, drawing in self.model.drawings([prompt for prompt, _ in entries], params, uniform):
+                members = [each for row in rows for each in entries[row][1][first : first + drawing.group]]
+                drawing.limits = torch.tensor([len(each.draws()) for each in members])
+                self.read += sum(len(entries[row][0]) for row in rows)
+                yield _Drafts(drawing, members)
+
+    def _step(self, drawn: _Drafts) -> list[PartialSample]:
+        with float32_products(self.model.dtype):
+            ended = drawn.drawing.step()
+        self.steps += 1
+        self.drawn += drawn.drawing.tokens
+        for branch in ended:
+            self._take(drawn, branch)
+            stopped = bool(drawn.drawing.stopped[branch])
+            drawn.drafts[branch].finish = FinishReason.STOP if stopped else FinishReason.LENGTH
+        return [drawn.drafts[branch] for branch in ended]
+
+    def _take(self, drawn: _Drafts, branch: int) -> None:
+        """Let the draft hold what was drawn of it."""
+        draft, sample = drawn.drafts[branch], drawn.drawing.sample(branch)
+        draft.ids += sample.ids
+        draft.logprobs += sample.logprobs
+        draft.close_span(self.model.version)
+
+
+def _going(drawing: Drawing) -> list[int]:
+    return [int(branch) for branch in (~drawing.ended).nonzero().flatten()]

@@ -10,7 +10,6 @@ from keepworth.agents.manager import (
     MEMORY_WORDS,
     PREFIX,
     PROMPT_ID,
-    OperationChooser,
     completion,
     format_reward,
     grounded,
@@ -19,12 +18,9 @@ from keepworth.agents.manager import (
     shuffled,
     warm_start_examples,
 )
-from keepworth.environments.question import Question
 from keepworth.episodes.episode import Operation, OperationKind, ParseStatus
-from keepworth.rollouts.driver import Play, play
-from keepworth.tasks.operations import operation_tasks, read_operation, shown_memories
+from keepworth.tasks.operations import read_operation
 from keepworth.tasks.people import ATTRIBUTES, NAMES, names_of
-from tests.rollouts.scripted_model import ScriptedModel
 
 
 def test_prompt_is_the_examples_and_then_the_case() -> None:
@@ -118,22 +114,3 @@ def test_shuffling_is_seeded() -> None:
     assert sorted(shuffled(items, "a")) == items
     assert shuffled(items, "a") == shuffled(items, "a")
     assert len({shuffled(items, str(seed)) for seed in range(20)}) > 10
-
-
-def test_operation_tasks_are_played_like_any_environment() -> None:
-    # The scripted model has a token for each letter, and an answer has eight of them.
-    short = ("ADD", "NOOP")
-    tasks = [task for task in operation_tasks("train", 24, level="plain") if task.answers[0] in short][:12]
-    gold = {render(shown_memories(task), task.input): task.answers[0] for task in tasks}
-    assert len(gold) == 12
-    wrong = tasks[3]
-
-    def says(prompt: str, number: int) -> str:
-        right = prompt != render(shown_memories(wrong), wrong.input)
-        return f" {gold[prompt]}\n" if right else " UPDATE 99\n"
-
-    how = Play(lambda task: Question(), lambda task, memory: OperationChooser(shown_memories(task)))
-    groups = play(ScriptedModel(says, context_limit=20_000), tasks, how, n=2)
-    assert [group.episodes[0].reward for group in groups] == [float(task is not wrong) for task in tasks]
-    (segment,) = groups[0].episodes[0].segments
-    assert (segment.role, segment.prompt_id) == ("manager", PROMPT_ID)

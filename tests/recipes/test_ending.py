@@ -17,7 +17,7 @@ from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.trainer import Schedule, best_step, has_ended
 from keepworth.learning.watch.progress import SilentProgress
 from keepworth.methods.recipes import arithmetic, bounded_bank
-from keepworth.recipes.system import Playing, run_system
+from keepworth.recipes.system import Playing
 from keepworth.recipes.trained import trained_by
 from keepworth.recipes.training import kept_weights
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
@@ -67,7 +67,7 @@ def rewarded(rollout: Any) -> Any:
 def run_of(checkpoint: Path, path: Path, **settings: Any) -> RunFolder:
     config = arithmetic.Config(model=str(checkpoint), **{**SETTINGS, **settings})
     with RunFolder.create(path, {"recipe": "arithmetic", **config.model_dump(mode="json")}) as run:
-        run_system(config, arithmetic.system(config), run, SilentProgress())
+        arithmetic.system(config).learn(config, run, SilentProgress())
     return run
 
 

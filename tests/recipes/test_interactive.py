@@ -28,7 +28,7 @@ from keepworth.methods.recipes._strings import worked_out
 from keepworth.models.adapter import unfreeze
 from keepworth.models.inprocess import InProcessModel
 from keepworth.recipes.front_door import find_recipe
-from keepworth.recipes.system import Measured, run_system
+from keepworth.recipes.system import Measured
 from keepworth.recipes.training import kept_weights
 from keepworth.rollouts.driver import Limits, Play, play
 from keepworth.tasks.verifiers import same_words
@@ -191,7 +191,7 @@ def test_episodes_that_died_are_kept_apart_and_said(checkpoint: Path, tmp_path: 
         limits=Limits(max_turns=3),
     )
     with RunFolder.create(tmp_path / "run", {}) as run:
-        run_system(config, system, run, Listens())
+        system.learn(config, run, Listens())
     assert [len(list(run.episodes(arm=arm))) for arm in ("train", "failed")] == [7, 2]
     said = [note for note in Listens.notes if note.startswith("Step")]
     assert said == ["Step 1: 2 episodes are not trained on: Dies.reset failed: ConnectionError: gone."]
@@ -295,7 +295,7 @@ def run_answered(
         return Answered()
 
     with RunFolder.create(path, {"recipe": "arithmetic", **config.model_dump(mode="json")}) as run:
-        run_system(config, replace(system, play=Play(paying, system.play.agent)), run, progress)
+        replace(system, play=Play(paying, system.play.agent)).learn(config, run, progress)
     return run
 
 

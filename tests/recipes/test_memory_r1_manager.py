@@ -7,19 +7,18 @@ from typing import Any
 
 import pytest
 
-from keepworth.agents.answerer import Style
+from keepworth.agents.answerer import ModelReader, Style
 from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import SilentProgress
 from keepworth.methods.recipes import _reader as reader
 from keepworth.methods.recipes import memory_r1
-from keepworth.methods.recipes._memory_r1 import answerer as memory_r1_answerer
 from keepworth.methods.recipes._memory_r1 import manager as memory_r1_manager
 from keepworth.methods.recipes._memory_r1.manager import manager_tables, reading_of
 from keepworth.methods.recipes._memory_r1.measures import always
 from keepworth.models.errors import UnknownModel
+from keepworth.recipes import training
 from keepworth.recipes.training import kept_weights
-from keepworth.rollouts.memory_r1 import ModelReader
 from keepworth.tasks.longmemeval import longmemeval
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 from tests.rollouts.scripted_model import FunctionReader
@@ -136,8 +135,7 @@ def test_what_is_not_there_is_said_before_a_model_is_loaded(
     def too_late(*_: object) -> None:
         raise AssertionError("a model was loaded first")
 
-    monkeypatch.setattr(memory_r1_manager, "prepared", too_late)
-    monkeypatch.setattr(memory_r1_answerer, "prepared", too_late)
+    monkeypatch.setattr(training, "prepared", too_late)
     config = memory_r1.Config(**{"model": str(checkpoint), **settings})  # type: ignore[arg-type]
     run = run_of(tmp_path / "run", {})
     with pytest.raises((UnknownModel, UnknownName)):

@@ -14,8 +14,8 @@ from pydantic import ValidationError
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import SilentProgress
 from keepworth.methods.recipes import memory_r1, overwrite_reading, strings
+from keepworth.methods.recipes._memory_r1.steps import FORMAT_WEIGHT
 from keepworth.recipes.front_door import find_recipe
-from keepworth.rollouts.memory_r1 import FORMAT_WEIGHT
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 
 TINY = {

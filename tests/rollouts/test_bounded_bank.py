@@ -18,7 +18,6 @@ from keepworth.methods.recipes._bank.rollouts import (
     BankReading,
     asked,
     line_of,
-    rewrite,
     state_of,
     task_of,
     write_bank,
@@ -149,7 +148,7 @@ def test_a_write_that_is_drawn_again_differs_in_that_write_alone() -> None:
     drawn = {0: "9", 1: "0"}  # by number of the sample
 
     async def again(task: Task, context: RolloutContext) -> Episode:
-        return await rewrite(model, anchor, 1, STREAM, context, two, BankReading(ECHO))
+        return await write_bank(model, STREAM, context, two, BankReading(ECHO), again=(anchor, 1))
 
     model = ScriptedModel(lambda prompt, number: drawn[number])
     (group,) = together(model, [task_of(STREAM)], again, n=2)
@@ -172,7 +171,7 @@ def test_the_same_draw_again_is_the_same_episode() -> None:
         async def again(
             task: Task, context: RolloutContext, model: ScriptedModel = model, index: int = index
         ) -> Episode:
-            return await rewrite(model, anchor, index, STREAM, context, two, BankReading(ECHO))
+            return await write_bank(model, STREAM, context, two, BankReading(ECHO), again=(anchor, index))
 
         (group,) = together(model, [task_of(STREAM)], again)
         found = group.episodes[0]

@@ -9,31 +9,30 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keepworth.agents.manager import act, observe
+from keepworth.agents.answerer import ModelReader
+from keepworth.agents.manager import act, manager_params, observe
 from keepworth.episodes.episode import Episode, OperationKind, ParseStatus, Task, combined
 from keepworth.episodes.model import FinishReason, Sample, SamplingParams, Tokens, VersionSpan
 from keepworth.memory.overlay import Bank
-from keepworth.rollouts.driver import RolloutContext, together
-from keepworth.rollouts.memory_r1 import (
+from keepworth.methods.recipes._memory_r1.steps import (
     Consequence,
     ManagerStep,
-    ModelReader,
     answer_reward,
     bank_of,
     conversation_step,
     manage,
-    manager_params,
     operation_reward,
     operation_step,
     retrieved,
 )
+from keepworth.rollouts.driver import RolloutContext, together
 from keepworth.tasks.facts import Fact, LinkedQuestion, ManagerTuple
 from keepworth.tasks.operations import operation_tasks
 from tests.rollouts.scripted_model import FunctionReader
 
 
-def _value(step: ManagerStep, text: str, **options: float) -> float:
-    (consequence,) = operation_reward(**options)(step, [text])
+def _value(step: ManagerStep, text: str) -> float:
+    (consequence,) = operation_reward()(step, [text])
     return combined(consequence.terms)
 
 
@@ -42,7 +41,8 @@ def test_operation_reward_of_constant_policies_and_of_the_oracle() -> None:
     steps = [operation_step(task) for task in tasks]
 
     def mean(policy: str | None) -> float:
-        return sum(_value(step, policy or step.gold, format_weight=0.0) for step in steps) / len(steps)
+        scored = (operation_reward()(step, [policy or step.gold])[0] for step in steps)
+        return sum(each.terms[0].value for each in scored) / len(steps)
 
     for kind in ("ADD", "NOOP"):
         assert mean(kind) == pytest.approx(sum(task.tags["operation"] == kind for task in tasks) / len(tasks))
@@ -50,14 +50,13 @@ def test_operation_reward_of_constant_policies_and_of_the_oracle() -> None:
     assert mean("perhaps") == 0.0
 
 
-def test_partial_credit_and_format_enter_as_stated() -> None:
+def test_the_format_enters_as_stated() -> None:
     task = next(task for task in operation_tasks("train", 50) if task.answers[0] == "UPDATE 1")
     step = operation_step(task)
     assert _value(step, "UPDATE 1") == pytest.approx(1.1)
     assert _value(step, "update [1]") == pytest.approx(1.05)
     assert _value(step, "UPDATE 0") == pytest.approx(0.1)
-    assert _value(step, "UPDATE 0", partial=0.3) == pytest.approx(0.4)
-    assert _value(step, "DELETE 1", partial=0.3) == pytest.approx(0.1)
+    assert _value(step, "DELETE 1") == pytest.approx(0.1)
     assert _value(step, "UPDATE 99") == 0.0
     assert _value(step, "hello") == 0.0
 
@@ -154,7 +153,7 @@ def test_shuffled_golds_lower_the_mean_reward_of_a_good_policy() -> None:
         steps.append(ManagerTuple(f"t{number}#0", (_fact("I like tea a lot.", 1),), fact, (question,)))
     golds = values[:]
     draw.shuffle(golds)
-    score = answer_reward(READER, mode="lexical", format_weight=0.0)
+    score = answer_reward(READER, mode="lexical")
 
     def mean(answers: Sequence[str]) -> float:
         total = 0.0
@@ -164,7 +163,7 @@ def test_shuffled_golds_lower_the_mean_reward_of_a_good_policy() -> None:
                 step.key, step.before, step.fact, (LinkedQuestion(asked.task, asked.question, (answer,), True),)
             )
             (consequence,) = score(conversation_step(relabelled, Bank.empty(None), mode="lexical"), ["ADD"])
-            total += combined(consequence.terms)
+            total += consequence.terms[0].value
         return total / len(steps)
 
     assert mean(values) == 1.0

@@ -12,11 +12,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from enum import Enum
+from typing import Protocol
 
 from keepworth.agents.agent import first_line
 from keepworth.episodes.episode import ParseStatus, Shown
 from keepworth.episodes.errors import KeepworthError
-from keepworth.episodes.model import Model, Tokens
+from keepworth.episodes.model import Model, SamplingParams, Tokens
 from keepworth.episodes.text import as_line
 
 ROLE = "answerer"
@@ -125,3 +126,90 @@ def fit(
         else:
             too_many = count
     return found
+
+
+# Reader: the answerer as something frozen, which says what a memory is worth.
+
+
+Query = tuple[str, Sequence[str]]
+"""(question, memories in the order of showing)."""
+
+
+class Reader(Protocol):
+    """Something frozen that answers questions from memories. `identity` is stored beside every reward it gave."""
+
+    @property
+    def identity(self) -> str: ...
+
+    def answers(self, queries: Sequence[Query]) -> list[str]:
+        """One answer per query, the same whenever the same is asked."""
+        ...
+
+
+class ModelReader:
+    """A model behind the answerer's prompt, greedy, each distinct prompt answered once per version of the model.
+
+    weights: what its trained weights are called, where they are not those it was published with: the identity tells a
+    reader that learned from one that did not."""
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        max_tokens: int = 16,
+        style: Style = Style.DIRECT,
+        weights: str = "",
+    ) -> None:
+        self._model = model
+        self._max_tokens = max_tokens
+        self._style = style
+        self._weights = f"+{weights}" if weights else ""
+        self._cache: dict[tuple[str, bytes], str] = {}
+
+    @property
+    def identity(self) -> str:
+        return f"{self._model.name}@{self._model.version}{self._weights} {PROMPT_ID[self._style]}"
+
+    def answers(self, queries: Sequence[Query]) -> list[str]:
+        identity = self.identity
+        prompts: dict[tuple[str, bytes], Tokens] = {}
+        keys = []
+        for question, memories in queries:
+            shown = [Shown(str(number), 0.0, memory) for number, memory in enumerate(memories)]
+            prompt, _ = fit(self._model, shown, question, self._max_tokens, self._style)
+            key = identity, hashlib.sha256(repr(prompt).encode()).digest()
+            keys.append(key)
+            if key not in self._cache:
+                prompts[key] = prompt
+        if prompts:
+            greedy = SamplingParams(self._max_tokens, temperature=0.0, stop_ids=self._model.stop_ids_for("\n"))
+            for key, (sample,) in zip(prompts, self._model.sample(list(prompts.values()), greedy), strict=True):
+                self._cache[key] = parse(self._model.decode(sample.ids), self._style)[0]
+        return [self._cache[key] for key in keys]
+
+    @property
+    def room(self) -> int:
+        """Tokens of memories that fit beside the examples and a question of usual length."""
+        head = len(self._model.encode(PREFIX[self._style]))
+        return self._model.context_limit - self._max_tokens - head - USUAL_QUESTION
+
+    def tokens(self, text: str) -> int:
+        """Of one memory, as a line of the prompt."""
+        return len(self._model.encode_continuation(f"- {as_line(text)}\n"))
+
+    def choices(self, queries: Sequence[tuple[str, Sequence[str], Sequence[str]]]) -> list[int]:
+        """Of each (question, memories, options) the place of the option with the highest mean log-probability per token."""
+        picked = []
+        for question, memories, options in queries:
+            shown = [Shown(str(number), 0.0, memory) for number, memory in enumerate(memories)]
+            branches = [self._model.encode_continuation(f" {as_line(option)}\n") for option in options]
+            longest = max(map(len, branches))
+            prompt, _ = fit(self._model, shown, question, longest, self._style)
+            ((*scores,),) = self._model.score([prompt], [branches])
+            means = [sum(each) / len(each) for each in scores]
+            picked.append(means.index(max(means)))
+        return picked
+
+
+USUAL_QUESTION = 64
+"""Tokens that are kept free for a question."""

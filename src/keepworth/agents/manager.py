@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from keepworth.agents.agent import Action, Caller, one_line
-from keepworth.episodes.episode import MemoryEvent, Observation, Operation, OperationKind, ParseStatus
+from keepworth.episodes.episode import MemoryEvent, Operation, OperationKind, ParseStatus
+from keepworth.episodes.model import Model, SamplingParams
 from keepworth.episodes.text import as_line
 from keepworth.memory.item import UNKNOWN, Item, Provenance
 from keepworth.memory.overlay import Bank
@@ -187,16 +187,20 @@ def act(
     return MemoryEvent(operation, status, "applied" if outcome.applied else f"no-op: {outcome.reason}")
 
 
-class OperationChooser:
-    """The manager as an agent among others: one operation task, one line. `memories` as shown under 0, 1, ..."""
+def manager_params(model: Model, *, n: int = 1, temperature: float = 1.0, seed: int = 0) -> SamplingParams:
+    """One line of at most a few tokens; the end of the line is drawn too."""
+    return SamplingParams(ANSWER_TOKENS, n, temperature, seed, model.stop_ids_for("\n"))
 
-    def __init__(self, memories: Sequence[str], *, role: str = ROLE) -> None:
-        self.memories, self.role = tuple(memories), role
 
-    async def act(self, observation: Observation, model: Caller) -> Action:
-        prompt = model.encode(render(self.memories, observation.question or observation.text))
-        action, _ = await one_line(model, prompt, role=self.role, prompt_id=PROMPT_ID, max_tokens=ANSWER_TOKENS)
-        return action
+def chosen_by(model: Model) -> Choose:
+    """The model as a manager, greedy."""
+
+    def choose(states: Sequence[ManagerState]) -> list[str]:
+        prompts = [model.encode(state.prompt) for state in states]
+        drawn = model.sample(prompts, manager_params(model, temperature=0.0))
+        return [model.decode(sample.ids) for (sample,) in drawn]
+
+    return choose
 
 
 def warm_start_examples(count: int, seed: int = 0, level: str = "near-miss") -> list[tuple[str, str]]:

@@ -336,9 +336,9 @@ def reader_of(
     from keepworth.episodes.extras import require
 
     require("llm", "a reader in this process")
+    from keepworth.agents.answerer import ModelReader
     from keepworth.models.files import ModelKind, path_of
     from keepworth.models.inprocess import InProcessModel
-    from keepworth.rollouts.memory_r1 import ModelReader
 
     if name.startswith("run:"):
         from keepworth.agents.answerer import Style

@@ -85,8 +85,7 @@ def answerer(
     from keepworth.evaluation.tables import table_of_rows
     from keepworth.learning.run_folder import check_writable, disk, find_run, versions
     from keepworth.learning.watch.progress import PlainProgress, progress_for
-    from keepworth.methods.recipes._memory_r1.answerer import recall_for, table_arms, task_sets
-    from keepworth.methods.recipes._memory_r1.measures import answers, rows
+    from keepworth.methods.recipes._memory_r1.answerer import answers, recall_for, rows, table_arms, task_sets
     from keepworth.methods.recipes._memory_r1.settings import Config
     from keepworth.models.threads import settle_threads
     from keepworth.recipes.configuration import resolve

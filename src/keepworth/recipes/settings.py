@@ -152,6 +152,11 @@ class TrainingSettings(BaseModel):
         """What the recipe trains with where no other objective is chosen."""
         return GROUP_RELATIVE
 
+    @property
+    def holds(self) -> frozenset[str]:
+        """What the recipe's episodes hold besides rewards of whole episodes: see `keepworth.learning.objective.inputs`."""
+        return frozenset()
+
     @field_validator("engine")
     @classmethod
     def _are_servers(cls, urls: str | list[str]) -> str | list[str]:
@@ -355,11 +360,6 @@ class Settings(TrainingSettings):
         if not is_supervised(self):
             require_objective(objective_of(self), self, self.holds)
         return self
-
-    @property
-    def holds(self) -> frozenset[str]:
-        """What the recipe's episodes hold besides rewards of whole episodes: see `keepworth.learning.objective.inputs`."""
-        return frozenset()
 
 
 def is_supervised(settings: Settings) -> bool:

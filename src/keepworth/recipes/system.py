@@ -13,28 +13,22 @@ from typing import TYPE_CHECKING, Any
 from keepworth.episodes.episode import UNSOUND, is_silent
 from keepworth.episodes.errors import KeepworthError
 from keepworth.learning.collect.curriculum import drawn_task
-from keepworth.learning.objective.inputs import idle_clip
 from keepworth.learning.objective.options import Objective
 from keepworth.recipes.settings import (
     GROUP_RELATIVE,
     Settings,
     curriculum_of,
     is_supervised,
-    objective_of,
-    require_objective,
-    with_budget,
 )
 
 if TYPE_CHECKING:
     from keepworth.episodes import Episode, Task
     from keepworth.episodes.model import Model, Tokens
     from keepworth.learning.collect.memories import LivingMemory
-    from keepworth.learning.collect.workers import RolloutWorkers, WorkerRollout
+    from keepworth.learning.collect.workers import WorkerRollout
     from keepworth.learning.learner import Learner
     from keepworth.learning.run_folder import RunFolder
-    from keepworth.learning.trainer import Ended
     from keepworth.learning.watch.progress import Progress
-    from keepworth.models.http_engine import HttpModel
     from keepworth.models.inprocess import InProcessModel
     from keepworth.recipes.recipe import Origin
     from keepworth.rollouts.driver import Limits, Play, Rollout, RolloutContext
@@ -116,38 +110,35 @@ class System:
 
     def learn(self, settings: Settings, run: RunFolder, progress: Progress, origin: Origin | None = None) -> None:
         """Train and measure: see `recipe.Trainable`."""
-        run_system(settings, self, run, progress, origin)
+        from keepworth.recipes.training import finish, train_role
+
+        _require_memory(settings, self)
+        curriculum = curriculum_of(settings)
+        if is_supervised(settings):  # as many tasks an update as reinforcement samples episodes, all different
+            curriculum = replace(curriculum, tasks_per_step=curriculum.tasks_per_step * settings.group_size)
+        remark = train_role(
+            settings,
+            run,
+            progress,
+            lambda model: Playing(settings, self, run, model, progress),
+            role=self.role,
+            title=self.title,
+            length_budget=self.length_budget,
+            row_budget=self.row_budget,
+            objective=self.objective,
+            curriculum=curriculum,
+            seconds=settings.environment_seconds * (self.limits.max_turns + 2) + 3600,
+            memory=self.memory,
+            optional=self.optional,
+            origin=origin,
+        )
+        finish(run, make_tables(run, settings, self, remark))
 
     def rollout(self, settings: Settings, model: Model) -> WorkerRollout:
         """What a rollout worker runs."""
         from keepworth.learning.collect.workers import WorkerRollout
 
         return WorkerRollout(make_rollout(settings, self, model), self.memory)
-
-
-def run_system(
-    settings: Settings, system: System, run: RunFolder, progress: Progress, origin: Origin | None = None
-) -> None:
-    """Train and measure; called again on the same folder, it continues from the last checkpoint. origin: where workers find the
-    recipe."""
-    from keepworth.models.files import ModelKind, path_of
-    from keepworth.recipes.training import engines_of, finish, prepared, require_room
-    from keepworth.recipes.workers import workers_of
-
-    objective = with_budget(objective_of(settings, system.objective), system.length_budget)
-    require_objective(objective, settings, settings.holds)
-    require_room(settings, system.row_budget)
-    progress.phase(f"looking for {settings.model}")
-    path_of(settings.model, kind=ModelKind.LANGUAGE)
-    _require_memory(settings, system)
-    with (
-        engines_of(settings, settings.train, run, progress) as engines,
-        workers_of(settings, origin, run, progress) as workers,
-        prepared(settings, objective, system.role, run, progress) as (model, learner),
-    ):
-        ended = _train_system(settings, system, model, learner, run, progress, engines, workers)
-    remarks = (idle_clip(objective, settings.passes, settings.minibatches), ended.remark)
-    finish(run, make_tables(run, settings, system, ". ".join(filter(None, remarks))))
 
 
 def _require_memory(settings: Settings, system: System) -> None:
@@ -168,48 +159,6 @@ def _require_memory(settings: Settings, system: System) -> None:
     elif settings.sampling != "synchronous":
         why = f"agents remember in a memory that learns, and sampling = {settings.sampling!r} plays ahead of it"
         refuse_workers(settings, why)
-
-
-def _train_system(
-    settings: Settings,
-    system: System,
-    model: InProcessModel,
-    learner: Learner,
-    run: RunFolder,
-    progress: Progress,
-    engines: Sequence[HttpModel],
-    workers: RolloutWorkers | None,
-) -> Ended:
-    from keepworth.learning.collect.memories import Remembering
-    from keepworth.learning.learner import Imitator
-    from keepworth.learning.trainer import restore
-    from keepworth.learning.trainer import train as train_steps
-    from keepworth.recipes.training import collector_of, imitate_first, keep_weights
-
-    if system.ready is not None:
-        system.ready(model, progress)
-    playing = Playing(settings, system, run, model, progress)
-    if system.imitated is not None and restore(run, learner, 0) is None:
-        playing.measure_tests(0, "untrained")
-        imitate_first(learner, system.imitated(model), system.imitation_rate, progress, "imitating first")
-    episodes: Playing | Demonstrating = playing
-    curriculum, size = curriculum_of(settings), settings.group_size
-    learns: Learner | Imitator = learner
-    if is_supervised(settings):  # as many tasks an update as reinforcement samples episodes, all different
-        episodes, learns = Demonstrating(playing), Imitator(learner)
-        curriculum, size = replace(curriculum, tasks_per_step=curriculum.tasks_per_step * size), 1
-    seconds = settings.environment_seconds * (system.limits.max_turns + 2) + 3600
-    collector = collector_of(settings, run, learner, episodes, curriculum, seconds, engines, size, workers)
-    if system.memory is not None:
-        collector = Remembering(collector, system.memory)
-        if workers is not None:
-            workers.memory = system.memory
-    ended = train_steps(
-        run, learns, collector, settings.schedule_of_steps, progress, system.title, optional=system.optional
-    )
-    playing.measure_tests(ended.step, "trained")
-    keep_weights(run, learner, ended.weights_of)
-    return ended
 
 
 def make_rollout(settings: Settings, system: System, model: Model) -> Rollout:
@@ -235,7 +184,24 @@ class Playing:
         return drawn_task(self.system.train, None, self.settings.seed, group)
 
     async def rollout(self, task: Task, context: RolloutContext) -> Episode:
+        if is_supervised(self.settings):
+            return demonstrated(self.system, self.model, task, context.id)
         return await make_rollout(self.settings, self.system, self.model)(task, context)
+
+    def begin(self, learner: Learner) -> None:
+        """Measure and imitate first, where the recipe has that."""
+        from keepworth.recipes.training import imitate_first, restored
+
+        system, progress = self.system, self.progress
+        if system.ready is not None:
+            system.ready(self.model, progress)
+        if system.imitated is not None and not restored(self.run, learner):
+            self.measure_tests(0, "untrained")
+            imitate_first(learner, system.imitated(self.model), system.imitation_rate, progress, "imitating first")
+
+    def end(self, step: int) -> None:
+        """Measure the test questions again."""
+        self.measure_tests(step, "trained")
 
     def evaluate(self, step: int) -> None:
         episodes = self._measure(step, "dev", self.system.role, "", self.system.dev)
@@ -298,50 +264,38 @@ class Playing:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Demonstrating:
-    """The `Episodes` of the supervised arm: a task's right calls in the place of samples."""
+def demonstrated(system: System, model: InProcessModel, task: Task, identity: str) -> Episode:
+    """An episode of the supervised arm: a task's right calls in the place of samples."""
+    from keepworth.episodes import Episode, FinishReason, RewardTerm, Segment, StopReason, VersionSpan
 
-    playing: Playing
-
-    def task(self, group: int) -> Task:
-        return self.playing.task(group)
-
-    async def rollout(self, task: Task, context: RolloutContext) -> Episode:
-        from keepworth.episodes import Episode, FinishReason, RewardTerm, Segment, StopReason, VersionSpan
-
-        system, model = self.playing.system, self.playing.model
-        assert system.right is not None
-        segments = tuple(
-            Segment(
-                role=system.role,
-                prompt_id="right",
-                context=prompt,
-                ids=ids,
-                logprobs=(0.0,) * len(ids),  # nothing was drawn
-                temperature=0.0,
-                finish=FinishReason.STOP,
-                spans=(VersionSpan(model.version, 0, len(ids)),),
-                text=model.decode(ids),
-            )
-            for prompt, ids in system.right(model, task)
-        )
-        return Episode(
-            id=context.id,
-            task=task.key,
+    assert system.right is not None
+    segments = tuple(
+        Segment(
             role=system.role,
-            question=task.input,
-            segments=segments,
-            answer=task.answers[0],
-            expected=task.answers,
-            rewards=(RewardTerm(next(iter(system.metrics)), 1.0),),
-            stop=StopReason.COMPLETED,
-            memory_snapshot="",
-            policy_version=model.version,
+            prompt_id="right",
+            context=prompt,
+            ids=ids,
+            logprobs=(0.0,) * len(ids),  # nothing was drawn
+            temperature=0.0,
+            finish=FinishReason.STOP,
+            spans=(VersionSpan(model.version, 0, len(ids)),),
+            text=model.decode(ids),
         )
-
-    def evaluate(self, step: int) -> None:
-        self.playing.evaluate(step)
+        for prompt, ids in system.right(model, task)
+    )
+    return Episode(
+        id=identity,
+        task=task.key,
+        role=system.role,
+        question=task.input,
+        segments=segments,
+        answer=task.answers[0],
+        expected=task.answers,
+        rewards=(RewardTerm(next(iter(system.metrics)), 1.0),),
+        stop=StopReason.COMPLETED,
+        memory_snapshot="",
+        policy_version=model.version,
+    )
 
 
 def term_value(episode: Episode, name: str) -> float:

@@ -12,7 +12,7 @@ from typing import cast
 from keepworth.episodes.needs import needs_train
 
 from keepworth.agents.manager import ROLE as MANAGER
-from keepworth.agents.manager import Choose, Manager, ManagerState
+from keepworth.agents.manager import Choose, Manager, ManagerState, chosen_by
 from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.learning.run_folder import RunFolder, read_json
 from keepworth.memory.policy.slots import Writer
@@ -20,7 +20,6 @@ from keepworth.models.adapter import load_trained, merged_network
 from keepworth.models.files import ModelKind, path_of
 from keepworth.models.inprocess import DTYPES, InProcessModel, Precision
 from keepworth.recipes.training import kept_weights
-from keepworth.rollouts.memory_r1 import chosen_by
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import os
 import threading
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -19,8 +19,9 @@ from keepworth.learning.collect.admission import Staleness
 from keepworth.learning.collect.curriculum import CANDIDATES, Curriculum, draw_seed, group_at
 from keepworth.learning.collect.curriculum import batch as batch
 from keepworth.learning.collect.groups import has_failed
+from keepworth.learning.collect.memories import Remembering
 from keepworth.learning.collect.pipeline import Asynchrony, Episodes, synchronous
-from keepworth.learning.learner import CriticSettings, Learner, Optimisation
+from keepworth.learning.learner import Imitator, Learner, Optimisation
 from keepworth.learning.objective.inputs import idle_clip
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import EntropyBonus
@@ -30,18 +31,123 @@ from keepworth.learning.placement import WorkerPart
 from keepworth.learning.reference import reference_values
 from keepworth.learning.run_folder import Checkpoint, RunFolder, is_run
 from keepworth.learning.shares import Shares
-from keepworth.learning.trainer import Collected, Collector
-from keepworth.learning.watch.progress import Progress, SilentProgress
+from keepworth.learning.trainer import Collected, Collector, restore
+from keepworth.learning.trainer import train as train_steps
+from keepworth.learning.watch.progress import Plan, Progress, SilentProgress
 from keepworth.models.adapter import Named, attach_lora, is_tied, load_trained, save_trained, unfreeze
 from keepworth.models.attention import round_up
 from keepworth.models.inprocess import InProcessModel, Precision
 from keepworth.models.threads import SLOWER, in_faster_type, settle_threads
-from keepworth.recipes.settings import KEY, TrainingSettings, sets_entropy
+from keepworth.recipes.settings import (
+    KEY,
+    TrainingSettings,
+    curriculum_of,
+    is_supervised,
+    objective_of,
+    require_objective,
+    sets_entropy,
+    with_budget,
+)
+from keepworth.recipes.workers import refuse_workers, workers_of
 from keepworth.rollouts.driver import RolloutContext, together
 
 if TYPE_CHECKING:
+    from keepworth.learning.collect.memories import LivingMemory, RememberedEpisodes
     from keepworth.learning.collect.workers import RolloutWorkers
     from keepworth.models.http_engine import HttpModel
+    from keepworth.recipes.recipe import Origin
+
+
+class RecipeEpisodes(Episodes, Protocol):
+    """What a role is trained on, from its first measurement to its last, with rollouts that can be measured as well."""
+
+    async def rollout(self, task: Task, context: RolloutContext) -> Episode: ...
+
+    def begin(self, learner: Learner) -> Plan | None:
+        """Once the model is loaded: what comes before the first step, unless that is behind it (`restored`). Returns what is to
+        be told of what is done, if anything."""
+        ...
+
+    def end(self, step: int) -> None:
+        """After the last step: measure what was learned."""
+        ...
+
+
+def train_role(
+    settings: Any,
+    run: RunFolder,
+    progress: Progress,
+    make: Callable[[InProcessModel], RecipeEpisodes],
+    *,
+    role: str,
+    title: str,
+    length_budget: int,
+    row_budget: int,
+    objective: Objective | None = None,
+    curriculum: Curriculum | None = None,
+    seconds: float = 3600.0,
+    memory: LivingMemory | RememberedEpisodes | None = None,
+    optional: frozenset[str] = frozenset(),
+    origin: Origin | None = None,
+    no_workers: str = "",
+) -> str:
+    """Train a role as its settings say and keep its weights; called again on the same folder, it goes on where it was stopped.
+
+    Args:
+        settings: Of the recipe, with `holds` and `schedule_of_steps`.
+        run: Where everything is written.
+        progress: Is told of every step.
+        make: Makes of the loaded model what is trained on.
+        role: What learns.
+        title: Of the training, for its display.
+        length_budget: The most tokens that an episode can draw.
+        row_budget: The most that calls which continue each other can draw.
+        objective: Where the settings name none; None for theirs.
+        curriculum: In the place of the settings' own.
+        seconds: That an episode may take.
+        memory: Learns while the model does, or rewards episodes.
+        optional: Reward terms that may have nothing to say of an episode.
+        origin: Where workers find the recipe.
+        no_workers: Why the recipe runs no rollouts in workers; "" where it does.
+
+    Returns:
+        What a reader of its tables should know.
+
+    Raises:
+        KeepworthError: For what cannot work, before anything slow where that can be known.
+    """
+    from keepworth.models.files import ModelKind, path_of
+
+    if no_workers:
+        refuse_workers(settings, no_workers)
+    objective = with_budget(objective_of(settings, objective), length_budget)
+    require_objective(objective, settings, settings.holds)
+    require_room(settings, row_budget)
+    progress.phase(f"looking for {settings.model}")
+    path_of(settings.model, kind=ModelKind.LANGUAGE)
+    curriculum = curriculum or curriculum_of(settings)
+    with (
+        engines_of(settings, settings.train, run, progress) as engines,
+        workers_of(settings, origin, run, progress) as workers,
+        prepared(settings, objective, role, run, progress) as (model, learner),
+    ):
+        episodes = make(model)
+        plan = episodes.begin(learner)
+        learns, size = (Imitator(learner), 1) if is_supervised(settings) else (learner, settings.group_size)
+        collector = collector_of(settings, run, learner, episodes, curriculum, seconds, engines, size, workers)
+        if memory is not None:
+            collector = Remembering(collector, memory)
+            if workers is not None:
+                workers.memory = memory  # type: ignore[assignment]
+        ended = train_steps(run, learns, collector, settings.schedule_of_steps, progress, title, plan, optional)
+        episodes.end(ended.step)
+        keep_weights(run, learner, ended.weights_of)
+    return ". ".join(filter(None, (idle_clip(objective, settings.passes, settings.minibatches), ended.remark)))
+
+
+def restored(run: RunFolder, learner: Learner) -> bool:
+    """Whether a checkpoint of this training exists: what comes before the first step is then behind it."""
+    return restore(run, learner, first=0) is not None
 
 
 def loaded_model(config: TrainingSettings, progress: Progress, precision: str = "") -> InProcessModel:
@@ -192,12 +298,6 @@ def teacher_of(config: TrainingSettings, run: RunFolder, role: str, progress: Pr
 
 VALUED = 1000
 """How far the draws that measure tasks under the reference lie behind those of the training, in retries."""
-
-
-class RecipeEpisodes(Episodes, Protocol):
-    """What a recipe says about its training, with rollouts that can be measured as well."""
-
-    async def rollout(self, task: Task, context: RolloutContext) -> Episode: ...
 
 
 class ValuedFirst:

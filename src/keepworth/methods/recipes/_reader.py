@@ -6,21 +6,13 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from keepworth.agents.answerer import Style
+from keepworth.agents.answerer import ModelReader, Style
 from keepworth.episodes.errors import KeepworthError
-from keepworth.learning.learner import Learner
 from keepworth.learning.run_folder import RunFolder
-from keepworth.learning.trainer import restore
 from keepworth.learning.watch.progress import Progress
 from keepworth.models.files import ModelKind, path_of
 from keepworth.recipes.settings import TrainingSettings
 from keepworth.recipes.training import kept_weights, loaded_model, with_weights
-from keepworth.rollouts.memory_r1 import ModelReader
-
-
-def restored(run: RunFolder, learner: Learner) -> bool:
-    """Whether a checkpoint of this training exists: the warm start is then behind it."""
-    return restore(run, learner, first=0) is not None
 
 
 @dataclass(frozen=True, slots=True)

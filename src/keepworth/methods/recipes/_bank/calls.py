@@ -6,28 +6,22 @@ What a turn is belongs to the environment (a `WritingCourse`), what it earns to 
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from keepworth.environments.bounded_bank import BankEntry
-from keepworth.episodes.episode import (
-    Decision,
-    DecisionKind,
-    Episode,
-    MemoryEvent,
-    Operation,
-    OperationKind,
-    ParseStatus,
-    RewardTerm,
-    Segment,
-    Shown,
-    StopReason,
-)
-from keepworth.episodes.model import Model, Sample, SamplingParams, Tokens
+from keepworth.episodes.episode import Episode, OperationKind, RewardTerm
+from keepworth.episodes.model import Model, SamplingParams, Tokens
 from keepworth.methods.recipes._bank.parted import CallOutcome, ChunkTurn
-from keepworth.methods.recipes._bank.rollouts import ROLE, BankAnswer, Read, item_of, state_of_entries, task_of
+from keepworth.methods.recipes._bank.rollouts import (
+    BankAnswer,
+    DoneWrite,
+    Read,
+    WriterTurn,
+    state_of_entries,
+    writer_episode,
+)
 from keepworth.rollouts.driver import RolloutContext
 from keepworth.tasks.fact_streams import FactStream
 
@@ -97,82 +91,28 @@ async def write_by_calls(
     are what the reader was given."""
     params = SamplingParams(max_tokens, temperature=temperature, stop_ids=model.stop_ids_for("\n"))
     begun, version = time.perf_counter(), model.version
-    segments: list[Segment] = []
-    decisions: list[Decision] = []
-    events: list[MemoryEvent] = []
+    turns: list[WriterTurn] = []
     while (prompt := fitted(model, course, max_tokens)) is not None:
         sample = await context.sample(prompt, params)
         text = model.decode(sample.ids)
         turn = course.act(text)
-        segments.append(_segment(prompt, sample, text, turn, temperature, prompt_id))
-        by = f"{model.name}@{version}"
-        for call in turn.calls:
-            decisions.append(_decision(f"{context.id}/{len(decisions)}", call, sample, by, len(segments) - 1))
-            events.append(_event(call))
+        before, after = state_of_entries(turn.before), state_of_entries(turn.after)
+        done = [DoneWrite(call.fact, call.number, _kind(call), call.outcome) for call in turn.calls]
+        turns.append(WriterTurn(prompt, sample, text, before, after, done, SAME_GROUP))
     sampled = time.perf_counter()
     answered = await context.with_group("read", read, (stream, tuple(each.text for each in course.shown)), seconds)
-    task, terms = task_of(stream), list(earned(course, answered))
+    terms = list(earned(course, answered))
     if all(term.name != "answer" for term in terms):
         terms.insert(0, RewardTerm("answer", answered.score, scorer=scorer))
-    # Marks of evidence are looked at and never learned from: shaping of weight 0 enters neither reward nor metric.
-    kept = RewardTerm("evidence_kept", stream.evidence_kept(course.stored), weight=0.0, shaping=True)
-    return Episode(
-        id=context.id,
-        task=task.key,
-        role=ROLE,
-        question=task.input,
-        segments=tuple(segments),
-        answer=answered.answer,
-        expected=task.answers,
-        rewards=(*terms, kept),
-        stop=StopReason.COMPLETED,
-        memory_snapshot=segments[0].memory_before,
-        policy_version=version,
-        shown=tuple(Shown(item_of(each.number), each.matters, each.text) for each in course.shown),
-        decisions=tuple(decisions),
-        operations=tuple(events),
-        errors=(f"the reader failed, which counts as an empty answer: {answered.failed}",) if answered.failed else (),
-        seconds={"sample": sampled - begun, "reward": time.perf_counter() - sampled},
-        source=task.source,
-    )
+    took = {"sample": sampled - begun, "reward": time.perf_counter() - sampled}
+    return writer_episode(
+        model, stream, context, turns, answered, terms, course.shown, course.stored, took,
+        prompt_id=prompt_id, temperature=temperature, version=version,
+    )  # fmt: skip
 
 
-def _segment(prompt: Tokens, sample: Sample, text: str, turn: ChunkTurn, temperature: float, prompt_id: str) -> Segment:
-    return Segment(
-        role=ROLE,
-        prompt_id=prompt_id,
-        context=prompt,
-        ids=sample.ids,
-        logprobs=sample.logprobs,
-        temperature=temperature,
-        finish=sample.finish,
-        spans=sample.spans,
-        text=text,
-        memory_before=state_of_entries(turn.before),
-        memory_after=state_of_entries(turn.after),
-        state=SAME_GROUP,
-    )
-
-
-def _decision(id: str, call: CallOutcome, sample: Sample, by: str, step: int) -> Decision:
-    kept = call.outcome == "kept"
-    return Decision(
-        id,
-        DecisionKind.WRITE if kept else DecisionKind.NOOP,
-        call.fact,
-        (),
-        (item_of(call.number),) if kept else (),
-        min(1.0, math.exp(sum(sample.logprobs))),
-        by,
-        step,
-    )
-
-
-def _event(call: CallOutcome) -> MemoryEvent:
-    kinds = {"kept": OperationKind.ADD, "deleted": OperationKind.DELETE}
-    kind = kinds.get(call.outcome, OperationKind.NOOP)
-    if call.call is not None and call.call.entry is not None and call.outcome == "kept":
-        kind = OperationKind.UPDATE
-    target = (item_of(call.number),) if kind in (OperationKind.UPDATE, OperationKind.DELETE) else ()
-    status = ParseStatus.INVALID if call.outcome == "invalid" else ParseStatus.OK
-    return MemoryEvent(Operation(kind, target, call.fact), status, call.outcome)
+def _kind(call: CallOutcome) -> OperationKind:
+    if call.outcome == "kept":
+        replaces = call.call is not None and call.call.entry is not None
+        return OperationKind.UPDATE if replaces else OperationKind.ADD
+    return OperationKind.DELETE if call.outcome == "deleted" else OperationKind.NOOP

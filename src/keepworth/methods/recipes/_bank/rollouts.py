@@ -2,8 +2,7 @@
 and a frozen reader answers the question from what is left.
 
 What the model is asked about one fact does not depend on the others, so that all facts of a stream are sampled at once. It also
-means that one write can be drawn again with all that comes after it unchanged (`rewrite`): what differs then is that write
-alone.
+means that one write can be drawn again with all that comes after it unchanged: what differs then is that write alone.
 """
 
 from __future__ import annotations
@@ -14,10 +13,11 @@ import math
 import random
 import re
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from threading import Lock
 
+from keepworth.agents.answerer import Query, Reader
 from keepworth.environments.bounded_bank import BankEntry, BoundedBank
 from keepworth.episodes.episode import (
     Decision,
@@ -37,7 +37,6 @@ from keepworth.episodes.model import Model, Sample, SamplingParams, Tokens
 from keepworth.episodes.text import as_line
 from keepworth.memory.overlay import Bank
 from keepworth.rollouts.driver import RolloutContext
-from keepworth.rollouts.memory_r1 import Query, Reader
 from keepworth.tasks.fact_streams import FactStream
 from keepworth.tasks.metrics import token_f1
 
@@ -173,6 +172,30 @@ def used_by(query: str, shown: Sequence[Shown], most: int) -> tuple[str, ...]:
 # The rollout, and the re-roll of one of its writes.
 
 
+@dataclass(frozen=True, slots=True)
+class DoneWrite:
+    """What became of one fact, or of a text that names none. number: of its arrival; outcome: kept, passed, deleted, refused,
+    invalid ..."""
+
+    fact: str
+    number: int
+    kind: OperationKind
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True)
+class WriterTurn:
+    """One call of the model. before, after: states of the bank; done: what it did; state: as a `Segment` has it."""
+
+    prompt: Tokens
+    sample: Sample
+    text: str
+    before: str
+    after: str
+    done: Sequence[DoneWrite]
+    state: str = ""
+
+
 async def write_bank(
     model: Model,
     stream: FactStream,
@@ -180,138 +203,117 @@ async def write_bank(
     new_bank: NewBank,
     read: Read,
     *,
+    again: tuple[Episode, int] | None = None,
     temperature: float = 1.0,
     scorer: str = "",
     seconds: float | None = None,
 ) -> Episode:
     """One episode: a segment and a decision for each fact, then one reading. Its `shown` are the facts left in the bank, by the
-    ids that the decisions chose. read: asked for all members of the group at once, in at most `seconds`."""
+    ids that the decisions chose. read: asked for all members of the group at once, in at most `seconds`.
+
+    again: an episode and the number of one of its segments, which alone is drawn again, from the bank as it was there; what comes
+    after it is said as in that episode. So re-rolls of one segment differ in that one write alone."""
     params = SamplingParams(digit_tokens(model), temperature=temperature)
     begun, version = time.perf_counter(), model.version
-    prompts = [asked(model, fact.statement, params.max_tokens) for fact in stream.facts]
+    drawn = range(len(stream.facts)) if again is None else range(again[1], again[1] + 1)
+    prompts = [asked(model, stream.facts[fact].statement, params.max_tokens) for fact in drawn]
     samples = await asyncio.gather(*(context.sample(prompt, params) for prompt in prompts))
-    made = _Made(model, stream, context, prompts, samples, range(len(prompts)), temperature, version)
-    bank = new_bank()
-    writes = written(bank, [line_of(model.decode(sample.ids)) for sample in samples], stream)
-    sampled = time.perf_counter()
-    answered = await context.with_group("read", read, (stream, bank.texts), seconds)
-    return made.episode(bank, writes, answered, scorer, sampled - begun, time.perf_counter() - sampled)
-
-
-async def rewrite(
-    model: Model,
-    anchor: Episode,
-    index: int,
-    stream: FactStream,
-    context: RolloutContext,
-    new_bank: NewBank,
-    read: Read,
-    *,
-    temperature: float = 1.0,
-    scorer: str = "",
-    seconds: float | None = None,
-) -> Episode:
-    """One re-roll: segment `index` of `anchor` drawn again, from the bank as it was there; what comes after it is said as in the
-    anchor. So re-rolls of one segment differ in that one write alone."""
-    params = SamplingParams(digit_tokens(model), temperature=temperature)
-    begun, version = time.perf_counter(), model.version
-    prompt = asked(model, stream.facts[index].statement, params.max_tokens)
-    sample = await context.sample(prompt, params)
-    made = _Made(model, stream, context, [prompt], [sample], [index], temperature, version, anchor.id)
-    texts = [segment.text for segment in anchor.segments]
-    texts[index] = model.decode(sample.ids)
+    texts = [] if again is None else [segment.text for segment in again[0].segments]
+    texts[drawn.start : drawn.stop] = [model.decode(sample.ids) for sample in samples]
     bank = new_bank()
     writes = written(bank, [line_of(text) for text in texts], stream)
     sampled = time.perf_counter()
     answered = await context.with_group("read", read, (stream, bank.texts), seconds)
-    return made.episode(bank, [writes[index]], answered, scorer, sampled - begun, time.perf_counter() - sampled)
+    turns = []
+    for fact, prompt, sample in zip(drawn, prompts, samples, strict=True):
+        write = writes[fact]
+        kind = OperationKind.ADD if write.outcome == "kept" else OperationKind.NOOP
+        done = DoneWrite(stream.facts[fact].statement, fact, kind, write.outcome)
+        turns.append(WriterTurn(prompt, sample, texts[fact], write.before, write.after, (done,)))
+    terms = (RewardTerm("answer", answered.score, scorer=scorer),)
+    took = {"sample": sampled - begun, "reward": time.perf_counter() - sampled}
+    made = writer_episode(
+        model, stream, context, turns, answered, terms, bank.entries, bank.numbers, took,
+        prompt_id=PROMPT_ID, temperature=temperature, version=version, first=drawn.start,
+    )  # fmt: skip
+    return made if again is None else replace(made, parent=again[0].id)
 
 
-@dataclass(frozen=True, slots=True)
-class _Made:
-    """What an episode was made with: a prompt and a sample for each of some facts of a stream."""
+def writer_episode(
+    model: Model,
+    stream: FactStream,
+    context: RolloutContext,
+    turns: Sequence[WriterTurn],
+    answered: BankAnswer,
+    terms: Sequence[RewardTerm],
+    shown: Sequence[BankEntry],
+    stored: Sequence[int],
+    seconds: Mapping[str, float],
+    *,
+    prompt_id: str,
+    temperature: float,
+    version: int,
+    first: int = 0,
+) -> Episode:
+    """The episode of a writer's turns and of one reading. shown: what the reader was given; stored: numbers of the facts in the
+    bank; first: the number of the first decision."""
+    task = task_of(stream)
+    done = [(place, turn, each) for place, turn in enumerate(turns) for each in turn.done]
+    # Marks of evidence are looked at and never learned from: shaping of weight 0 enters neither reward nor metric.
+    kept = RewardTerm("evidence_kept", stream.evidence_kept(stored), weight=0.0, shaping=True)
+    return Episode(
+        id=context.id,
+        task=task.key,
+        role=ROLE,
+        question=task.input,
+        segments=tuple(
+            Segment(
+                role=ROLE,
+                prompt_id=prompt_id,
+                context=turn.prompt,
+                ids=turn.sample.ids,
+                logprobs=turn.sample.logprobs,
+                temperature=temperature,
+                finish=turn.sample.finish,
+                spans=turn.sample.spans,
+                text=turn.text,
+                memory_before=turn.before,
+                memory_after=turn.after,
+                state=turn.state,
+            )
+            for turn in turns
+        ),
+        answer=answered.answer,
+        expected=task.answers,
+        rewards=(*terms, kept),
+        stop=StopReason.COMPLETED,
+        memory_snapshot=turns[0].before,
+        policy_version=version,
+        shown=tuple(Shown(item_of(each.number), each.matters, each.text) for each in shown),
+        decisions=tuple(
+            Decision(
+                f"{context.id}/{number}",
+                DecisionKind.WRITE if each.outcome == "kept" else DecisionKind.NOOP,
+                each.fact,
+                (),
+                (item_of(each.number),) if each.outcome == "kept" else (),
+                min(1.0, math.exp(sum(turn.sample.logprobs))),
+                f"{model.name}@{version}",
+                place,
+            )
+            for number, (place, turn, each) in enumerate(done, start=first)
+        ),
+        operations=tuple(_event(each) for _, _, each in done),
+        errors=(f"the reader failed, which counts as an empty answer: {answered.failed}",) if answered.failed else (),
+        seconds=seconds,
+        source=task.source,
+    )
 
-    model: Model
-    stream: FactStream
-    context: RolloutContext
-    prompts: Sequence[Tokens]
-    samples: Sequence[Sample]
-    facts: Sequence[int]
-    temperature: float
-    version: int
-    parent: str = ""
 
-    def episode(
-        self,
-        bank: BoundedBank,
-        writes: Sequence[BankWrite],
-        answered: BankAnswer,
-        scorer: str,
-        sampling: float,
-        reading: float,
-    ) -> Episode:
-        task = task_of(self.stream)
-        terms = [
-            RewardTerm("answer", answered.score, scorer=scorer),
-            # Marks of evidence are looked at and never learned from: shaping of weight 0 enters neither reward nor metric.
-            RewardTerm("evidence_kept", self.stream.evidence_kept(bank.numbers), weight=0.0, shaping=True),
-        ]
-        return Episode(
-            id=self.context.id,
-            task=task.key,
-            role=ROLE,
-            question=task.input,
-            segments=tuple(map(self._segment, self.prompts, self.samples, writes)),
-            answer=answered.answer,
-            expected=task.answers,
-            rewards=tuple(terms),
-            stop=StopReason.COMPLETED,
-            memory_snapshot=writes[0].before,
-            policy_version=self.version,
-            shown=tuple(Shown(item_of(each.number), each.matters, each.text) for each in bank.entries),
-            decisions=tuple(self._decision(place, write) for place, write in enumerate(writes)),
-            operations=tuple(map(self._event, self.facts, writes)),
-            errors=(f"the reader failed, which counts as an empty answer: {answered.failed}",)
-            if answered.failed
-            else (),
-            seconds={"sample": sampling, "reward": reading},
-            source=task.source,
-            parent=self.parent,
-        )
-
-    def _segment(self, prompt: Tokens, sample: Sample, write: BankWrite) -> Segment:
-        return Segment(
-            role=ROLE,
-            prompt_id=PROMPT_ID,
-            context=prompt,
-            ids=sample.ids,
-            logprobs=sample.logprobs,
-            temperature=self.temperature,
-            finish=sample.finish,
-            spans=sample.spans,
-            text=self.model.decode(sample.ids),
-            memory_before=write.before,
-            memory_after=write.after,
-        )
-
-    def _decision(self, place: int, write: BankWrite) -> Decision:
-        fact, kept = self.facts[place], write.outcome == "kept"
-        return Decision(
-            f"{self.context.id}/{fact}",
-            DecisionKind.WRITE if kept else DecisionKind.NOOP,
-            self.stream.facts[fact].statement,
-            (),
-            (item_of(fact),) if kept else (),
-            min(1.0, math.exp(sum(self.samples[place].logprobs))),
-            f"{self.model.name}@{self.version}",
-            place,
-        )
-
-    def _event(self, fact: int, write: BankWrite) -> MemoryEvent:
-        kept = write.outcome == "kept"
-        operation = Operation(OperationKind.ADD if kept else OperationKind.NOOP, (), self.stream.facts[fact].statement)
-        status = ParseStatus.INVALID if write.outcome == "invalid" else ParseStatus.OK
-        return MemoryEvent(operation, status, write.outcome)
+def _event(done: DoneWrite) -> MemoryEvent:
+    target = (item_of(done.number),) if done.kind in (OperationKind.UPDATE, OperationKind.DELETE) else ()
+    status = ParseStatus.INVALID if done.outcome == "invalid" else ParseStatus.OK
+    return MemoryEvent(Operation(done.kind, target, done.fact), status, done.outcome)
 
 
 def item_of(number: int) -> str:

@@ -16,15 +16,14 @@ from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+from keepworth.agents.answerer import ModelReader, Reader
 from keepworth.environments.bounded_bank import BoundedBank, words
 from keepworth.episodes import Episode, Task
 from keepworth.episodes.model import SamplingParams
 from keepworth.learning.collect.curriculum import Branches, drawn_task, position_of, stage_at
-from keepworth.learning.collect.memories import RememberedEpisodes, Remembering
+from keepworth.learning.collect.memories import RememberedEpisodes
 from keepworth.learning.learner import Learner
-from keepworth.learning.objective.inputs import idle_clip
 from keepworth.learning.run_folder import RunFolder
-from keepworth.learning.trainer import train as train_steps
 from keepworth.learning.watch.progress import Progress
 from keepworth.methods.recipes._bank.calls import Earned, WritingCourse, fitted, write_by_calls
 from keepworth.methods.recipes._bank.parted import ChunkedWriting, PartedBank, calls_of
@@ -34,30 +33,17 @@ from keepworth.methods.recipes._bank.rollouts import (
     BankReading,
     asked,
     digit_tokens,
-    rewrite,
     task_of,
     write_bank,
     written,
 )
-from keepworth.methods.recipes._reader import found_reader, restored
+from keepworth.methods.recipes._reader import found_reader
 from keepworth.methods.writers._importance import specificity
-from keepworth.models.files import ModelKind, path_of
 from keepworth.models.inprocess import InProcessModel
-from keepworth.recipes.settings import curriculum_of, objective_of, require_objective, with_budget
+from keepworth.recipes.settings import curriculum_of
 from keepworth.recipes.system import Pair
-from keepworth.recipes.training import (
-    batch,
-    collector_of,
-    engines_of,
-    finish,
-    imitate_first,
-    keep_weights,
-    prepared,
-    require_room,
-)
-from keepworth.recipes.workers import refuse_workers
+from keepworth.recipes.training import batch, finish, imitate_first, restored, train_role
 from keepworth.rollouts.driver import RolloutContext
-from keepworth.rollouts.memory_r1 import ModelReader, Reader
 from keepworth.tasks.fact_streams import FactStream, fact_streams
 from keepworth.tasks.longmemeval import longmemeval, questions
 from keepworth.tasks.splits import draw_order
@@ -116,57 +102,40 @@ class BankWriter:
     remembered: Callable[[Progress], RememberedEpisodes] | None = None
 
     def learn(self, settings: Config, run: RunFolder, progress: Progress, origin: Origin | None = None) -> None:
-        """Train and measure: see `recipe.Learns`."""
-        remembered = None if self.remembered is None else self.remembered(progress)
-        finish(run, train_writer(settings, run, progress, self.calls, remembered))
+        """Train and measure: see `recipe.Trainable`."""
+        memory = None if self.remembered is None else self.remembered(progress)
+        tokens, turns = (1, settings.length) if self.calls is None else (self.calls.max_tokens, self.calls.turns)
+        named = found_reader(settings.reader, settings.model, settings.style, run)
+        streams, made = WriterStreams(settings), list[WriterTraining]()
+        curriculum = curriculum_of(settings, settings.stages)
+        if memory is not None:
+            curriculum = replace(curriculum, after_group=memory.after_group)
+        if settings.local is not None:
+            size, share = settings.local
+            curriculum = replace(
+                curriculum, branches=Branches(lambda *given: made[0].reroll(*given), size, share, settings.seed)
+            )
 
+        def training(model: InProcessModel) -> WriterTraining:
+            reader = named.loaded(settings, settings.max_tokens, settings.style, run, progress)
+            made.append(WriterTraining(settings, run, model, reader, streams, progress, self.calls))
+            return made[0]
 
-def train_writer(
-    config: Config,
-    run: RunFolder,
-    progress: Progress,
-    calls: ByCalls | None,
-    remembered: RememberedEpisodes | None,
-) -> list[dict[str, Any]]:
-    """Warm start, reinforcement, and the measures of every arm; returns the run's tables."""
-    refuse_workers(config, "what a bank is worth says a reader that is loaded in this process")
-    tokens, turns = (1, config.length) if calls is None else (calls.max_tokens, calls.turns)
-    objective = with_budget(objective_of(config), tokens * turns)
-    require_objective(objective, config, config.holds)
-    require_room(config, tokens)
-    progress.phase(f"looking for {config.model}")
-    path_of(config.model, kind=ModelKind.LANGUAGE)
-    named = found_reader(config.reader, config.model, config.style, run)
-    streams = WriterStreams(config)
-    with (
-        engines_of(config, config.train, run, progress) as engines,
-        prepared(config, objective, ROLE, run, progress) as (model, learner),
-    ):
-        reader = named.loaded(config, config.max_tokens, config.style, run, progress)
-        writing = WriterTraining(config, run, model, reader, streams, progress, calls)
-        if not restored(run, learner):
-            writing.measure(0, "untrained", "test", writing.leave)
-            for arm, leaves in writing.rules().items():
-                writing.measure(0, arm, "test", leaves)
-            if config.warm_start:
-                warm_start(config, learner, writing.pairs(), progress)
-                writing.measure(0, "warm_start", "test", writing.leave)
-        curriculum = curriculum_of(config, config.stages)
-        if config.local is not None:
-            size, share = config.local
-            curriculum = replace(curriculum, branches=Branches(writing.reroll, size, share, config.seed))
-        seconds = config.environment_seconds + 3600
-        if remembered is not None:
-            curriculum = replace(curriculum, after_group=remembered.after_group)
-        collector = collector_of(config, run, learner, writing, curriculum, seconds, engines)
-        if remembered is not None:
-            collector = Remembering(collector, remembered)
-        title = "the writer learns what to keep"
-        ended = train_steps(run, learner, collector, config.schedule_of_steps, progress, title)
-        writing.measure(ended.step, "trained", "test", writing.leave)
-    keep_weights(run, learner, ended.weights_of)
-    said = (idle_clip(objective, config.passes, config.minibatches), ended.remark)
-    return writer_tables(run, config, ". ".join(filter(None, said)))
+        remark = train_role(
+            settings,
+            run,
+            progress,
+            training,
+            role=ROLE,
+            title="the writer learns what to keep",
+            length_budget=tokens * turns,
+            row_budget=tokens,
+            curriculum=curriculum,
+            seconds=settings.environment_seconds + 3600,
+            memory=memory,
+            no_workers="what a bank is worth says a reader that is loaded in this process",
+        )
+        finish(run, writer_tables(run, settings, remark))
 
 
 class WriterStreams:
@@ -274,12 +243,6 @@ def rule_digits(statements: Sequence[str]) -> list[int]:
     return digits
 
 
-def warm_start(config: Config, learner: Learner, pairs: Sequence[Pair], progress: Progress) -> None:
-    """Imitate the rule, which sees no answer."""
-    batches = [batch(pairs, config.warm_start_batch, step, config.seed) for step in range(config.warm_start)]
-    imitate_first(learner, batches, config.warm_start_learning_rate, progress, "the writer imitates a rule first")
-
-
 def mean_digits(model: InProcessModel, statements: Sequence[str]) -> list[float]:
     """[n]: of each statement the mean of the digit that the model would draw, among digits."""
     branches = [model.encode_continuation(digit) for digit in DIGITS]
@@ -294,7 +257,7 @@ def mean_digits(model: InProcessModel, statements: Sequence[str]) -> list[float]
 
 
 class WriterTraining:
-    """The `Episodes` of the training, and the measures of its arms."""
+    """The `RecipeEpisodes` of the training, and the measures of its arms."""
 
     def __init__(
         self,
@@ -312,6 +275,11 @@ class WriterTraining:
         self._rewarding = BankReading(reader, permuted=config.seed if config.permuted else None, lock=lock)
         self._measuring = BankReading(reader, lock=lock)
         self._tokens = reader.tokens if isinstance(reader, ModelReader) else words
+        self._how: dict[str, Any] = {
+            "temperature": config.temperature,
+            "scorer": self._rewarding.identity,
+            "seconds": config.environment_seconds,
+        }
 
     def bank(self) -> BoundedBank:
         """An empty one."""
@@ -321,25 +289,38 @@ class WriterTraining:
         return task_of(self.streams.drawn(group))
 
     async def rollout(self, task: Task, context: RolloutContext) -> Episode:
-        if self.calls is not None:
-            stream = self.streams.of(task.key)
-            episode = await write_by_calls(
-                self.model, stream, self._course(stream), context, self._rewarding, self.calls.earned,
-                max_tokens=self.calls.max_tokens, prompt_id=self.calls.prompt_id, temperature=self.config.temperature,
-                scorer=self._rewarding.identity, seconds=self.config.environment_seconds,
-            )  # fmt: skip
-            return self.config.credited(episode)
-        episode = await write_bank(
-            self.model, self.streams.of(task.key), context, self.bank, self._rewarding,
-            temperature=self.config.temperature, scorer=self._rewarding.identity, seconds=self.config.environment_seconds,
+        stream = self.streams.of(task.key)
+        if self.calls is None:
+            return self.config.credited(await self._written(stream, context, None))
+        episode = await write_by_calls(
+            self.model, stream, self._course(stream), context, self._rewarding, self.calls.earned,
+            max_tokens=self.calls.max_tokens, prompt_id=self.calls.prompt_id, **self._how,
         )  # fmt: skip
         return self.config.credited(episode)
 
     async def reroll(self, anchor: Episode, index: int, context: RolloutContext) -> Episode:
-        return await rewrite(
-            self.model, anchor, index, self.streams.of(anchor.task), context, self.bank, self._rewarding,
-            temperature=self.config.temperature, scorer=self._rewarding.identity, seconds=self.config.environment_seconds,
-        )  # fmt: skip
+        return await self._written(self.streams.of(anchor.task), context, (anchor, index))
+
+    async def _written(self, stream: FactStream, context: RolloutContext, again: tuple[Episode, int] | None) -> Episode:
+        return await write_bank(self.model, stream, context, self.bank, self._rewarding, again=again, **self._how)
+
+    def begin(self, learner: Learner) -> None:
+        """What an untrained writer and rules leave, and the warm start: the rule that is imitated sees no answer."""
+        config = self.config
+        if restored(self.run, learner):
+            return
+        self.measure(0, "untrained", "test", self.leave)
+        for arm, leaves in self.rules().items():
+            self.measure(0, arm, "test", leaves)
+        if config.warm_start:
+            pairs = self.pairs()
+            batches = [batch(pairs, config.warm_start_batch, step, config.seed) for step in range(config.warm_start)]
+            title = "the writer imitates a rule first"
+            imitate_first(learner, batches, config.warm_start_learning_rate, self.progress, title)
+            self.measure(0, "warm_start", "test", self.leave)
+
+    def end(self, step: int) -> None:
+        self.measure(step, "trained", "test", self.leave)
 
     def evaluate(self, step: int) -> None:
         self.measure(step, ROLE, "dev", self.leave)

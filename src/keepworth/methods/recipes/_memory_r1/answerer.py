@@ -3,28 +3,40 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from keepworth.agents import recall as recalling
-from keepworth.agents.answerer import Style
-from keepworth.agents.recall import Recall
-from keepworth.episodes import Episode, Model, SamplingParams, Task
+from keepworth.agents.answerer import PROMPT_ID, ROLE, Style, fit, parse
+from keepworth.agents.recall import Recall, Recalled
+from keepworth.episodes import (
+    Episode,
+    FinishReason,
+    Model,
+    ParseStatus,
+    RewardTerm,
+    Sample,
+    SamplingParams,
+    Segment,
+    StopReason,
+    Task,
+    VersionSpan,
+)
+from keepworth.episodes.episode import Shown
+from keepworth.episodes.model import Tokens
+from keepworth.evaluation.statistics import SCORE, MeanEstimate, estimate
 from keepworth.learning.collect.curriculum import drawn_task
-from keepworth.learning.learner import Imitator, Learner
+from keepworth.learning.learner import Learner
 from keepworth.learning.run_folder import RunFolder
-from keepworth.learning.trainer import Learns, Schedule
-from keepworth.learning.trainer import train as train_steps
 from keepworth.learning.watch.progress import Plan, Progress
-from keepworth.methods.recipes._memory_r1.measures import answers, rows
-from keepworth.models.files import ModelKind, path_of
 from keepworth.models.inprocess import InProcessModel
 from keepworth.recipes.recipe import Origin
-from keepworth.recipes.settings import curriculum_of, objective_of, with_budget
-from keepworth.recipes.training import collector_of, engines_of, keep_weights, prepared, require_room
-from keepworth.recipes.workers import workers_of
-from keepworth.rollouts.driver import Rollout, RolloutContext
-from keepworth.rollouts.memory_r1 import answer, demonstration
+from keepworth.recipes.settings import is_supervised
+from keepworth.recipes.training import train_role
+from keepworth.rollouts.driver import Rollout, RolloutContext, together
+from keepworth.tasks.metrics import bleu1, exact_match, token_f1
+from keepworth.tasks.verifiers import verifier
 
 if TYPE_CHECKING:
     from keepworth.methods.recipes._memory_r1.settings import Config
@@ -37,50 +49,163 @@ Planning = Callable[["Answering", Learner], Plan]
 """Given what is about to be trained, untouched: the plan of all of it."""
 
 
+# One episode: what is recalled, one call of the model, one answer.
+
+
+def of_one_call(
+    role: str,
+    prompt_id: str,
+    prompt: Tokens,
+    sample: Sample,
+    temperature: float,
+    text: str,
+    before: str,
+    after: str,
+    **rest: Any,
+) -> Episode:
+    """The episode of a single segment. before, after: content hashes of the memory; rest: fields of `Episode`."""
+    segment = Segment(
+        role=role,
+        prompt_id=prompt_id,
+        context=prompt,
+        ids=sample.ids,
+        logprobs=sample.logprobs,
+        temperature=temperature,
+        finish=sample.finish,
+        spans=sample.spans,
+        text=text,
+        memory_before=before,
+        memory_after=after,
+    )
+    return Episode(role=role, segments=(segment,), memory_snapshot=before, **rest)
+
+
+async def answer(
+    model: Model,
+    task: Task,
+    recall: Recall,
+    context: RolloutContext,
+    params: SamplingParams,
+    *,
+    reward: str = "token_f1",
+    style: Style = Style.DIRECT,
+) -> Episode:
+    """One episode. reward: the verifier that is trained on; the others are logged.
+
+    Memories that do not fit the window are left out, which the episode says in `errors`."""
+    begun = time.perf_counter()
+    asked: RecalledPrompt = await context.shared("memory", asking, model, task, recall, params.max_tokens, style)
+    remembered, version = time.perf_counter(), model.version
+    sample = await context.sample(asked.prompt, params)
+    seconds = {"recall": remembered - begun, "sample": time.perf_counter() - remembered}
+    return _answered(model, task, asked, sample, params, reward, style, seconds, context.id, version)
+
+
+def demonstration(
+    model: Model,
+    task: Task,
+    recall: Recall,
+    max_tokens: int,
+    style: Style = Style.DIRECT,
+    *,
+    identity: str,
+) -> Episode:
+    """An episode that gives the first answer of the key: what supervised training imitates.
+
+    Nothing was drawn, so the log-probabilities are 0 and mean nothing; the end of the line is part of what is taught.
+    """
+    asked = asking(model, task, recall, max_tokens, style)
+    ids = model.encode_continuation(f" {task.answers[0]}\n")
+    sample = Sample(ids, (0.0,) * len(ids), FinishReason.STOP, (VersionSpan(model.version, 0, len(ids)),))
+    params = SamplingParams(max_tokens, temperature=0.0)
+    return _answered(model, task, asked, sample, params, "token_f1", style, {}, identity, model.version)
+
+
+@dataclass(frozen=True, slots=True)
+class RecalledPrompt:
+    """What was recalled for a task, and the prompt with as much of it as fits."""
+
+    memory: Recalled
+    prompt: Tokens
+    shown: tuple[Shown, ...]
+
+
+def asking(model: Model, task: Task, recall: Recall, max_tokens: int, style: Style) -> RecalledPrompt:
+    memory = recall(task)
+    return RecalledPrompt(memory, *fit(model, memory.shown, task.input, max_tokens, style))
+
+
+def _answered(
+    model: Model,
+    task: Task,
+    asked: RecalledPrompt,
+    sample: Sample,
+    params: SamplingParams,
+    reward: str,
+    style: Style,
+    seconds: dict[str, float],
+    identity: str,
+    version: int,
+) -> Episode:
+    text = model.decode(sample.ids)
+    said, status = parse(text, style)
+    memory, shown = asked.memory, asked.shown
+    left_out = len(memory.shown) - len(shown)
+    rewards = tuple(
+        RewardTerm(name, verifier(name)(said, task.answers), weight=float(name == reward))
+        for name in dict.fromkeys((reward, "token_f1", "exact_match"))
+    )
+    stop = StopReason.PARSE_ERROR if status is ParseStatus.INVALID else StopReason.COMPLETED
+    return of_one_call(
+        ROLE,
+        PROMPT_ID[style],
+        asked.prompt,
+        sample,
+        params.temperature,
+        text,
+        memory.snapshot,
+        memory.snapshot,
+        id=identity,
+        task=task.key,
+        question=task.input,
+        answer=said,
+        expected=task.answers,
+        rewards=rewards,
+        stop=StopReason.MAX_TOKENS if sample.finish is FinishReason.LENGTH else stop,
+        policy_version=version,
+        shown=shown,
+        decisions=memory.decisions,
+        errors=(f"{left_out} memories did not fit the model's window",) if left_out else (),
+        seconds=seconds,
+    )
+
+
+# The training.
+
+
 def train_answerer(
     config: Config, run: RunFolder, progress: Progress, planning: Planning | None = None
 ) -> list[dict[str, Any]]:
     """Train, measure the test questions before and after with the control arms, and return the run's tables.
 
     planning: says, before anything is done, what is to be told of what is done."""
-    assert config.steps is not None
-    assert config.evaluate_every is not None
-    # Before the model is loaded: what is missing should be said at once.
-    objective = with_budget(objective_of(config), config.max_tokens)
-    if config.method == "reinforce":
-        require_room(config, config.max_tokens)
-    progress.phase(f"looking for {config.model}")
-    path_of(config.model, kind=ModelKind.LANGUAGE)
-    recall = recall_for(config)
-    sets = task_sets(config)
-    with (
-        engines_of(config, config.train, run, progress) as engines,
-        workers_of(config, Origin("memory_r1"), run, progress) as workers,
-        prepared(config, objective, config.role, run, progress) as (model, learner),
-    ):
-        answering = Answering(config, run, model, sets, recall)
-        plan = planning(answering, learner) if planning else None
-        answering.plan = plan
-        collector = collector_of(
-            config,
-            run,
-            learner,
-            answering,
-            curriculum_of(config),
-            3600.0,
-            engines,
-            1 if config.method == "supervised" else None,
-            workers,
-        )
-        schedule = Schedule(config.steps, config.evaluate_every, config.checkpoint_every)
-        learns: Learns = Imitator(learner) if config.method == "supervised" else learner
-        train_steps(run, learns, collector, schedule, progress, "the answerer learns to answer from memory", plan)
-    keep_weights(run, learner)
+    sets, recall = task_sets(config), recall_for(config)
+    train_role(
+        config,
+        run,
+        progress,
+        lambda model: Answering(config, run, model, sets, recall, planning),
+        role=config.role,
+        title="the answerer learns to answer from memory",
+        length_budget=config.max_tokens,
+        row_budget=config.max_tokens,
+        origin=Origin("memory_r1"),
+    )
     return answer_tables(run, config)
 
 
 class Answering:
-    """Which questions are answered when, how, and how it is measured: the `Episodes` of the training."""
+    """Which questions are answered when, how, and how it is measured: the `RecipeEpisodes` of the training."""
 
     def __init__(
         self,
@@ -89,9 +214,10 @@ class Answering:
         model: InProcessModel,
         sets: dict[str, list[Task]],
         recall: Recall,
+        planning: Planning | None = None,
     ) -> None:
         self.config, self.run, self.model, self.sets, self.recall = config, run, model, sets, recall
-        self.style = Style(config.style)
+        self.style, self._planning = Style(config.style), planning
         self.plan: Plan | None = None
 
     def task(self, group: int) -> Task:
@@ -100,9 +226,18 @@ class Answering:
 
     async def rollout(self, task: Task, context: RolloutContext) -> Episode:
         config = self.config
-        if config.method == "supervised":
+        if is_supervised(config):
             return demonstration(self.model, task, self.recall, config.max_tokens, self.style, identity=context.id)
         return await rollout_of(config, self.recall, self.model)(task, context)
+
+    def begin(self, learner: Learner) -> Plan | None:
+        """The plan of all of it, where there is one."""
+        if self._planning is not None:
+            self.plan = self._planning(self, learner)
+        return self.plan
+
+    def end(self, step: int) -> None:
+        """The last step has measured the test questions already."""
 
     def evaluate(self, step: int) -> None:
         if self.config.curve == "dev":
@@ -203,3 +338,45 @@ def answer_tables(run: RunFolder, config: Config) -> list[dict[str, Any]]:
             "rows": [{**row, "emphasis": row["arm"] == "trained"} for row in kept],
         }
     ]
+
+
+# How well questions are answered from memory, arm by arm: the same questions, another memory or another model.
+
+
+METRICS = {"f1": token_f1, "em": exact_match, "bleu1": bleu1}
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """One arm on one list of tasks: episodes in the order of the tasks, and per metric one value per task."""
+
+    episodes: tuple[Episode, ...]
+    values: Mapping[str, tuple[float, ...]]
+
+    def estimate(self, metric: str = "f1") -> MeanEstimate:
+        return estimate(self.values[metric], within=SCORE)
+
+
+def answers(
+    model: Model, tasks: Sequence[Task], recall: Recall, max_tokens: int, style: Style = Style.DIRECT, label: str = ""
+) -> Answers:
+    """Greedy answers to every task, scored. Raises ValueError without tasks."""
+    if not tasks:
+        raise ValueError("answers: there are no tasks to measure on")
+    params = SamplingParams(max_tokens, temperature=0.0, stop_ids=model.stop_ids_for("\n"))
+
+    async def rollout(task: Task, context: RolloutContext) -> Episode:
+        return await answer(model, task, recall, context, params, style=style)
+
+    episodes = tuple(group.episodes[0] for group in together(model, tasks, rollout, label=label))
+    values = {name: tuple(metric(e.answer, e.expected) for e in episodes) for name, metric in METRICS.items()}
+    return Answers(episodes, values)
+
+
+def rows(arm: str, answers: Answers, metrics: Sequence[str] = ("f1", "em"), **more: object) -> list[dict[str, object]]:
+    """Table rows: the mean of each metric with its 95 % interval over questions."""
+    result = []
+    for metric in metrics:
+        e = answers.estimate(metric)
+        result.append({"arm": arm, "metric": metric, "mean": e.mean, "low": e.low, "high": e.high, "n": e.n, **more})
+    return result

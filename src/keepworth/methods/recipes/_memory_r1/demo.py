@@ -14,8 +14,7 @@ import torch
 from keepworth.learning.learner import Learner
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import STEP, Plan, PlanPart, Progress
-from keepworth.methods.recipes._memory_r1.answerer import ANSWER, Answering, train_answerer
-from keepworth.methods.recipes._memory_r1.measures import answers
+from keepworth.methods.recipes._memory_r1.answerer import ANSWER, Answering, answers, train_answerer
 from keepworth.methods.recipes._memory_r1.settings import Config
 from keepworth.models.threads import available_cores
 from keepworth.recipes.training import finish

@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from keepworth.agents.manager import ANSWER_TOKENS, Choose, warm_start_examples
+from keepworth.agents.answerer import ModelReader
+from keepworth.agents.manager import ANSWER_TOKENS, Choose, chosen_by, manager_params, warm_start_examples
 from keepworth.episodes import Episode, Task
 from keepworth.learning.collect.curriculum import drawn_task, position_of
 from keepworth.learning.learner import Learner
 from keepworth.learning.run_folder import RunFolder
-from keepworth.learning.trainer import Schedule
-from keepworth.learning.trainer import train as train_steps
 from keepworth.learning.watch.progress import Progress
 from keepworth.memory.overlay import Bank
 from keepworth.methods.recipes._memory_r1.measures import (
@@ -30,34 +29,20 @@ from keepworth.methods.recipes._memory_r1.measures import (
     operation_accuracy,
     operation_rows,
 )
-from keepworth.methods.recipes._reader import FoundReader, found_reader, restored
-from keepworth.models.files import ModelKind, path_of
-from keepworth.models.inprocess import InProcessModel
-from keepworth.recipes.settings import curriculum_of, objective_of, with_budget
-from keepworth.recipes.training import (
-    batch,
-    collector_of,
-    engines_of,
-    imitate_first,
-    keep_weights,
-    prepared,
-    require_room,
-)
-from keepworth.recipes.workers import refuse_workers
-from keepworth.rollouts.driver import RolloutContext
-from keepworth.rollouts.memory_r1 import (
+from keepworth.methods.recipes._memory_r1.steps import (
     Consequence,
     ManagerStep,
-    ModelReader,
     Score,
     answer_reward,
-    chosen_by,
     conversation_step,
     manage,
-    manager_params,
     operation_reward,
     operation_step,
 )
+from keepworth.methods.recipes._reader import FoundReader, found_reader
+from keepworth.models.inprocess import InProcessModel
+from keepworth.recipes.training import batch, imitate_first, restored, train_role
+from keepworth.rollouts.driver import RolloutContext
 from keepworth.tasks.operations import LEVELS, operation_tasks
 
 if TYPE_CHECKING:
@@ -78,34 +63,18 @@ SHOWN = ("operation_accuracy", "operation_kind", "f1", "evidence_kept", "bank_si
 
 def train_manager(config: Config, run: RunFolder, progress: Progress) -> list[dict[str, Any]]:
     """Warm start, reinforcement, both measures; returns the run's tables."""
-    refuse_workers(
-        config, "what a manager's operation is worth is computed beside the model, which a worker does not have"
-    )
-    assert config.steps is not None
-    assert config.evaluate_every is not None
-    objective = with_budget(objective_of(config), ANSWER_TOKENS)
-    require_room(config, ANSWER_TOKENS)
-    progress.phase(f"looking for {config.model}")
-    path_of(config.model, kind=ModelKind.LANGUAGE)
     reading = reading_of(config, run) if config.reads else None
-    with (
-        engines_of(config, config.train, run, progress) as engines,
-        prepared(config, objective, config.role, run, progress) as (model, learner),
-    ):
-        measures = Measures(config, run, model, progress, reading)
-        if not restored(run, learner):
-            measures.operations(0, "untrained", "test")
-            measures.maintained(0, "always_add", lambda tasks: always("ADD"))
-            measures.maintained(0, "evidence_only", keeping_evidence)
-            measures.maintained(0, "untrained", lambda tasks: chosen_by(model))
-            warm_start(config, learner, progress)
-            measures.operations(0, "warm_start", "test")
-            measures.maintained(0, "warm_start", lambda tasks: chosen_by(model))
-        managing = Managing(config, model, measures, progress)
-        collector = collector_of(config, run, learner, managing, curriculum_of(config), 3600.0, engines)
-        schedule = Schedule(config.steps, config.evaluate_every, config.checkpoint_every)
-        train_steps(run, learner, collector, schedule, progress, "the manager learns to maintain a memory")
-    keep_weights(run, learner)
+    train_role(
+        config,
+        run,
+        progress,
+        lambda model: Managing(config, model, Measures(config, run, model, progress, reading)),
+        role=config.role,
+        title="the manager learns to maintain a memory",
+        length_budget=ANSWER_TOKENS,
+        row_budget=ANSWER_TOKENS,
+        no_workers="what a manager's operation is worth is computed beside the model, which a worker does not have",
+    )
     return manager_tables(run, config)
 
 
@@ -144,11 +113,11 @@ def warm_start(config: Config, learner: Learner, progress: Progress) -> None:
 class Managing:
     """What is trained on: generated cases with a known right operation, or real conversations judged by a reader.
 
-    The `Episodes` of the training. Steps are made and scored by one thread at a time: banks, the encoder and a reader are
+    The `RecipeEpisodes` of the training. Steps are made and scored by one thread at a time: banks, the encoder and a reader are
     not for several."""
 
-    def __init__(self, config: Config, model: InProcessModel, measures: Measures, progress: Progress) -> None:
-        self.config, self.model, self.measures = config, model, measures
+    def __init__(self, config: Config, model: InProcessModel, measures: Measures) -> None:
+        self.config, self.model, self.measures, self.progress = config, model, measures, measures.progress
         self._lock = Lock()
         self.score: Score
         self.items: Sequence[Task | ManagerTuple]
@@ -161,7 +130,9 @@ class Managing:
 
             tasks = longmemeval("train", distractors=config.distractors, extractive=config.extractive, abstention=False)
             self.items, counts = manager_tuples(tasks, seed=config.seed)
-            progress.note(f"{counts.tuples} steps from {counts.tasks} questions; {counts.no_fact} had no usable fact")
+            self.progress.note(
+                f"{counts.tuples} steps from {counts.tasks} questions; {counts.no_fact} had no usable fact"
+            )
             self.score = answer_reward(measures.reader)
             self.root = measures.root
 
@@ -183,6 +154,22 @@ class Managing:
         step: ManagerStep = await context.shared("step", step_of_group)
         params = manager_params(self.model, temperature=self.config.temperature)
         return await manage(self.model, step, context, params, judge)
+
+    def begin(self, learner: Learner) -> None:
+        """What an untrained manager does, and the warm start."""
+        measures = self.measures
+        if restored(measures.run, learner):
+            return
+        measures.operations(0, "untrained", "test")
+        measures.maintained(0, "always_add", lambda tasks: always("ADD"))
+        measures.maintained(0, "evidence_only", keeping_evidence)
+        measures.maintained(0, "untrained", lambda tasks: chosen_by(self.model))
+        warm_start(self.config, learner, self.progress)
+        measures.operations(0, "warm_start", "test")
+        measures.maintained(0, "warm_start", lambda tasks: chosen_by(self.model))
+
+    def end(self, step: int) -> None:
+        """The last step has measured already."""
 
     def evaluate(self, step: int) -> None:
         self.measures.operations(step, "manager", "dev")

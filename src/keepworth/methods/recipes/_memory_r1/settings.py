@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -19,6 +19,9 @@ from keepworth.recipes.settings import (
     require_objective,
     require_rates,
 )
+
+if TYPE_CHECKING:
+    from keepworth.learning.trainer import Schedule
 
 ROLE_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "answerer": {
@@ -106,6 +109,14 @@ class Config(TrainingSettings):
                 "questions = 1 leaves the wrong-memory arm without another question's memory to show: set at least 2"
             )
         return self
+
+    @property
+    def schedule_of_steps(self) -> Schedule:
+        from keepworth.learning.trainer import Schedule
+
+        assert self.steps is not None
+        assert self.evaluate_every is not None
+        return Schedule(self.steps, self.evaluate_every, self.checkpoint_every)
 
     @property
     def reads(self) -> bool:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
+from keepworth.cli.command import argument, option
 from keepworth.cli.output import Runs, interruptible, say
 from keepworth.memory.place import MemoryPlace, place_of
 
@@ -27,101 +28,89 @@ UPSTREAM_KEY = "OPENAI_API_KEY"
 def serve(
     what: Annotated[
         str,
-        typer.Argument(
-            metavar="[MODEL|RUN]",
-            help="A model's name, a checkpoint's folder, a Hugging Face id, or a run, for what it trained. With --memory it "
+        argument(
+            "[MODEL|RUN]",
+            "A model's name, a checkpoint's folder, a Hugging Face id, or a run, for what it trained. With --memory it "
             f"answers, in a gateway. {DEFAULT} if nothing is given.",
         ),
     ] = "",
-    role: Annotated[str, typer.Option("--role", help="Which of the run's roles, where it trained several.")] = "",
-    port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, help="Where to listen; 0 takes any that is free.")
-    ] = 8000,
-    precision: Annotated[str, typer.Option("--precision", help="bf16 or fp32.")] = "bf16",
+    role: Annotated[str, option("--role", "Which of the run's roles, where it trained several.")] = "",
+    port: Annotated[int, option("--port", "Where to listen; 0 takes any that is free.", min=0, max=65535)] = 8000,
+    precision: Annotated[str, option("--precision", "bf16 or fp32.")] = "bf16",
     runs: Runs = Path("runs"),
     memory: Annotated[
         MemoryPlace | None,
-        typer.Option(
-            "--memory",
+        option(
+            "--memory MEMORY",
+            "Serve this memory instead: a file, or an address in Postgres. It is made if it is not there.",
             parser=place_of,
-            metavar="MEMORY",
-            help="Serve this memory instead: a file, or an address in Postgres. It is made if it is not there.",
         ),
     ] = None,
-    host: Annotated[str, typer.Option("--host", help="With --memory: the address to listen on.")] = "127.0.0.1",
+    host: Annotated[str, option("--host", "With --memory: the address to listen on.")] = "127.0.0.1",
     encoder: Annotated[
         str,
-        typer.Option("--encoder", help="With --memory: minilm, hashing, a folder, or none to use words only."),
+        option("--encoder", "With --memory: minilm, hashing, a folder, or none to use words only."),
     ] = "default",
-    policy: Annotated[
-        str, typer.Option("--policy", help="With --memory: what learns from rewards, or none.")
-    ] = "default",
+    policy: Annotated[str, option("--policy", "With --memory: what learns from rewards, or none.")] = "default",
     upstream: Annotated[
         str,
-        typer.Option(
-            "--upstream",
-            help="With --memory: OpenAI's routes lead there, such as https://api.openai.com/v1, and remember.",
+        option(
+            "--upstream", "With --memory: OpenAI's routes lead there, such as https://api.openai.com/v1, and remember."
         ),
     ] = "",
     upstream_key: Annotated[
         str,
-        typer.Option(
-            "--upstream-key", help="The environment variable that holds the upstream's key; none to send none."
-        ),
+        option("--upstream-key", "The environment variable that holds the upstream's key; none to send none."),
     ] = UPSTREAM_KEY,
     upstream_key_of: Annotated[
         str,
-        typer.Option(
-            "--upstream-key-of",
-            help="Whose own that key is: a token of this person may use stored responses and the like.",
+        option(
+            "--upstream-key-of", "Whose own that key is: a token of this person may use stored responses and the like."
         ),
     ] = "",
-    mcp: Annotated[
-        bool, typer.Option("--mcp", help="With --memory: tools of the Model Context Protocol, too, at /mcp.")
-    ] = False,
+    mcp: Annotated[bool, option("--mcp", "With --memory: tools of the Model Context Protocol, too, at /mcp.")] = False,
     stdio: Annotated[
         bool,
-        typer.Option(
-            "--stdio",
-            help="With --memory: those tools alone, over standard input and output, for a host that starts this.",
+        option(
+            "--stdio", "With --memory: those tools alone, over standard input and output, for a host that starts this."
         ),
     ] = False,
-    user: Annotated[str, typer.Option("--user", "-u", help="With --stdio: whose memory.")] = "",
+    user: Annotated[str, option("--user -u", "With --stdio: whose memory.")] = "",
     memory_tokens: Annotated[
         int,
-        typer.Option("--memory-tokens", min=0, help="With a gateway: of memory in one prompt, at most."),
+        option("--memory-tokens", "With a gateway: of memory in one prompt, at most.", min=0),
     ] = 1500,
     secrets: Annotated[
         str,
-        typer.Option(
+        option(
             "--secrets",
-            help="With --memory: what becomes of texts with keys or passwords: quarantine, redact, refuse, allow.",
+            "With --memory: what becomes of texts with keys or passwords: quarantine, redact, refuse, allow.",
         ),
     ] = "quarantine",
     personal: Annotated[
-        str, typer.Option("--personal", help="With --memory: the same for mail addresses, phone and account numbers.")
+        str, option("--personal", "With --memory: the same for mail addresses, phone and account numbers.")
     ] = "allow",
     audit: Annotated[
-        str, typer.Option("--audit", help="With --memory: who did what is noted of changes, of all, or off.")
+        str, option("--audit", "With --memory: who did what is noted of changes, of all, or off.")
     ] = "changes",
     memory_items: Annotated[
-        int, typer.Option("--memory-items", min=1, max=100, help="With a gateway: recalled for one turn, at most.")
+        int, option("--memory-items", "With a gateway: recalled for one turn, at most.", min=1, max=100)
     ] = 8,
     durability: Annotated[
-        str, typer.Option("--durability", help="With --memory: process, or power to survive a lost machine.")
+        str, option("--durability", "With --memory: process, or power to survive a lost machine.")
     ] = "process",
     signals: Annotated[
         str,
-        typer.Option(
+        option(
             "--signals",
-            help="With a gateway: whether thanks, corrections, failing tools and the like are rewards: off, rules, or model.",
+            "With a gateway: whether thanks, corrections, failing tools and the like are rewards: off, rules, or model.",
         ),
     ] = "off",
     writer: Annotated[
         str,
-        typer.Option(
+        option(
             "--writer",
-            help="With --memory: what keeps facts of what is said: rules, model (OPENAI_MODEL at OPENAI_BASE_URL), none, or the "
+            "With --memory: what keeps facts of what is said: rules, model (OPENAI_MODEL at OPENAI_BASE_URL), none, or the "
             "folder of a run that trained a manager.",
         ),
     ] = "default",

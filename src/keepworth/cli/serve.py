@@ -62,12 +62,6 @@ def serve(
         str,
         option("--upstream-key", "The environment variable that holds the upstream's key; none to send none."),
     ] = UPSTREAM_KEY,
-    upstream_key_of: Annotated[
-        str,
-        option(
-            "--upstream-key-of", "Whose own that key is: a token of this person may use stored responses and the like."
-        ),
-    ] = "",
     mcp: Annotated[bool, option("--mcp", "With --memory: tools of the Model Context Protocol, too, at /mcp.")] = False,
     stdio: Annotated[
         bool,
@@ -152,8 +146,6 @@ def serve(
                 scan=scan_of(secrets, personal),
             )
             return
-        if upstream_key_of and not upstream:
-            raise KeepworthError("--upstream-key-of says whose the upstream's key is.", "Name it with --upstream.")
         if what and upstream:
             raise KeepworthError(f"{what} is what answers, and so is --upstream.", f"Leave {what} out.")
         if writer != "none":
@@ -169,14 +161,14 @@ def serve(
             say(f"Loading {what} ...", error=True)
             gateway: dict[str, Any] = {
                 "model": _answering(run, role, runs, precision) if run else _loaded(model, precision),
-                "gateway": _gateway_settings(memory_items, memory_tokens, signals, ""),
+                "gateway": _gateway_settings(memory_items, memory_tokens, signals),
             }
         elif upstream:
             require("gateway", "keepworth serve --upstream")
             gateway = {
                 "upstream": upstream,
                 "upstream_key": upstream_key_in(upstream_key, upstream),
-                "gateway": _gateway_settings(memory_items, memory_tokens, signals, upstream_key_of),
+                "gateway": _gateway_settings(memory_items, memory_tokens, signals),
             }
         else:
             gateway = {}
@@ -226,7 +218,7 @@ def serve(
             raise typer.Exit(130) from None
 
 
-def _gateway_settings(items: int, tokens: int, signals: str, key_of: str) -> Any:
+def _gateway_settings(items: int, tokens: int, signals: str) -> Any:
     from keepworth.episodes.errors import require_known
     from keepworth.serving.gateway import GatewaySettings
 
@@ -242,7 +234,6 @@ def _gateway_settings(items: int, tokens: int, signals: str, key_of: str) -> Any
         turn_tokens=min(500, tokens),
         signals="off" if signals == "off" else "rules",
         judge=judge,
-        key_of=key_of,
     )
 
 

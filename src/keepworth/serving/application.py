@@ -357,7 +357,7 @@ async def _answered(
             return errors.of(error, request.url.path)
 
     work = loop.run_in_executor(workers, computed)
-    left = asyncio.ensure_future(_left(request))
+    left = asyncio.ensure_future(hung_up(request))
     try:
         both: set[asyncio.Future[Any]] = {work, left}
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
@@ -368,7 +368,7 @@ async def _answered(
         left.cancel()
 
 
-async def _left(request: Request) -> None:
+async def hung_up(request: Request) -> None:
     """Returns when the caller has hung up."""
     while (await request.receive())["type"] != "http.disconnect":
         pass

@@ -293,6 +293,57 @@ def own_words(message: Mapping[str, Any]) -> str:
     return words[1:-1].strip() if len(words) > 1 and words[0] == words[-1] == '"' and words.count('"') == 2 else words
 
 
+def tool_words(pieces: Sequence[Any]) -> str:
+    """What the tools answered with which a call ends, whatever its format: the texts in its last pieces."""
+    texts: list[str] = []
+    for piece in reversed(pieces):
+        answers = _answers(piece)
+        if not answers:
+            break
+        texts += [text for part in answers for text in _texts(part.get("output", part.get("content")))]
+    return "\n".join(reversed(texts))
+
+
+def tools_answered(pieces: Sequence[Any]) -> bool:
+    """Whether any of the pieces is what a tool answered, as in a call that goes on with a turn."""
+    return any(_answers(piece) for piece in pieces if isinstance(piece, dict))
+
+
+def first_answer(pieces: Sequence[Any]) -> str:
+    """The first words of a model in these pieces; "" for none."""
+    spoken = (text_of(each).strip() for each in pieces if isinstance(each, dict) and each.get("role") == "assistant")
+    return next(filter(None, spoken), "")
+
+
+def names_kept(body: Body) -> bool:
+    """Whether a call of chat completions or messages names what an upstream keeps: a container, a file or an earlier sound."""
+    messages = _listed(body.get("messages"))
+    files = [part.get("file_id") for each in messages for part in _parts_within(each)]
+    return any((body.get("container"), *files, *(each.get("audio") for each in messages)))
+
+
+def _parts_within(piece: Body) -> Iterator[Body]:
+    for part in _listed(piece.get("content")):
+        yield from (part, _object(part.get("file")), _object(part.get("source")))
+        yield from _parts_within(part)
+
+
+def _answers(piece: Body) -> list[Body]:
+    """The piece, and the parts of it, that tools answered."""
+    return [part for part in (piece, *_listed(piece.get("content"))) if _is_answer(part)]
+
+
+def _is_answer(part: Body) -> bool:
+    kind = str(part.get("type", ""))
+    return part.get("role") in ("tool", "function") or kind == "tool_result" or kind.endswith("_output")
+
+
+def _texts(value: Any) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    return [part["text"] for part in _listed(value if isinstance(value, list) else [value]) if _text(part.get("text"))]
+
+
 def _same(message: Mapping[str, Any]) -> dict[str, Any]:
     """Callers move `cache_control` from message to message, and make a text a list of parts to have a place for it."""
     content = message.get("content")

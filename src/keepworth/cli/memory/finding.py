@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 def search(
     memory: Memory,
     file: MemoryPlace,
-    bounds: dict[str, str],
+    bounds: dict[str, Any],
     encoder: str,
     query: Annotated[str, argument("", "What to look for.")],
     top_k: TopK = 10,
@@ -99,7 +99,7 @@ def hit_line(hit: Hit, explain: bool = False) -> Line:
 def list_(
     memory: Memory,
     file: MemoryPlace,
-    bounds: dict[str, str],
+    bounds: dict[str, Any],
     limit: Limit = 100,
     after: Annotated[str, option("ID", "Go on after this id.")] = "",
     everything: Annotated[bool, option("--all", "Superseded, deleted and held back items too.")] = False,

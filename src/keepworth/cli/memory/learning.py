@@ -51,7 +51,7 @@ EpisodeId = Annotated[str, argument("EPISODE", "Its id, as `begin` printed it.")
 def begin(
     memory: Memory,
     file: MemoryPlace,
-    bounds: dict[str, str],
+    bounds: dict[str, Any],
     task: Annotated[str, argument("[TASK]", "What is attempted, in words.")] = "",
     by: Annotated[str, option("--by NAME", "For whom, where rewards are somebody's word.")] = "",
 ) -> Lines:
@@ -121,7 +121,7 @@ def end(
 )
 def list_episodes(
     memory: Memory,
-    bounds: dict[str, str],
+    bounds: dict[str, Any],
     limit: Limit = 100,
     after: Annotated[str, option("EPISODE", "Go on after this one.")] = "",
 ) -> Lines:

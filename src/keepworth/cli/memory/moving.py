@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -71,7 +71,7 @@ OWN = "keepworth"
 )
 def export_(
     file: MemoryPlace,
-    bounds: dict[str, str],
+    bounds: dict[str, Any],
     as_json: bool,
     target: Annotated[Path, argument("", "A new file; - writes to the terminal.", parser=file_of)],
     to: Annotated[
@@ -106,7 +106,7 @@ def export_(
             yield Note(f"{len(items)} {'item' if len(items) == 1 else 'items'}.")
 
 
-def _items(memory: Memory, bounds: dict[str, str]) -> Iterator[Item]:
+def _items(memory: Memory, bounds: dict[str, Any]) -> Iterator[Item]:
     after = ""
     while page := memory.get_all(limit=1000, after=after, **bounds):
         yield from page
@@ -211,7 +211,7 @@ def import_(
 
 
 def _take_foreign(
-    memory: Memory, source: Path, foreign: FileFormat, skip_bad: bool, scan: Scan | None, bounds: dict[str, str]
+    memory: Memory, source: Path, foreign: FileFormat, skip_bad: bool, scan: Scan | None, bounds: dict[str, Any]
 ) -> Lines:
     from keepworth.memory.adapters.formats import take
     from keepworth.memory.errors import InvalidText

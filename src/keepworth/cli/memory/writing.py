@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 )
 def add(
     file: MemoryPlace,
-    bounds: dict[str, str],
+    bounds: dict[str, Any],
     encoder: str,
     text: Annotated[str, argument("", "What to remember; - reads one text per line.")],
     kind: Annotated[str, option("", "fact, episode, case, skill, lesson or core.")] = "fact",
@@ -121,7 +121,7 @@ def supersede(
 )
 def forget(
     file: MemoryPlace,
-    bounds: dict[str, str],
+    bounds: dict[str, Any],
     ids: Annotated[list[str] | None, argument("[ID...]", "Items to forget.")] = None,
     purge: Annotated[bool, option("--purge", "Erase for good: journal, indexes and vectors too.")] = False,
     older_than: Annotated[

@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import socket
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
@@ -17,12 +18,13 @@ from keepworth.memory.place import MemoryPlace, place_of
 
 if TYPE_CHECKING:
     from keepworth.models.inprocess import InProcessModel
-    from keepworth.recipes.trained import Trained
+    from keepworth.serving.http_server import HttpServer
     from keepworth.serving.memory_server import MemoryServer
 
 KEY = "KEEPWORTH_API_KEY"
 DEFAULT = "smollm2-135m-instruct"
 UPSTREAM_KEY = "OPENAI_API_KEY"
+LOCAL = "127.0.0.1"
 
 
 def serve(
@@ -46,7 +48,7 @@ def serve(
             parser=place_of,
         ),
     ] = None,
-    host: Annotated[str, option("--host", "With --memory: the address to listen on.")] = "127.0.0.1",
+    host: Annotated[str, option("--host", "With --memory: the address to listen on.")] = LOCAL,
     encoder: Annotated[
         str,
         option("--encoder", "With --memory: minilm, hashing, a folder, or none to use words only."),
@@ -115,86 +117,88 @@ def serve(
     remembers for any program that speaks to OpenAI. Without --memory: a model, at /v1/chat/completions.
     Callers must send what KEEPWORTH_API_KEY holds as a bearer token, if it is set.
     Ctrl-C stops."""
-    from keepworth.episodes.errors import KeepworthError, UnknownName
-    from keepworth.episodes.extras import MissingExtra, fix_for, missing, require
+    from keepworth.episodes.extras import require
 
     model, run = _model_or_run(what, runs)
-    if role and not run:
-        raise KeepworthError("--role names a role of a run.", "Name the run, or leave --role out.")
-    if memory is not None:
-        from keepworth.memory.scan import scan_of
-
-        require("server", "keepworth serve --memory")
-        if user and not stdio:
-            raise KeepworthError("--user is for --stdio.", "Over HTTP, a token says whose memory it is.")
-        if stdio and (upstream or mcp):
-            raise KeepworthError("--stdio serves its host alone.", "Leave --upstream and --mcp out.")
-        if mcp or stdio:
-            require("mcp", "keepworth serve --mcp")
-        if stdio and what:
-            raise KeepworthError("--stdio serves its host alone.", f"Leave {what} out.")
-        if stdio and audit != "changes":
-            raise KeepworthError("--audit notes what comes over HTTP.", "Leave it out with --stdio.")
-        if stdio:
-            _serve_stdio(
-                memory,
-                user,
-                encoder=None if encoder == "none" else encoder,
-                policy=None if policy == "none" else policy,
-                durability=durability,
-                writer=None if writer == "none" else writer,
-                scan=scan_of(secrets, personal),
-            )
-            return
-        if what and upstream:
-            raise KeepworthError(f"{what} is what answers, and so is --upstream.", f"Leave {what} out.")
-        if writer != "none":
-            from keepworth.memory import by_name
-
-            by_name.writer(writer)  # raises, and loads what was trained, before anything is served
-        if what:
-            require("gateway", "keepworth serve MODEL --memory")
-            require("serve", "keepworth serve MODEL --memory")
-            if precision not in ("bf16", "fp32"):
-                raise UnknownName("precision", precision, ("bf16", "fp32"))
-            require_free(port, host)
-            say(f"Loading {what} ...", error=True)
-            gateway: dict[str, Any] = {
-                "model": _answering(run, role, runs, precision) if run else _loaded(model, precision),
-                "gateway": _gateway_settings(memory_items, memory_tokens, signals),
-            }
-        elif upstream:
-            require("gateway", "keepworth serve --upstream")
-            gateway = {
-                "upstream": upstream,
-                "upstream_key": upstream_key_in(upstream_key, upstream),
-                "gateway": _gateway_settings(memory_items, memory_tokens, signals),
-            }
-        else:
-            gateway = {}
-        _serve_memory(
-            memory,
-            host=host,
-            port=port,
-            encoder=None if encoder == "none" else encoder,
-            policy=None if policy == "none" else policy,
-            durability=durability,
-            writer=None if writer == "none" else writer,
-            scan=scan_of(secrets, personal),
-            audit=audit,
-            mcp=mcp,
-            **gateway,
+    _refuse(
+        (bool(role and not run), "--role names a role of a run.", "Name the run, or leave --role out."),
+        (bool(user and not stdio and memory), "--user is for --stdio.", "Over HTTP, a token says whose memory it is."),
+    )
+    if memory is None:
+        settings = (secrets, personal, audit) != ("quarantine", "allow", "changes")
+        _refuse(
+            (stdio or mcp or bool(user), "--mcp, --stdio and --user are of a memory.", "Name it with --memory."),
+            (settings, "--secrets, --personal and --audit are of a memory.", "Name it with --memory."),
+            (
+                bool(upstream),
+                "--upstream is where a gateway with a memory leads.",
+                "Name the memory with --memory.",
+            ),
+            (host != LOCAL, "A model is served to this machine only.", "Leave --host out."),
         )
+        _serve_model(model or (not run and DEFAULT) or "", run, role, runs, precision, port)
         return
-    if stdio or mcp or user:
-        raise KeepworthError("--mcp, --stdio and --user are of a memory.", "Name it with --memory.")
-    if (secrets, personal, audit) != ("quarantine", "allow", "changes"):
-        raise KeepworthError("--secrets, --personal and --audit are of a memory.", "Name it with --memory.")
-    if upstream:
-        raise KeepworthError("--upstream is where a gateway with a memory leads.", "Name the memory with --memory.")
-    if host != "127.0.0.1":
-        raise KeepworthError("A model is served to this machine only.", "Leave --host out.")
-    if not what and missing("serve"):
+    from keepworth.memory.scan import scan_of
+
+    require("server", "keepworth serve --memory")
+    if mcp or stdio:
+        require("mcp", "keepworth serve --mcp")
+    alone = "--stdio serves its host alone."
+    _refuse(
+        (stdio and bool(upstream or mcp), alone, "Leave --upstream and --mcp out."),
+        (stdio and bool(what), alone, f"Leave {what} out."),
+        (stdio and audit != "changes", "--audit notes what comes over HTTP.", "Leave it out with --stdio."),
+        (bool(what and upstream), f"{what} is what answers, and so is --upstream.", f"Leave {what} out."),
+    )
+    options: dict[str, Any] = {
+        "encoder": None if encoder == "none" else encoder,
+        "policy": None if policy == "none" else policy,
+        "durability": durability,
+        "writer": None if writer == "none" else writer,
+        "scan": scan_of(secrets, personal),
+    }
+    if stdio:
+        _serve_stdio(memory, user, **options)
+        return
+    if writer != "none":
+        from keepworth.memory import by_name
+
+        by_name.writer(writer)  # raises, and loads what was trained, before anything is served
+    if what:
+        require("gateway", "keepworth serve MODEL --memory")
+        require("serve", "keepworth serve MODEL --memory")
+        _check_precision(precision)
+        require_free(port, host)
+        say(f"Loading {what} ...", error=True)
+        options["model"] = _answering(run, role, runs, precision) if run else _loaded(model, precision)
+    elif upstream:
+        require("gateway", "keepworth serve --upstream")
+        options |= {"upstream": upstream, "upstream_key": upstream_key_in(upstream_key, upstream)}
+    if what or upstream:
+        options["gateway"] = _gateway_settings(memory_items, memory_tokens, signals)
+    _serve_memory(memory, host=host, port=port, audit=audit, mcp=mcp, **options)
+
+
+def _refuse(*mistakes: tuple[bool, str, str]) -> None:
+    """Raises KeepworthError, with what is wrong and how to mend it, for the first mistake that was made."""
+    from keepworth.episodes.errors import KeepworthError
+
+    for made, message, fix in mistakes:
+        if made:
+            raise KeepworthError(message, fix)
+
+
+def _check_precision(precision: str) -> None:
+    from keepworth.episodes.errors import UnknownName
+
+    if precision not in ("bf16", "fp32"):
+        raise UnknownName("precision", precision, ("bf16", "fp32"))
+
+
+def _serve_model(model: str, run: str, role: str, runs: Path, precision: str, port: int) -> None:
+    from keepworth.episodes.extras import MissingExtra, fix_for, missing, require
+
+    if model == DEFAULT and missing("serve"):
         raise MissingExtra(
             "keepworth serve without --memory needs the packages for a language model, which are not installed.",
             f"{fix_for('serve')}; or serve a memory: keepworth serve --memory agent.mem",
@@ -202,16 +206,19 @@ def serve(
     require("serve", "keepworth serve")
     from keepworth.serving.model_server import ModelServer
 
-    if precision not in ("bf16", "fp32"):
-        raise UnknownName("precision", precision, ("bf16", "fp32"))
+    _check_precision(precision)
     require_free(port)
-    say(f"Loading {run or model or DEFAULT} ...")
-    loaded = _answering(run, role, runs, precision) if run else _loaded(model or DEFAULT, precision)
+    say(f"Loading {run or model} ...")
+    loaded = _answering(run, role, runs, precision) if run else _loaded(model, precision)
     server = ModelServer(loaded, port=port, key=os.environ.get(KEY, ""))
+    _until_stopped(server, lambda: _say(server.url, loaded.name))
+
+
+def _until_stopped(server: HttpServer, begun: Callable[[], None]) -> None:
     with interruptible():
         try:
             with server:
-                _say(server.url, loaded.name)
+                begun()
                 server.wait()
         except KeyboardInterrupt:
             say("\nStopped.")
@@ -242,14 +249,7 @@ def _serve_memory(memory: MemoryPlace, *, host: str, port: int, **options: Any) 
     from keepworth.serving.memory_server import MemoryServer
 
     server = MemoryServer(memory.opens, host=host, port=port, token=os.environ.get(KEY) or "", **options)
-    with interruptible():
-        try:
-            with server:
-                _say_memory(server, memory, host)
-                server.wait()
-        except KeyboardInterrupt:
-            say("\nStopped.")
-            raise typer.Exit(130) from None
+    _until_stopped(server, lambda: _say_memory(server, memory, host))
 
 
 def _serve_stdio(memory: MemoryPlace, user: str, **options: Any) -> None:
@@ -335,7 +335,7 @@ def upstream_key_in(variable: str, upstream: str) -> str:
     return key
 
 
-def require_free(port: int, host: str = "127.0.0.1") -> None:
+def require_free(port: int, host: str = LOCAL) -> None:
     """Raises KeepworthError where another program listens on the port: said before a model is loaded for nothing."""
     from keepworth.episodes.errors import KeepworthError
 
@@ -364,19 +364,13 @@ def _model_or_run(what: str, runs: Path) -> tuple[str, str]:
     return what, ""
 
 
-def _found(name: str, role: str, runs: Path) -> Trained:
-    """What a run trained. Raises KeepworthError where there is nothing of the kind."""
+def _answering(name: str, role: str, runs: Path, precision: str) -> InProcessModel:
+    """What a run trained, with an adapter in its weights. Raises KeepworthError where there is nothing of the kind."""
     from keepworth.learning.run_folder import find_run
+    from keepworth.models.threads import settle_threads
     from keepworth.recipes.trained import trained_by
 
-    return trained_by(find_run(name, runs), role)
-
-
-def _answering(name: str, role: str, runs: Path, precision: str) -> InProcessModel:
-    """What a run trained, with an adapter in its weights."""
-    from keepworth.models.threads import settle_threads
-
-    model = _found(name, role, runs).merged(cast(Literal["bf16", "fp32"], precision))
+    model = trained_by(find_run(name, runs), role).merged(cast(Literal["bf16", "fp32"], precision))
     settle_threads(model)
     return model
 

@@ -56,6 +56,7 @@ from keepworth.serving.call_formats import (
     SpokenReply,
     first_answer,
     names_kept,
+    own_words,
     tool_words,
     tools_answered,
 )
@@ -80,6 +81,7 @@ _LONGEST_READ = 8 * 2**20
 """Bytes of a whole answer that is read for what it says; a longer one is passed on unread."""
 _LONGEST_NOTE = 4000
 _PASSED = (
+    ("POST", "/v1/completions"),
     ("POST", "/v1/embeddings"),
     ("GET", "/v1/models"),
     ("GET", "/v1/models/{model:path}"),
@@ -296,7 +298,7 @@ class Gateway:
         memory = turn.memory = TurnMemory(open, format, scope.parts())
         places, goes_on = format.turns(pieces), format.goes_on(pieces)
         newest = places[-1] if places else -1
-        query = format.words(pieces, newest) if places else ""
+        query = own_words(pieces[newest]) if places else ""
         digests, before = self._history(memory, format.continues(body), pieces, places)
         if newest in before and not (goes_on or tools_answered(pieces[newest + 1 :])):
             seconds = _retried_within(call.headers)
@@ -363,7 +365,7 @@ class Gateway:
         self, memory: TurnMemory, pieces: Sequence[Any], places: Sequence[int], before: Mapping[int, MemoryBlock]
     ) -> None:
         earlier = places[:-1]
-        lost = [place for place in earlier if place not in before] if memory.format.counted else []
+        lost = [place for place in earlier if place not in before]
         if lost:
             between = json.dumps(pieces[lost[0] : places[-1]], ensure_ascii=False)
             self.metrics.count("keepworth_cache_lost_tokens_total", tokens_of(between))

@@ -76,7 +76,7 @@ def export_(
     target: Annotated[Path, argument("", "A new file; - writes to the terminal.", parser=file_of)],
     to: Annotated[
         str,
-        option("--to", "keepworth, with all history; or what is true now as jsonl, mem0, letta or markdown."),
+        option("--to", "keepworth, with all history; or what is true now as jsonl, mem0 or markdown."),
     ] = OWN,
 ) -> Lines:
     """Write everything, history included, as lines of JSON; or what is true now, in the format of others."""
@@ -85,7 +85,7 @@ def export_(
 
     if as_json and str(target) == "-":
         raise MemoryProblem("- and --json both write to standard output.", "Name a file, or leave --json out.")
-    foreign = _file_format(to)
+    foreign = _file_format(to, written=True)
     if foreign is None and any(bounds.values()):
         raise MemoryProblem(
             f"--to {OWN} writes the whole memory, with its journal.",
@@ -99,6 +99,7 @@ def export_(
                 _write(target, (f"{line}\n" for line, _ in zip(lines, counted, strict=False)), is_json=True)
             yield Line({**record, "lines": next(counted)})
             return
+        assert foreign.writes is not None
         items = list(_items(memory, bounds))
         _write(target, [foreign.writes(items)])
         yield Line({**record, "items": len(items)})
@@ -140,12 +141,13 @@ def _readable(given: str) -> Path:
     return path
 
 
-def _file_format(name: str) -> FileFormat | None:
+def _file_format(name: str, *, written: bool = False) -> FileFormat | None:
     """None for our own. Raises UnknownName."""
     from keepworth.episodes.errors import require_known
     from keepworth.memory.adapters.formats import FORMATS
 
-    return FORMATS.get(require_known("format", name, [OWN, *FORMATS]))
+    names = [each for each, form in FORMATS.items() if form.writes or not written]
+    return FORMATS.get(require_known("format", name, [OWN, *names]))
 
 
 @command(

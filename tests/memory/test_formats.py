@@ -62,34 +62,16 @@ def current(m: Memory) -> list[Item]:
     return m.get_all(limit=1000)
 
 
-def test_white_space_in_a_text_does_not_hide_the_rest_from_letta() -> None:
-    for text in ("the lamp ", " the lamp", "one\n \ntwo"):
-        m, twin = memory(), memory()
-        m.add(text, event_time="2024-05-06T07:08:00", trust=0.25)
-        take(twin, FORMATS["letta"].reads(FORMATS["letta"].writes(current(m))))
-        assert [each[1:] for each in map(said, current(twin))] == [each[1:] for each in map(said, current(m))]
-
-
 @settings(max_examples=25, deadline=None)
-@given(m=filled(), name=st.sampled_from(["jsonl", "mem0", "letta"]))
+@given(m=filled(), name=st.sampled_from(["jsonl", "mem0"]))
 def test_what_is_true_now_comes_back_from_each_format(m: Memory, name: str) -> None:
     form, twin = FORMATS[name], memory()
+    assert form.writes is not None
     items, bad = take(twin, form.reads(form.writes(current(m))))
     assert bad == []
-    expected = [said(item) for item in current(m)]
-    if name == "letta":  # an entry of a block is stripped, and blocks stand in the order of persons
-        assert sorted((text.strip(), *map(str, rest)) for text, *rest in expected) == sorted(
-            (text.strip(), *map(str, rest)) for text, *rest in (said(item) for item in current(twin))
-        )
-    else:
-        assert [said(item) for item in current(twin)] == expected
-        assert form.writes(current(twin)).replace('"id": "m', "") == form.writes(current(m)).replace(
-            '"id": "m', ""
-        ) or (name == "mem0")
-    assert take(twin, form.reads(form.writes(current(m))))[0] == items or name == "letta", (
-        "what is there already is not stored again"
-    )
-    assert len(current(twin)) == len(expected)
+    assert [said(item) for item in current(twin)] == [said(item) for item in current(m)]
+    assert form.writes(current(twin)) == form.writes(current(m)) or name == "mem0"
+    assert take(twin, form.reads(form.writes(current(m))))[0] == items, "what is there already is not stored again"
 
 
 @settings(max_examples=60, deadline=None)
@@ -170,19 +152,6 @@ def test_an_agent_file_of_letta_is_read_block_by_block_and_passages_too() -> Non
         list(FORMATS["letta"].reads("{}"))
 
 
-def test_an_agent_file_has_what_letta_s_schema_requires_and_no_block_is_too_large() -> None:
-    m = memory()
-    m.add_many([f"fact number {n} {'x' * 900}" for n in range(60)], user_id="ana")
-    m.add("everybody's")
-    whole = json.loads(FORMATS["letta"].writes(current(m)))
-    for name in ("agents", "groups", "blocks", "files", "sources", "tools", "mcp_servers"):
-        assert isinstance(whole[name], list)
-    assert [block["label"] for block in whole["blocks"]] == ["ana 1", "ana 2", "ana 3", "memory"]
-    for block in whole["blocks"]:
-        assert {"id", "label", "value", "limit"} <= set(block)
-        assert len(block["value"]) <= block["limit"] == 20_000
-
-
 BAD_LINES = [
     '{"text": "fine"}',
     "{",
@@ -236,7 +205,7 @@ def test_the_command_line_writes_and_reads_each_format(tmp_path: Path, capsys: p
     with Memory(file, encoder=None) as m:
         m.add("Ana likes tea", user_id="ana")
         m.add("Bob likes milk", user_id="bob")
-    for name in FORMATS:
+    for name in ("jsonl", "mem0", "markdown"):
         target, twin = tmp_path / f"out.{name}", tmp_path / f"{name}.mem"
         assert main(["memory", "export", str(target), "--to", name, "--file", str(file), "--user", "ana"]) == 0
         assert "Bob" not in target.read_text(encoding="utf-8")
@@ -250,6 +219,7 @@ def test_the_command_line_writes_and_reads_each_format(tmp_path: Path, capsys: p
     assert capsys.readouterr().out == "## bob\n\n- Bob likes milk\n"
     for words, says in (
         (["export", "x", "--to", "mem1"], "Did you mean 'mem0'"),
+        (["export", "x", "--to", "letta"], "There is no format 'letta'"),
         (["export", "x", "--user", "ana"], "writes the whole memory"),
         (["import", str(file), "--user", "ana"], "takes a whole memory as it was"),
         (["import", str(file), "--from", "markdown"], "is not UTF-8 text"),

@@ -1,4 +1,4 @@
-"""The formats of a call besides chat completions: responses, completions, and Anthropic's messages, by the SDKs as they are.
+"""The formats of a call besides chat completions: responses and Anthropic's messages, by the SDKs as they are.
 
 It needs aiohttp (the extra `gateway`), openai, and for its own format anthropic."""
 
@@ -265,34 +265,6 @@ def test_an_error_in_the_middle_of_a_stream_of_responses_is_raised(gate: Gate, o
         openai_client.responses.create(model="scripted", input="I like green tea.")
 
 
-# -- OpenAI's completions ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("stream", [False, True])
-def test_completions_have_memory(gate: Gate, openai_client: Any, stream: bool) -> None:
-    knows(gate)
-    prompt = "You are a cook.\nQ: What am I allergic to?\nA:"
-    raw = openai_client.completions.with_raw_response.create(model="scripted", prompt=prompt, stream=stream)
-    words = "".join(each.choices[0].text for each in raw.parse()) if stream else raw.parse().choices[0].text
-    assert words == "Peanuts."
-    first = gate.script.sent[-1].body["prompt"]
-    assert first == f"You are a cook.\n{PEANUTS}\n\nQ: What am I allergic to?\nA:"
-    id = raw.headers["x-keepworth-episode"]
-    assert gate.memory.receipt(id)["injected"] == gate.memory.receipt(id)["recalled"] != []
-    assert acts(gate, id) == "Peanuts."
-    more = f"{prompt} Peanuts.\nQ: Why am I allergic?\nA:"
-    openai_client.completions.create(model="scripted", prompt=more)
-    assert gate.script.sent[-1].body["prompt"] == f"{first} Peanuts.\nQ: Why am I allergic?\nA:"
-
-
-def test_prompts_that_are_no_text_pass_as_they_are(gate: Gate) -> None:
-    for prompt in ([1, 2], ["a", "b"], [[1], [2]], 5, None, ""):
-        raw = json.dumps({"model": "scripted", "prompt": prompt}).encode()
-        answer = gate.http.post("/v1/completions", content=raw, headers={"Content-Type": "application/json"})
-        assert gate.script.sent[-1].content == raw
-        assert "x-keepworth-episode" not in answer.headers
-
-
 # -- Anthropic's messages ---------------------------------------------------------------------------------------------
 
 
@@ -403,7 +375,6 @@ def test_a_key_in_anthropics_own_header_is_the_token_and_the_upstreams_goes_ther
 BODIES: dict[str, dict[str, Any]] = {
     "/v1/chat/completions": {"messages": [{"role": "user", "content": "What am I allergic to?"}]},
     "/v1/responses": {"input": "What am I allergic to?"},
-    "/v1/completions": {"prompt": "What am I allergic to?"},
     "/v1/messages": {"messages": [{"role": "user", "content": "What am I allergic to?"}], "max_tokens": 9},
 }
 
@@ -434,7 +405,7 @@ def test_a_turn_that_is_sent_again_is_one_episode(gate: Gate, path: str) -> None
 
 @pytest.mark.parametrize("path", BODIES)
 def test_bodies_that_are_wrong_are_the_upstreams_to_refuse(gate: Gate, path: str) -> None:
-    for field in ("messages", "input", "prompt"):
+    for field in ("messages", "input"):
         for wrong in (b'{"%b": [1]}' % field.encode(), b'{"%b": {}}' % field.encode()):
             gate.script.fails = [400]
             answer = gate.http.post(path, content=wrong, headers={"Content-Type": "application/json"})
@@ -473,7 +444,6 @@ def test_a_block_is_read_back_from_the_bytes(format: CallFormat, text: str, line
     bodies: dict[str, Any] = {
         "/v1/chat/completions": {"messages": [{"role": "user", "content": text}]},
         "/v1/responses": {"input": text},
-        "/v1/completions": {"prompt": text},
         "/v1/messages": {"messages": [{"role": "user", "content": text}]},
     }
     body = bodies[format.path]

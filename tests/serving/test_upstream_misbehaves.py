@@ -31,7 +31,6 @@ SECONDS = 0.6
 BODIES: dict[str, dict[str, Any]] = {
     "/v1/chat/completions": {"messages": [{"role": "user", "content": "TEXT"}]},
     "/v1/responses": {"input": "TEXT"},
-    "/v1/completions": {"prompt": "TEXT"},
     "/v1/messages": {"max_tokens": 5, "messages": [{"role": "user", "content": "TEXT"}]},
 }
 Behaviour = Callable[["Misbehaving", socket.socket], None]
@@ -288,7 +287,7 @@ def test_an_answer_without_end_is_broken_off_and_the_turn_is_kept(
         assert kept(server, f"{path} {behaves}") == ["I like green tea."]
 
 
-@pytest.mark.parametrize("path", ["/v1/responses", "/v1/completions"])
+@pytest.mark.parametrize("path", ["/v1/responses"])
 def test_other_routes_say_it_in_their_shape(server: MemoryServer, upstream: Misbehaving, path: str) -> None:
     upstream.behaves = BREAKS["hangs up at once"][0]
     assert "gave no answer" in shaped(path, ask(server, path, "I like green tea.", path))

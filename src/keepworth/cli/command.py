@@ -67,6 +67,24 @@ class App(typer.Typer):
         return super().command(name, cls=Command, epilog=textwrap.dedent(examples).strip() or None, **options)
 
 
+def option(spelling: str, help: str, **settings: Any) -> Any:
+    """An option of a command, for `Annotated`.
+
+    Args:
+        spelling: As help shows it, such as "--top-k -k N"; "" for the name of the parameter.
+        settings: Of `typer.Option`.
+    """
+    words = spelling.split(" ")
+    names = [word for word in words if word.startswith("-")]
+    metavar = " ".join(word for word in words if not word.startswith("-")) or None
+    return typer.Option(*names, metavar=metavar, help=help, **settings)
+
+
+def argument(metavar: str, help: str, **settings: Any) -> Any:
+    """An argument of a command, for `Annotated`. metavar: as help shows it; "" for the name of the parameter."""
+    return typer.Argument(metavar=metavar or None, help=help, **settings)
+
+
 def _name_arguments(command: Any) -> None:
     for parameter in command.params:
         if parameter.param_type_name == "argument" and not parameter.metavar:

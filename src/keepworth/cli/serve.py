@@ -6,122 +6,107 @@ import json
 import os
 import shlex
 import socket
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
+from keepworth.cli.command import argument, option
 from keepworth.cli.output import Runs, interruptible, say
 from keepworth.memory.place import MemoryPlace, place_of
 
 if TYPE_CHECKING:
     from keepworth.models.inprocess import InProcessModel
-    from keepworth.recipes.trained import Trained
+    from keepworth.serving.http_server import HttpServer
     from keepworth.serving.memory_server import MemoryServer
 
 KEY = "KEEPWORTH_API_KEY"
 DEFAULT = "smollm2-135m-instruct"
 UPSTREAM_KEY = "OPENAI_API_KEY"
+LOCAL = "127.0.0.1"
 
 
 def serve(
     what: Annotated[
         str,
-        typer.Argument(
-            metavar="[MODEL|RUN]",
-            help="A model's name, a checkpoint's folder, a Hugging Face id, or a run, for what it trained. With --memory it "
+        argument(
+            "[MODEL|RUN]",
+            "A model's name, a checkpoint's folder, a Hugging Face id, or a run, for what it trained. With --memory it "
             f"answers, in a gateway. {DEFAULT} if nothing is given.",
         ),
     ] = "",
-    role: Annotated[str, typer.Option("--role", help="Which of the run's roles, where it trained several.")] = "",
-    port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, help="Where to listen; 0 takes any that is free.")
-    ] = 8000,
-    precision: Annotated[str, typer.Option("--precision", help="bf16 or fp32.")] = "bf16",
+    role: Annotated[str, option("--role", "Which of the run's roles, where it trained several.")] = "",
+    port: Annotated[int, option("--port", "Where to listen; 0 takes any that is free.", min=0, max=65535)] = 8000,
+    precision: Annotated[str, option("--precision", "bf16 or fp32.")] = "bf16",
     runs: Runs = Path("runs"),
     memory: Annotated[
         MemoryPlace | None,
-        typer.Option(
-            "--memory",
+        option(
+            "--memory MEMORY",
+            "Serve this memory instead: a file, or an address in Postgres. It is made if it is not there.",
             parser=place_of,
-            metavar="MEMORY",
-            help="Serve this memory instead: a file, or an address in Postgres. It is made if it is not there.",
         ),
     ] = None,
-    host: Annotated[str, typer.Option("--host", help="With --memory: the address to listen on.")] = "127.0.0.1",
+    host: Annotated[str, option("--host", "With --memory: the address to listen on.")] = LOCAL,
     encoder: Annotated[
         str,
-        typer.Option("--encoder", help="With --memory: minilm, hashing, a folder, or none to use words only."),
+        option("--encoder", "With --memory: minilm, hashing, a folder, or none to use words only."),
     ] = "default",
-    policy: Annotated[
-        str, typer.Option("--policy", help="With --memory: what learns from rewards, or none.")
-    ] = "default",
+    policy: Annotated[str, option("--policy", "With --memory: what learns from rewards, or none.")] = "default",
     upstream: Annotated[
         str,
-        typer.Option(
-            "--upstream",
-            help="With --memory: OpenAI's routes lead there, such as https://api.openai.com/v1, and remember.",
+        option(
+            "--upstream", "With --memory: OpenAI's routes lead there, such as https://api.openai.com/v1, and remember."
         ),
     ] = "",
     upstream_key: Annotated[
         str,
-        typer.Option(
-            "--upstream-key", help="The environment variable that holds the upstream's key; none to send none."
-        ),
+        option("--upstream-key", "The environment variable that holds the upstream's key; none to send none."),
     ] = UPSTREAM_KEY,
-    upstream_key_of: Annotated[
-        str,
-        typer.Option(
-            "--upstream-key-of",
-            help="Whose own that key is: a token of this person may use stored responses and the like.",
-        ),
-    ] = "",
-    mcp: Annotated[
-        bool, typer.Option("--mcp", help="With --memory: tools of the Model Context Protocol, too, at /mcp.")
-    ] = False,
+    mcp: Annotated[bool, option("--mcp", "With --memory: tools of the Model Context Protocol, too, at /mcp.")] = False,
     stdio: Annotated[
         bool,
-        typer.Option(
-            "--stdio",
-            help="With --memory: those tools alone, over standard input and output, for a host that starts this.",
+        option(
+            "--stdio", "With --memory: those tools alone, over standard input and output, for a host that starts this."
         ),
     ] = False,
-    user: Annotated[str, typer.Option("--user", "-u", help="With --stdio: whose memory.")] = "",
+    user: Annotated[str, option("--user -u", "With --stdio: whose memory.")] = "",
     memory_tokens: Annotated[
         int,
-        typer.Option("--memory-tokens", min=0, help="With a gateway: of memory in one prompt, at most."),
+        option("--memory-tokens", "With a gateway: of memory in one prompt, at most.", min=0),
     ] = 1500,
     secrets: Annotated[
         str,
-        typer.Option(
+        option(
             "--secrets",
-            help="With --memory: what becomes of texts with keys or passwords: quarantine, redact, refuse, allow.",
+            "With --memory: what becomes of texts with keys or passwords: quarantine, redact, refuse, allow.",
         ),
     ] = "quarantine",
     personal: Annotated[
-        str, typer.Option("--personal", help="With --memory: the same for mail addresses, phone and account numbers.")
+        str, option("--personal", "With --memory: the same for mail addresses, phone and account numbers.")
     ] = "allow",
     audit: Annotated[
-        str, typer.Option("--audit", help="With --memory: who did what is noted of changes, of all, or off.")
+        str, option("--audit", "With --memory: who did what is noted of changes, of all, or off.")
     ] = "changes",
     memory_items: Annotated[
-        int, typer.Option("--memory-items", min=1, max=100, help="With a gateway: recalled for one turn, at most.")
+        int, option("--memory-items", "With a gateway: recalled for one turn, at most.", min=1, max=100)
     ] = 8,
     durability: Annotated[
-        str, typer.Option("--durability", help="With --memory: process, or power to survive a lost machine.")
+        str, option("--durability", "With --memory: process, or power to survive a lost machine.")
     ] = "process",
     signals: Annotated[
         str,
-        typer.Option(
+        option(
             "--signals",
-            help="With a gateway: whether thanks, corrections, failing tools and the like are rewards: off, rules, or model.",
+            "With a gateway: whether thanks, corrections, failing tools and the like are rewards: off, rules, or model.",
         ),
     ] = "off",
     writer: Annotated[
         str,
-        typer.Option(
+        option(
             "--writer",
-            help="With --memory: what keeps facts of what is said: rules, model (OPENAI_MODEL at OPENAI_BASE_URL), none, or the "
+            "With --memory: what keeps facts of what is said: rules, model (OPENAI_MODEL at OPENAI_BASE_URL), none, or the "
             "folder of a run that trained a manager.",
         ),
     ] = "default",
@@ -132,88 +117,88 @@ def serve(
     remembers for any program that speaks to OpenAI. Without --memory: a model, at /v1/chat/completions.
     Callers must send what KEEPWORTH_API_KEY holds as a bearer token, if it is set.
     Ctrl-C stops."""
-    from keepworth.episodes.errors import KeepworthError, UnknownName
-    from keepworth.episodes.extras import MissingExtra, fix_for, missing, require
+    from keepworth.episodes.extras import require
 
     model, run = _model_or_run(what, runs)
-    if role and not run:
-        raise KeepworthError("--role names a role of a run.", "Name the run, or leave --role out.")
-    if memory is not None:
-        from keepworth.memory.scan import scan_of
-
-        require("server", "keepworth serve --memory")
-        if user and not stdio:
-            raise KeepworthError("--user is for --stdio.", "Over HTTP, a token says whose memory it is.")
-        if stdio and (upstream or mcp):
-            raise KeepworthError("--stdio serves its host alone.", "Leave --upstream and --mcp out.")
-        if mcp or stdio:
-            require("mcp", "keepworth serve --mcp")
-        if stdio and what:
-            raise KeepworthError("--stdio serves its host alone.", f"Leave {what} out.")
-        if stdio and audit != "changes":
-            raise KeepworthError("--audit notes what comes over HTTP.", "Leave it out with --stdio.")
-        if stdio:
-            _serve_stdio(
-                memory,
-                user,
-                encoder=None if encoder == "none" else encoder,
-                policy=None if policy == "none" else policy,
-                durability=durability,
-                writer=None if writer == "none" else writer,
-                scan=scan_of(secrets, personal),
-            )
-            return
-        if upstream_key_of and not upstream:
-            raise KeepworthError("--upstream-key-of says whose the upstream's key is.", "Name it with --upstream.")
-        if what and upstream:
-            raise KeepworthError(f"{what} is what answers, and so is --upstream.", f"Leave {what} out.")
-        if writer != "none":
-            from keepworth.memory import by_name
-
-            by_name.writer(writer)  # raises, and loads what was trained, before anything is served
-        if what:
-            require("gateway", "keepworth serve MODEL --memory")
-            require("serve", "keepworth serve MODEL --memory")
-            if precision not in ("bf16", "fp32"):
-                raise UnknownName("precision", precision, ("bf16", "fp32"))
-            require_free(port, host)
-            say(f"Loading {what} ...", error=True)
-            gateway: dict[str, Any] = {
-                "model": _answering(run, role, runs, precision) if run else _loaded(model, precision),
-                "gateway": _gateway_settings(memory_items, memory_tokens, signals, ""),
-            }
-        elif upstream:
-            require("gateway", "keepworth serve --upstream")
-            gateway = {
-                "upstream": upstream,
-                "upstream_key": upstream_key_in(upstream_key, upstream),
-                "gateway": _gateway_settings(memory_items, memory_tokens, signals, upstream_key_of),
-            }
-        else:
-            gateway = {}
-        _serve_memory(
-            memory,
-            host=host,
-            port=port,
-            encoder=None if encoder == "none" else encoder,
-            policy=None if policy == "none" else policy,
-            durability=durability,
-            writer=None if writer == "none" else writer,
-            scan=scan_of(secrets, personal),
-            audit=audit,
-            mcp=mcp,
-            **gateway,
+    _refuse(
+        (bool(role and not run), "--role names a role of a run.", "Name the run, or leave --role out."),
+        (bool(user and not stdio and memory), "--user is for --stdio.", "Over HTTP, a token says whose memory it is."),
+    )
+    if memory is None:
+        settings = (secrets, personal, audit) != ("quarantine", "allow", "changes")
+        _refuse(
+            (stdio or mcp or bool(user), "--mcp, --stdio and --user are of a memory.", "Name it with --memory."),
+            (settings, "--secrets, --personal and --audit are of a memory.", "Name it with --memory."),
+            (
+                bool(upstream),
+                "--upstream is where a gateway with a memory leads.",
+                "Name the memory with --memory.",
+            ),
+            (host != LOCAL, "A model is served to this machine only.", "Leave --host out."),
         )
+        _serve_model(model or (not run and DEFAULT) or "", run, role, runs, precision, port)
         return
-    if stdio or mcp or user:
-        raise KeepworthError("--mcp, --stdio and --user are of a memory.", "Name it with --memory.")
-    if (secrets, personal, audit) != ("quarantine", "allow", "changes"):
-        raise KeepworthError("--secrets, --personal and --audit are of a memory.", "Name it with --memory.")
-    if upstream:
-        raise KeepworthError("--upstream is where a gateway with a memory leads.", "Name the memory with --memory.")
-    if host != "127.0.0.1":
-        raise KeepworthError("A model is served to this machine only.", "Leave --host out.")
-    if not what and missing("serve"):
+    from keepworth.memory.scan import scan_of
+
+    require("server", "keepworth serve --memory")
+    if mcp or stdio:
+        require("mcp", "keepworth serve --mcp")
+    alone = "--stdio serves its host alone."
+    _refuse(
+        (stdio and bool(upstream or mcp), alone, "Leave --upstream and --mcp out."),
+        (stdio and bool(what), alone, f"Leave {what} out."),
+        (stdio and audit != "changes", "--audit notes what comes over HTTP.", "Leave it out with --stdio."),
+        (bool(what and upstream), f"{what} is what answers, and so is --upstream.", f"Leave {what} out."),
+    )
+    options: dict[str, Any] = {
+        "encoder": None if encoder == "none" else encoder,
+        "policy": None if policy == "none" else policy,
+        "durability": durability,
+        "writer": None if writer == "none" else writer,
+        "scan": scan_of(secrets, personal),
+    }
+    if stdio:
+        _serve_stdio(memory, user, **options)
+        return
+    if writer != "none":
+        from keepworth.memory import by_name
+
+        by_name.writer(writer)  # raises, and loads what was trained, before anything is served
+    if what:
+        require("gateway", "keepworth serve MODEL --memory")
+        require("serve", "keepworth serve MODEL --memory")
+        _check_precision(precision)
+        require_free(port, host)
+        say(f"Loading {what} ...", error=True)
+        options["model"] = _answering(run, role, runs, precision) if run else _loaded(model, precision)
+    elif upstream:
+        require("gateway", "keepworth serve --upstream")
+        options |= {"upstream": upstream, "upstream_key": upstream_key_in(upstream_key, upstream)}
+    if what or upstream:
+        options["gateway"] = _gateway_settings(memory_items, memory_tokens, signals)
+    _serve_memory(memory, host=host, port=port, audit=audit, mcp=mcp, **options)
+
+
+def _refuse(*mistakes: tuple[bool, str, str]) -> None:
+    """Raises KeepworthError, with what is wrong and how to mend it, for the first mistake that was made."""
+    from keepworth.episodes.errors import KeepworthError
+
+    for made, message, fix in mistakes:
+        if made:
+            raise KeepworthError(message, fix)
+
+
+def _check_precision(precision: str) -> None:
+    from keepworth.episodes.errors import UnknownName
+
+    if precision not in ("bf16", "fp32"):
+        raise UnknownName("precision", precision, ("bf16", "fp32"))
+
+
+def _serve_model(model: str, run: str, role: str, runs: Path, precision: str, port: int) -> None:
+    from keepworth.episodes.extras import MissingExtra, fix_for, missing, require
+
+    if model == DEFAULT and missing("serve"):
         raise MissingExtra(
             "keepworth serve without --memory needs the packages for a language model, which are not installed.",
             f"{fix_for('serve')}; or serve a memory: keepworth serve --memory agent.mem",
@@ -221,23 +206,26 @@ def serve(
     require("serve", "keepworth serve")
     from keepworth.serving.model_server import ModelServer
 
-    if precision not in ("bf16", "fp32"):
-        raise UnknownName("precision", precision, ("bf16", "fp32"))
+    _check_precision(precision)
     require_free(port)
-    say(f"Loading {run or model or DEFAULT} ...")
-    loaded = _answering(run, role, runs, precision) if run else _loaded(model or DEFAULT, precision)
+    say(f"Loading {run or model} ...")
+    loaded = _answering(run, role, runs, precision) if run else _loaded(model, precision)
     server = ModelServer(loaded, port=port, key=os.environ.get(KEY, ""))
+    _until_stopped(server, lambda: _say(server.url, loaded.name))
+
+
+def _until_stopped(server: HttpServer, begun: Callable[[], None]) -> None:
     with interruptible():
         try:
             with server:
-                _say(server.url, loaded.name)
+                begun()
                 server.wait()
         except KeyboardInterrupt:
             say("\nStopped.")
             raise typer.Exit(130) from None
 
 
-def _gateway_settings(items: int, tokens: int, signals: str, key_of: str) -> Any:
+def _gateway_settings(items: int, tokens: int, signals: str) -> Any:
     from keepworth.episodes.errors import require_known
     from keepworth.serving.gateway import GatewaySettings
 
@@ -253,7 +241,6 @@ def _gateway_settings(items: int, tokens: int, signals: str, key_of: str) -> Any
         turn_tokens=min(500, tokens),
         signals="off" if signals == "off" else "rules",
         judge=judge,
-        key_of=key_of,
     )
 
 
@@ -262,14 +249,7 @@ def _serve_memory(memory: MemoryPlace, *, host: str, port: int, **options: Any) 
     from keepworth.serving.memory_server import MemoryServer
 
     server = MemoryServer(memory.opens, host=host, port=port, token=os.environ.get(KEY) or "", **options)
-    with interruptible():
-        try:
-            with server:
-                _say_memory(server, memory, host)
-                server.wait()
-        except KeyboardInterrupt:
-            say("\nStopped.")
-            raise typer.Exit(130) from None
+    _until_stopped(server, lambda: _say_memory(server, memory, host))
 
 
 def _serve_stdio(memory: MemoryPlace, user: str, **options: Any) -> None:
@@ -355,7 +335,7 @@ def upstream_key_in(variable: str, upstream: str) -> str:
     return key
 
 
-def require_free(port: int, host: str = "127.0.0.1") -> None:
+def require_free(port: int, host: str = LOCAL) -> None:
     """Raises KeepworthError where another program listens on the port: said before a model is loaded for nothing."""
     from keepworth.episodes.errors import KeepworthError
 
@@ -384,19 +364,13 @@ def _model_or_run(what: str, runs: Path) -> tuple[str, str]:
     return what, ""
 
 
-def _found(name: str, role: str, runs: Path) -> Trained:
-    """What a run trained. Raises KeepworthError where there is nothing of the kind."""
+def _answering(name: str, role: str, runs: Path, precision: str) -> InProcessModel:
+    """What a run trained, with an adapter in its weights. Raises KeepworthError where there is nothing of the kind."""
     from keepworth.learning.run_folder import find_run
+    from keepworth.models.threads import settle_threads
     from keepworth.recipes.trained import trained_by
 
-    return trained_by(find_run(name, runs), role)
-
-
-def _answering(name: str, role: str, runs: Path, precision: str) -> InProcessModel:
-    """What a run trained, with an adapter in its weights."""
-    from keepworth.models.threads import settle_threads
-
-    model = _found(name, role, runs).merged(cast(Literal["bf16", "fp32"], precision))
+    model = trained_by(find_run(name, runs), role).merged(cast(Literal["bf16", "fp32"], precision))
     settle_threads(model)
     return model
 

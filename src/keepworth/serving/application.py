@@ -13,7 +13,7 @@ import logging
 import re
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -126,18 +126,7 @@ def application(
                 for path, app in (mounted or {}).items()
             ),
         ],
-        middleware=[
-            Middleware(
-                _Door,
-                guard=guard,
-                limits=limits,
-                hosts=hosts,
-                errors=errors,
-                served=served,
-                audit=audit,
-                public=frozenset(public),
-            )
-        ],
+        middleware=[Middleware(_Door, guard, limits, hosts, errors, served, audit, frozenset(public))],
         exception_handlers={
             HTTPException: errors.no_route,
             NotServed: errors.not_served,
@@ -146,22 +135,18 @@ def application(
     )
 
 
+@dataclass(slots=True)
 class _Door:
     """Refuses by the head alone."""
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        guard: Guard,
-        limits: ServerLimits,
-        hosts: tuple[str, ...] | None,
-        errors: _Errors,
-        served: Served | None,
-        audit: AuditLog | None,
-        public: frozenset[str],
-    ) -> None:
-        self.app, self.guard, self.limits, self.hosts, self.public = app, guard, limits, hosts, public
-        self.errors, self.served, self.audit = errors, served, audit
+    app: ASGIApp
+    guard: Guard
+    limits: ServerLimits
+    hosts: tuple[str, ...] | None
+    errors: _Errors
+    served: Served | None
+    audit: AuditLog | None
+    public: Collection[str]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -246,12 +231,15 @@ class _Door:
         return access
 
 
+@dataclass(slots=True)
 class _Mounted:
     """An application that is given its bodies whole, once they are read within the bounds of all. Starlette takes a function for
     one that is given a request, and an object for an application."""
 
-    def __init__(self, app: ASGIApp, path: str, bodies: _Bodies, served: Served | None) -> None:
-        self.app, self.path, self.bodies, self.served = app, path, bodies, served
+    app: ASGIApp
+    path: str
+    bodies: _Bodies
+    served: Served | None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         started, status = time.perf_counter(), 499
@@ -291,7 +279,7 @@ class _Bodies:
     def __init__(self, limits: ServerLimits) -> None:
         self.limits = limits
         self.bytes = 0
-        self.taken: Counter[str] = Counter()  # bytes by token
+        self.taken: Counter[str | None] = Counter()  # bytes by token
 
     @contextlib.asynccontextmanager
     async def read(self, request: Request) -> Any:
@@ -299,42 +287,35 @@ class _Bodies:
         own = bytearray()
         token = getattr(request.scope.get("access"), "id", None)
         try:
-            async with _deadline():
-                async for part in request.stream():
-                    if len(own) + len(part) > self.limits.body:
-                        raise _too_long(self.limits.body)
-                    if self.bytes + len(part) > self.limits.bodies:
-                        raise NotServed("Too many bytes are being answered at once.", "Try again.", status=503)
-                    if token is not None and self.taken[token] + len(part) > self._share(token):
-                        raise NotServed(
-                            "Too many bytes of this token are being answered at once.", "Try again.", status=503
-                        )
-                    own += part
-                    self.bytes += len(part)
-                    if token is not None:
-                        self.taken[token] += len(part)
+            try:
+                async with asyncio.timeout(BODY_SECONDS):
+                    async for part in request.stream():
+                        self._take(len(part), len(own), token)
+                        own += part
+            except TimeoutError:
+                message = f"The request's body did not arrive within {BODY_SECONDS:g} s."
+                raise NotServed(message, "Send it again.", status=408, hang_up=True) from None
             yield bytes(own)
         finally:
             self.bytes -= len(own)
-            if token is not None:
-                self.taken[token] -= len(own)
-                self.taken += Counter()  # drops those that hold nothing
+            self.taken[token] -= len(own)
+            self.taken += Counter()  # drops those that hold nothing
+
+    def _take(self, more: int, own: int, token: str | None) -> None:
+        """Count bytes of a body, of which `own` have come. Raises NotServed where there is no room for them."""
+        if own + more > self.limits.body:
+            raise _too_long(self.limits.body)
+        if self.bytes + more > self.limits.bodies:
+            raise NotServed("Too many bytes are being answered at once.", "Try again.", status=503)
+        if token is not None and self.taken[token] + more > self._share(token):
+            raise NotServed("Too many bytes of this token are being answered at once.", "Try again.", status=503)
+        self.bytes += more
+        self.taken[token] += more
 
     def _share(self, token: str) -> int:
         """What a token may hold: half of what the others leave, so that nobody can take everything; and one body always."""
         others = self.bytes - self.taken[token]
         return max(self.limits.body, (self.limits.bodies - others) // 2)
-
-
-@contextlib.asynccontextmanager
-async def _deadline() -> AsyncIterator[None]:
-    """Raises NotServed where a body has not come in time."""
-    try:
-        async with asyncio.timeout(BODY_SECONDS):
-            yield
-    except TimeoutError:
-        message = f"The request's body did not arrive within {BODY_SECONDS:g} s."
-        raise NotServed(message, "Send it again.", status=408, hang_up=True) from None
 
 
 async def _answered(
@@ -357,7 +338,7 @@ async def _answered(
             return errors.of(error, request.url.path)
 
     work = loop.run_in_executor(workers, computed)
-    left = asyncio.ensure_future(_left(request))
+    left = asyncio.ensure_future(hung_up(request))
     try:
         both: set[asyncio.Future[Any]] = {work, left}
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
@@ -368,7 +349,7 @@ async def _answered(
         left.cancel()
 
 
-async def _left(request: Request) -> None:
+async def hung_up(request: Request) -> None:
     """Returns when the caller has hung up."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
@@ -420,11 +401,12 @@ def _too_long(limit: int) -> NotServed:
     return NotServed(f"A body may have up to {limit} bytes.", "Send less at once.", status=413)
 
 
+@dataclass(frozen=True, slots=True)
 class _Errors:
     """What a refusal looks like. shapes, hints: by the beginning of a path, see `application`."""
 
-    def __init__(self, shapes: Mapping[str, ErrorShape], hints: Mapping[str, str]) -> None:
-        self.shapes, self.hints = shapes, hints
+    shapes: Mapping[str, ErrorShape]
+    hints: Mapping[str, str]
 
     def of(self, error: Exception, path: str) -> Response:
         """Of anything that was raised while a request was answered."""
@@ -465,32 +447,26 @@ class _Errors:
         fix = _by_path(self.hints, path) or ("" if _by_path(self.shapes, path) else self._instead(request))
         answer = self.refusal(NotServed(f"There is no route {request.method} {path}.", fix, status=status), path)
         if status == 405:
-            answer.headers["Allow"] = ", ".join(self._here(request))
+            answer.headers["Allow"] = ", ".join(_methods(request))
         return answer
-
-    def _here(self, request: Request) -> list[str]:
-        """The methods of a path."""
-        routes = [each for each in request.app.routes if isinstance(each, Route)]
-        return sorted({m for each in routes if each.path_regex.match(request.url.path) for m in each.methods or ()})
 
     def _instead(self, request: Request) -> str:
         """What a caller of a route that is none may have meant."""
-        path, routes = request.url.path, [each for each in request.app.routes if isinstance(each, Route)]
-        here = [each for each in self._here(request) if each != "HEAD"]
-        below = [
-            each.path
-            for each in routes
-            if request.method in (each.methods or ()) and each.path.startswith(f"{path}/{{") and each.path.endswith("}")
-        ]
+        path, here = request.url.path, [each for each in _methods(request) if each != "HEAD"]
         if here:
-            more = f" {request.method} is for {below[0]}." if below else ""
-            return f"{path} takes {' and '.join(here)}.{more}"
-        near = nearest(path, {each.path for each in routes})
+            return f"{path} takes {' and '.join(here)}."
+        near = nearest(path, {each.path for each in request.app.routes if isinstance(each, Route)})
         return f"{f'Did you mean {near}? ' if near else ''}GET /openapi.json lists the routes."
 
     async def not_served(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, NotServed)
         return self.refusal(error, request.url.path)
+
+
+def _methods(request: Request) -> list[str]:
+    """Those of the path."""
+    routes = [each for each in request.app.routes if isinstance(each, Route)]
+    return sorted({m for each in routes if each.path_regex.match(request.url.path) for m in each.methods or ()})
 
 
 def _by_path(table: Mapping[str, Any], path: str) -> Any:

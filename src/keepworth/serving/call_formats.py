@@ -1,8 +1,8 @@
-"""How a call to a model is written down, one object for each format: OpenAI's chat completions, responses and completions, and
-Anthropic's messages. The gateway reads and changes calls through these, and knows none of them by name.
+"""How a call to a model is written down, one object for each format: OpenAI's chat completions and responses, and Anthropic's
+messages. The gateway reads and changes calls through these, and knows none of them by name.
 
-A call is read as pieces: messages, items of input, or the lines of a prompt. Some of them begin a turn of the user; a block of
-memory stands right before such a piece, as a piece of its own, and what the caller wrote is not touched.
+A call is read as pieces: messages, or items of input. Some of them begin a turn of the user; a block of memory stands right
+before such a piece, as a piece of its own, and what the caller wrote is not touched.
 """
 
 from __future__ import annotations
@@ -68,13 +68,11 @@ class SpokenReply:
 class CallFormat:
     """How calls of one route are read and changed. What is here is so for messages with roles; formats differ where they say.
 
-    path: where such calls arrive; listed: the field that holds the messages; counted: whether the format says which pieces are
-    the user's.
+    path: where such calls arrive; listed: the field that holds the messages.
     """
 
     path: str
     listed = "messages"
-    counted = True
 
     def pieces(self, body: Body) -> list[Any] | None:
         """None for a body that memory cannot be put into."""
@@ -83,10 +81,6 @@ class CallFormat:
     def turns(self, pieces: Sequence[Any]) -> list[int]:
         """Where pieces begin a turn of the user, or may have in an earlier call; the last is the newest."""
         return [place for place, piece in enumerate(pieces) if piece.get("role") == "user" and own_words(piece)]
-
-    def words(self, pieces: Sequence[Any], place: int) -> str:
-        """What the turn at a place says."""
-        return own_words(pieces[place])
 
     def goes_on(self, pieces: Sequence[Any]) -> bool:
         """Whether the call brings what a tool answered, and no new turn."""
@@ -135,48 +129,6 @@ class ChatFormat(CallFormat):
             words.append(_text(message.get("content")))
             tools += [_text(_object(each.get("function")).get("name")) for each in _listed(message.get("tool_calls"))]
         return _spoken(words, tools, found)
-
-
-class CompletionsFormat(CallFormat):
-    """OpenAI's completions: a prompt is lines, of which nobody says whose they are. The newest turn is taken to be the last line;
-    where that is a cue such as `Answer:`, or has words to come, the line before. A block is lines before it."""
-
-    path = "/v1/completions"
-    counted = False
-
-    def pieces(self, body: Body) -> list[Any] | None:
-        prompt = body.get("prompt")
-        if isinstance(prompt, list) and len(prompt) == 1:
-            prompt = prompt[0]
-        return re.findall(r"[^\n]*\n|[^\n]+", prompt) if isinstance(prompt, str) else None
-
-    def turns(self, pieces: Sequence[Any]) -> list[int]:
-        spoken = [place for place, line in enumerate(pieces) if line.strip()]
-        if len(spoken) > 1 and pieces[spoken[-1]].rstrip().endswith((":", ">")):
-            spoken.pop()
-        return spoken
-
-    def words(self, pieces: Sequence[Any], place: int) -> str:
-        return str(pieces[place]).strip()
-
-    def goes_on(self, pieces: Sequence[Any]) -> bool:
-        return False
-
-    def same(self, piece: Any) -> Any:
-        return piece.rstrip()
-
-    def put(self, body: Body, pieces: Sequence[Any], blocks: Mapping[int, str], role: str) -> dict[str, Any]:
-        lines = [f"{blocks[place]}\n\n{line}" if place in blocks else line for place, line in enumerate(pieces)]
-        return {**body, "prompt": "".join(lines)}
-
-    def marked(self, body: Body) -> list[str]:
-        prompt = body["prompt"] if isinstance(body["prompt"], str) else body["prompt"][0]
-        return [MARK + part.partition("\n\n")[0] for part in f"\n{prompt}".split(f"\n{MARK}")[1:]]
-
-    def reply(self, copy: bytes, kind: str) -> SpokenReply:
-        found = list(_events(copy, kind))
-        words = [_text(_first(event.get("choices")).get("text")) for event in found]
-        return _spoken(words, [], found)
 
 
 class ResponsesFormat(CallFormat):
@@ -262,7 +214,7 @@ class MessagesFormat(CallFormat):
         return anthropic_error(502, message, "")
 
 
-FORMATS: tuple[CallFormat, ...] = (ChatFormat(), ResponsesFormat(), CompletionsFormat(), MessagesFormat())
+FORMATS: tuple[CallFormat, ...] = (ChatFormat(), ResponsesFormat(), MessagesFormat())
 
 
 def text_of(message: Mapping[str, Any]) -> str:
@@ -291,6 +243,57 @@ def own_words(message: Mapping[str, Any]) -> str:
     words = "".join((*kept, text[after:])).strip()
     # opencode puts what its command line is given into quotes.
     return words[1:-1].strip() if len(words) > 1 and words[0] == words[-1] == '"' and words.count('"') == 2 else words
+
+
+def tool_words(pieces: Sequence[Any]) -> str:
+    """What the tools answered with which a call ends, whatever its format: the texts in its last pieces."""
+    texts: list[str] = []
+    for piece in reversed(pieces):
+        answers = _answers(piece)
+        if not answers:
+            break
+        texts += [text for part in answers for text in _texts(part.get("output", part.get("content")))]
+    return "\n".join(reversed(texts))
+
+
+def tools_answered(pieces: Sequence[Any]) -> bool:
+    """Whether any of the pieces is what a tool answered, as in a call that goes on with a turn."""
+    return any(map(_answers, pieces))
+
+
+def first_answer(pieces: Sequence[Any]) -> str:
+    """The first words of a model in these pieces; "" for none."""
+    spoken = (text_of(each).strip() for each in pieces if each.get("role") == "assistant")
+    return next(filter(None, spoken), "")
+
+
+def names_kept(body: Body) -> bool:
+    """Whether a call of chat completions or messages names what an upstream keeps: a container, a file or an earlier sound."""
+    messages = _listed(body.get("messages"))
+    files = [part.get("file_id") for each in messages for part in _parts_within(each)]
+    return any((body.get("container"), *files, *(each.get("audio") for each in messages)))
+
+
+def _parts_within(piece: Body) -> Iterator[Body]:
+    for part in _listed(piece.get("content")):
+        yield from (part, _object(part.get("file")), _object(part.get("source")))
+        yield from _parts_within(part)
+
+
+def _answers(piece: Body) -> list[Body]:
+    """The piece, and the parts of it, that tools answered."""
+    return [part for part in (piece, *_listed(piece.get("content"))) if _is_answer(part)]
+
+
+def _is_answer(part: Body) -> bool:
+    kind = str(part.get("type", ""))
+    return part.get("role") in ("tool", "function") or kind == "tool_result" or kind.endswith("_output")
+
+
+def _texts(value: Any) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    return [part["text"] for part in _listed(value if isinstance(value, list) else [value]) if _text(part.get("text"))]
 
 
 def _same(message: Mapping[str, Any]) -> dict[str, Any]:

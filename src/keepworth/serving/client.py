@@ -25,7 +25,7 @@ from datetime import datetime
 from functools import partial, wraps
 from numbers import Real
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 from urllib.parse import quote
 
 import httpx
@@ -86,9 +86,10 @@ class RemoteCall(Generic[Kind]):
             content = _encoded(self.body)
         return http.build_request(self.method, _BASE + self.path, params=self.query, content=content, headers=headers)
 
-    @property
-    def repeatable(self) -> bool:
-        return self.writes or self.method == "GET"
+    def pauses(self) -> list[float | None]:
+        """Seconds after each try until the next; None after the last."""
+        again = RETRIES if self.writes or self.method == "GET" else 0
+        return [*(PAUSE * 2**number for number in range(again)), None]
 
 
 _VERBS = {verb.of: verb for verb in VERBS if verb.of is not None} | {Memory.add_many: add_items}
@@ -147,18 +148,16 @@ class Client:
         self._http = httpx.Client(**_settings(url, token, timeout))
 
     def _send(self, call: RemoteCall[Kind]) -> Kind:
-        pause = PAUSE
-        for attempt in range(RETRIES + 1):
+        for pause in call.pauses():
             try:
                 response = self._http.send(call.request(self._http))
             except httpx.TransportError as error:
-                if attempt == RETRIES or not call.repeatable:
+                if pause is None:
                     raise _unreachable(str(self._http.base_url), error) from error
             else:
-                if response.status_code not in AGAIN or attempt == RETRIES or not call.repeatable:
+                if pause is None or response.status_code not in AGAIN:
                     return call.read(_answer(response))
             time.sleep(pause)
-            pause *= 2
         raise AssertionError
 
     def close(self) -> None:
@@ -277,25 +276,32 @@ class RemoteEpisode:
         return self._client._send(call)
 
 
-class AsyncClient:
+_Awaited: Any = Client
+
+
+class AsyncClient(_Awaited):  # type: ignore[misc]  # the verbs give what is awaited
     """Every verb of `Client`, awaitable. `async with client.episode(...) as episode` as in `AsyncMemory`."""
 
     def __init__(self, url: str, token: str = "", *, timeout: float = 30.0) -> None:
         self._http = httpx.AsyncClient(**_settings(url, token, timeout))
-        self._verbs = _Verbs()
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name not in _CLIENT_VERBS:
-            raise AttributeError(
-                f"AsyncClient has no {name!r}: it has the verbs of Client ({', '.join(_CLIENT_VERBS)})"
-            )
-        return self._awaitable(getattr(self._verbs, name))
+    async def _send(self, call: RemoteCall[Kind]) -> Kind:
+        for pause in call.pauses():
+            try:
+                response = await self._http.send(call.request(self._http))
+            except httpx.TransportError as error:
+                if pause is None:
+                    raise _unreachable(str(self._http.base_url), error) from error
+            else:
+                if pause is None or response.status_code not in AGAIN:
+                    return call.read(_answer(response))
+            await asyncio.sleep(pause)
+        raise AssertionError
 
     @asynccontextmanager
-    async def episode(self, task: str = "", **options: Any) -> AsyncIterator[AsyncRemoteEpisode]:
-        """As `Memory.episode`."""
-        live = await self._perform(cast(Any, self._verbs.episode(task, **options)))
-        episode = AsyncRemoteEpisode(self, live)
+    async def episode(self, task: str = "", **options: Any) -> AsyncIterator[RemoteEpisode]:
+        """As `Memory.episode`; its verbs are awaited, too."""
+        episode: Any = await super().episode(task, **options)
         try:
             yield episode
         except BaseException as error:
@@ -308,7 +314,7 @@ class AsyncClient:
         items: list[Item] = []
         while True:
             size = min(limit - len(items), MOST)
-            page = await self._perform(_page(size, after, options))
+            page = await self._send(_page(size, after, options))
             items += page
             if len(items) >= limit or len(page) < size:
                 return items
@@ -322,52 +328,6 @@ class AsyncClient:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
-
-    def _awaitable(self, verb: Callable[..., Any]) -> Callable[..., Any]:
-        async def awaited(*arguments: Any, **options: Any) -> Any:
-            return await self._perform(verb(*arguments, **options))
-
-        awaited.__name__, awaited.__doc__ = verb.__name__, verb.__doc__
-        return awaited
-
-    async def _perform(self, call: RemoteCall[Kind]) -> Kind:
-        pause = PAUSE
-        for attempt in range(RETRIES + 1):
-            try:
-                response = await self._http.send(call.request(self._http))
-            except httpx.TransportError as error:
-                if attempt == RETRIES or not call.repeatable:
-                    raise _unreachable(str(self._http.base_url), error) from error
-            else:
-                if response.status_code not in AGAIN or attempt == RETRIES or not call.repeatable:
-                    return call.read(_answer(response))
-            await asyncio.sleep(pause)
-            pause *= 2
-        raise AssertionError
-
-
-class AsyncRemoteEpisode:
-    """Every verb of `RemoteEpisode`, awaitable. What is no verb, such as `id`, is read as it is."""
-
-    def __init__(self, client: AsyncClient, live: RemoteEpisode) -> None:
-        self._client, self._live = client, live
-
-    def __getattr__(self, name: str) -> Any:
-        there = getattr(self._live, name)
-        return self._client._awaitable(there) if callable(there) else there
-
-
-class _Verbs(Client):
-    """Says what would be sent, and sends nothing."""
-
-    def __init__(self) -> None:
-        pass
-
-    def _send(self, call: RemoteCall[Kind]) -> Kind:
-        return cast(Kind, call)
-
-
-_CLIENT_VERBS = tuple(name for name in vars(Client) if not name.startswith("_") and name != "close")
 
 
 def _settings(url: str, token: str, timeout: float) -> dict[str, Any]:

@@ -17,9 +17,9 @@ import asyncio
 import hashlib
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 from urllib.parse import unquote_to_bytes
@@ -41,12 +41,25 @@ from keepworth.memory.operations import Draft
 from keepworth.memory.policy.claims import says_something
 from keepworth.memory.search.search import Hit, Hits
 from keepworth.memory.store import notes
+from keepworth.memory.store.store import Store
 from keepworth.memory.writing import MARK as MARK_OF_UNREAD
 from keepworth.memory.writing import load_writer
 from keepworth.models.encoders import HashingEncoder
 from keepworth.serving.access import Access, new_access
-from keepworth.serving.application import Streamed
-from keepworth.serving.call_formats import EVENTS, FORMATS, MARK, CallFormat, ResponsesFormat, SpokenReply, text_of
+from keepworth.serving.application import Streamed, hung_up
+from keepworth.serving.call_formats import (
+    EVENTS,
+    FORMATS,
+    MARK,
+    CallFormat,
+    ResponsesFormat,
+    SpokenReply,
+    first_answer,
+    names_kept,
+    own_words,
+    tool_words,
+    tools_answered,
+)
 from keepworth.serving.calls import AnyUpstream, NotServed, ServedCall, UpstreamAnswer, brief
 from keepworth.serving.metrics import Metrics
 from keepworth.serving.open_memories import OpenMemories, OpenMemory
@@ -54,6 +67,7 @@ from keepworth.serving.upstream import Unreachable
 
 _LOG = logging.getLogger("keepworth.serving")
 MODES = ("on", "read", "off")
+"""What a caller may say of memory, first what is done where it says nothing. read: write nothing."""
 SOON = 1.0
 """Seconds that a call waits, at most, until what the same person's last turn said is noted."""
 RETRY_SECONDS = 5.0
@@ -68,6 +82,7 @@ _LONGEST_READ = 8 * 2**20
 """Bytes of a whole answer that is read for what it says; a longer one is passed on unread."""
 _LONGEST_NOTE = 4000
 _PASSED = (
+    ("POST", "/v1/completions"),
     ("POST", "/v1/embeddings"),
     ("GET", "/v1/models"),
     ("GET", "/v1/models/{model:path}"),
@@ -83,28 +98,38 @@ _KEEPING = ("/v1/responses", "/v1/conversations")
 
 @dataclass(frozen=True, slots=True)
 class GatewaySettings:
-    """top_k: items recalled for a turn. tokens: of all blocks in one prompt; turn_tokens: of one block (see `tokens_of`). role:
-    of the message that holds a block. mode: what is done where the caller does not say: on, read (write nothing) or off. signals:
-    "rules" lets what comes after a turn reward it, "off" does not; judge: decides in the place of the rules. key_of: the person
-    whose own the upstream's key is, so that a token of theirs may use what the upstream keeps; "" for nobody's."""
+    """How a gateway uses memory.
+
+    Args:
+        top_k: Items recalled for a turn.
+        tokens: Of all blocks in one prompt.
+        turn_tokens: Of one block (see `tokens_of`).
+        signals: "rules" lets what comes after a turn reward it, "off" does not.
+        judge: Decides in the place of the rules.
+    """
 
     top_k: int = 8
     tokens: int = 1500
     turn_tokens: int = 500
-    role: str = "system"
-    mode: str = "on"
     signals: str = "off"
     judge: Judge | None = None
-    key_of: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryBlock:
-    """What stands before one message of the user. lines: what is shown of each item, by id; at: when it was first sent."""
+    """What stands before one message of the user; or all of it that an upstream keeps in a conversation.
 
-    episode: str
+    Args:
+        episode: The newest one.
+        lines: What is shown of each item, by id.
+        at: When it was first sent.
+        known: Whether memory has had a part in the whole conversation.
+    """
+
+    episode: str = ""
     lines: Mapping[str, str] = field(default_factory=dict)
     at: str = ""
+    known: bool = True
 
     @property
     def text(self) -> str:
@@ -114,46 +139,50 @@ class MemoryBlock:
     def tokens(self) -> int:
         return tokens_of(self.text) if self.lines else 0
 
+    @property
+    def record(self) -> dict[str, Any]:
+        return {"episode": self.episode, "lines": dict(self.lines), "at": self.at, "known": self.known}
 
-@dataclass(frozen=True, slots=True)
-class HeldConversation:
-    """What the upstream keeps of a conversation, so that it is not sent again. scope: whose it is; lines: what is shown of each
-    item in it, by id; tokens: of all of them; episode: the newest one. known: whether memory has had a part in all of it."""
+    @classmethod
+    def read(cls, record: Mapping[str, Any]) -> MemoryBlock:
+        return cls(record["episode"], record["lines"], record.get("at", ""), record.get("known", True))
 
+
+@dataclass(slots=True)
+class TurnMemory:
+    """The part that memory has in a turn.
+
+    Args:
+        head: The newest entry of the journal when memory was asked.
+        digest: Of the conversation up to its newest turn; `block` stands before that.
+        kept: What an upstream that keeps the conversation has of it, under the names of `scope`.
+        after: The episode of the turn before.
+        tools: What tools answered.
+    """
+
+    open: OpenMemory
+    format: CallFormat
     scope: tuple[str, ...]
-    lines: Mapping[str, str] = field(default_factory=dict)
-    tokens: int = 0
     episode: str = ""
-    known: bool = True
+    head: int = 0
+    digest: str = ""
+    block: MemoryBlock | None = None
+    kept: MemoryBlock = field(default_factory=MemoryBlock)
+    after: str = ""
+    tools: str = ""
+    signals: bool = False
 
 
 @dataclass(slots=True)
 class GatewayTurn:
-    """What goes upstream, and what is to be noted of it afterwards.
-
-    Args:
-        episode: "" where memory takes no part.
-        conversation: What the upstream keeps from now on, under the name that its answer says.
-        head: The newest entry of the journal when memory was asked.
-        person: Whom the token or the call names.
-        digest: Of the conversation up to its newest turn; `block` stands before that.
-    """
+    """What goes upstream. memory: None where it takes no part; person: whom the token or the call names."""
 
     content: bytes
-    mode: str
-    format: CallFormat | None = None
-    episode: str = ""
-    open: OpenMemory | None = None
+    mode: str = "off"
+    memory: TurnMemory | None = None
     failed: bool = False
-    conversation: HeldConversation | None = None
     tenant: str = ""
-    after: str = ""
-    tools: str = ""
-    signals: bool = False
-    head: int = 0
     person: str = ""
-    digest: str = ""
-    block: MemoryBlock | None = None
 
 
 def tokens_of(text: str) -> int:
@@ -198,7 +227,7 @@ class Gateway:
         """As it came, byte by byte."""
         call.access.require("write" if request.method == "DELETE" else "read")
         self._check_kept(call.access, request.scope["path"], _body(call.raw) if call.raw else {})
-        return await self._forwarded(GatewayTurn(call.raw, "off", tenant=call.access.tenant), request)
+        return await self._forwarded(GatewayTurn(call.raw, tenant=call.access.tenant), request)
 
     async def asked(self, format: CallFormat, call: ServedCall, request: Request) -> Response:
         call.access.require("read")
@@ -213,15 +242,13 @@ class Gateway:
 
     def _check_kept(self, access: Access, path: str, body: Mapping[str, Any]) -> None:
         """What the upstream keeps is open to whoever has its key. Raises NotServed for a token that others must be kept from."""
-        own = bool(access.user_id) and access.user_id == one_spelling(self.settings.key_of)
-        if (access.whole or own) and (not access.tenant or self.upstream.tenants_apart):
+        if access.whole and (not access.tenant or self.upstream.tenants_apart):
             return
         if path.startswith(_KEEPING) or names_kept(body):
-            theirs = f", or start the server with --upstream-key-of {access.user_id} if its key is theirs"
             raise NotServed(
                 f"This call is about what the upstream keeps, and {path} opens that to whoever has the upstream's key, which "
                 "is not this token's own.",
-                f"Send all of it to /v1/chat/completions{theirs if access.user_id else ''}.",
+                "Send all of it to /v1/chat/completions.",
                 status=403,
             )
 
@@ -231,140 +258,122 @@ class Gateway:
         self, format: CallFormat, call: ServedCall, body: dict[str, Any], bounds: Mapping[str, str]
     ) -> GatewayTurn:
         """What is sent upstream for a call: without memory where memory fails. Raises NotServed for a mistake of the caller."""
-        mode = call.headers.get("x-keepworth-memory", self.settings.mode).lower()
+        mode = call.headers.get("x-keepworth-memory", MODES[0]).lower()
         if mode not in MODES:
             raise NotServed(f"X-Keepworth-Memory is {mode!r:.40}.", f"Say one of {', '.join(MODES)}.")
-        access: Access = call.access
-        if mode == "off":
-            return GatewayTurn(call.raw, mode)
-        if mode == "on" and "write" not in access.roles:
+        if mode == "on" and "write" not in call.access.roles:
             mode = "read"
-        pieces = format.pieces(body)
+        pieces = format.pieces(body) if mode != "off" else None
         if not pieces:  # the upstream says what is wrong with it
-            return GatewayTurn(call.raw, "off")
-        retried = _retried_within(call.headers)
-        open = self.memories.of(access)
-        fresh = GatewayTurn(call.raw, mode, format, open=open)
+            return GatewayTurn(call.raw)
+        open = self.memories.of(call.access)
         try:
             turn = None
             with open.memory.store.database.together():
                 while turn is None:  # again where something was erased at that very moment
-                    turn = self._with_memory(replace(fresh), access, bounds, body, pieces, retried)
+                    turn = self._with_memory(GatewayTurn(call.raw, mode), open, format, call, bounds, body, pieces)
             call.touched.extend(f"{name}={value}" for name, value in bounds.items() if value)
             return turn
         except InvalidScope as error:
             raise NotServed(error.message, error.fix, status=403) from error
         except Exception as error:
             self._report_failure("recall", "a call goes on without memory", error)
-            return GatewayTurn(call.raw, "off", failed=True)
+            return GatewayTurn(call.raw, failed=True)
 
     def _with_memory(
         self,
         turn: GatewayTurn,
-        access: Access,
+        open: OpenMemory,
+        format: CallFormat,
+        call: ServedCall,
         bounds: Mapping[str, str],
         body: dict[str, Any],
         pieces: list[Any],
-        retried: float,
     ) -> GatewayTurn | None:
-        """The turn with what memory recalls for it. None where something was erased meanwhile, which it may quote. retried:
-        seconds within which the same words are a retry."""
-        assert turn.open is not None
-        assert turn.format is not None
-        open, format = turn.open, turn.format
-        store = open.memory.store
+        """The turn with what memory recalls for it. None where something was erased meanwhile, which it may quote."""
         scope = open.memory._narrowed(**bounds)  # raises InvalidScope
-        places = format.turns(pieces)
-        query = format.words(pieces, places[-1]) if places else ""
-        held = self._held(store, scope.parts(), format.continues(body))
-        digests = dict(
-            zip(places, _digests(scope.parts(), format, format.continues(body), pieces, places), strict=True)
-        )
-        answered = {
-            place: _answered_digest(digests[place], words)
-            for place, end in zip(places, [*places, len(pieces)][1:], strict=True)
-            if (words := _first_answer(pieces[place + 1 : end]))
-        }
-        with store.database.reading():
-            turn.head, noted = store.head(), notes.blocks(store, [*digests.values(), *answered.values()])
-        before = {
-            place: _block(record)
-            for place, digest in digests.items()
-            if (record := noted.get(answered.get(place, "")) or noted.get(digest))
-        }
+        memory = turn.memory = TurnMemory(open, format, scope.parts())
+        places, goes_on = format.turns(pieces), format.goes_on(pieces)
         newest = places[-1] if places else -1
-        if newest in before and not (format.goes_on(pieces) or tools_answered(pieces[newest + 1 :])):
-            at = before[newest].at
-            if not (at and retried and later(at, retried) >= timestamp(store.clock())):
+        query = own_words(pieces[newest]) if places else ""
+        digests, before = self._history(memory, format.continues(body), pieces, places)
+        if newest in before and not (goes_on or tools_answered(pieces[newest + 1 :])):
+            seconds = _retried_within(call.headers)
+            at, clock = before[newest].at, timestamp(open.memory.store.clock())
+            if not (at and seconds and later(at, seconds) >= clock):
                 del before[newest]  # the same words, in a new conversation
-        self._count_history(format, held, pieces, places, before)
-        known, recalled = before.get(newest), None
-        if known is None and query.strip() and not format.goes_on(pieces):
-            live = open.begin(task=query[:_LONGEST_QUERY], by=access.user_id or bounds["user_id"], **bounds)
-            there = {**held.lines, **{id: line for block in before.values() for id, line in block.lines.items()}}
-            spent = held.tokens + sum(block.tokens for block in before.values())
-            room = MemoryRoom(there, min(self.settings.turn_tokens, self.settings.tokens - spent))
+        self._count_history(memory, pieces, places, before)
+        live = recalled = None
+        room = MemoryRoom(_lines_of((memory.kept, *before.values())), 0)
+        if newest not in before and query.strip() and not goes_on:
+            live = open.begin(task=query[:_LONGEST_QUERY], by=call.access.user_id or bounds["user_id"], **bounds)
+            spent = memory.kept.tokens + sum(block.tokens for block in before.values())
+            room.tokens = min(self.settings.turn_tokens, self.settings.tokens - spent)
             # Where neither token nor header names a person, what persons said is nobody's to be told.
             narrower: dict[str, Any] = {} if scope.user else {"nobody": True}
-            with store.database.reading():  # a session names a conversation, and all of the person's are searched
+            with (
+                open.memory.store.database.reading()
+            ):  # a session names a conversation, and all of the person's are searched
                 recalled = live.search(top_k=self.settings.top_k, fits=room, session_id="", **narrower)
             last = max((place for place in before if place < newest), default=-1)
-            turn.after = before[last].episode if last >= 0 else held.episode
-            before[newest] = known = MemoryBlock(live.id, room.lines(recalled), timestamp(store.clock()))
-        elif format.goes_on(pieces):
-            turn.tools = tool_words(pieces)
-        turn.signals = self.settings.signals == "rules" and turn.mode == "on" and "reward" in access.roles
-        turn.episode = known.episode if known is not None else held.episode
-        turn.digest, turn.block = digests.get(newest, ""), known
-        if not turn.episode:
-            return GatewayTurn(turn.content, "off")
-        blocks = {place: block.text for place, block in before.items() if block.lines}
-        if blocks:
-            turn.content = _encoded(format.put(body, pieces, blocks, self.settings.role))
-        lines = {id: line for block in before.values() for id, line in block.lines.items()}
-        tokens = held.tokens + sum(block.tokens for block in before.values())
-        turn.conversation = HeldConversation(held.scope, {**held.lines, **lines}, tokens, turn.episode, held.known)
-        if recalled is not None:
-            assert known is not None
-            if not self._note(turn, live, digests[newest], known, room, recalled, before, query):
-                live.end("asked anew")
-                return None
+            memory.after = before[last].episode if last >= 0 else memory.kept.episode
+            before[newest] = MemoryBlock(live.id, room.lines(recalled), timestamp(open.memory.store.clock()))
+        elif goes_on:
+            memory.tools = tool_words(pieces)
+        memory.signals = self.settings.signals == "rules" and turn.mode == "on" and "reward" in call.access.roles
+        memory.digest, memory.block = digests.get(newest, ""), before.get(newest)
+        memory.episode = memory.block.episode if memory.block is not None else memory.kept.episode
+        if not memory.episode:
+            return GatewayTurn(turn.content)
+        if blocks := {place: block.text for place, block in before.items() if block.lines}:
+            sent = format.put(body, pieces, blocks)
+            turn.content = json.dumps(sent, ensure_ascii=False, separators=(",", ":")).encode()
+        if live is not None and recalled is not None and not self._note(turn, live, room, recalled, before, query):
+            live.end("asked anew")
+            return None
+        memory.kept = MemoryBlock(memory.episode, _lines_of((memory.kept, *before.values())), known=memory.kept.known)
         return turn
 
-    def _held(self, store: Any, scope: tuple[str, ...], name: str) -> HeldConversation:
-        if not name:
-            return HeldConversation(scope)
-        digest = _held_digest(scope, name)
-        record = notes.blocks(store, [digest]).get(digest)
-        if record is None:
-            return HeldConversation(scope, known=False)
-        return HeldConversation(scope, record["lines"], record["tokens"], record["episode"], record["known"])
+    def _history(
+        self, memory: TurnMemory, name: str, pieces: Sequence[Any], places: Sequence[int]
+    ) -> tuple[dict[int, str], dict[int, MemoryBlock]]:
+        """(digests, blocks) by the places of turns, of which blocks are known.
+
+        Args:
+            name: Under which the upstream keeps what was said before; "" for nothing.
+        """
+        store, format = memory.open.memory.store, memory.format
+        digests = _digests(memory.scope, format, name, pieces, places)
+        answered = {
+            place: _digest("answered", digests[place], words)
+            for place, end in zip(places, [*places, len(pieces)][1:], strict=True)
+            if (words := first_answer(pieces[place + 1 : end]))
+        }
+        kept = [_digest(*memory.scope, "held", name)] if name else []
+        with store.database.reading():
+            memory.head = store.head()
+            noted = notes.blocks(store, [*digests.values(), *answered.values(), *kept])
+        if kept:
+            memory.kept = MemoryBlock.read(noted[kept[0]]) if kept[0] in noted else MemoryBlock(known=False)
+        records = {place: noted.get(answered.get(place, "")) or noted.get(digest) for place, digest in digests.items()}
+        return digests, {place: MemoryBlock.read(record) for place, record in records.items() if record}
 
     def _count_history(
-        self,
-        format: CallFormat,
-        held: HeldConversation,
-        pieces: Sequence[Any],
-        places: Sequence[int],
-        before: Mapping[int, MemoryBlock],
+        self, memory: TurnMemory, pieces: Sequence[Any], places: Sequence[int], before: Mapping[int, MemoryBlock]
     ) -> None:
         earlier = places[:-1]
-        lost = [place for place in earlier if place not in before] if format.counted else []
-        if lost or not held.known:
-            history = "unknown"
-            if lost:
-                between = json.dumps(pieces[lost[0] : places[-1]], ensure_ascii=False)
-                self.metrics.count("keepworth_cache_lost_tokens_total", tokens_of(between))
-        else:
-            history = "extended" if held.episode or any(place in before for place in earlier) else "new"
+        lost = [place for place in earlier if place not in before]
+        if lost:
+            between = json.dumps(pieces[lost[0] : places[-1]], ensure_ascii=False)
+            self.metrics.count("keepworth_cache_lost_tokens_total", tokens_of(between))
+        extended = memory.kept.episode or any(place in before for place in earlier)
+        history = "unknown" if lost or not memory.kept.known else "extended" if extended else "new"
         self.metrics.count("keepworth_prompts_total", history=history)
 
     def _note(
         self,
         turn: GatewayTurn,
         live: LiveEpisode,
-        digest: str,
-        block: MemoryBlock,
         room: MemoryRoom,
         recalled: Hits,
         before: Mapping[int, MemoryBlock],
@@ -372,39 +381,39 @@ class Gateway:
     ) -> bool:
         """On file before anything is sent: the block, the receipt and what the turn will be remembered by. Whether they are: they
         are not where something was erased meanwhile."""
-        assert turn.open is not None
-        assert turn.format is not None
-        injected = in_bytes(turn.format, turn.content, before.values())
+        memory = turn.memory
+        assert memory is not None
+        assert memory.block is not None
+        injected = in_bytes(memory.format, turn.content, before.values())
         ids = list(dict.fromkeys([*room.recalled[: self.settings.top_k], *(hit.id for hit in recalled)]))
         receipt: dict[str, Any] = {
-            "episode": turn.episode,
+            "episode": memory.episode,
             "decision": recalled.decision,
             "recalled": ids,
             "injected": [id for id in dict.fromkeys((*ids, *injected)) if id in injected],
-            "new": [id for id in block.lines if id in injected],
+            "new": [id for id in memory.block.lines if id in injected],
             "missing": [id for each in before.values() for id in each.lines if id not in injected],
             "held": [id for id in room.there if id not in injected],
             "tokens": sum(each.tokens for each in before.values()),
             "sha256": hashlib.sha256(turn.content).hexdigest(),
             "bytes": len(turn.content),
         }
-        words = None
-        if turn.mode == "on":
-            after = {"after": turn.after, "signals": turn.signals} if turn.after else {}
-            words = {
-                "text": self._screened(turn.open.memory, query),
-                "scope": list(live.scope.parts()),
-                "at": now(),
-                **after,
-            }
-            words = words if words["text"] else None
-        store = turn.open.memory.store
-        if not notes.begin_turn(store, digest, _noted(block), turn.episode, receipt, words, since=turn.head):
+        words: dict[str, Any] | None = None
+        text = self._screened(memory.open.memory, query) if turn.mode == "on" else ""
+        if text:
+            words = {"text": text, "scope": list(live.scope.parts()), "at": now()}
+            words |= {"after": memory.after, "signals": memory.signals} if memory.after else {}
+        store = memory.open.memory.store
+        block = memory.block.record
+        if not notes.begin_turn(store, memory.digest, block, memory.episode, receipt, words, since=memory.head):
             return False
-        self.metrics.count("keepworth_recalled_items_total", len(ids))
-        self.metrics.count("keepworth_injected_items_total", len(receipt["injected"]))
-        self.metrics.count("keepworth_missing_items_total", len(receipt["missing"]))
-        self.metrics.count("keepworth_memory_tokens_total", receipt["tokens"])
+        for name, count in (
+            ("recalled_items", len(ids)),
+            ("injected_items", len(receipt["injected"])),
+            ("missing_items", len(receipt["missing"])),
+            ("memory_tokens", receipt["tokens"]),
+        ):
+            self.metrics.count(f"keepworth_{name}_total", count)
         return True
 
     def _screened(self, memory: Memory, text: str) -> str:
@@ -421,14 +430,14 @@ class Gateway:
 
     async def _forwarded(self, turn: GatewayTurn, request: Request) -> Response:
         asked = asyncio.ensure_future(self._asked(turn, request))
-        left = asyncio.ensure_future(_left(request))
+        left = asyncio.ensure_future(hung_up(request))
         try:
             await asyncio.wait({asked, left}, return_when=asyncio.FIRST_COMPLETED)
             if not asked.done():
                 asked.cancel()
                 self._finish(turn, 0, b"", "", "stopped by the caller")
                 return Response(status_code=499)
-            answer, parts = await asked
+            answer, whole = await asked
         except Unreachable as error:
             self.metrics.count("keepworth_upstream_errors_total", kind=error.kind)
             self._finish(turn, 0, b"", "", f"stopped by {error.kind}")
@@ -443,20 +452,16 @@ class Gateway:
         if answer.status >= 400:
             self.metrics.count("keepworth_upstream_errors_total", kind=str(answer.status))
         headers = {**answer.headers, **_own_headers(turn)}
-        if parts is None:
+        if whole is None:
             return StreamingResponse(self._copied(turn, answer), answer.status, headers)
-        size = sum(map(len, parts))
-        whole = b"".join(parts) if size <= _LONGEST_READ else b""
+        copy = whole if len(whole) <= _LONGEST_READ else b""
         if _has_name(turn):
-            await self._in_thread(self._note_held, turn, whole, answer.kind)
-        self._finish(turn, answer.status, whole, answer.kind, _outcome(answer.status))
-        if size <= _LONGEST_READ:
-            return Response(whole, answer.status, headers)
-        # As fast as the caller takes it: joined, it would be held several times.
-        return StreamingResponse(_one_by_one(parts), answer.status, {**headers, "content-length": str(size)})
+            await self._in_thread(self._note_kept, turn.memory, turn.content, copy, answer.kind)
+        self._finish(turn, answer.status, copy, answer.kind, _outcome(answer.status))
+        return Response(whole, answer.status, headers)
 
-    async def _asked(self, turn: GatewayTurn, request: Request) -> tuple[UpstreamAnswer, list[bytes] | None]:
-        """The answer, and its parts but where they come as events: an answer that breaks off can still become an error then.
+    async def _asked(self, turn: GatewayTurn, request: Request) -> tuple[UpstreamAnswer, bytes | None]:
+        """The answer, and all of it but where it comes as events: an answer that breaks off can still become an error then.
         Raises NotServed for one that is too long."""
         answer = await self.upstream.send(
             request.method,
@@ -464,40 +469,44 @@ class Gateway:
             request.scope["query_string"].decode("latin-1"),
             request.headers,
             turn.content,
-            episode=turn.episode,
+            episode=turn.memory.episode if turn.memory is not None else "",
         )
         if answer.kind.startswith(EVENTS):
             return answer, None
-        parts, size = list[bytes](), 0
+        length, whole = answer.headers.get("content-length", ""), bytearray()
         try:
-            length = answer.headers.get("content-length", "")
-            if length.isdecimal() and int(length) > LONGEST_ANSWER:
-                raise _too_long(self.upstream.url)
+            self._check_length(int(length) if length.isdecimal() else 0)
             async for part in answer.parts():
-                parts.append(part)
-                size += len(part)
-                if size > LONGEST_ANSWER:
-                    raise _too_long(self.upstream.url)
+                whole += part
+                self._check_length(len(whole))
         finally:
             answer.close()
-        return answer, parts
+        return answer, bytes(whole)
+
+    def _check_length(self, size: int) -> None:
+        if size > LONGEST_ANSWER:
+            raise NotServed(
+                f"The upstream {self.upstream.url} answered with more than {LONGEST_ANSWER} bytes.",
+                "Ask for less, or for a stream, which has no bound.",
+                status=502,
+            )
 
     async def _copied(self, turn: GatewayTurn, answer: UpstreamAnswer) -> AsyncIterator[bytes]:
         """The bytes as they come, with a copy for the episode. Where the caller leaves, the upstream's answer ends, too."""
         copy, outcome, named = bytearray(), "stopped by the caller", not _has_name(turn)
         try:
             async for part in answer.parts():
-                if turn.episode and len(copy) < _LONGEST_REPLY:
+                if turn.memory is not None and len(copy) < _LONGEST_REPLY:
                     copy += part
                 if not named and b"\n\n" in copy:  # before the caller can go on from the name
-                    named = await self._in_thread(self._note_held, turn, bytes(copy), answer.kind)
+                    named = await self._in_thread(self._note_kept, turn.memory, turn.content, bytes(copy), answer.kind)
                 yield part
             outcome = _outcome(answer.status)
         except Unreachable as error:
             # The status is sent already; an event that is an error is what clients understand.
             self.metrics.count("keepworth_upstream_errors_total", kind="broken")
             outcome = "stopped by the upstream"
-            broken = (turn.format or FORMATS[0]).broken(str(error))
+            broken = (FORMATS[0] if turn.memory is None else turn.memory.format).broken(str(error))
             event = f"event: {broken['type']}\n" if "type" in broken else ""
             yield f"\n\n{event}data: {json.dumps(broken)}\n\n".encode()
         finally:
@@ -508,11 +517,10 @@ class Gateway:
 
     def _finish(self, turn: GatewayTurn, status: int, copy: bytes, kind: str, outcome: str) -> None:
         """Beside, in a thread: the caller has its answer already."""
-        if not turn.episode:
+        if turn.memory is None:
             return
-        assert turn.open is not None
         # Who asks a model waits for it, and shall keep nobody else waiting.
-        slow = self._asks_a_model(turn)
+        slow = self._asks_a_model(turn.memory)
         done = asyncio.get_running_loop().run_in_executor(
             self.workers if slow else self._lane, self._recorded, turn, status, copy, kind, outcome
         )
@@ -529,11 +537,10 @@ class Gateway:
         if not still:
             del self._noting[whose]
 
-    def _asks_a_model(self, turn: GatewayTurn) -> bool:
+    def _asks_a_model(self, memory: TurnMemory) -> bool:
         """Whether a writer or a judge that may be a model is asked after the turn."""
-        assert turn.open is not None
-        writer = turn.open.memory._writer
-        judged = turn.signals and self.settings.judge is not None
+        writer = memory.open.memory._writer
+        judged = memory.signals and self.settings.judge is not None
         return judged or not getattr(writer, "by_rules", writer is None)
 
     async def end(self) -> None:
@@ -543,72 +550,67 @@ class Gateway:
         await self.upstream.close()
 
     def _recorded(self, turn: GatewayTurn, status: int, copy: bytes, kind: str, outcome: str) -> None:
-        assert turn.open is not None
-        open, asks = turn.open, self._asks_a_model(turn)
+        memory = turn.memory
+        assert memory is not None
+        asks = self._asks_a_model(memory)
         try:
-            with open.memory.store.database.together():
-                live, words = self._record(turn, open, status, copy, kind, outcome)
+            with memory.open.memory.store.database.together():
+                live, words = self._record(memory, status, copy, kind, outcome)
                 if not asks:
-                    self._went_on(turn, open, live, words)
+                    self._went_on(memory, live, words)
             if asks:  # which takes its time, and what happened is on file before
-                self._went_on(turn, open, live, words)
+                self._went_on(memory, live, words)
         except UnknownEpisode:  # it was erased meanwhile, with all that happened in it
             return
         except Exception as error:
             self._report_failure("record", "a turn was not recorded whole", error)
 
     def _record(
-        self, turn: GatewayTurn, open: OpenMemory, status: int, copy: bytes, kind: str, outcome: str
+        self, memory: TurnMemory, status: int, copy: bytes, kind: str, outcome: str
     ) -> tuple[LiveEpisode, Mapping[str, Any] | None]:
         """How the turn ended; with what is to be written of what was said in it."""
-        assert turn.format is not None
-        store = open.memory.store
+        store = memory.open.memory.store
         with store.database.reading():
-            live, words = open.episode(turn.episode), notes.waiting_turn(store, turn.episode)
-            reply = turn.format.reply(copy, kind) if status and status < 400 else SpokenReply()
-            self._count_use(reply)
-            if status and status < 400:
-                self._act(open, live, reply)
-                if turn.block is not None and (said := reply.words.strip()):
-                    digest = _answered_digest(turn.digest, said)
-                    notes.keep_block(store, digest, _noted(turn.block), since=turn.head)
+            live, words = memory.open.episode(memory.episode), notes.waiting_turn(store, memory.episode)
+            if 0 < status < 400:
+                reply = memory.format.reply(copy, kind)
+                self._count_use(reply)
+                self._act(store, live, reply)
+                if memory.block is not None and (said := reply.words.strip()):
+                    # Conversations that begin alike are told apart by what the model answered.
+                    digest = _digest("answered", memory.digest, said)
+                    notes.keep_block(store, digest, memory.block.record, since=memory.head)
             live.end(outcome)
         return live, words
 
-    def _went_on(self, turn: GatewayTurn, open: OpenMemory, live: LiveEpisode, words: Mapping[str, Any] | None) -> None:
-        if turn.signals and turn.tools:
-            self._signalled(live, turn.tools, "tool")
+    def _went_on(self, memory: TurnMemory, live: LiveEpisode, words: Mapping[str, Any] | None) -> None:
+        if memory.signals and memory.tools:
+            self._signalled(live, memory.tools, "tool")
         if words is not None:
-            self._write_words(open, turn.episode, words)
+            self._write_words(memory.open, memory.episode, words)
 
-    def _act(self, open: OpenMemory, live: LiveEpisode, reply: SpokenReply) -> None:
+    def _act(self, store: Store, live: LiveEpisode, reply: SpokenReply) -> None:
         """What a later call of the same turn says, after its tools answered, takes the place of what an earlier one said."""
-        done = worded(reply.text, "the answer")
         if not live._waiting and reply.words.strip():
-            receipt = notes.receipt(open.memory.store, live.id)
+            receipt = notes.receipt(store, live.id)
             if receipt is not None and receipt["decision"] and not live._rewarded():
                 live._waiting = [receipt["decision"]]
         if live._waiting:
+            done = worded(reply.text, "the answer")
             live.act(done if done.strip() else "(an answer without words)")
 
     def _count_use(self, reply: SpokenReply) -> None:
-        if reply.use is not None:
-            self.metrics.count("keepworth_upstream_tokens_total", reply.use.read, kind="read")
-            self.metrics.count("keepworth_upstream_tokens_total", reply.use.cached, kind="cached")
-            self.metrics.count("keepworth_upstream_tokens_total", reply.use.written, kind="written")
+        for kind in ("read", "cached", "written") if reply.use is not None else ():
+            self.metrics.count("keepworth_upstream_tokens_total", getattr(reply.use, kind), kind=kind)
 
-    def _note_held(self, turn: GatewayTurn, copy: bytes, kind: str) -> bool:
+    def _note_kept(self, memory: TurnMemory, content: bytes, copy: bytes, kind: str) -> bool:
         """Under the name that the answer has; whether it has said one yet."""
-        assert turn.open is not None
-        assert turn.format is not None
-        assert turn.conversation is not None
-        name = turn.format.reply(copy, kind).id
-        names = {name, turn.format.continues(from_json(turn.content))} - {""}
-        held = turn.conversation
-        record = {"lines": dict(held.lines), "tokens": held.tokens, "episode": held.episode, "known": held.known}
+        name = memory.format.reply(copy, kind).id
+        names = {name, memory.format.continues(from_json(content))} - {""} if name else set()
         try:
-            for each in names if name else ():
-                notes.keep_block(turn.open.memory.store, _held_digest(held.scope, each), record, since=turn.head)
+            for each in names:
+                digest = _digest(*memory.scope, "held", each)
+                notes.keep_block(memory.open.memory.store, digest, memory.kept.record, since=memory.head)
         except Exception as error:
             self._report_failure("record", "what the upstream keeps was not noted", error)
         return bool(name)
@@ -628,11 +630,8 @@ class Gateway:
         """What the user said in the turn, once; nothing of what the model said."""
         memory, text = open.memory, str(words["text"])[:_LONGEST_NOTE]
         _, user, agent, _ = words["scope"]
-        options = {
-            "user_id": user,
-            "agent_id": agent,
-            "episode": episode,
-        }  # a fact outlives the conversation it was said in
+        # A fact outlives the conversation it was said in.
+        options = {"user_id": user, "agent_id": agent, "episode": episode}
         before = _turn_before(open, words.get("after", ""))
         if before is not None and words.get("signals"):
             self._signalled(before, text, "user")
@@ -695,61 +694,6 @@ def _turn_before(open: OpenMemory, episode: str) -> LiveEpisode | None:
         return None
 
 
-def tool_words(pieces: Sequence[Any]) -> str:
-    """What the tools answered with which a call ends, whatever its format: the texts in its last pieces."""
-    found: list[str] = []
-    for piece in reversed(pieces):
-        results = [part for part in (piece, *_listed_parts(piece)) if _is_answer(part)]
-        if not results:
-            break
-        found += [text for part in results for text in _texts(part.get("output", part.get("content")))]
-    return "\n".join(reversed(found))
-
-
-def tools_answered(pieces: Sequence[Any]) -> bool:
-    """Whether any of the pieces is what a tool answered, as in a call that goes on with a turn."""
-    return any(
-        _is_answer(part) for piece in pieces if isinstance(piece, Mapping) for part in (piece, *_listed_parts(piece))
-    )
-
-
-def _first_answer(pieces: Sequence[Any]) -> str:
-    """The first words of a model in these pieces; "" for none."""
-    spoken = (text_of(each).strip() for each in pieces if isinstance(each, Mapping) and each.get("role") == "assistant")
-    return next((words for words in spoken if words), "")
-
-
-def _listed_parts(piece: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    content = piece.get("content")
-    return [part for part in content if isinstance(part, Mapping)] if isinstance(content, list) else []
-
-
-def names_kept(body: Mapping[str, Any]) -> bool:
-    """Whether a call of chat completions or messages names what an upstream keeps: a container, a file or an earlier sound."""
-    messages = body.get("messages")
-    listed = [each for each in messages if isinstance(each, Mapping)] if isinstance(messages, list) else []
-    named = [part.get("file_id") for each in listed for part in _parts_within(each)]
-    return any((body.get("container"), *named, *(each.get("audio") for each in listed)))
-
-
-def _parts_within(piece: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    for part in _listed_parts(piece):
-        yield from (part, *(held for name in ("file", "source") if isinstance(held := part.get(name), Mapping)))
-        yield from _parts_within(part)
-
-
-def _is_answer(part: Mapping[str, Any]) -> bool:
-    kind = str(part.get("type", ""))
-    return part.get("role") in ("tool", "function") or kind == "tool_result" or kind.endswith("_output")
-
-
-def _texts(value: Any) -> list[str]:
-    if isinstance(value, str):
-        return [value]
-    parts = value if isinstance(value, list) else [value]
-    return [part["text"] for part in parts if isinstance(part, Mapping) and isinstance(part.get("text"), str)]
-
-
 def in_bytes(format: CallFormat, content: bytes, blocks: Iterable[MemoryBlock]) -> set[str]:
     """Ids of the items whose line is in what was sent, read back from its bytes."""
     lines = {line for text in format.marked(from_json(content)) for line in text.split("\n")}
@@ -790,39 +734,29 @@ def _line(hit: Hit) -> str:
     return f"- {as_line(hit.text)}"
 
 
+def _lines_of(blocks: Iterable[MemoryBlock]) -> dict[str, str]:
+    return {id: line for block in blocks for id, line in block.lines.items()}
+
+
 def _digests(
-    scope: Sequence[str], format: CallFormat, held: str, pieces: Sequence[Any], places: Sequence[int]
-) -> list[str]:
+    scope: Sequence[str], format: CallFormat, kept: str, pieces: Sequence[Any], places: Sequence[int]
+) -> dict[int, str]:
     """Of the conversation up to and with each of these pieces, within a scope."""
-    state = hashlib.sha256(json.dumps([*scope, format.path, held]).encode())
-    wanted, out = set(places), []
+    state = hashlib.sha256(json.dumps([*scope, format.path, kept]).encode())
+    digests = {}
     for place, piece in enumerate(pieces):
         state.update(hashlib.sha256(json.dumps(format.same(piece), sort_keys=True).encode()).digest())
-        if place in wanted:
-            out.append(state.hexdigest())
-    return out
+        digests[place] = state.hexdigest()
+    return {place: digests[place] for place in places}
 
 
-def _answered_digest(digest: str, words: str) -> str:
-    """Of the conversation with what the model answered: conversations that begin alike are told apart by it."""
-    return hashlib.sha256(json.dumps(["answered", digest, words]).encode()).hexdigest()
-
-
-def _held_digest(scope: Sequence[str], name: str) -> str:
-    return hashlib.sha256(json.dumps([*scope, "held", name]).encode()).hexdigest()
+def _digest(*parts: str) -> str:
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 def _has_name(turn: GatewayTurn) -> bool:
     """Whether the upstream keeps the conversation, and its answer says under which name."""
-    return turn.conversation is not None and isinstance(turn.format, ResponsesFormat)
-
-
-def _block(record: Mapping[str, Any]) -> MemoryBlock:
-    return MemoryBlock(record["episode"], record["lines"], record.get("at", ""))
-
-
-def _noted(block: MemoryBlock) -> dict[str, Any]:
-    return {"episode": block.episode, "lines": dict(block.lines), "at": block.at}
+    return turn.memory is not None and isinstance(turn.memory.format, ResponsesFormat)
 
 
 def _body(raw: bytes) -> dict[str, Any]:
@@ -872,18 +806,6 @@ def _retried_within(headers: Mapping[str, str]) -> float:
     return SDK_RETRY_SECONDS if int(count) else 0.0
 
 
-def _too_long(url: str) -> NotServed:
-    return NotServed(
-        f"The upstream {url} answered with more than {LONGEST_ANSWER} bytes.",
-        "Ask for less, or for a stream, which has no bound.",
-        status=502,
-    )
-
-
-def _encoded(body: Mapping[str, Any]) -> bytes:
-    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
-
-
 def _outcome(status: int) -> str:
     return "completed" if status < 400 else f"stopped by the upstream's {status}"
 
@@ -891,14 +813,6 @@ def _outcome(status: int) -> str:
 def _own_headers(turn: GatewayTurn) -> dict[str, str]:
     if turn.failed:
         return {"X-Keepworth-Memory": "failed"}
-    return {"X-Keepworth-Memory": turn.mode, "X-Keepworth-Episode": turn.episode} if turn.episode else {}
-
-
-async def _one_by_one(parts: list[bytes]) -> AsyncIterator[bytes]:
-    for part in parts:
-        yield part
-
-
-async def _left(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
+    if turn.memory is None:
+        return {}
+    return {"X-Keepworth-Memory": turn.mode, "X-Keepworth-Episode": turn.memory.episode}

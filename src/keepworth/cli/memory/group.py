@@ -1,8 +1,299 @@
-"""The group, and the headings under which its help lists the verbs."""
+"""The group `keepworth memory`: what its commands share. Each is a function of the open memory that yields what it prints."""
 
 from __future__ import annotations
 
-from keepworth.cli.command import App
+import inspect
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from keepworth.cli.command import App, argument, option
+from keepworth.cli.output import say, say_json
+from keepworth.episodes.text import one_line
+from keepworth.memory.place import MemoryPlace, file_of, place_of
+
+if TYPE_CHECKING:
+    from keepworth.episodes.model import EncoderIdentity
+    from keepworth.memory.item import Item
+    from keepworth.memory.memory import Memory
 
 app = App(help="Keep, find, correct and undo what agents remember.")
 READ, WRITE, LEARN, UNDO, FILE = "Find", "Write", "Learn from rewards", "Undo", "The file"
+"""The headings under which its help lists the verbs."""
+DEFAULT = MemoryPlace("keepworth.mem")
+POLICY = "default"
+"""What chooses and learns where the file does not say otherwise, as of `Memory`."""
+
+# -- arguments and options --------------------------------------------------------------------------------------------
+
+
+def _file(help: str) -> Any:
+    return option("--file -f FILE", help, parser=place_of, envvar="KEEPWORTH_MEMORY")
+
+
+File = Annotated[MemoryPlace, _file("The memory file, or an address: postgresql://user@host/database.")]
+FileAlone = Annotated[MemoryPlace, _file("The memory file.")]
+User = Annotated[str, option("--user -u NAME", "Whose memory.")]
+Agent = Annotated[str, option("--agent NAME", "Which agent's memory.")]
+Session = Annotated[str, option("--session NAME", "Which session's memory.")]
+Encoder = Annotated[
+    str,
+    option(
+        "--encoder NAME",
+        "minilm, hashing, hashing:DIMENSION, a folder, URL#MODEL, or none to use words only. Default: the file's own.",
+        show_default=False,
+    ),
+]
+Json = Annotated[bool, option("--json", "Print a line of JSON per result.")]
+Yes = Annotated[bool, option("--yes -y", "Do not ask.")]
+Where = Annotated[
+    list[str] | None,
+    option("--where FILTER", "Metadata, as NAME=VALUE or as JSON; several have to hold together."),
+]
+Id = Annotated[str, argument("ID", "An item's id, such as m17.")]
+TopK = Annotated[int, option("--top-k -k N", "How many.", min=1)]
+Limit = Annotated[int, option("--limit -n N", "At most this many.", min=1)]
+Source = Annotated[str, option("", "Where it came from; one can roll back by it.")]
+Target = Annotated[Path, argument("", "A new file.", parser=file_of)]
+Snapshot = Annotated[str, argument("SNAPSHOT", "A state by name, such as s12: see `snapshot`.")]
+PolicyName = Annotated[str, argument("", "A policy by name, such as effect or memrl.")]
+
+_BOUNDS = {"user": User, "agent": Agent, "session": Session}
+
+
+# -- commands ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One result: its record with --json, else its text, which may be something of rich. None where it has none."""
+
+    record: Any
+    text: Any = None
+
+
+class Note(str):
+    """What standard error says beside the results: what is missing, and what to do next."""
+
+
+class Shown(str):
+    """A line for people alone."""
+
+
+Lines = Iterator[Line | Note | Shown]
+
+
+def command(
+    place: str | App,
+    name: str | None = None,
+    *,
+    examples: str,
+    file: Any = File,
+    opens: str | None = "none",
+    encoder: bool = False,
+    bounds: bool = False,
+    within: bool = False,
+    context_settings: dict[str, Any] | None = None,
+    **settings: Any,
+) -> Callable[[Callable[..., Lines]], Callable[..., Lines]]:
+    """Makes a command of a function that yields what it prints.
+
+    The function is given what it names of `memory` (open), `file`, `encoder`, `bounds` (user_id, agent_id and session_id) and
+    `as_json`. Its other parameters are arguments and options.
+
+    Args:
+        place: A heading of the group's help, or a group in it.
+        file: The option that names the memory.
+        opens: The encoder with which the memory is opened; None where the function opens it.
+        encoder: Whether an option names the encoder.
+        bounds: Whether options name a user, an agent and a session.
+        within: Whether the memory is opened within these bounds.
+        settings: How the memory is opened, see `opened`.
+    """
+
+    def make(function: Callable[..., Lines]) -> Callable[..., Lines]:
+        signature = inspect.signature(function).parameters
+
+        def run(**values: Any) -> None:
+            here, as_json = values.pop("file"), values.pop("as_json")
+            named = {f"{each}_id": values.pop(each) for each in _BOUNDS if bounds}
+            chosen = values.pop("encoder", opens)
+            shared = {"file": here, "as_json": as_json, "encoder": chosen, "bounds": named}
+            values |= {each: value for each, value in shared.items() if each in signature}
+            if opens is None:
+                print_lines(function(**values), as_json)
+                return
+            with opened(here, chosen, **settings, **(named if within else {})) as memory:
+                print_lines(function(memory, **values), as_json)
+
+        def parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+            return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+        scope = getattr(function, "__globals__", {})
+        parameters = [
+            parameter(
+                each.name, eval(each.annotation, scope), each.default
+            )  # the others are known to type checkers alone
+            for each in signature.values()
+            if each.name not in ("memory", "file", "as_json", "encoder", "bounds")
+        ]
+        parameters.append(parameter("file", file, DEFAULT))
+        parameters += [parameter(each, kind, "") for each, kind in _BOUNDS.items() if bounds]
+        parameters += [parameter("encoder", Encoder, "default")] if encoder else []
+        parameters.append(parameter("as_json", Json, False))
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {each.name: each.annotation for each in parameters}
+        run.__name__, run.__doc__ = function.__name__, function.__doc__
+        group, panel = (app, place) if isinstance(place, str) else (place, None)
+        group.command(name, rich_help_panel=panel, examples=examples, context_settings=context_settings)(run)
+        return function
+
+    return make
+
+
+def print_lines(lines: Lines, as_json: bool) -> None:
+    for line in lines:
+        if isinstance(line, Note):
+            say(line, error=True)
+        elif isinstance(line, Shown):
+            if not as_json:
+                say(line)
+        elif as_json:
+            if line.record is not None:
+                say_json(line.record)
+        elif isinstance(line.text, str):
+            say(line.text)
+        elif line.text is not None:
+            from keepworth.episodes.text import terminal
+
+            terminal().print(line.text)
+
+
+@contextmanager
+def opened(
+    file: MemoryPlace,
+    encoder: str,
+    *,
+    make: bool = False,
+    identity: EncoderIdentity | None = None,
+    policy: str | None = None,
+    writer: bool = False,
+    **bounds: Any,
+) -> Iterator[Memory]:
+    """A memory, open.
+
+    Args:
+        make: Whether it is made where it is not there.
+        identity: The encoder to use where the file has no vectors yet and none was named.
+        writer: Whether one is needed that reads messages: it takes time to load, and may be a model that costs money.
+        bounds: Of the scope, and further options of `Memory`.
+    """
+    import keepworth
+    from keepworth.memory.errors import MemoryProblem
+
+    existed = check_there(file, make)
+    if identity is not None and file.on_server:
+        from keepworth.memory.store.opening import is_there
+
+        existed = is_there(file.given)
+    chosen: Any = None if encoder == "none" else encoder
+    if identity is not None and not existed:
+        chosen = keepworth.encoder(encoder, identity)
+    memory = keepworth.Memory(file.opens, encoder=chosen, policy=policy, writer="default" if writer else None, **bounds)
+    try:
+        yield memory
+    except BaseException:
+        # What could not be done leaves no empty memory behind.
+        with suppress(MemoryProblem):
+            existed = existed or bool(memory.store.head())
+        memory.close()
+        if not existed and not file.on_server:  # others may have begun to use what is on a server
+            file.file.unlink(missing_ok=True)
+        raise
+    memory.close()
+
+
+def check_there(file: MemoryPlace, make: bool = False) -> bool:
+    """Whether a memory is there. Raises NotAMemoryFile where none is, unless it is to be made.
+    A server is asked only where none is to be made."""
+    from keepworth.memory.errors import NotAMemoryFile
+
+    if file.on_server:
+        from keepworth.memory.store.opening import is_there
+
+        if make or is_there(file.given):
+            return True
+        raise NotAMemoryFile(
+            f"There is no memory at {file}.",
+            "`keepworth memory add` makes one. Another database or ?schema= may be meant.",
+        )
+    there = file.file.exists()
+    if not (there or make):
+        raise NotAMemoryFile(f"There is no memory at {file}.", _instead_of(file.file))
+    return there
+
+
+def _instead_of(file: Path) -> str:
+    """What to type where a file is not there: whoever has one beside it most likely means that one."""
+    beside = sorted(each for each in file.parent.glob("*.mem") if each.is_file())
+    if not beside:
+        return "`keepworth memory add` makes one; --file names another."
+    if len(beside) == 1:
+        name = shlex.quote(str(beside[0]))
+        return f"Say --file {name}, or once for this terminal: export KEEPWORTH_MEMORY={name}"
+    more = f" and {len(beside) - 5} more" if len(beside) > 5 else ""
+    return f"Name one with --file: {', '.join(map(str, beside[:5]))}{more} are there."
+
+
+def again(file: MemoryPlace, *words: str) -> str:
+    """A command to copy, which names the memory without a password."""
+    return shlex.join(["keepworth", "memory", *words, *(["--file", str(file)] if file != DEFAULT else [])])
+
+
+def read_lines() -> list[str]:
+    """The texts of standard input, one a line. Raises InvalidText."""
+    from keepworth.memory.errors import InvalidText
+
+    try:
+        texts = [line.rstrip("\n") for line in sys.stdin if line.strip()]
+    except UnicodeDecodeError as error:
+        raise InvalidText(
+            f"Standard input is not UTF-8 text ({error}).",
+            "Convert it first, with iconv for example; nothing was stored.",
+        ) from error
+    if not texts:
+        raise InvalidText("Standard input had no text.", "Give one text per line; nothing was stored.")
+    return texts
+
+
+# -- what is printed --------------------------------------------------------------------------------------------------
+
+
+def item_line(item: Item, **more: Any) -> Line:
+    return Line({**plain(item), **more}, f"{item.id:>6}  {one_line(item.text)}{mark(item)}")
+
+
+def plain(value: Any) -> Any:
+    """As JSON, as the server says it."""
+    from keepworth.serving.wire import plain
+
+    return plain(value)
+
+
+def mark(item: Item) -> str:
+    return f"  ({item.standing})" if item.standing else ""
+
+
+def nothing_found(memory: Memory, file: MemoryPlace, *, narrowed: bool) -> Note:
+    """What to do where nothing was found. narrowed: options left something out."""
+    there = len(memory)
+    if not there:
+        return Note(f"Nothing found: {file} is empty. `keepworth memory add TEXT` puts something in.")
+    if not narrowed:
+        return Note("Nothing found.")
+    items = "1 item" if there == 1 else f"{there:,} items"
+    return Note(f"Nothing found, and {file} holds {items}: leave options out, or see `keepworth memory list`.")

@@ -1,125 +1,109 @@
-"""`keepworth memory stats`, `check`, `compact`, `reembed`, `index` and `read-again`: the file, and what is derived from it."""
+"""`keepworth memory stats`, `check`, `compact`, `reembed` and `read-again`: the file, and what is derived from it."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from keepworth.cli.memory.group import FILE, app
-from keepworth.cli.memory.opening import DEFAULT, Encoder, File, Json, Yes, opened
-from keepworth.cli.output import confirm, say, say_json, working
+from keepworth.cli.command import argument, option
+from keepworth.cli.memory.group import FILE, Line, Lines, Note, Yes, command
+from keepworth.cli.output import confirm, working
 from keepworth.episodes.text import terminal
+from keepworth.memory.place import MemoryPlace
+
+if TYPE_CHECKING:
+    from keepworth.memory.memory import Memory
 
 
-@app.command(rich_help_panel=FILE, examples="keepworth memory stats --json")
-def stats(file: File = DEFAULT, as_json: Json = False) -> None:
+@command(FILE, examples="keepworth memory stats --json")
+def stats(memory: Memory) -> Lines:
     """Say what is in the file."""
-    from dataclasses import asdict
-
     from keepworth.memory.store.maintenance import statistics
 
-    with opened(file, "none") as memory:
-        figures = {**asdict(statistics(memory.store)), "snapshot": memory.snapshot()}
-        if as_json:
-            say_json(figures)
-        else:
-            for name, value in figures.items():
-                say(f"{name.replace('_', ' '):>14}  {value:,}" if isinstance(value, int) else f"{name:>14}  {value}")
+    figures = {**asdict(statistics(memory.store)), "snapshot": memory.snapshot()}
+    shown = (
+        f"{name.replace('_', ' '):>14}  {value:,}" if isinstance(value, int) else f"{name:>14}  {value}"
+        for name, value in figures.items()
+    )
+    yield Line(figures, "\n".join(shown))
 
 
-@app.command(
-    rich_help_panel=FILE,
+@command(
+    FILE,
     examples="""
     keepworth memory check
     keepworth memory check --quick --json
     """,
 )
-def check(
-    file: File = DEFAULT,
-    quick: Annotated[bool, typer.Option("--quick", help="Do not replay the journal.")] = False,
-    as_json: Json = False,
-) -> None:
+def check(memory: Memory, quick: Annotated[bool, option("--quick", "Do not replay the journal.")] = False) -> Lines:
     """Check the file, its indexes, and that the journal leads to what the memory says. Exits with 2 where it does not."""
     from keepworth.memory.store.maintenance import check as check_store
 
-    with opened(file, "none") as memory, working("checking"):
+    with working("checking"):
         problems = check_store(memory.store, deep=not quick)
-    if as_json:
-        say_json({"sound": not problems, "problems": problems})
-    else:
-        for problem in problems or ["Sound."]:
-            say(problem)
+    yield Line({"sound": not problems, "problems": problems}, "\n".join(problems or ["Sound."]))
     if problems:
         raise typer.Exit(2)
 
 
-@app.command(
-    rich_help_panel=FILE,
+@command(
+    FILE,
     examples="""
     keepworth memory compact
     keepworth memory compact --keep-decisions 10000 --yes
     """,
 )
 def compact(
-    file: File = DEFAULT,
+    memory: Memory,
+    file: MemoryPlace,
     keep_decisions: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Drop the candidate lists of all but the newest N decisions; asks.", min=0),
+        option("N", "Drop the candidate lists of all but the newest N decisions; asks.", min=0),
     ] = None,
     yes: Yes = False,
-    as_json: Json = False,
-) -> None:
+) -> Lines:
     """Give back space. Never changes what the memory says."""
     from keepworth.memory.store.maintenance import compact as compact_store
 
     if yes and keep_decisions is None:
         raise typer.BadParameter("--yes goes with --keep-decisions: nothing else is asked")
-    with opened(file, "none") as memory:
-        if keep_decisions is not None:
-            confirm(f"Drop the candidates of all but the newest {keep_decisions:,} decisions of {file}, for good?", yes)
-        with working("compacting"):
-            before, after = compact_store(memory.store, keep_decisions=keep_decisions)
-        if as_json:
-            say_json({"bytes_before": before, "bytes": after})
-        else:
-            say(f"{before / 1e6:.1f} MB before, {after / 1e6:.1f} MB now.")
+    if keep_decisions is not None:
+        confirm(f"Drop the candidates of all but the newest {keep_decisions:,} decisions of {file}, for good?", yes)
+    with working("compacting"):
+        before, after = compact_store(memory.store, keep_decisions=keep_decisions)
+    yield Line({"bytes_before": before, "bytes": after}, f"{before / 1e6:.1f} MB before, {after / 1e6:.1f} MB now.")
 
 
-@app.command(rich_help_panel=FILE, examples="keepworth memory reembed minilm")
+@command(FILE, examples="keepworth memory reembed minilm")
 def reembed(
-    encoder: Annotated[str, typer.Argument(help="minilm, hashing, hashing:DIMENSION, a folder, or URL#MODEL.")],
-    file: File = DEFAULT,
-    as_json: Json = False,
-) -> None:
+    memory: Memory,
+    file: MemoryPlace,
+    name: Annotated[str, argument("ENCODER", "minilm, hashing, hashing:DIMENSION, a folder, or URL#MODEL.")],
+) -> Lines:
     """Make every vector anew with another encoder; with the same one, those that are missing.
 
     It can be interrupted, and goes on where it stopped. Files of earlier versions lack the vectors of parts of long texts."""
     from rich.progress import Progress
 
     from keepworth.memory.store.maintenance import reembed as make_again
-    from keepworth.models.encoders import encoder as named
+    from keepworth.models.encoders import encoder
 
-    with opened(file, "none") as memory, Progress(console=terminal(stderr=True), transient=True) as bar:
+    with Progress(console=terminal(stderr=True), transient=True) as bar:
         job = bar.add_task("vectors", total=None)
-        for done, everything in make_again(memory.store, named(encoder)):
+        for done, everything in make_again(memory.store, encoder(name)):
             bar.update(job, completed=done, total=everything)
-    if as_json:
-        say_json({"file": str(file), "encoder": encoder})
-        return
-    say(f"{file} now has vectors of {encoder}.")
+    yield Line({"file": str(file), "encoder": name}, f"{file} now has vectors of {name}.")
 
 
-@app.command("read-again", rich_help_panel=FILE, examples="keepworth memory read-again")
-def read_again(file: File = DEFAULT, encoder: Encoder = "default", as_json: Json = False) -> None:
+@command(FILE, "read-again", examples="keepworth memory read-again", encoder=True, writer=True)
+def read_again(memory: Memory) -> Lines:
     """Ask the writer now about the messages that it failed at before."""
-    with opened(file, encoder, writer=True) as memory:
-        waiting = memory.unread["waiting"]
-        with working("reading"):
-            read = memory.read_again() if waiting else 0
-        if as_json:
-            say_json({"read": read, "waiting": memory.unread["waiting"]})
-        elif waiting:
-            say(f"{read} read, {memory.unread['waiting']} wait.")
-        else:
-            say("No message waits for a writer.", error=True)
+    waiting = memory.unread["waiting"]
+    with working("reading"):
+        read = memory.read_again() if waiting else 0
+    left = memory.unread["waiting"]
+    yield Line({"read": read, "waiting": left}, f"{read} read, {left} wait." if waiting else None)
+    if not waiting:
+        yield Note("No message waits for a writer.")

@@ -5,19 +5,27 @@
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from keepworth.cli.command import App
-from keepworth.cli.memory.finding import print_hit
-from keepworth.cli.memory.group import LEARN, app
-from keepworth.cli.memory.opening import DEFAULT, POLICY, Agent, Encoder, File, Json, Session, User, named, opened
-from keepworth.cli.output import say, say_json, say_text, width
+from keepworth.cli.command import App, argument, option
+from keepworth.cli.memory.finding import hit_line
+from keepworth.cli.memory.group import (
+    LEARN,
+    POLICY,
+    Limit,
+    Line,
+    Lines,
+    Note,
+    PolicyName,
+    Shown,
+    TopK,
+    again,
+    app,
+    command,
+)
+from keepworth.cli.output import say_text, width
 from keepworth.episodes.text import entry, one_line
 from keepworth.memory.place import MemoryPlace
 
@@ -28,202 +36,166 @@ if TYPE_CHECKING:
 
 episode_app = App(help="Record an attempt at a task, for rewards to reach what was shown and written in it.")
 app.add_typer(episode_app, name="episode", rich_help_panel=LEARN)
-EpisodeId = Annotated[str, typer.Argument(metavar="EPISODE", help="Its id, as `begin` printed it.")]
+EpisodeId = Annotated[str, argument("EPISODE", "Its id, as `begin` printed it.")]
+# An agent opens the memory with the policy that chooses and learns, and so do these commands.
 
 
-@contextmanager
-def learning(file: MemoryPlace, encoder: str = "default", *, make: bool = False, **bounds: Any) -> Iterator[Memory]:
-    """The memory as an agent opens it: with the policy that chooses and learns."""
-    with opened(file, encoder, make=make, policy=POLICY, **bounds) as memory:
-        yield memory
-
-
-@episode_app.command(
-    examples="""
-    keepworth memory episode begin "answer a refund request" --user ana
-    """
+@command(
+    episode_app,
+    examples='keepworth memory episode begin "answer a refund request" --user ana',
+    bounds=True,
+    opens="default",
+    make=True,
+    policy=POLICY,
 )
 def begin(
-    task: Annotated[str, typer.Argument(metavar="[TASK]", help="What is attempted, in words.")] = "",
-    file: File = DEFAULT,
-    user: User = "",
-    agent: Agent = "",
-    session: Session = "",
-    by: Annotated[str, typer.Option("--by", metavar="NAME", help="For whom, where rewards are somebody's word.")] = "",
-    as_json: Json = False,
-) -> None:
+    memory: Memory,
+    file: MemoryPlace,
+    bounds: dict[str, Any],
+    task: Annotated[str, argument("[TASK]", "What is attempted, in words.")] = "",
+    by: Annotated[str, option("--by NAME", "For whom, where rewards are somebody's word.")] = "",
+) -> Lines:
     """Begin an episode, and print its id."""
-    with learning(file, make=True) as memory:
-        live = memory.episode(task, user_id=user, agent_id=agent, session_id=session, by=by)
-        if as_json:
-            say_json({"episode": live.id, "task": live.task})
-            return
-        say(live.id)
-        search = shlex.join(["keepworth", "memory", "episode", "search", live.id, *named(file)])
-        reward = shlex.join(["keepworth", "memory", "reward", live.id, "1", *named(file)])
-        say(f"Next: {search}\nAt the end: {reward}", error=True)
+    live = memory.episode(task, by=by, **bounds)
+    yield Line({"episode": live.id, "task": live.task}, live.id)
+    yield Note(f"Next: {again(file, 'episode', 'search', live.id)}\nAt the end: {again(file, 'reward', live.id, '1')}")
 
 
-@episode_app.command("search", examples='keepworth memory episode search e4f0c1 "how to refund" --top-k 3')
+@command(
+    episode_app,
+    "search",
+    examples='keepworth memory episode search e4f0c1 "how to refund" --top-k 3',
+    encoder=True,
+    policy=POLICY,
+)
 def search_in(
+    memory: Memory,
     episode: EpisodeId,
-    query: Annotated[str, typer.Argument(metavar="[QUERY]", help="What is looked for; the task if not given.")] = "",
-    file: File = DEFAULT,
-    top_k: Annotated[int, typer.Option("--top-k", "-k", metavar="N", min=1, help="How many.")] = 10,
-    encoder: Encoder = "default",
-    as_json: Json = False,
-) -> None:
+    query: Annotated[str, argument("[QUERY]", "What is looked for; the task if not given.")] = "",
+    top_k: TopK = 10,
+) -> Lines:
     """Find as an agent does: the policy chooses, and a reward of the episode reaches what was shown."""
-    with learning(file, encoder) as memory:
-        hits = memory.reopen(episode).search(query, top_k=top_k)
-        for hit in hits:
-            print_hit(hit, as_json)
-        if not hits:
-            say("Nothing found, or nothing that the policy would show.", error=True)
-        elif not as_json:
-            say(f"The decision is {hits.decision}, for a reward of its own.", error=True)
+    hits = memory.reopen(episode).search(query, top_k=top_k)
+    yield from map(hit_line, hits)
+    if hits:
+        yield Note(f"The decision is {hits.decision}, for a reward of its own.")
+    else:
+        yield Note("Nothing found, or nothing that the policy would show.")
 
 
-@episode_app.command(examples='keepworth memory episode act e4f0c1 "sent form B"')
-def act(
-    episode: EpisodeId,
-    action: Annotated[str, typer.Argument(help="What was done.")],
-    file: File = DEFAULT,
-    as_json: Json = False,
-) -> None:
+@command(
+    episode_app,
+    examples='keepworth memory episode act e4f0c1 "sent form B"',
+    opens="default",
+    policy=POLICY,
+)
+def act(memory: Memory, episode: EpisodeId, action: Annotated[str, argument("", "What was done.")]) -> Lines:
     """Note what was done after the last searches."""
-    with learning(file) as memory:
-        memory.reopen(episode).act(action)
-    if as_json:
-        say_json({"episode": episode, "action": action})
-        return
-    say(f"{episode}: noted.")
+    memory.reopen(episode).act(action)
+    yield Line({"episode": episode, "action": action}, f"{episode}: noted.")
 
 
-@episode_app.command(examples="keepworth memory episode end e4f0c1")
+@command(
+    episode_app,
+    examples="keepworth memory episode end e4f0c1",
+    opens="default",
+    policy=POLICY,
+)
 def end(
+    memory: Memory,
     episode: EpisodeId,
-    outcome: Annotated[str, typer.Option("--outcome", metavar="TEXT", help="How it ended, where not as usual.")] = "",
-    file: File = DEFAULT,
-    as_json: Json = False,
-) -> None:
+    outcome: Annotated[
+        str, option("--outcome TEXT", "How it ended, where not as usual.", show_default=False)
+    ] = "completed",
+) -> Lines:
     """Note that an episode is over. Rewards may still come."""
-    outcome = outcome or "completed"
-    with learning(file) as memory:
-        memory.reopen(episode).end(outcome)
-    if as_json:
-        say_json({"episode": episode, "outcome": outcome})
-        return
-    say(f"{episode}: over.")
+    memory.reopen(episode).end(outcome or "completed")
+    yield Line({"episode": episode, "outcome": outcome or "completed"}, f"{episode}: over.")
 
 
-@episode_app.command("list", examples="keepworth memory episode list --user ana --limit 20")
+@command(
+    episode_app,
+    "list",
+    examples="keepworth memory episode list --user ana --limit 20",
+    bounds=True,
+)
 def list_episodes(
-    file: File = DEFAULT,
-    user: User = "",
-    agent: Agent = "",
-    session: Session = "",
-    limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, help="At most this many.")] = 100,
-    after: Annotated[str, typer.Option(metavar="EPISODE", help="Go on after this one.")] = "",
-    as_json: Json = False,
-) -> None:
+    memory: Memory,
+    bounds: dict[str, Any],
+    limit: Limit = 100,
+    after: Annotated[str, option("EPISODE", "Go on after this one.")] = "",
+) -> Lines:
     """List episodes, oldest first: the id, the reward, the task."""
-    with opened(file, "none") as memory:
-        ids = memory.episodes(user_id=user, agent_id=agent, session_id=session, limit=limit, after=after)
-        _print_episodes(memory, ids, as_json)
+    ids = memory.episodes(limit=limit, after=after, **bounds)
+    yield from _episodes(memory, ids)
+    if not ids:
+        yield Note("There is no episode: `keepworth memory episode begin TASK` begins one.")
 
 
-def _print_episodes(memory: Memory, ids: list[str], as_json: bool) -> None:
+def _episodes(memory: Memory, ids: list[str]) -> Lines:
     for id in ids:
         record = memory.episode_record(id)
         reward = record.reward if record.rewards else None
-        if as_json:
-            say_json(
-                {"episode": id, "task": record.task, "reward": reward, "shown": [each.item for each in record.shown]}
-            )
-        else:
-            say(f"{id}  {'no reward' if reward is None else f'{reward:9.3f}'}  {one_line(record.task)}")
-    if not ids:
-        say("There is no episode: `keepworth memory episode begin TASK` begins one.", error=True)
+        shown = [each.item for each in record.shown]
+        text = f"{id}  {'no reward' if reward is None else f'{reward:9.3f}'}  {one_line(record.task)}"
+        yield Line({"episode": id, "task": record.task, "reward": reward, "shown": shown}, text)
 
 
-@episode_app.command("show", examples="keepworth memory episode show e4f0c1")
-def show_episode(episode: EpisodeId, file: File = DEFAULT, as_json: Json = False) -> None:
+@command(episode_app, "show", examples="keepworth memory episode show e4f0c1")
+def show_episode(memory: Memory, episode: EpisodeId) -> Lines:
     """Show an episode: the task, what was shown, written and done, and its rewards."""
     from keepworth.cli.episode_panel import episode_panel
     from keepworth.episodes.episode import episode_to_json
-    from keepworth.episodes.text import terminal
 
-    with opened(file, "none") as memory:
-        record = memory.episode_record(episode)
-    if as_json:
-        say_json(episode_to_json(record))
-    else:
-        terminal().print(episode_panel(record, []))
+    record = memory.episode_record(episode)
+    yield Line(episode_to_json(record), episode_panel(record, []))
 
 
-@app.command(
-    rich_help_panel=LEARN,
+@command(
+    LEARN,
     examples="""
     keepworth memory reward e4f0c1 1
     keepworth memory reward e4f0c1 -0.5
     keepworth memory reward d12 0 --by ana
     """,
+    encoder=True,
+    policy=POLICY,
     context_settings={"ignore_unknown_options": True},  # a negative number looks like one
 )
 def reward(
-    target: Annotated[
-        str, typer.Argument(metavar="EPISODE|DECISION", help="The id of an episode, or of one search in it.")
-    ],
-    value: Annotated[float, typer.Argument(help="How good it was, as a number.")],
-    file: File = DEFAULT,
+    memory: Memory,
+    target: Annotated[str, argument("EPISODE|DECISION", "The id of an episode, or of one search in it.")],
+    value: Annotated[float, argument("", "How good it was, as a number.")],
     by: Annotated[
         str | None,
-        typer.Option("--by", metavar="NAME", help="Whose judgement it is; whom the episode is for if not given."),
+        option("--by NAME", "Whose judgement it is; whom the episode is for if not given."),
     ] = None,
-    source: Annotated[str, typer.Option("--source", help="What it came through.")] = "command line",
-    encoder: Encoder = "default",
-    as_json: Json = False,
-) -> None:
+    source: Annotated[str, option("--source", "What it came through.")] = "command line",
+) -> Lines:
     """Reward an episode, at once or days later: the policy learns what was worth showing."""
-    with learning(file, encoder) as memory:
-        done = memory.reward(target, value, by=by, source=source)
-        if as_json:
-            say_json({"target": target, "value": value, "applied": done.applied, "reason": done.reason})
-        elif done.applied:
-            say(f"{target}: reward {value:g}, for {many_items(len(done.changed))}.")
-        else:
-            say(f"{target}: nothing changed, as {done.reason}.")
+    done = memory.reward(target, value, by=by, source=source)
+    count = len(done.changed)
+    items = "1 item that was shown" if count == 1 else f"{count} items that were shown"
+    text = f"reward {value:g}, for {items}." if done.applied else f"nothing changed, as {done.reason}."
+    record = {"target": target, "value": value, "applied": done.applied, "reason": done.reason}
+    yield Line(record, f"{target}: {text}")
 
 
-def many_items(count: int) -> str:
-    return "1 item that was shown" if count == 1 else f"{count} items that were shown"
-
-
-@app.command(rich_help_panel=LEARN, examples="keepworth memory pending --json")
-def pending(
-    file: File = DEFAULT, user: User = "", agent: Agent = "", session: Session = "", as_json: Json = False
-) -> None:
+@command(LEARN, examples="keepworth memory pending --json", bounds=True, within=True)
+def pending(memory: Memory) -> Lines:
     """List the episodes in which something was done and that have no reward yet, oldest first."""
-    with opened(file, "none", user_id=user, agent_id=agent, session_id=session) as memory:
-        ids = memory.pending()
-        if ids:
-            _print_episodes(memory, ids, as_json)
-        else:
-            say("No episode waits for a reward.", error=True)
+    ids = memory.pending()
+    yield from _episodes(memory, ids)
+    if not ids:
+        yield Note("No episode waits for a reward.")
 
 
-@app.command(
-    rich_help_panel=LEARN,
-    examples='keepworth memory worth m17 "how to refund"',
-)
+@command(LEARN, examples='keepworth memory worth m17 "how to refund"', encoder=True, policy=POLICY)
 def worth(
-    id: Annotated[str, typer.Argument(metavar="ID", help="An item's id, such as m17.")] = "",
-    query: Annotated[str, typer.Argument(metavar="QUERY", help="What is asked.")] = "",
-    file: File = DEFAULT,
-    encoder: Encoder = "default",
-    as_json: Json = False,
-) -> None:
+    memory: Memory,
+    id: Annotated[str, argument("ID", "An item's id, such as m17.")] = "",
+    query: Annotated[str, argument("QUERY", "What is asked.")] = "",
+) -> Lines:
     """Say what showing one item adds where something is asked, as far as rewards say."""
     if not (id and query):
         from keepworth.episodes.errors import KeepworthError
@@ -232,15 +204,11 @@ def worth(
             "worth is of one item, where one thing is asked.",
             "Give ID and QUERY; `keepworth memory ledger` lists what every item added.",
         )
-    with learning(file, encoder) as memory:
-        found = memory.worth(id, query)
-        if as_json:
-            overall = None if found.overall is None else _plain(found.overall)
-            say_json({**asdict(found), "overall": overall, "effect": found.effect, "interval": found.interval})
-            return
-        say(f"{id}  {one_line(memory.get(id).text):.100}")
-        for line in _worth_lines(found):
-            say(f"  {line}")
+    found = memory.worth(id, query)
+    overall = None if found.overall is None else _plain(found.overall)
+    record = {**asdict(found), "overall": overall, "effect": found.effect, "interval": found.interval}
+    lines = (f"  {line}" for line in _worth_lines(found))
+    yield Line(record, "\n".join((f"{id}  {one_line(memory.get(id).text):.100}", *lines)))
 
 
 def _worth_lines(found: Worth) -> Iterator[str]:
@@ -257,44 +225,58 @@ def _worth_lines(found: Worth) -> Iterator[str]:
     yield f"everywhere: effect {found.overall.effect:+.2f} ({bounds}) in {found.tested} episodes: {found.overall.verdict}"
 
 
-@app.command(
-    rich_help_panel=LEARN,
+@command(
+    LEARN,
     examples="""
     keepworth memory ledger
     keepworth memory ledger --source manual --exact
     """,
+    bounds=True,
+    within=True,
+    policy=POLICY,
 )
 def ledger(
-    file: File = DEFAULT,
-    item: Annotated[str, typer.Option("--item", metavar="ID", help="One item, such as m17.")] = "",
-    source: Annotated[str, typer.Option("--source", help="All items from there.")] = "",
-    everything: Annotated[
-        bool, typer.Option("--all", help="Items that are gone or were never shown with a reward, too.")
-    ] = False,
-    exact: Annotated[
-        bool, typer.Option("--exact", help="Wider intervals, which hold for any number of episodes.")
-    ] = False,
-    user: User = "",
-    agent: Agent = "",
-    session: Session = "",
-    as_json: Json = False,
-) -> None:
+    memory: Memory,
+    as_json: bool,
+    item: Annotated[str, option("--item ID", "One item, such as m17.")] = "",
+    source: Annotated[str, option("--source", "All items from there.")] = "",
+    everything: Annotated[bool, option("--all", "Items that are gone or were never shown with a reward, too.")] = False,
+    exact: Annotated[bool, option("--exact", "Wider intervals, which hold for any number of episodes.")] = False,
+) -> Lines:
     """Say what showing each item added, as far as chance decided whether it was shown, and what that has cost.
 
     The interval may be looked at after every reward: it misses the effect in at most one of 20 memories, whenever you look."""
-    with learning(file, "none", user_id=user, agent_id=agent, session_id=session) as memory:
-        if source:
-            written = {each.provenance.source for each in memory.store.items(memory.scope)}
-            _known_source(source, written)
-        statement = memory.ledger(items=[item] if item else None, source=source, everything=everything, exact=exact)
-        found = memory.store.fetch(memory.scope, [each.item for each in statement.accounts])
-        texts = {id: "(gone)" if one is None else one_line(one.text) for id, one in found.items()}
-        if as_json:
-            for account in statement.accounts:
-                say_json({**_plain(account), "text": texts[account.item]})
-            say_json(_plain(statement))
-        else:
-            _tell_worth(statement, texts)
+    if source:
+        _known_source(source, {each.provenance.source for each in memory.store.items(memory.scope)})
+    statement = memory.ledger(items=[item] if item else None, source=source, everything=everything, exact=exact)
+    items = memory.store.fetch(memory.scope, [each.item for each in statement.accounts])
+    texts = {id: "(gone)" if one is None else one_line(one.text) for id, one in items.items()}
+    wide = width() >= 100
+    if statement.accounts:
+        yield Shown(f"  item  shown  withheld  success  effect  95 % interval{'     verdict' if wide else ''}")
+    for account in statement.accounts:
+        text = texts[account.item]
+        yield Line({**_plain(account), "text": text}, _account_lines(account, text, wide))
+    if as_json:
+        yield Line(_plain(statement))
+    elif statement.accounts:
+        for note in _worth_notes(statement):
+            say_text(note)
+    else:
+        yield Note("No item was shown with a reward yet: reward(decision, value) and episode.reward(value) give one.")
+
+
+def _account_lines(account: Account, text: str, wide: bool) -> str:
+    success = "      -" if math.isnan(account.success) else f"{account.success:7.2f}"
+    effect = f"{account.effect:+6.2f}" if account.rows else "     -"
+    interval = f"{account.low:+.2f} to {account.high:+.2f}" if math.isfinite(account.high) else "-"
+    more = f", about {account.needed:,} more episodes" if 0 < account.needed < 100_000 else ""
+    more = ", more than 100,000 more episodes" if account.needed >= 100_000 else more
+    counts = f"{account.item:>6}  {account.shown:>5}  {account.withheld:>8}"
+    numbers = f"{counts}  {success}  {effect}  {interval:<16}"
+    verdict = f"{account.verdict}{more}"
+    line = f"{numbers}  {verdict}" if wide else f"{numbers.rstrip()}\n        {verdict}"
+    return f"{line}\n{entry('      ', f'{text:.100}', min(width(), 110))}"
 
 
 def _known_source(name: str, known: set[str]) -> None:
@@ -318,31 +300,6 @@ def _plain(record: Account | Balance) -> dict[str, Any]:
     }
 
 
-def _tell_worth(statement: Balance, texts: dict[str, str]) -> None:
-    wide = width() >= 100
-    if statement.accounts:
-        say(f"  item  shown  withheld  success  effect  95 % interval{'     verdict' if wide else ''}")
-    for each in statement.accounts:
-        success = "      -" if math.isnan(each.success) else f"{each.success:7.2f}"
-        effect = f"{each.effect:+6.2f}" if each.rows else "     -"
-        interval = f"{each.low:+.2f} to {each.high:+.2f}" if math.isfinite(each.high) else "-"
-        more = f", about {each.needed:,} more episodes" if 0 < each.needed < 100_000 else ""
-        more = ", more than 100,000 more episodes" if each.needed >= 100_000 else more
-        counts = f"{each.shown:>5}  {each.withheld:>8}"
-        numbers = f"{each.item:>6}  {counts}  {success}  {effect}  {interval:<16}"
-        verdict = f"{each.verdict}{more}"
-        say(f"{numbers}  {verdict}" if wide else f"{numbers.rstrip()}\n        {verdict}")
-        say(entry("      ", f"{texts[each.item]:.100}", min(width(), 110)))
-    if not statement.accounts:
-        say(
-            "No item was shown with a reward yet: reward(decision, value) and episode.reward(value) give one.",
-            error=True,
-        )
-        return
-    for note in _worth_notes(statement):
-        say_text(note)
-
-
 def _worth_notes(statement: Balance) -> list[str]:
     usual = next((each.usual for each in statement.accounts if not math.isnan(each.usual)), math.nan)
     points = statement.points(statement.net)
@@ -361,55 +318,34 @@ def _worth_notes(statement: Balance) -> list[str]:
     return notes
 
 
-@app.command(rich_help_panel=LEARN, examples="keepworth memory evaluate memrl --method dr")
+@command(LEARN, examples="keepworth memory evaluate memrl --method dr", encoder=True, policy=POLICY)
 def evaluate(
-    policy: Annotated[str, typer.Argument(help="A policy by name, such as effect or memrl.")],
-    file: File = DEFAULT,
-    method: Annotated[str, typer.Option("--method", help="snips or items.")] = "snips",
-    encoder: Encoder = "default",
-    as_json: Json = False,
-) -> None:
+    memory: Memory,
+    policy: PolicyName,
+    method: Annotated[str, option("--method", "snips or items.")] = "snips",
+) -> Lines:
     """Estimate what mean reward another policy would have had on the logged choices."""
-    with learning(file, encoder) as memory:
-        found = memory.evaluate(policy, method=method)
-        low, high = found.interval
-        if as_json:
-            say_json({"policy": policy, **asdict(found), "interval": [low, high]})
-            return
-        say(
-            f"{policy}: mean reward {found.value:.3f}, 95 % {low:.3f} to {high:.3f}, from {found.n:,} choices "
-            f"that count as much as {found.effective:.0f} ({found.method})."
-        )
+    found = memory.evaluate(policy, method=method)
+    low, high = found.interval
+    text = (
+        f"{policy}: mean reward {found.value:.3f}, 95 % {low:.3f} to {high:.3f}, from {found.n:,} choices "
+        f"that count as much as {found.effective:.0f} ({found.method})."
+    )
+    yield Line({"policy": policy, **asdict(found), "interval": [low, high]}, text)
 
 
-@app.command(rich_help_panel=LEARN, examples="keepworth memory promote memrl")
-def promote(
-    policy: Annotated[str, typer.Argument(help="A policy by name, such as effect or memrl.")],
-    file: File = DEFAULT,
-    encoder: Encoder = "default",
-    as_json: Json = False,
-) -> None:
+@command(LEARN, examples="keepworth memory promote memrl", encoder=True, policy=POLICY)
+def promote(memory: Memory, file: MemoryPlace, policy: PolicyName) -> Lines:
     """Let another policy choose from now on, with what it learns from the whole log. `demote` takes it back."""
-    with learning(file, encoder) as memory:
-        before = memory.policy
-        memory.promote(policy)
-        if as_json:
-            say_json({"policy": policy, "before": before})
-            return
-        say(f"{policy} chooses from now on, in the place of {before}. Undo this with: {_again('demote', file)}")
+    before = memory.policy
+    memory.promote(policy)
+    text = f"{policy} chooses from now on, in the place of {before}. Undo this with: {again(file, 'demote')}"
+    yield Line({"policy": policy, "before": before}, text)
 
 
-@app.command(rich_help_panel=LEARN, examples="keepworth memory demote")
-def demote(file: File = DEFAULT, encoder: Encoder = "default", as_json: Json = False) -> None:
+@command(LEARN, examples="keepworth memory demote", encoder=True, policy=POLICY)
+def demote(memory: Memory) -> Lines:
     """Go back to the policy before the last promotion."""
-    with learning(file, encoder) as memory:
-        before = memory.policy
-        policy = memory.demote()
-        if as_json:
-            say_json({"policy": policy, "before": before})
-            return
-        say(f"{policy} chooses from now on.")
-
-
-def _again(verb: str, file: MemoryPlace) -> str:
-    return shlex.join(["keepworth", "memory", verb, *named(file)])
+    before = memory.policy
+    policy = memory.demote()
+    yield Line({"policy": policy, "before": before}, f"{policy} chooses from now on.")

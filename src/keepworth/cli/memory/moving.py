@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from contextlib import closing
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from keepworth.cli.memory.group import FILE, app
-from keepworth.cli.memory.opening import (
-    DEFAULT,
+from keepworth.cli.command import argument, option
+from keepworth.cli.memory.group import (
+    FILE,
     Agent,
     Encoder,
-    File,
     FileAlone,
     Json,
-    Session,
+    Line,
+    Lines,
+    Note,
     Target,
     User,
+    app,
     check_there,
+    command,
     opened,
+    print_lines,
 )
 from keepworth.cli.output import say, say_json, working
 from keepworth.memory.place import MemoryPlace, file_of, place_of
@@ -34,8 +40,8 @@ if TYPE_CHECKING:
     from keepworth.memory.scan import Scan
 
 
-@app.command(rich_help_panel=FILE, examples="keepworth memory backup copy.mem")
-def backup(target: Target, file: FileAlone = DEFAULT, as_json: Json = False) -> None:
+@command(FILE, examples="keepworth memory backup copy.mem", file=FileAlone, opens=None)
+def backup(file: MemoryPlace, target: Target) -> Lines:
     """Copy a memory, also while it is in use."""
     from keepworth.memory.errors import MemoryProblem
     from keepworth.memory.store.maintenance import backup as back_up
@@ -45,63 +51,87 @@ def backup(target: Target, file: FileAlone = DEFAULT, as_json: Json = False) -> 
             f"`backup` copies a file, and {file} is on a server.", "Use pg_dump, or `keepworth memory export`."
         )
     with opened(file, "none") as memory, working("copying"):
-        copy = back_up(memory.store, target)
-    if as_json:
-        say_json({"file": str(copy)})
-        return
-    say(copy)
+        copy = str(back_up(memory.store, target))
+    yield Line({"file": copy}, copy)
 
 
 OWN = "keepworth"
 """The format that loses nothing."""
 
 
-@app.command(
+@command(
+    FILE,
     "export",
-    rich_help_panel=FILE,
     examples="""
     keepworth memory export all.jsonl
     keepworth memory export notes.md --to markdown --user ana
     """,
+    bounds=True,
+    opens=None,
 )
 def export_(
-    target: Annotated[Path, typer.Argument(parser=file_of, help="A new file; - writes to the terminal.")],
-    file: File = DEFAULT,
+    file: MemoryPlace,
+    bounds: dict[str, Any],
+    as_json: bool,
+    target: Annotated[Path, argument("", "A new file; - writes to the terminal.", parser=file_of)],
     to: Annotated[
         str,
-        typer.Option(
-            "--to", help="keepworth, with all history; or what is true now as jsonl, mem0, letta or markdown."
-        ),
+        option("--to", "keepworth, with all history; or what is true now as jsonl, mem0 or markdown."),
     ] = OWN,
-    user: User = "",
-    agent: Agent = "",
-    session: Session = "",
-    as_json: Json = False,
-) -> None:
+) -> Lines:
     """Write everything, history included, as lines of JSON; or what is true now, in the format of others."""
     from keepworth.memory.errors import MemoryProblem
     from keepworth.memory.store.transfer import exported
 
     if as_json and str(target) == "-":
         raise MemoryProblem("- and --json both write to standard output.", "Name a file, or leave --json out.")
-    foreign = _file_format(to)
-    if foreign is None and (user or agent or session):
+    foreign = _file_format(to, written=True)
+    if foreign is None and any(bounds.values()):
         raise MemoryProblem(
             f"--to {OWN} writes the whole memory, with its journal.",
             "Leave --user, --agent and --session out, or take --to jsonl.",
         )
+    record = {"file": str(target), "format": to}
     with opened(file, "none") as memory:
-        if foreign is not None:
-            count = _write_foreign(memory, target, foreign, user_id=user, agent_id=agent, session_id=session)
-            if as_json:
-                say_json({"file": str(target), "format": to, "items": count})
-            elif str(target) != "-":
-                say(f"{count} {'item' if count == 1 else 'items'}.", error=True)
+        if foreign is None:
+            counted = count()
+            with closing(exported(memory.store)) as lines, working("writing"):
+                _write(target, (f"{line}\n" for line, _ in zip(lines, counted, strict=False)), is_json=True)
+            yield Line({**record, "lines": next(counted)})
             return
-        with closing(exported(memory.store)) as lines, working("writing"):
-            written = _write_lines(lines, target)
-    if as_json:
-        say_json({"file": str(target), "format": to, "lines": written})
+        assert foreign.writes is not None
+        items = list(_items(memory, bounds))
+        _write(target, [foreign.writes(items)])
+        yield Line({**record, "items": len(items)})
+        if str(target) != "-":
+            yield Note(f"{len(items)} {'item' if len(items) == 1 else 'items'}.")
+
+
+def _items(memory: Memory, bounds: dict[str, Any]) -> Iterator[Item]:
+    after = ""
+    while page := memory.get_all(limit=1000, after=after, **bounds):
+        yield from page
+        after = page[-1].id
+
+
+def _write(target: Path, parts: Iterable[str], *, is_json: bool = False) -> None:
+    from keepworth.learning.run_folder import check_writable, disk, replacing
+    from keepworth.memory.errors import MemoryProblem
+
+    if str(target) == "-":
+        for part in parts:
+            if is_json:
+                say_json(json.loads(part), separators=(",", ":"))  # escapes what a terminal obeys: nothing is lost
+            else:
+                say(part, end="")
+        return
+    if target.exists():
+        raise MemoryProblem(f"{target} exists and is not overwritten.", "Give another path.")
+    check_writable(target)
+    # Half an export looks like a whole one.
+    with disk(target), replacing(target) as new, open(new, "w", encoding="utf-8", newline="\n") as out:
+        out.writelines(parts)
+        out.flush()
 
 
 def _readable(given: str) -> Path:
@@ -111,90 +141,44 @@ def _readable(given: str) -> Path:
     return path
 
 
-def _write_lines(lines: Iterator[str], target: Path) -> int:
-    """How many."""
-    from keepworth.learning.run_folder import check_writable, disk, replacing
-    from keepworth.memory.errors import MemoryProblem
-
-    count = 0
-    if str(target) == "-":
-        for line in lines:
-            count += 1
-            say_json(json.loads(line), separators=(",", ":"))  # escapes what a terminal obeys: nothing is lost
-        return count
-    if target.exists():
-        raise MemoryProblem(f"{target} exists and is not overwritten.", "Give another path.")
-    check_writable(target)
-    # Half an export looks like a whole one.
-    with disk(target), replacing(target) as part, open(part, "w", encoding="utf-8") as out:
-        for line in lines:
-            count += 1
-            out.write(line + "\n")
-        out.flush()
-    return count
-
-
-def _file_format(name: str) -> FileFormat | None:
+def _file_format(name: str, *, written: bool = False) -> FileFormat | None:
     """None for our own. Raises UnknownName."""
     from keepworth.episodes.errors import require_known
     from keepworth.memory.adapters.formats import FORMATS
 
-    return FORMATS.get(require_known("format", name, [OWN, *FORMATS]))
+    names = [each for each, form in FORMATS.items() if form.writes or not written]
+    return FORMATS.get(require_known("format", name, [OWN, *names]))
 
 
-def _write_foreign(memory: Memory, target: Path, foreign: FileFormat, **bounds: Any) -> int:
-    """How many items."""
-    from keepworth.learning.run_folder import check_writable, disk, replacing
-    from keepworth.memory.errors import MemoryProblem
-
-    items, after = [], ""
-    while page := memory.get_all(limit=1000, after=after, **bounds):
-        items += page
-        after = page[-1].id
-    text = foreign.writes(items)
-    if str(target) == "-":
-        say(text, end="")
-        return len(items)
-    if target.exists():
-        raise MemoryProblem(f"{target} exists and is not overwritten.", "Give another path.")
-    check_writable(target)
-    with disk(target), replacing(target) as part, open(part, "w", encoding="utf-8", newline="\n") as out:
-        out.write(text)
-    return len(items)
-
-
-@app.command(
+@command(
+    FILE,
     "import",
-    rich_help_panel=FILE,
     examples="""
     keepworth memory import all.jsonl --file new.mem
     keepworth memory import memories.json --from mem0 --user ana
     """,
+    encoder=True,
+    opens=None,
 )
 def import_(
-    source: Annotated[Path, typer.Argument(parser=_readable, help="A file that `export` or another program wrote.")],
-    file: File = DEFAULT,
+    file: MemoryPlace,
+    encoder: str,
+    source: Annotated[Path, argument("", "A file that `export` or another program wrote.", parser=_readable)],
     format: Annotated[
-        str, typer.Option("--from", help="keepworth, into a new file; or jsonl, mem0, letta or markdown, into any.")
+        str, option("--from", "keepworth, into a new file; or jsonl, mem0, letta or markdown, into any.")
     ] = OWN,
-    user: Annotated[str, typer.Option("--user", "-u", help="Whose memory, where the file does not say.")] = "",
-    agent: Annotated[str, typer.Option("--agent", help="Which agent's, where the file does not say.")] = "",
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out what cannot be taken, and say it.")] = False,
-    encoder: Encoder = "default",
+    user: User = "",
+    agent: Agent = "",
+    skip_bad: Annotated[bool, option("--skip-bad", "Leave out what cannot be taken, and say it.")] = False,
     secrets: Annotated[
         str,
-        typer.Option(
-            "--secrets", help="What becomes of texts with keys or passwords: quarantine, redact, refuse, allow."
-        ),
+        option("--secrets", "What becomes of texts with keys or passwords: quarantine, redact, refuse, allow."),
     ] = "quarantine",
-    personal: Annotated[
-        str, typer.Option("--personal", help="The same for mail addresses, phone and account numbers.")
-    ] = "allow",
-    as_json: Json = False,
-) -> None:
+    personal: Annotated[str, option("--personal", "The same for mail addresses, phone and account numbers.")] = "allow",
+) -> Lines:
     """Fill a new memory from an export, with the encoder it had; or add what another program kept. All of it, or nothing.
 
-    It is looked through for secrets, as what a server is given."""
+    --user and --agent are for what says nobody's name. It is looked through for secrets, as what a server is given."""
     from keepworth.memory.errors import MemoryProblem
     from keepworth.memory.item import Status
     from keepworth.memory.scan import HELD_FOR, scan_of
@@ -203,7 +187,8 @@ def import_(
     foreign = _file_format(format)
     if foreign is not None:
         scan = scan_of(secrets, personal)
-        _take_foreign(source, file, foreign, encoder, skip_bad, scan, as_json, user_id=user, agent_id=agent)
+        with opened(file, encoder, make=True) as memory:
+            yield from _take_foreign(memory, source, foreign, skip_bad, scan, {"user_id": user, "agent_id": agent})
         return
     if "redact" in (secrets, personal):
         raise MemoryProblem(
@@ -218,20 +203,52 @@ def import_(
     # What is not UTF-8 is refused by `imported`, with the place.
     with open(source, encoding="utf-8", errors="replace") as lines:
         identity = encoder_of(lines.readline()) if encoder == "default" else None
-    with (
-        opened(file, encoder, make=True, identity=identity) as memory,
-        open(source, encoding="utf-8") as lines,
-    ):
+    with opened(file, encoder, make=True, identity=identity) as memory, open(source, encoding="utf-8") as lines:
         memory.store.scan = scan_of(secrets, personal)
         with working("reading"):
-            before = imported(memory.store, lines)
-        held = [
-            item for item in memory.store.with_status(memory.scope, Status.QUARANTINED) if HELD_FOR in item.metadata
-        ]
-        if as_json:
-            say_json({"items": before, "quarantined": len(held)})
-            return
-        say(f"{before} items{_in_quarantine(held)}.")
+            items = imported(memory.store, lines)
+        quarantined = memory.store.with_status(memory.scope, Status.QUARANTINED)
+        held = [item for item in quarantined if HELD_FOR in item.metadata]
+        yield Line({"items": items, "quarantined": len(held)}, f"{items} items{_in_quarantine(held)}.")
+
+
+def _take_foreign(
+    memory: Memory, source: Path, foreign: FileFormat, skip_bad: bool, scan: Scan | None, bounds: dict[str, Any]
+) -> Lines:
+    from keepworth.memory.adapters.formats import take
+    from keepworth.memory.errors import InvalidText
+    from keepworth.memory.item import Status
+
+    try:
+        text = source.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InvalidText(
+            f"{source} is not UTF-8 text ({error}).", "Convert it first, with iconv for example; nothing was imported."
+        ) from error
+    records = list(foreign.reads(text))
+    memory.store.scan = scan
+    head = memory.store.head()
+    with working("reading"):
+        items, bad = take(memory, records, where=str(source), skip_bad=skip_bad, **bounds)
+    yield from (Note(f"Left out: {line}") for line in bad)
+    new = list({item.id: item for item in items if int(item.id[1:]) > head}.values())  # the file may say it twice
+    known, held = len(items) - len(new), [item for item in new if item.status is Status.QUARANTINED]
+    texts = {str(each.record.get("text")) for each in records}
+    redacted = sum(item.text not in texts for item in new)
+    counts = {"items": len(new), "known": known, "left_out": len(bad), "quarantined": len(held), "redacted": redacted}
+    left_out = f", {len(bad)} left out" if bad else ""
+    without = f", {redacted} without what was taken out of them" if redacted else ""
+    text = f"{len(new)} items, {known} that were there already{left_out}{_in_quarantine(held)}{without}."
+    yield Line(counts, text)
+
+
+def _in_quarantine(held: list[Item]) -> str:
+    """How many, and for which kinds of secrets."""
+    from keepworth.memory.scan import HELD_FOR
+
+    kinds = Counter(kind for item in held for kind in str(item.metadata.get(HELD_FOR, "")).split())
+    listed = ", ".join(f"{kind} {count}" for kind, count in sorted(kinds.items()))
+    return f", {len(held)} of them in quarantine ({listed}; `keepworth memory quarantine` lists them)" if held else ""
 
 
 @app.command(
@@ -243,10 +260,10 @@ def import_(
 )
 def migrate(
     source: Annotated[
-        MemoryPlace, typer.Argument(parser=place_of, help="A memory file, or the address of a memory in Postgres.")
+        MemoryPlace, argument("", "A memory file, or the address of a memory in Postgres.", parser=place_of)
     ],
     target: Annotated[
-        MemoryPlace, typer.Argument(parser=place_of, help="A new file, or an address where there is no memory yet.")
+        MemoryPlace, argument("", "A new file, or an address where there is no memory yet.", parser=place_of)
     ],
     encoder: Encoder = "default",
     as_json: Json = False,
@@ -277,62 +294,5 @@ def migrate(
             if file is not None:
                 file.unlink(missing_ok=True)
             raise
-    if as_json:
-        say_json({"items": items, "journal": head, "to": place})
-        return
-    say(f"{items} items and {head} journal entries are in {place}. {old.path} is as it was.")
-
-
-def _in_quarantine(held: list[Item]) -> str:
-    """How many, and for which kinds of secrets."""
-    from collections import Counter
-
-    from keepworth.memory.scan import HELD_FOR
-
-    kinds = Counter(kind for item in held for kind in str(item.metadata.get(HELD_FOR, "")).split())
-    listed = ", ".join(f"{kind} {count}" for kind, count in sorted(kinds.items()))
-    return f", {len(held)} of them in quarantine ({listed}; `keepworth memory quarantine` lists them)" if held else ""
-
-
-def _take_foreign(
-    source: Path,
-    file: MemoryPlace,
-    foreign: FileFormat,
-    encoder: str,
-    skip_bad: bool,
-    scan: Scan | None,
-    as_json: bool,
-    **bounds: str,
-) -> None:
-    from keepworth.memory.adapters.formats import take
-    from keepworth.memory.errors import InvalidText
-    from keepworth.memory.item import Status
-
-    try:
-        text = source.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InvalidText(
-            f"{source} is not UTF-8 text ({error}).", "Convert it first, with iconv for example; nothing was imported."
-        ) from error
-    found = list(foreign.reads(text))
-    with opened(file, encoder, make=True) as memory:
-        memory.store.scan = scan
-        head = memory.store.head()
-        with working("reading"):
-            items, bad = take(memory, found, where=str(source), skip_bad=skip_bad, **bounds)
-        for line in bad:
-            say(f"Left out: {line}", error=True)
-        new = list({item.id: item for item in items if int(item.id[1:]) > head}.values())  # the file may say it twice
-        quarantined = [item for item in new if item.status is Status.QUARANTINED]
-        held = _in_quarantine(quarantined)
-        texts = {str(each.record.get("text")) for each in found}
-        taken = sum(item.text not in texts for item in new)
-        if as_json:
-            known = len(items) - len(new)
-            counts = {"items": len(new), "known": known, "left_out": len(bad), "quarantined": len(quarantined)}
-            say_json({**counts, "redacted": taken})
-            return
-        say(
-            f"{len(new)} items, {len(items) - len(new)} that were there already{f', {len(bad)} left out' if bad else ''}{held}"
-            f"{f', {taken} without what was taken out of them' if taken else ''}."
-        )
+    text = f"{items} items and {head} journal entries are in {place}. {old.path} is as it was."
+    print_lines(iter([Line({"items": items, "journal": head, "to": place}, text)]), as_json)

@@ -1,8 +1,9 @@
 """What others keep memories in, as texts: mem0's lists, Letta's agent files and passages, markdown, lines of JSON.
 
-Each is read into records, one for a memory, whose fields are the arguments of `Memory.add`; and written from items. What a format
-has no field for stands under `keepworth` in its metadata, so that reading what was written here gives it back. Markdown holds
-texts alone. History, supersessions and what was learned are in our own export (`keepworth.memory.store.transfer`) and no other.
+Each is read into records, one for a memory, whose fields are the arguments of `Memory.add`; all but Letta's are written from
+items. What a format has no field for stands under `keepworth` in its metadata, so that reading what was written here gives it
+back. Markdown holds texts alone. History, supersessions and what was learned are in our own export
+(`keepworth.memory.store.transfer`) and no other.
 
 The shapes: what `Memory.get_all` of mem0 2 gives; `AgentFileSchema` and `BlockSchema` of Letta (letta/schemas/agent_file.py), and
 the passages of its archival memory as its API lists them.
@@ -235,12 +236,10 @@ def write_mem0(items: Iterable[Item]) -> str:
 
 # -- Letta ------------------------------------------------------------------------------------------------------------
 
-LARGEST_BLOCK = 20_000
 
-
-def read_letta(text: str) -> Iterator[FoundRecord]:
+def read_letta(given: str) -> Iterator[FoundRecord]:
     """An agent file, whose blocks become a memory for each paragraph or list entry; or passages as the API lists them."""
-    whole = _whole(text, "Letta")
+    whole = _whole(given, "Letta")
     passages = whole if isinstance(whole, list) else whole.get("passages", whole.get("archival_memory"))
     blocks = [] if isinstance(whole, list) else whole.get("blocks", whole.get("core_memory"))
     if not isinstance(passages, list) and not isinstance(blocks, list):
@@ -252,17 +251,10 @@ def read_letta(text: str) -> Iterator[FoundRecord]:
         if not isinstance(each, dict) or not isinstance(each.get("value"), str):
             yield FoundRecord(place, {"problem": "it has no text in 'value'"})
             continue
-        metadata = each.get("metadata") or each.get("metadata_") or {}
-        kept = metadata.get(OURS) if isinstance(metadata, dict) else None
-        texts = [text for _, text, _ in _entries(each["value"])]
-        if isinstance(kept, list) and _as_read(kept) == texts:
-            yield from (FoundRecord(f"{place}, entry {at}", dict(one)) for at, one in enumerate(kept, 1))
-            continue
         label = str(each.get("label") or "")
-        for at, one in enumerate(texts, 1):
-            yield FoundRecord(
-                f"{place}, entry {at}", {"text": one, "metadata": {"block": label}} if label else {"text": one}
-            )
+        for at, (_, text, _) in enumerate(_entries(each["value"]), 1):
+            entry: Record = {"text": text, **({"metadata": {"block": label}} if label else {})}
+            yield FoundRecord(f"{place}, entry {at}", entry)
     for number, each in enumerate(passages or [], 1):
         if not isinstance(each, dict) or "text" not in each:
             yield FoundRecord(f"passage {number}", {"problem": "it has no field 'text'"})
@@ -274,35 +266,6 @@ def read_letta(text: str) -> Iterator[FoundRecord]:
         if each.get("tags"):
             record["metadata"] = {**record.get("metadata", {}), "tags": each["tags"]}
         yield FoundRecord(f"passage {number}", record)
-
-
-def write_letta(items: Iterable[Item]) -> str:
-    """An agent file with blocks and no agent: a block for each person and agent, or several where one would be too large."""
-    groups: dict[str, list[list[Item]]] = {}
-    for item in items:
-        label = " ".join(part for part in (item.scope.user, item.scope.agent) if part) or "memory"
-        parts = groups.setdefault(label, [[]])
-        if parts[-1] and len(_listed(each.text for each in [*parts[-1], item])) > LARGEST_BLOCK:
-            parts.append([])
-        parts[-1].append(item)
-    blocks: list[Record] = []
-    for label, parts in groups.items():
-        for number, part in enumerate(parts, 1):
-            value = _listed(item.text for item in part)
-            blocks.append(
-                {
-                    "id": f"block-{len(blocks)}",
-                    "label": label if len(parts) == 1 else f"{label} {number}",
-                    "value": value,
-                    "limit": max(LARGEST_BLOCK, len(value)),
-                    "description": "What is remembered.",
-                    "metadata": {OURS: [_record(item) for item in part]},
-                }
-            )
-    none: Record = {name: [] for name in ("agents", "groups", "files", "sources", "tools", "mcp_servers")}
-    return (
-        json.dumps({**none, "blocks": blocks, "metadata": {"exported_by": OURS}}, indent=1, ensure_ascii=False) + "\n"
-    )
 
 
 # -- markdown ---------------------------------------------------------------------------------------------------------
@@ -331,12 +294,6 @@ def write_markdown(items: Iterable[Item]) -> str:
         f"## {' '.join((name or 'everybody').split())}\n\n{_listed(item.text for item in each)}"
         for name, each in groups.items()
     )
-
-
-def _as_read(records: Iterable[Any]) -> list[str]:
-    """What `_entries` finds where `_listed` wrote these: white space at ends and in empty lines does not come back."""
-    texts = [str(one.get("text")) for one in records if isinstance(one, dict)]
-    return [text for _, text, _ in _entries(_listed(texts))]
 
 
 def _listed(texts: Iterable[str]) -> str:
@@ -407,13 +364,15 @@ def _utc(time: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FileFormat:
+    """writes: None where it is read alone."""
+
     reads: Callable[[str], Iterator[FoundRecord]]
-    writes: Callable[[Iterable[Item]], str]
+    writes: Callable[[Iterable[Item]], str] | None = None
 
 
 FORMATS = {
     "jsonl": FileFormat(read_lines, write_lines),
     "mem0": FileFormat(read_mem0, write_mem0),
-    "letta": FileFormat(read_letta, write_letta),
+    "letta": FileFormat(read_letta),
     "markdown": FileFormat(read_markdown, write_markdown),
 }

@@ -20,7 +20,8 @@ from keepworth.learning.collect.curriculum import CANDIDATES, Curriculum, draw_s
 from keepworth.learning.collect.curriculum import batch as batch
 from keepworth.learning.collect.groups import has_failed
 from keepworth.learning.collect.pipeline import Asynchrony, Episodes, synchronous
-from keepworth.learning.learner import CriticSettings, Learner, Optimisation
+from keepworth.learning.critic import CriticSettings
+from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.objective.inputs import idle_clip
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import EntropyBonus

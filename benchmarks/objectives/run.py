@@ -47,7 +47,8 @@ from benchmarks.objectives.world import (
 from benchmarks.speed.setting import machine
 from keepworth.episodes import Group
 from keepworth.learning.collect.curriculum import sampled_sessions
-from keepworth.learning.learner import CriticSettings, Learner, Optimisation
+from keepworth.learning.critic import CriticSettings
+from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.objective.advantage import kept_groups
 from keepworth.learning.objective.presets import preset, presets
 from keepworth.learning.reference import reference_values

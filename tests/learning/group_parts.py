@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from keepworth.learning.learner import CriticSettings, Learner, Optimisation
+from keepworth.learning.critic import CriticSettings
+from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.learner_group import LeadingLearner
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.presets import preset

@@ -8,24 +8,6 @@ from hypothesis import strategies as st
 from keepworth.learning.collect.admission import Staleness
 
 
-def test_capacity_by_hand() -> None:
-    """B = 4, S = 1: at version 0, (1 + 0 + 1) * 4 = 8 groups may be started; at version 3 with 12 trained, 20 - 12 - ..."""
-    deep = Staleness(4, max_staleness=1, pipeline_depth=2.0)
-    assert deep.capacity(version=0, accepted=0, running=0, consumed=0) == 8
-    assert deep.capacity(version=0, accepted=3, running=4, consumed=0) == 1
-    assert deep.capacity(version=3, accepted=15, running=2, consumed=12) == 3
-    assert deep.capacity(version=3, accepted=20, running=4, consumed=12) == 0
-    shallow = Staleness(4, max_staleness=4, pipeline_depth=1.5)
-    assert shallow.capacity(version=0, accepted=0, running=0, consumed=0) == 6
-    assert shallow.capacity(version=2, accepted=9, running=3, consumed=8) == 2
-
-
-def test_synchronous_is_the_case_of_no_staleness() -> None:
-    rule = Staleness(4, max_staleness=0, pipeline_depth=1.0)
-    assert rule.capacity(version=5, accepted=20, running=0, consumed=20) == 4
-    assert rule.capacity(version=5, accepted=22, running=2, consumed=20) == 0
-
-
 @given(
     groups=st.integers(1, 4),
     max_staleness=st.integers(0, 4),

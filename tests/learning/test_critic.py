@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from keepworth.episodes import Group, RewardTerm
-from keepworth.learning.learner import Critic, CriticSettings, Learner, Optimisation
+from keepworth.learning.critic import Critic, CriticSettings
+from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.objective.parts import Gae, Whitened
 from keepworth.learning.objective.presets import preset
 from keepworth.learning.passes import MicroBatch

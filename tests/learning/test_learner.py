@@ -19,7 +19,9 @@ from keepworth.episodes import (
     StopReason,
 )
 from keepworth.episodes.errors import KeepworthError
-from keepworth.learning.learner import CriticSettings, Diverged, Learner, MasterWeights, Optimisation
+from keepworth.learning.critic import CriticSettings
+from keepworth.learning.learner import Learner, Optimisation
+from keepworth.learning.master_weights import Diverged, MasterWeights
 from keepworth.learning.objective.options import ObjectiveError
 from keepworth.learning.objective.parts import Mixed, Truncate
 from keepworth.learning.objective.presets import preset, presets, varied, without_kl

@@ -17,16 +17,6 @@ from tests.models.tiny import tiny_model
 THEIRS = {"linear": get_linear_schedule_with_warmup, "cosine": get_cosine_schedule_with_warmup}
 
 
-def test_by_hand() -> None:
-    linear = Optimisation(warmup_steps=2, schedule="linear", steps=6)
-    assert [rate_at(linear, step) for step in range(7)] == [0.5, 1.0, 1.0, 0.75, 0.5, 0.25, 0.0]
-    cosine = Optimisation(schedule="cosine", steps=4)
-    half = math.sqrt(0.5) / 2
-    assert [rate_at(cosine, step) for step in range(4)] == pytest.approx([1.0, 0.5 + half, 0.5, 0.5 - half])
-    constant = Optimisation(warmup_steps=4)
-    assert [rate_at(constant, step) for step in range(6)] == [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]
-
-
 @pytest.mark.parametrize("schedule", ["linear", "cosine"])
 @pytest.mark.parametrize(("steps", "rising"), [(1, 0), (7, 0), (20, 1), (20, 6), (20, 19)])
 def test_like_transformers_after_the_rise_and_a_step_ahead_of_it_before(schedule: str, steps: int, rising: int) -> None:

@@ -7,7 +7,8 @@ import threading
 import pytest
 
 from keepworth.episodes import Sample, SamplingParams
-from keepworth.learning.learner import CriticSettings, Learner, Optimisation
+from keepworth.learning.critic import CriticSettings
+from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.presets import preset
 from keepworth.models.adapter import Replica, attach_lora, unfreeze

@@ -238,19 +238,6 @@ def test_a_diverging_step_writes_a_checkpoint_only_where_none_stands(
     assert [each.step for each in RunFolder(tmp_path / "run").checkpoints()] == written
 
 
-def test_in_step_with_the_learner_both_decoders_draw_the_same(tmp_path: Path) -> None:
-    """Whole calls on the learner's weights, and single tokens in slots on a copy of them: the first step is drawn alike."""
-    for name, mode in (("whole", "serial"), ("slots", "turns")):
-        asynchrony = settings(mode=mode, max_staleness=0, pipeline_depth=1.0)
-        train_letters(tmp_path / name, 2, asynchrony, Letters(turns=2))
-    drawn = [
-        {stored.episode.id: [s.ids for s in stored.episode.segments] for stored in run.episodes(step=1, arm="train")}
-        for run in map(RunFolder.open, (tmp_path / "whole", tmp_path / "slots"))
-    ]
-    assert len(drawn[0]) == 12
-    assert drawn[0] == drawn[1]
-
-
 def test_updates_say_what_decoding_took(tmp_path: Path) -> None:
     """Whole calls are made once for each limit: of 3, 8 and 13 tokens. In slots the longest answer says how many steps."""
     for mode, slots, steps in (("serial", None, 3 + 8 + 13), ("turns", 12, 13)):

@@ -11,7 +11,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keepworth.learning.learner import CriticSettings, Learner, MasterWeights, Optimisation
+from keepworth.learning.critic import CriticSettings
+from keepworth.learning.learner import Learner, Optimisation
+from keepworth.learning.master_weights import MasterWeights
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Sequence
 from keepworth.learning.objective.presets import preset, presets

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -58,33 +57,6 @@ def test_draws_what_the_model_draws(slots: int | None, interrupt_every: int, tem
         ours = draft.sample(MODEL.version)
         assert (ours.ids, ours.finish) == (sample.ids, sample.finish)
         assert ours.logprobs == pytest.approx(sample.logprobs, abs=1e-9)
-
-
-@pytest.mark.parametrize("temperature", [0.0, 0.7])
-def test_whole_calls_are_the_same_draws(temperature: float) -> None:
-    """Drafts of several groups and lengths, one that goes on where it stopped, and one that was taken back."""
-    params = SamplingParams(11, temperature=temperature, seed=7, stop_ids=STOPS)
-    made = [PartialSample(prompt, params, (i, j), group=i) for i, prompt in enumerate(PROMPTS) for j in range(3)]
-    made += [PartialSample(PROMPTS[0], SamplingParams(4, temperature=temperature, seed=3), (9,), group=9)]
-    slots = run(drafts_of(MODEL), [replace(each, ids=[], logprobs=[], spans=[]) for each in made])
-    by_stream = {each.stream: each for each in slots}
-    begun = by_stream[2, 1]
-    made[7].ids, made[7].logprobs = begun.ids[:1], begun.logprobs[:1]
-    made[7].close_span(MODEL.version)
-    batch = drafts_of(MODEL, None)
-    taken_back = PartialSample(PROMPTS[1], params, (4, 4))
-    for each in (*reversed(made), taken_back):
-        batch.add(each)
-    batch.remove(taken_back)
-    assert batch.unfinished() == 1
-    assert {id(each) for each in batch.step()} == {id(each) for each in made}
-    assert not batch.busy
-    assert taken_back.finish is None
-    for each in made:
-        other = by_stream[each.stream]
-        assert (each.ids, each.finish) == (other.ids, other.finish)
-        assert each.logprobs == pytest.approx(other.logprobs, abs=1e-9)
-        assert each.spans[-1].end == len(each.ids)
 
 
 @pytest.mark.parametrize("slots", [None, 32])

@@ -10,7 +10,7 @@ import torch
 
 from keepworth.models.errors import CorruptModel
 from keepworth.models.files import path_of
-from keepworth.models.gguf_checkpoint import transformers_name, write_checkpoint
+from keepworth.models.gguf_checkpoint import write_checkpoint
 from tests.models.published import SPECIAL, write_gguf
 
 
@@ -95,13 +95,6 @@ def test_a_file_that_is_no_gguf_is_refused(content: bytes, tmp_path: Path) -> No
     (tmp_path / "m.gguf").write_bytes(content)
     with pytest.raises(CorruptModel, match=r"m\.gguf"):
         write_checkpoint(tmp_path / "m.gguf", tmp_path)
-
-
-def test_tensor_names() -> None:
-    assert transformers_name("blk.11.ffn_norm.weight") == "model.layers.11.post_attention_layernorm.weight"
-    assert transformers_name("output.weight") == "lm_head.weight"
-    with pytest.raises(CorruptModel):
-        transformers_name("blk.0.attn_q_norm.weight")
 
 
 @pytest.mark.model

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from keepworth.episodes import FinishReason, SamplingParams
 from keepworth.models import inprocess
-from keepworth.models.attention import micro_batches, round_up, tree
+from keepworth.models.attention import round_up, tree
 from keepworth.models.drawing import common_head, draw, together, uniforms
 from tests.models.tiny import tiny_model, tiny_network
 
@@ -198,13 +198,6 @@ def test_every_branch_token_has_its_own_predictor_and_mask(shape) -> None:
             assert [c for c in seen if c < prompt_width] == list(range(len(prompts[row])))
             assert column in seen
             assert max(seen) == column
-
-
-def test_micro_batches_cover_every_row_once_within_the_budget() -> None:
-    sizes = [5, 90, 17, 300, 40, 41]
-    groups = micro_batches(sizes, 100)
-    assert sorted(i for g in groups for i in g) == list(range(6))
-    assert all(len(g) == 1 or max(sizes[i] for i in g) * len(g) <= 100 for g in groups)
 
 
 def test_prompts_are_drawn_from_together_while_they_and_what_is_kept_of_them_are_within_bounds() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import time
 import warnings
@@ -15,9 +14,10 @@ from keepworth.episodes.needs import needs_train
 import torch
 
 from keepworth.episodes.episode import Group
-from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import Model, Tokens
-from keepworth.learning.objective.advantage import advantages, kept_groups, select, value_targets
+from keepworth.learning.critic import Critic, CriticSettings
+from keepworth.learning.master_weights import MasterWeights
+from keepworth.learning.objective.advantage import advantages, kept_groups, select
 from keepworth.learning.objective.batch import Batch
 from keepworth.learning.objective.inputs import LEARNER_GIVES, require_clip, require_inputs, require_off_policy
 from keepworth.learning.objective.options import (
@@ -40,26 +40,24 @@ from keepworth.learning.objective.policy_loss import (
     mismatch,
     unit_of,
     unit_sum,
-    value_loss,
 )
 from keepworth.learning.passes import (
     Checkpointing,
     MicroBatch,
     PassRoom,
     by_context,
-    layout,
     micro_batches,
+    own_parts,
     row_scores,
-    work,
+    training_passes,
 )
 from keepworth.learning.reference import SnapshotReference, reference_for, require_same_tokens, teacher_scores
 from keepworth.learning.rows import Rows, require_credit, rows_of, soft_values_of
 from keepworth.learning.shares import Shares
 from keepworth.models.adapter import Named
 from keepworth.models.attention import tree
-from keepworth.models.fused_adapter import fuse
 from keepworth.models.inprocess import InProcessModel
-from keepworth.models.recomputed import recomputed_share, training_pass
+from keepworth.models.recomputed import recomputed_share
 
 RateSchedule = Literal["constant", "linear", "cosine"]
 
@@ -251,13 +249,12 @@ class Learner:
         total = sum(map(len, completions))
         parts = micro_batches(prompts, completions, range(len(pairs)), self.room, self.shares.count)
         values = {}
-        for number, part in own_parts(prompts, completions, parts, self.shares):
+        for number, part in training_passes(self.model.network, prompts, completions, parts, self.shares):
             shared = by_context(prompts, part.rows)
             branches = [[completions[row] for row in members] for members in shared.values()]
-            with training_pass(self.model.network, part.recompute):
-                lp, _ = self.model.tree_scores(tree(list(shared), branches))
-                scalar = -lp.sum() / total
-                scalar.backward()  # type: ignore[no-untyped-call]
+            lp, _ = self.model.tree_scores(tree(list(shared), branches))
+            scalar = -lp.sum() / total
+            scalar.backward()  # type: ignore[no-untyped-call]
             values[number] = float(scalar.detach())
         value = sum(self.shares.gathered(values))
         rate = self.optimisation.learning_rate
@@ -313,7 +310,7 @@ class Learner:
         """The batch with what only models can say: proximal, reference and teacher, values, score norms."""
         objective, batch = self.objective, rows.batch
         every, kind = self._parts(rows, range(batch.shape[0])), batch.lp_behaviour.dtype
-        if objective.anchor in PROXIMAL and self._reads_proximal_first():
+        if objective.ratio.anchor in PROXIMAL and self._reads_proximal_first():
             lp, entropy = self._scores(rows, every, temperature)
             batch = replace(batch, lp_proximal=lp.to(kind), entropy_behaviour=entropy.to(kind))
         elif objective.selection is not None and "entropy_behaviour" in objective.selection.needs:
@@ -356,11 +353,10 @@ class Learner:
             scored = [learning]
         else:
             own = {}
-            for number, each in own_parts(rows.contexts, rows.answers, parts, self.shares):
-                with training_pass(self.model.network, each.recompute):
-                    lp, entropy = row_scores(self.model, rows, each.rows, temperature)
-                    scalar, metrics = self._loss(rows, each.rows, lp, entropy, advantage, divisors)
-                    scalar.backward()  # type: ignore[no-untyped-call]
+            for number, each in self._passes(rows, parts):
+                lp, entropy = row_scores(self.model, rows, each.rows, temperature)
+                scalar, metrics = self._loss(rows, each.rows, lp, entropy, advantage, divisors)
+                scalar.backward()  # type: ignore[no-untyped-call]
                 own[number] = metrics, lp.detach()
             # Everybody has the numbers of all parts, because the controls of the next update follow them.
             found, scored = self.shares.gathered(own), [each.rows for each in parts]
@@ -381,7 +377,7 @@ class Learner:
     ) -> tuple[torch.Tensor, dict[str, float]]:
         """The scalar to minimise, and what is logged."""
         part = rows.batch.rows(chosen)
-        if self.objective.anchor in PROXIMAL and part.lp_proximal is None:
+        if self.objective.ratio.anchor in PROXIMAL and part.lp_proximal is None:
             part = replace(part, lp_proximal=lp.detach().to(part.lp_behaviour.dtype))
         weighed = advantage[torch.tensor(chosen)]
         return loss(self.objective, lp, entropy, weighed, part, divisors, self.controls)
@@ -402,24 +398,23 @@ class Learner:
         scalar, metrics = self._loss(rows, learning, lp, entropy, advantage, divisors)
         scalar.backward()  # type: ignore[no-untyped-call]
         place = {row: position for position, row in enumerate(learning)}
-        for _, each in own_parts(rows.contexts, rows.answers, parts, self.shares):
+        for _, each in self._passes(rows, parts):
             own = torch.tensor([place[row] for row in each.rows])
-            with training_pass(self.model.network, each.recompute):
-                scores = row_scores(self.model, rows, each.rows, temperature)
-                given = [
-                    (s, leaf.grad[own]) for s, leaf in zip(scores, (lp, entropy), strict=True) if leaf.grad is not None
-                ]
-                torch.autograd.backward([s for s, _ in given], [gradient for _, gradient in given])
+            scores = row_scores(self.model, rows, each.rows, temperature)
+            given = [
+                (s, leaf.grad[own]) for s, leaf in zip(scores, (lp, entropy), strict=True) if leaf.grad is not None
+            ]
+            torch.autograd.backward([s for s, _ in given], [gradient for _, gradient in given])
         return metrics, lp.detach()
 
     def _gradients(
         self, named: Sequence[torch.Tensor], rows: Rows, chosen: Sequence[int], temperature: float
     ) -> Iterator[Gradients]:
         """Of the sum of the log-probabilities of the chosen rows, part by part."""
-        for each in micro_batches(rows.contexts, rows.answers, chosen, self.room):
-            with training_pass(self.model.network, each.recompute):
-                lp, _ = row_scores(self.model, rows, each.rows, temperature)  # zero where nothing was drawn
-                yield torch.autograd.grad(lp.sum(), named, allow_unused=True)
+        parts = micro_batches(rows.contexts, rows.answers, chosen, self.room)
+        for _, each in training_passes(self.model.network, rows.contexts, rows.answers, parts, Shares()):
+            lp, _ = row_scores(self.model, rows, each.rows, temperature)  # zero where nothing was drawn
+            yield torch.autograd.grad(lp.sum(), named, allow_unused=True)
 
     def _advance(self, measured: Mapping[str, float]) -> None:
         """The controls of the next update, where this one measured what they follow."""
@@ -484,6 +479,9 @@ class Learner:
     def _parts(self, rows: Rows, chosen: Iterable[int]) -> list[MicroBatch]:
         return micro_batches(rows.contexts, rows.answers, chosen, self.room, self.shares.count)
 
+    def _passes(self, rows: Rows, parts: Sequence[MicroBatch]) -> Iterator[tuple[int, MicroBatch]]:
+        return training_passes(self.model.network, rows.contexts, rows.answers, parts, self.shares)
+
     @torch.no_grad()
     def _scores(self, rows: Rows, parts: Sequence[MicroBatch], temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
         """Log-probabilities and entropies [B, T] under the weights as they are: the proximal or reference policy's."""
@@ -508,15 +506,6 @@ class Learner:
 
 Gradients = Sequence[torch.Tensor | None]
 """One for each trained tensor; None where it has none."""
-
-
-def own_parts(
-    contexts: Sequence[Tokens], answers: Sequence[Tokens], parts: Sequence[MicroBatch], shares: Shares
-) -> list[tuple[int, MicroBatch]]:
-    """One learner's share of the parts, with their numbers."""
-    if shares.count == 1:
-        return list(enumerate(parts))
-    return [(number, parts[number]) for number in shares.own([work(contexts, answers, each) for each in parts])]
 
 
 def _splits_an_episode(batch: Batch, parts: Sequence[MicroBatch]) -> bool:
@@ -590,275 +579,3 @@ class Imitator:
 
     def validated(self, score: float) -> None:
         """Nothing of imitation watches it."""
-
-
-# Float32 master weights of low-precision ones, and the optimiser that moves them.
-
-
-class Diverged(KeepworthError, FloatingPointError):
-    """A gradient, or a weight after a step, that is not a finite number. The live weights are as before the step."""
-
-
-class BadLearningRate(KeepworthError, ValueError):
-    """A learning rate with which no step can be taken."""
-
-
-class MasterWeights:
-    """AdamW over float32 copies. In bfloat16 a weight near 1 moves in steps of 0.008: small updates would be lost.
-
-    shares: of the learners whose gradients add up. Raises BadLearningRate for a learning rate that is no finite number of at
-    least 0.
-    """
-
-    def __init__(
-        self,
-        named: Named,
-        learning_rate: float,
-        betas: tuple[float, float] = (0.9, 0.95),
-        weight_decay: float = 0.0,
-        max_norm: float = 1.0,
-        shares: Shares | None = None,
-    ) -> None:
-        if not (math.isfinite(learning_rate) and learning_rate >= 0):
-            raise BadLearningRate(
-                f"learning_rate = {learning_rate} is not a finite number of at least 0.",
-                "Set it to a number, for example 3e-4.",
-            )
-        self.named = named
-        self.learning_rate = learning_rate
-        self.max_norm = max_norm
-        self._shares = shares or Shares()
-        self._master_weights = {name: value.detach().to(_wide(value)).clone() for name, value in named.items()}
-        self.optimiser = torch.optim.AdamW(
-            list(self._master_weights.values()), lr=learning_rate, betas=betas, weight_decay=weight_decay
-        )
-
-    def step(self, scale: float = 1.0, decay: float = 0.0) -> float:
-        """One update from the gradients on the live weights, which are then cleared. Returns the gradient's norm.
-
-        Where several learners make it, theirs are added first. scale: multiplies the learning rate of this step only. decay:
-        adds the gradient of so many times the weights' squares. A gradient that is not finite changes nothing and
-        raises Diverged: the weights would be lost. A step to weights that are not finite raises Diverged too, before
-        a live weight changes; the master weights and the moments then start afresh from the live weights.
-        """
-        wide = list(self._master_weights.values())
-        own: list[torch.Tensor | None] = []
-        for value, master in zip(self.named.values(), wide, strict=True):
-            own.append(None if value.grad is None else value.grad.to(master.dtype))
-            value.grad = None
-        for value, master, each in zip(self.named.values(), wide, self._shares.summed(own, wide), strict=True):
-            gradient = each
-            if decay:
-                more = 2 * decay * value.detach().to(master.dtype)
-                gradient = more if gradient is None else gradient + more
-            master.grad = gradient
-        norm = float(torch.nn.utils.clip_grad_norm_(wide, self.max_norm))
-        if not math.isfinite(norm):
-            for master in self._master_weights.values():
-                master.grad = None
-            raise Diverged(
-                f"The gradient's norm is {norm}: this step changed nothing.",
-                f"Lower the learning rate (it is {self.learning_rate}) and continue from the last checkpoint.",
-            )
-        for settings in self.optimiser.param_groups:
-            settings["lr"] = self.learning_rate * scale
-        try:
-            self.optimiser.step()
-        except RuntimeError as error:  # a step size past float32 is refused half-way
-            if "overflow" not in str(error):
-                raise
-            raise self._undone(scale, next(iter(self.named))) from error
-        lost = [name for name, value in self.named.items() if not _finite_as(self._master_weights[name], value.dtype)]
-        if lost:
-            raise self._undone(scale, lost[0])
-        with torch.no_grad():
-            for name, value in self.named.items():
-                value.copy_(self._master_weights[name])
-                # Kept, these float32 copies would stand beside the next pass's activations.
-                self._master_weights[name].grad = None
-        return norm
-
-    def _undone(self, scale: float, name: str) -> Diverged:
-        """Start afresh from the live weights, which the failed step has not reached."""
-        with torch.no_grad():
-            for each, value in self.named.items():
-                self._master_weights[each].copy_(value)
-                self._master_weights[each].grad = None
-        self.optimiser.state.clear()
-        return Diverged(
-            f"A step at learning rate {self.learning_rate * scale} leaves weights that are no finite numbers "
-            f"(first in {name}): it was not taken.",
-            f"Lower the learning rate (it is {self.learning_rate}) and continue from the last checkpoint.",
-        )
-
-    def state(self) -> dict[str, Any]:
-        return {"master_weights": self._master_weights, "optimiser": self.optimiser.state_dict()}
-
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Raises ValueError where the checkpoint holds other weights than those being trained, or no finite numbers."""
-        saved = state["master_weights"]
-        if set(saved) != set(self._master_weights):
-            other = sorted(set(saved) ^ set(self._master_weights))[:3]
-            raise ValueError(f"the checkpoint trains other weights than this run, for example {other}")
-        for name, value in saved.items():
-            if value.shape != self._master_weights[name].shape:
-                raise ValueError(
-                    f"{name} is {list(value.shape)} there and {list(self._master_weights[name].shape)} here"
-                )
-            if not bool(torch.isfinite(value).all()):
-                raise ValueError(f"{name} holds numbers that are not finite")
-        with torch.no_grad():
-            for name, value in saved.items():
-                self._master_weights[name].copy_(value)
-                self.named[name].copy_(value)
-        self.optimiser.load_state_dict(state["optimiser"])
-
-
-def _finite_as(master: torch.Tensor, dtype: torch.dtype) -> bool:
-    low, high = torch.aminmax(master.detach())  # one pass, nothing allocated; not a number comes through both
-    return bool(torch.isfinite(torch.stack((low, high)).to(dtype)).all())
-
-
-def _wide(value: torch.Tensor) -> torch.dtype:
-    return torch.float64 if value.dtype == torch.float64 else torch.float32
-
-
-# The critic: the value of every state a policy drew a token in, from the policy's own base.
-#
-# A linear head reads the last hidden states. Over a network with an adapter, the critic has another one on the same base, so
-# that its gradient cannot move the policy; where all weights are trained there is no second body to give it, and the head reads
-# the policy's hidden states as they are, without a gradient into them.
-# Sources: PPO, arXiv 1707.06347; one base with an adapter per role: Efficient RLHF (Hydra-PPO), arXiv 2309.00754.
-
-
-CRITIC_ADAPTER = "critic"
-
-
-@dataclass(frozen=True, slots=True)
-class CriticSettings:
-    """learning_rate of head and adapter; rank of the adapter (scaled by 2 * rank); warmup: updates that train the
-    critic alone, before the policy follows its advice."""
-
-    learning_rate: float = 1e-3
-    rank: int = 8
-    warmup: int = 0
-    max_norm: float = 1.0
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        for name, interval in (("rank", "[1, inf)"), ("warmup", "[0, inf)"), ("max_norm", "(0, inf]")):
-            require_range(name, getattr(self, name), interval)
-
-
-class Critic:
-    """Values of states, and the optimiser that teaches them. Starts at 0 everywhere."""
-
-    def __init__(self, model: InProcessModel, settings: CriticSettings, shares: Shares | None = None) -> None:
-        self.settings = settings
-        self._shares = shares or Shares()
-        self._model = model
-        wide = torch.promote_types(model.dtype, torch.float32)
-        self.head = torch.nn.Linear(int(model.network.config.hidden_size), 1, dtype=wide, device=model.device)
-        torch.nn.init.zeros_(self.head.weight)
-        torch.nn.init.zeros_(self.head.bias)
-        named: Named = {f"head.{name}": value for name, value in self.head.named_parameters()}
-        self._policy_adapter: str | None = None
-        if hasattr(model.network, "peft_config"):
-            self._policy_adapter = str(model.network.active_adapter)
-            named |= self._attach()
-        self.master_weights = MasterWeights(
-            named, settings.learning_rate, max_norm=settings.max_norm, shares=self._shares
-        )
-
-    def _attach(self) -> Named:
-        """Another adapter on the same base; the policy's stays the active one."""
-        from peft import LoraConfig
-
-        network, rank = self._model.network, self.settings.rank
-        if CRITIC_ADAPTER in network.peft_config:
-            raise ValueError(f"{self._model.name} already has an adapter called {CRITIC_ADAPTER!r}")
-        with torch.random.fork_rng():
-            torch.manual_seed(self.settings.seed)
-            options = LoraConfig(r=rank, lora_alpha=2.0 * rank, lora_dropout=0.0, target_modules="all-linear")
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", FutureWarning)
-                network.add_adapter(CRITIC_ADAPTER, options, autocast_adapter_dtype=False)
-        fuse(network)
-        found = {name: value for name, value in network.named_parameters() if f".{CRITIC_ADAPTER}." in name}
-        for value in found.values():
-            value.requires_grad_(True)
-        return found
-
-    @contextlib.contextmanager
-    def _active(self) -> Iterator[None]:
-        """The network with the critic's adapter: nobody else may use the model meanwhile."""
-        if self._policy_adapter is None:
-            yield
-            return
-        _switch(self._model.network, CRITIC_ADAPTER)
-        try:
-            yield
-        finally:
-            _switch(self._model.network, self._policy_adapter)
-
-    def values(self, rows: Rows, chosen: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
-        """(values [len(chosen), T] before each drawn token, zero elsewhere; ends [len(chosen)] behind the last token),
-        on the CPU, with gradient to the critic's own weights where gradients are on."""
-        plan = layout(rows, chosen)
-        batch = plan.tree
-        with self._active(), torch.set_grad_enabled(torch.is_grad_enabled() and self._policy_adapter is not None):
-            hidden = self._model.hidden_states(batch.ids, batch.positions, batch.mask, None).flatten(0, 1)
-        read = torch.cat([hidden[batch.predictor], hidden[plan.last]])
-        # Written as a sum: a float32 matrix product may lose precision while another thread is in bfloat16 attention.
-        found = ((read.to(self.head.weight.dtype) * self.head.weight[0]).sum(1) + self.head.bias).cpu()
-        drawn, ends = found[: len(batch.predictor)], found[len(batch.predictor) :]
-        blank = drawn.new_zeros(len(chosen) * plan.width)
-        return blank.index_copy(0, plan.place, drawn).view(-1, plan.width), ends
-
-    @torch.no_grad()
-    def valued(self, rows: Rows, batch: Batch, parts: Sequence[MicroBatch], bootstrap: bool) -> Batch:
-        """`batch` with `values`, and with `bootstrap`: what an episode that was cut off is worth at its end, else 0."""
-        values, ends = torch.zeros_like(batch.lp_behaviour), torch.zeros(batch.shape[0])
-        for _, part in own_parts(rows.contexts, rows.answers, parts, self._shares):
-            found, behind = self.values(rows, part.rows)
-            own = torch.tensor(part.rows)
-            values[own], ends[own] = found.to(values.dtype), behind.to(ends.dtype)
-        values, ends = self._shares.joined(values, ends)
-        if not bootstrap:
-            return replace(batch, values=values)
-        end = unit_sum(torch.where(torch.tensor(rows.cut), ends, 0.0)[:, None], unit_of(batch, "episode"))
-        return replace(batch, values=values, bootstrap=end)
-
-    def teach(
-        self, rows: Rows, parts: Sequence[MicroBatch], objective: Objective, divisors: Denominators
-    ) -> dict[str, float]:
-        """One step towards the returns of this batch, whose values `valued` has filled in."""
-        targets = value_targets(rows.batch, objective)
-        losses = {}
-        for number, part in own_parts(rows.contexts, rows.answers, parts, self._shares):
-            with training_pass(self._model.network, part.recompute):
-                values, _ = self.values(rows, part.rows)
-                wanted = targets[torch.tensor(part.rows)].to(values.dtype)
-                scalar = value_loss(values, wanted, rows.batch.rows(part.rows), objective, divisors)
-                scalar.backward()  # type: ignore[no-untyped-call]
-            losses[number] = float(scalar.detach())
-        total = sum(self._shares.gathered(losses))
-        norm = self.master_weights.step()
-        assert rows.batch.values is not None
-        drawn = rows.batch.mask > 0
-        explained = explained_variance(rows.batch.values[drawn], targets[drawn])
-        return {"value_loss": total, "critic_gradient_norm": norm, "explained_variance": explained}
-
-
-def _switch(network: Any, adapter: str) -> None:
-    """PEFT freezes the adapter it leaves; here every weight stays as trainable as it was."""
-    flags = [(value, value.requires_grad) for value in network.parameters()]
-    network.set_adapter(adapter)
-    for value, trainable in flags:
-        value.requires_grad_(trainable)
-
-
-def explained_variance(values: torch.Tensor, targets: torch.Tensor) -> float:
-    """1 - Var(target - value) / Var(target): 1 is a perfect critic, 0 one that knows no more than the mean."""
-    spread = float(targets.var()) if len(targets) > 1 else 0.0
-    return 1 - float((targets - values).var()) / spread if spread > 0 else 0.0

@@ -6,7 +6,7 @@ Every shared context is computed once, and scores are taken only where a token w
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -17,8 +17,10 @@ import torch
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import Tokens
 from keepworth.learning.rows import Rows
+from keepworth.learning.shares import Shares
 from keepworth.models.attention import Tree, round_up, tree
 from keepworth.models.inprocess import InProcessModel
+from keepworth.models.recomputed import training_pass
 
 
 class BudgetTooSmall(KeepworthError, ValueError):
@@ -127,6 +129,28 @@ def work(contexts: Sequence[Tokens], answers: Sequence[Tokens], part: MicroBatch
     """How much a pass over it computes, in padded tokens of a plain pass."""
     prompts, prompt, branches = _widths(contexts, answers, part.rows)
     return prompts * (prompt + branches) * (RECOMPUTED_COST if part.recompute else 1.0)
+
+
+def own_parts(
+    contexts: Sequence[Tokens], answers: Sequence[Tokens], parts: Sequence[MicroBatch], shares: Shares
+) -> list[tuple[int, MicroBatch]]:
+    """One learner's share of the parts, with their numbers."""
+    if shares.count == 1:
+        return list(enumerate(parts))
+    return [(number, parts[number]) for number in shares.own([work(contexts, answers, each) for each in parts])]
+
+
+def training_passes(
+    network: torch.nn.Module,
+    contexts: Sequence[Tokens],
+    answers: Sequence[Tokens],
+    parts: Sequence[MicroBatch],
+    shares: Shares,
+) -> Iterator[tuple[int, MicroBatch]]:
+    """The same, each inside what belongs around both halves of its pass."""
+    for number, part in own_parts(contexts, answers, parts, shares):
+        with training_pass(network, part.recompute):
+            yield number, part
 
 
 def _widths(contexts: Sequence[Tokens], answers: Sequence[Tokens], rows: Sequence[int]) -> tuple[int, int, int]:

@@ -27,7 +27,7 @@ from keepworth.models.adapter import save_trained
 from keepworth.models.inprocess import InProcessModel
 
 if TYPE_CHECKING:
-    from keepworth.learning.learner import MasterWeights
+    from keepworth.learning.master_weights import MasterWeights
 
 FAILED = "failed"
 """The arm under which episodes that failed are kept: they are not trained on."""

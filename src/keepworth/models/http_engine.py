@@ -5,20 +5,19 @@ What is required of the server and absent is an error at `connect`. The server's
 
 from __future__ import annotations
 
-import contextlib
 import secrets
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from keepworth.episodes import extras
 from keepworth.episodes.errors import UnknownName
-from keepworth.episodes.model import FinishReason, Receipt, Sample, SamplingParams, Tokens
+from keepworth.episodes.model import FinishReason, Sample, SamplingParams, Tokens
 from keepworth.models.chat_format import TokenizerChat
 from keepworth.models.errors import (
     BadAnswer,
@@ -36,7 +35,7 @@ from keepworth.models.http_wire import (
     scores_in,
     scoring_body,
 )
-from keepworth.models.publication import Publisher, holds_adapter, mean_gap
+from keepworth.models.publication import Publishing, mean_gap
 from keepworth.models.text_side import TextSide
 
 _ADAPTER = "adapter-of-a-probe"
@@ -55,14 +54,6 @@ _PROBES: dict[str, tuple[str, str, dict[str, Any] | None, str]] = {
 }
 
 
-class Scorer(Protocol):
-    """The other side of a probe: the model that the learner holds."""
-
-    def score(
-        self, prompts: Sequence[Tokens], branches: Sequence[Sequence[Tokens]], temperature: float = 1.0
-    ) -> list[list[tuple[float, ...]]]: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Card:
     """What `/v1/models` says of the served base model."""
@@ -72,7 +63,7 @@ class Card:
     context_limit: int
 
 
-class HttpModel:
+class HttpModel(Publishing):
     """An engine behind a URL; fulfils `keepworth.episodes.Model`. Made by `connect`. Safe to use from several threads.
 
     Samples are drawn under the weights in service when `sample` is called, whatever is published meanwhile.
@@ -81,11 +72,9 @@ class HttpModel:
     def __init__(
         self, client: JsonClient, card: Card, tokenizer: Any, run: str, max_staleness: int, tolerance: float
     ) -> None:
-        self._client, self._card = client, card
+        self._card = card
         self._text = TextSide(tokenizer, card.name, context_limit=card.context_limit)
-        self._publisher = Publisher(
-            client, card.name, run, max_staleness, tolerance, self._probe_under, self._paused_for_update
-        )
+        super().__init__(client, card.name, run, max_staleness, tolerance)
         self._pool = ThreadPoolExecutor(client.connections, thread_name_prefix="http-model")
         self._proven: set[str] = set()
         answer = client.try_call("GET", "/version").answer
@@ -152,7 +141,7 @@ class HttpModel:
         return engine
 
     def close(self) -> None:
-        self._publisher.close()
+        self._unloader.shutdown(wait=False)
         self._pool.shutdown()
         self._client.close()
 
@@ -174,21 +163,10 @@ class HttpModel:
         return self._card.name
 
     @property
-    def version(self) -> int:
-        """Of the weights in service: the last publication that was proven to have arrived; 0 before the first."""
-        return self._publisher.in_service.version
-
-    @property
     def context_limit(self) -> int:
         return self._card.context_limit
 
-    @property
-    def versions_kept(self) -> int:
-        """How many published adapters stay loaded at once: `max_staleness` of `connect`, and one."""
-        return self._publisher.versions_kept
-
     def require(self, *capabilities: str) -> None:
-        """Raises MissingCapability for the first of them that a harmless call does not prove, UnknownName for what is none."""
         for name in capabilities:
             if name in self._proven:
                 continue
@@ -235,12 +213,12 @@ class HttpModel:
         return self._sample(prompts, params)
 
     def _sample(self, prompts: Sequence[Tokens], params: SamplingParams) -> list[list[Sample]]:
-        serving = self._publisher.in_service
+        serving = self._serving
         bodies = [
             sampling_body(serving.name, prompt, params, derived_seed(params.seed, index))
             for index, prompt in enumerate(prompts)
         ]
-        version_of = None if serving.by_name else self._publisher.version_of
+        version_of = None if serving.by_name else self._version_of
         return [
             samples_in(answer, prompt, params, serving.version, version_of)
             for answer, prompt in zip(self._answers(bodies, idempotent=False), prompts, strict=True)
@@ -254,12 +232,11 @@ class HttpModel:
                 f"The engine at {self.url} scores prompts at temperature 1 only, not at {temperature}.",
                 "Score at temperature 1, or with the in-process model.",
             )
-        return self._score(self._publisher.in_service.name, prompts, branches)
+        return self._score_under(self._serving.name, prompts, branches)
 
-    def _score(
+    def _score_under(
         self, name: str, prompts: Sequence[Tokens], branches: Sequence[Sequence[Tokens]]
     ) -> list[list[tuple[float, ...]]]:
-        """Under the weights or adapter called `name`, which need not be in service yet."""
         pairs = [(prompt, branch) for prompt, row in zip(prompts, branches, strict=True) for branch in row]
         for index, (prompt, branch) in enumerate(pairs):
             self._check_length(index, prompt, len(branch))
@@ -276,8 +253,8 @@ class HttpModel:
     def _answer(self, body: dict[str, Any], idempotent: bool) -> Any:
         """A paused vLLM (0.33) refuses what is new, unbegun: such a request is made again until the engine goes on."""
         marked = {**body, "request_id": uuid.uuid4().hex}
-        if self._publisher.updates:  # blocks that older weights filled must not be read
-            marked["cache_salt"] = f"update-{self._publisher.updates}"
+        if self._updates:  # blocks that older weights filled must not be read
+            marked["cache_salt"] = f"update-{self._updates}"
         until, wait = time.monotonic() + self._client.timeouts.answer, 0.05
         while True:
             try:
@@ -288,85 +265,11 @@ class HttpModel:
             time.sleep(wait)
             wait = min(2 * wait, 1.0)
 
-    # -- weights ----------------------------------------------------------------------------------------------------
-
-    def calibrate(self, witness: Scorer) -> float:
-        """Return the mean gap in nats between both sides on the probe while they hold the same weights: the noise floor.
-
-        Call it once before the first publication: updates smaller than the tolerance are then told from no update at all.
-        Raises DeliveryFailed where the gap is above the tolerance: they are different models, or one is broken.
-        """
-        return self._publisher.calibrate(self._probe_of(witness))
-
-    def publish(self, folder: Path | str, version: int, witness: Scorer) -> Receipt:
-        """Bring the weights in `folder` to the engine and prove that they arrived; from then on samples are of `version`.
-
-        After an error the version before stays in service, if it was an adapter; full weights are then in an unknown state.
-
-        Args:
-            folder: A PEFT adapter folder, loaded as `run@version` beside the versions before it, or a folder of safetensors with
-                the full weights. The server must be able to read it.
-            version: Larger than the one before.
-            witness: The model that holds these weights on this side.
-
-        Raises:
-            EngineError: MissingCapability, DeliveryFailed (NothingDelivered for a publication without effect), EngineRefused.
-        """
-        return self._publisher.publish(self._publishable(folder), version, self._probe_of(witness))
-
-    def rehearse(self, folder: Path | str, witness: Scorer) -> None:
-        """Publish, once, weights that compute what the engine computes already, and take an adapter out again.
-
-        Called before training, it shows that the engine takes this kind of weights at all: that its routes are there does not.
-        Raises what `publish` raises."""
-        self._publisher.rehearse(self._publishable(folder), self._probe_of(witness))
-
-    def _publishable(self, folder: Path | str) -> Path:
-        folder = Path(folder).absolute()
-        if not folder.is_dir():
-            raise FileNotFoundError(f"There is no folder {folder} to publish")
-        self.require(*(["adapters"] if holds_adapter(folder) else ["weights", "pause"]))
-        return folder
-
-    def unload(self) -> None:
-        """Take the adapters of this run out of the engine, which is then as it was; full weights stay."""
-        self._publisher.unload()
-
     @property
     def probe(self) -> tuple[Tokens, Tokens]:
-        """What both sides of a proof score: a beginning, and what follows it."""
         ids = self.encode('In 1905 the harbour of Oslo froze; Ana moved her 3 boats south, and wrote: "we\'ll return."')
         ids = ids[: self.context_limit - 1]
         return ids[:8], ids[8:]
-
-    def _probe_of(self, witness: Scorer) -> tuple[float, ...]:
-        prompt, branch = self.probe
-        return witness.score([prompt], [[branch]])[0][0]
-
-    def _probe_under(self, name: str) -> tuple[float, ...]:
-        prompt, branch = self.probe
-        return self._score(name, [prompt], [[branch]])[0][0]
-
-    @contextlib.contextmanager
-    def _paused_for_update(self) -> Iterator[None]:
-        """Running samples freeze, and say afterwards from which token on they are of the new weights. Whatever goes wrong in
-        between, the engine goes on afterwards, and the error that says why is the one that is raised."""
-        self._client.post("/pause", {}, query={"mode": "keep"}, idempotent=True)
-        try:
-            yield
-        except EngineError as error:
-            try:
-                self._resume()
-            except EngineError as second:
-                error.fix = f"{error.fix} Besides, the engine may still be paused: {second}".strip()
-            raise
-        self._resume()
-
-    def _resume(self) -> None:
-        """Raises EngineError where the engine says that it is paused all the same."""
-        self._client.post("/resume", {}, idempotent=True)
-        if (self._client.get("/is_paused") or {}).get("is_paused"):
-            raise EngineError(f"{self.url} is still paused after POST /resume.", "Does another client pause it?")
 
     # -- what must hold before anything is trained on ---------------------------------------------------------------
 
@@ -397,9 +300,9 @@ class HttpModel:
         ((drawn,),) = self._sample([prompt], params)
         if drawn.finish is FinishReason.ABORTED:
             raise BadAnswer(f"{self.url} ended the first request itself.", "Is the engine paused or shutting down?")
-        ((scored,),) = self._score(self.name, [prompt], [[drawn.ids]])
+        ((scored,),) = self._score_under(self.name, [prompt], [[drawn.ids]])
         gap = mean_gap(scored, drawn.logprobs)
-        if gap > 4 * self._publisher.tolerance:  # few tokens, two kernels
+        if gap > 4 * self._tolerance:  # few tokens, two kernels
             raise BadAnswer(
                 f"{self.url} gives other log-probabilities to tokens when it draws them than when it scores them: "
                 f"{gap:.3g} nats apart in the mean.",
@@ -412,8 +315,8 @@ class HttpModel:
             return
         prompt, _ = self.probe
         ((drawn,),) = self._sample([prompt], SamplingParams(max_tokens=16, temperature=0.5))
-        ((raw,),) = self._score(self._publisher.in_service.name, [prompt], [[drawn.ids]])
-        if mean_gap(drawn.logprobs, raw) <= 2 * self._publisher.tolerance:
+        ((raw,),) = self._score_under(self._serving.name, [prompt], [[drawn.ids]])
+        if mean_gap(drawn.logprobs, raw) <= 2 * self._tolerance:
             raise MissingCapability(
                 f"The engine at {self.url} returns log-probabilities from before the temperature, which did not draw the tokens.",
                 "vLLM: start it with --logprobs-mode processed_logprobs. Or sample at temperature 1.",

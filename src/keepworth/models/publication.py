@@ -14,14 +14,15 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from keepworth.episodes.model import Receipt
+from keepworth.episodes.model import Receipt, Tokens
 from keepworth.models.errors import BadAnswer, DeliveryFailed, EngineError, NothingDelivered
 from keepworth.models.http_client import JsonClient
 
@@ -32,7 +33,7 @@ _LOOK_AT_THE_SERVER = (
 
 
 @dataclass(frozen=True, slots=True)
-class InService:
+class Serving:
     """The weights that new samples are drawn under. by_name: an adapter; else the base weights under their label."""
 
     name: str
@@ -40,8 +41,17 @@ class InService:
     by_name: bool
 
 
-class Publisher:
-    """Keeps the names of one run: `run@version`, the newest `max_staleness + 1` of them loaded, none ever used twice.
+class Scorer(Protocol):
+    """The other side of a probe: the model that the learner holds."""
+
+    def score(
+        self, prompts: Sequence[Tokens], branches: Sequence[Sequence[Tokens]], temperature: float = 1.0
+    ) -> list[list[tuple[float, ...]]]: ...
+
+
+class Publishing(ABC):
+    """An engine that weights are published to, under the names of one run: `run@version`, the newest `max_staleness + 1` of them
+    loaded, none ever used twice.
 
     Args:
         client: Of the engine.
@@ -49,20 +59,9 @@ class Publisher:
         run: First part of the names.
         max_staleness: How many versions behind the newest stay loaded.
         tolerance: Nats by which both sides may differ, in the mean over the probe's tokens.
-        score: The engine's log-probabilities of the probe under the weights or adapter of a name.
-        pause: Holds the engine still inside.
     """
 
-    def __init__(
-        self,
-        client: JsonClient,
-        base: str,
-        run: str,
-        max_staleness: int,
-        tolerance: float,
-        score: Callable[[str], Scores],
-        pause: Callable[[], AbstractContextManager[None]],
-    ) -> None:
+    def __init__(self, client: JsonClient, base: str, run: str, max_staleness: int, tolerance: float) -> None:
         if max_staleness < 0 or not tolerance > 0:
             raise ValueError(
                 f"max_staleness must be at least 0 and probe_tolerance positive, not {max_staleness} and {tolerance}"
@@ -70,11 +69,11 @@ class Publisher:
         if "@" in run or "/" in run:
             raise ValueError(f"a run's name must not hold @ or /, which {run!r} does")
         self._client, self._base, self._run = client, base, run
-        self._score, self._pause = score, pause
         self.versions_kept = max_staleness + 1
-        self.tolerance = tolerance
-        self.in_service = InService(base, 0, by_name=False)
-        self.updates = 0  # of the base weights, proven or not
+        """How many published adapters stay loaded at once."""
+        self._tolerance = tolerance
+        self._serving = Serving(base, 0, by_name=False)
+        self._updates = 0  # of the base weights, proven or not
         self._loaded: list[str] = []
         self._labels: dict[str, int] = {}
         self._noise = 0.0
@@ -82,7 +81,27 @@ class Publisher:
         self._unloader = ThreadPoolExecutor(1, thread_name_prefix="unload")
         self._unloading: Future[None] | None = None
 
-    def version_of(self, label: str) -> int:
+    @property
+    @abstractmethod
+    def probe(self) -> tuple[Tokens, Tokens]:
+        """What both sides of a proof score: a beginning, and what follows it."""
+
+    @abstractmethod
+    def require(self, *capabilities: str) -> None:
+        """Raises MissingCapability for the first of them that a harmless call does not prove, UnknownName for what is none."""
+
+    @abstractmethod
+    def _score_under(
+        self, name: str, prompts: Sequence[Tokens], branches: Sequence[Sequence[Tokens]]
+    ) -> list[list[tuple[float, ...]]]:
+        """Under the weights or adapter called `name`, which need not be in service yet."""
+
+    @property
+    def version(self) -> int:
+        """Of the weights in service: the last publication that was proven to have arrived; 0 before the first."""
+        return self._serving.version
+
+    def _version_of(self, label: str) -> int:
         """Return the version behind a weight label; what was there at the start is 0. Raises BadAnswer."""
         if not self._labels:
             self._labels[label] = 0
@@ -93,70 +112,103 @@ class Publisher:
             )
         return self._labels[label]
 
-    def calibrate(self, local: Scores) -> float:
-        """See `HttpModel.calibrate`. local: the witness's log-probabilities of the probe."""
-        theirs = self._score(self.in_service.name)
+    def calibrate(self, witness: Scorer) -> float:
+        """Return the mean gap in nats between both sides on the probe while they hold the same weights: the noise floor.
+
+        Call it once before the first publication: updates smaller than the tolerance are then told from no update at all.
+        Raises DeliveryFailed where the gap is above the tolerance: they are different models, or one is broken.
+        """
+        local, theirs = self._scored_by(witness), self._scored(self._serving.name)
         gap = mean_gap(local, theirs)
-        if gap > self.tolerance:
+        if gap > self._tolerance:
             raise DeliveryFailed(
                 f"Before any publication {self._client.url} and the witness differ by {gap:.4g} nats a token on the probe, "
-                f"more than the tolerance of {self.tolerance:g}.",
+                f"more than the tolerance of {self._tolerance:g}.",
                 "They must start from the same weights; a wider dtype gap needs a wider probe_tolerance.",
             )
         self._noise, self._before = gap, (local, theirs)
         return gap
 
-    def publish(self, folder: Path, version: int, local: Scores) -> Receipt:
-        """See `HttpModel.publish`."""
+    def publish(self, folder: Path | str, version: int, witness: Scorer) -> Receipt:
+        """Bring the weights in `folder` to the engine and prove that they arrived; from then on samples are of `version`.
+
+        After an error the version before stays in service, if it was an adapter; full weights are then in an unknown state.
+
+        Args:
+            folder: A PEFT adapter folder, loaded as `run@version` beside the versions before it, or a folder of safetensors with
+                the full weights. The server must be able to read it.
+            version: Larger than the one before.
+            witness: The model that holds these weights on this side.
+
+        Raises:
+            EngineError: MissingCapability, DeliveryFailed (NothingDelivered for a publication without effect), EngineRefused.
+        """
         begun = time.perf_counter()
-        if version <= self.in_service.version:
+        folder, local = self._publishable(folder), self._scored_by(witness)
+        if version <= self._serving.version:
             raise EngineError(
-                f"Version {version} was to be published after version {self.in_service.version}.",
+                f"Version {version} was to be published after version {self._serving.version}.",
                 "Versions only grow: a name is never used twice.",
             )
         self._wait_for_unloading()
-        before = self._before or ((), self._score(self.in_service.name))
+        before = self._before or ((), self._scored(self._serving.name))
         if holds_adapter(folder):
             name = f"{self._run}@{version}"
             with self._loading(folder, name):
-                gap = self._prove(version, before, local, self._score(name))
+                gap = self._prove(version, before, local, self._scored(name))
             self._loaded.append(name)
-            self.in_service = InService(name, version, by_name=True)
+            self._serving = Serving(name, version, by_name=True)
         else:
-            if self.in_service.by_name:
+            if self._serving.by_name:
                 raise EngineError(
                     "Full weights were to be published after adapters of the same run.",
                     "One run publishes one or the other: adapters are relative to the base weights.",
                 )
             gap = self._prove(version, before, local, self._install(folder, version))
-            self.in_service = InService(self._base, version, by_name=False)
+            self._serving = Serving(self._base, version, by_name=False)
         # An adapter is unloaded after its last request: nobody waits here for that.
         old, self._loaded = self._loaded[: -self.versions_kept], self._loaded[-self.versions_kept :]
         if old:
             self._unloading = self._unloader.submit(self._forget, *old)
         return Receipt(version, gap, time.perf_counter() - begun)
 
-    def rehearse(self, folder: Path, local: Scores) -> None:
-        """See `HttpModel.rehearse`."""
+    def rehearse(self, folder: Path | str, witness: Scorer) -> None:
+        """Publish, once, weights that compute what the engine computes already, and take an adapter out again.
+
+        Called before training, it shows that the engine takes this kind of weights at all: that its routes are there does not.
+        Raises what `publish` raises."""
+        folder, local = self._publishable(folder), self._scored_by(witness)
         if holds_adapter(folder):
             name = f"{self._run}@rehearsal-{secrets.token_hex(4)}"
             with self._loading(folder, name):
-                theirs = self._score(name)
+                theirs = self._scored(name)
             self._forget(name)
         else:
             theirs = self._install(folder, 0)
         self._require_near("the rehearsal", mean_gap(local, theirs))
 
     def unload(self) -> None:
-        """Take every adapter of this run out, as far as the engine still answers; the base weights are then in service."""
+        """Take the adapters of this run out of the engine, as far as it still answers; full weights stay."""
         self._wait_for_unloading()
         self._forget(*self._loaded)
         self._loaded.clear()
-        if self.in_service.by_name:
-            self.in_service = InService(self._base, self.in_service.version, by_name=False)
+        if self._serving.by_name:
+            self._serving = Serving(self._base, self._serving.version, by_name=False)
 
-    def close(self) -> None:
-        self._unloader.shutdown(wait=False)
+    def _publishable(self, folder: Path | str) -> Path:
+        folder = Path(folder).absolute()
+        if not folder.is_dir():
+            raise FileNotFoundError(f"There is no folder {folder} to publish")
+        self.require(*(["adapters"] if holds_adapter(folder) else ["weights", "pause"]))
+        return folder
+
+    def _scored_by(self, witness: Scorer) -> Scores:
+        prompt, branch = self.probe
+        return witness.score([prompt], [[branch]])[0][0]
+
+    def _scored(self, name: str) -> Scores:
+        prompt, branch = self.probe
+        return self._score_under(name, [prompt], [[branch]])[0][0]
 
     def _wait_for_unloading(self) -> None:
         """The engine has room for one adapter more than are kept."""
@@ -213,18 +265,41 @@ class Publisher:
             )
         label = f"{self._run}@{version}"
         self._labels[label] = version  # requests that run across the update may report it before the proof
-        with self._pause():
+        with self._paused():
             # No released weight transfer backend of vLLM reads a folder; its worker's own method does.
             call = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
             self._client.post("/collective_rpc", call)
             self._client.post("/update_weight_version", {"new_version": label}, idempotent=True)
-            self.updates += 1
+            self._updates += 1
         if (there := self._label()) != label:
             raise NothingDelivered(
                 f"{self._client.url} says that its weights are {there!r} after {label!r} was published.",
                 _LOOK_AT_THE_SERVER,
             )
-        return self._score(self._base)
+        return self._scored(self._base)
+
+    @contextmanager
+    def _paused(self) -> Iterator[None]:
+        """Running samples freeze, and say afterwards from which token on they are of the new weights. Whatever goes wrong in
+        between, the engine goes on afterwards, and the error that says why is the one that is raised."""
+        self._client.post("/pause", {}, query={"mode": "keep"}, idempotent=True)
+        try:
+            yield
+        except EngineError as error:
+            try:
+                self._resume()
+            except EngineError as second:
+                error.fix = f"{error.fix} Besides, the engine may still be paused: {second}".strip()
+            raise
+        self._resume()
+
+    def _resume(self) -> None:
+        """Raises EngineError where the engine says that it is paused all the same."""
+        self._client.post("/resume", {}, idempotent=True)
+        if (self._client.get("/is_paused") or {}).get("is_paused"):
+            raise EngineError(
+                f"{self._client.url} is still paused after POST /resume.", "Does another client pause it?"
+            )
 
     def _label(self) -> Any:
         return (self._client.get("/weight_info") or {}).get("weight_version")
@@ -241,7 +316,7 @@ class Publisher:
                 f"nats and the engine by {moved_there:.4g}.",
                 _LOOK_AT_THE_SERVER,
             )
-        if not before[0] and gap > self.tolerance and moved_there == 0:
+        if not before[0] and gap > self._tolerance and moved_there == 0:
             raise NothingDelivered(
                 f"Version {version} did not reach {self._client.url}: it computes exactly what it computed before, "
                 f"{gap:.4g} nats from the witness.",
@@ -253,10 +328,10 @@ class Publisher:
         return max((abs(x - y) for x, y in zip(local, theirs, strict=True)), default=0.0)
 
     def _require_near(self, what: str, gap: float) -> None:
-        if gap > self.tolerance:
+        if gap > self._tolerance:
             raise DeliveryFailed(
                 f"After {what} {self._client.url} and the witness differ by {gap:.4g} nats a token on the probe, more than "
-                f"the tolerance of {self.tolerance:g}.",
+                f"the tolerance of {self._tolerance:g}.",
                 "Other weights arrived than were sent, or the two sides compute differently (dtype, scaling of the adapter).",
             )
 

@@ -21,6 +21,7 @@ from keepworth.learning.collect.curriculum import batch as batch
 from keepworth.learning.collect.groups import has_failed
 from keepworth.learning.collect.memories import Remembering
 from keepworth.learning.collect.pipeline import Asynchrony, Episodes, synchronous
+from keepworth.learning.critic import CriticSettings
 from keepworth.learning.learner import Imitator, Learner, Optimisation
 from keepworth.learning.objective.inputs import idle_clip
 from keepworth.learning.objective.options import Objective

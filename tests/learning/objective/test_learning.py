@@ -99,15 +99,6 @@ def train(objective: Objective, bandit: Bandit, steps: int, learning_rate: float
 
 
 @pytest.mark.parametrize("name", sorted(presets()))
-def test_every_preset_solves_the_two_armed_bandit(name: str) -> None:
-    objective = runnable(preset(name))
-    for seed in range(2):
-        bandit = Bandit(TWO_ARMS, seed)
-        train(objective, bandit, 40)
-        assert bandit.best() > 0.95, seed
-
-
-@pytest.mark.parametrize("name", sorted(presets()))
 def test_every_preset_solves_the_eight_armed_bandit(name: str) -> None:
     bandit = Bandit(EIGHT_ARMS, 0)
     train(runnable(preset(name)), bandit, 120)

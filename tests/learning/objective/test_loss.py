@@ -285,8 +285,6 @@ def test_what_the_loss_lacks_is_named() -> None:
         loss(GRPO, zeros, None, zeros, stripped, shared)
     with pytest.raises(ValueError, match="lp_reference"):
         loss(preset("grpo"), zeros, None, zeros, stripped, shared)
-    with pytest.raises(ValueError, match="another objective"):
-        loss(preset("dr_grpo", length_budget=8), zeros, None, zeros, batch, shared)
     with pytest.raises(ValueError, match="pass the entropy"):
         loss(varied(GRPO, entropy=EntropyBonus(0.1)), zeros, None, zeros, batch, shared)
     with pytest.raises(ValueError, match="shape"):

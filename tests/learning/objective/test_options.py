@@ -204,7 +204,7 @@ def test_an_unknown_option_is_answered_with_the_nearest() -> None:
 
 def test_without_kl_needs_no_reference() -> None:
     for objective in presets().values():
-        if objective.regresses:
+        if objective.surrogate.regresses:
             with pytest.raises(ValueError, match="cannot go without"):
                 without_kl(objective)
         else:
@@ -234,7 +234,7 @@ def test_an_explanation_shows_every_number_that_acts(name: str) -> None:
     needed = {
         "lp_reference": objective.needs_reference,
         "lp_teacher": objective.teacher is not None,
-        "lp_proximal": objective.anchor == "proximal",
+        "lp_proximal": objective.ratio.anchor == "proximal",
     }
     assert all(term in text for term, wanted in needed.items() if wanted)
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from keepworth.environments.environment import in_thread
 from keepworth.episodes.model import FinishReason, Receipt, Sample, Tokens, VersionSpan
 from keepworth.learning.collect.curriculum import AdmissionError
-from keepworth.learning.learner import MasterWeights
+from keepworth.learning.master_weights import MasterWeights
 from keepworth.learning.run_folder import replacing_folder
 from keepworth.models.adapter import Replica, save_trained
 from keepworth.models.drawing import DraftBatch

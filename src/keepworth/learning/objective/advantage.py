@@ -208,8 +208,6 @@ def overlong_penalty(tokens: Tensor, budget: int, share: float) -> Tensor:
 
     Source: soft overlong punishment, DAPO, arXiv 2503.14476, section 3.4.
     """
-    if not 0 < share <= 1:
-        raise ValueError(f"OverlongPenalty: buffer={share} is a share of the length budget and must lie in (0, 1]")
     buffer = share * budget
     return ((budget - buffer - tokens) / buffer).clamp(-1.0, 0.0)
 

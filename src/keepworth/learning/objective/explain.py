@@ -73,7 +73,7 @@ def formula(objective: Objective) -> list[str]:
         lines = [f"L = 1/N sum_i {written(objective.surrogate)}"]
     else:
         factors = [factor for factor, used in (("keep", _keep(objective)), ("c", objective.correction)) if used]
-        maximised = f"[ {written(objective.surrogate)} ]" if objective.has_ratio else "lp A"
+        maximised = f"[ {written(objective.surrogate)} ]" if objective.ratio.acts else "lp A"
         inner = " * ".join([*factors, f"-{maximised}"])
         lines = [f"L = {_AGGREGATIONS[objective.aggregation]} {inner}"]
     if isinstance(objective.kl, parts.KlLoss):
@@ -109,10 +109,10 @@ def _shown(name: str, value: object) -> str:
 def symbols(objective: Objective) -> list[tuple[str, str]]:
     """What each letter of the formula stands for."""
     found = [("A", _advantage(objective)), ("R", _reward(objective))]
-    if objective.has_ratio:
+    if objective.ratio.acts:
         found.append(("r", written(objective.ratio)))
-    if objective.has_ratio or objective.correction:
-        found.append(("anchor", _ANCHORS[objective.anchor]))
+    if objective.ratio.acts or objective.correction:
+        found.append(("anchor", _ANCHORS[objective.ratio.anchor]))
     found += [("c", written(each)) for each in objective.correction]
     if objective.correction:
         found.append(("rho", "exp(anchor - lp_behaviour), detached"))
@@ -170,9 +170,9 @@ def controls(objective: Objective) -> list[str]:
 def requirements(objective: Objective) -> list[str]:
     """What the run must provide beyond rewards and the sampler's log-probabilities."""
     wanted = (
-        (objective.anchor == "proximal", "Batch.lp_proximal"),
+        (objective.ratio.anchor == "proximal", "Batch.lp_proximal"),
         (objective.needs_reference, "Batch.lp_reference"),
-        (objective.anchor == "interpolated" or objective.max_lag is not None, "Batch.version_lag"),
+        (objective.ratio.anchor == "interpolated" or objective.max_lag is not None, "Batch.version_lag"),
         (objective.entropy is not None, "the entropy of every token, with gradient"),
         (
             objective.needs_length_budget and objective.length_budget is None,

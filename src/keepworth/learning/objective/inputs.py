@@ -43,8 +43,8 @@ def inputs(objective: Objective) -> tuple[str, ...]:
     micro-batch), reward_term (refuse episodes without the named term), length_budget (set on the objective).
     """
     wanted = (
-        ("lp_proximal", objective.anchor == "proximal"),
-        ("version_lag", objective.anchor == "interpolated" or objective.max_lag is not None),
+        ("lp_proximal", objective.ratio.anchor == "proximal"),
+        ("version_lag", objective.ratio.anchor == "interpolated" or objective.max_lag is not None),
         ("branch", objective.local_weight is not None),
         *((name, True) for part in objective.all_parts for name in part.needs),
         ("adapter_decay", objective.adapter_decay != 0.0),
@@ -130,7 +130,7 @@ def require_off_policy(objective: Objective, passes: int, minibatches: int = 1, 
 
 def idle_clip(objective: Objective, passes: int, minibatches: int = 1) -> str:
     """Why the objective's clip cannot change anything; "" where it can, or where there is none."""
-    if objective.anchor != "proximal" or passes * minibatches > 1 or not objective.clips:
+    if objective.ratio.anchor != "proximal" or passes * minibatches > 1 or not objective.surrogate.clips:
         return ""
     return (
         f"{objective.name}: {objective.surrogate!r} changes nothing with passes = 1 and minibatches = 1, where every ratio "

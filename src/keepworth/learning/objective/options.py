@@ -130,11 +130,6 @@ class Objective(BaseModel):
         return self
 
     @property
-    def anchor(self) -> str:
-        """The policy that a ratio and a correction are taken at."""
-        return str(self.ratio.anchor)
-
-    @property
     def all_parts(self) -> tuple[parts.Part, ...]:
         """What it is made of, parts of parts included."""
         listed = [getattr(self, name) for name in type(self).model_fields]
@@ -143,21 +138,13 @@ class Objective(BaseModel):
         return tuple(each for each in (*outer, *inner) if isinstance(each, parts.Part))
 
     @property
-    def has_ratio(self) -> bool:
-        return self.ratio.acts
-
-    @property
     def needs_reference(self) -> bool:
-        return self.kl is not None or self.regresses
+        return self.kl is not None or self.surrogate.regresses
 
     @property
     def reset(self) -> parts.Reset | None:
         """When the reference becomes the policy; None where it stays."""
         return None if self.kl is None else self.kl.reset
-
-    @property
-    def regresses(self) -> bool:
-        return self.surrogate.regresses
 
     @property
     def needs_critic(self) -> bool:
@@ -189,30 +176,30 @@ class Objective(BaseModel):
     @property
     def needs_whole_episodes(self) -> bool:
         """True if all rows of an episode must be in one micro-batch."""
-        return self.regresses or any(getattr(each, "unit", "") == "episode" for each in (self.ratio, *self.correction))
+        return self.surrogate.regresses or any(
+            getattr(each, "unit", "") == "episode" for each in (self.ratio, *self.correction)
+        )
 
     @property
     def reads_every_row(self) -> bool:
         """True if a row whose advantages are all zero still has a gradient, and must not be skipped."""
         return (
-            self.regresses or isinstance(self.kl, parts.KlLoss) or self.entropy is not None or self.teacher is not None
+            self.surrogate.regresses
+            or isinstance(self.kl, parts.KlLoss)
+            or self.entropy is not None
+            or self.teacher is not None
         )
-
-    @property
-    def clips(self) -> bool:
-        """True if the surrogate treats ratios away from 1 otherwise than `plain` does."""
-        return self.surrogate.clips
 
     @property
     def takes_passes(self) -> bool:
         """True if a second optimiser step on the same tokens is still a step of this objective."""
-        ratio = self.has_ratio and self.anchor != "current"
-        return ratio or self.regresses or (bool(self.correction) and self.anchor == "current")
+        ratio = self.ratio.acts and self.ratio.anchor != "current"
+        return ratio or self.surrogate.regresses or (bool(self.correction) and self.ratio.anchor == "current")
 
     @property
     def corrects_staleness(self) -> bool:
         """True if tokens that an older policy drew are weighed or dropped for it."""
-        anchored = self.has_ratio and self.anchor in ("behaviour", "interpolated")
+        anchored = self.ratio.acts and self.ratio.anchor in ("behaviour", "interpolated")
         return anchored or bool(self.correction) or self.max_lag == 0
 
     @property
@@ -233,27 +220,30 @@ def _problems(o: Objective) -> list[str]:
             sum(each.weighs for each in o.correction) > 1,
             f"correction={o.correction!r} weighs by rho twice: let one weigh, and others drop",
         ),
-        (o.needs_soft_values != o.regresses, "advantage=SoftValue(...) and surrogate=Regression(...) belong together"),
         (
-            o.clips and not o.has_ratio,
+            o.needs_soft_values != o.surrogate.regresses,
+            "advantage=SoftValue(...) and surrogate=Regression(...) belong together",
+        ),
+        (
+            o.surrogate.clips and not o.ratio.acts,
             f"surrogate={o.surrogate!r} acts on a ratio, but ratio={o.ratio!r} gives it none",
         ),
-        (o.regresses and o.has_ratio, "surrogate=Regression(...) uses no ratio: set ratio=NoRatio()"),
+        (o.surrogate.regresses and o.ratio.acts, "surrogate=Regression(...) uses no ratio: set ratio=NoRatio()"),
         (
-            o.clips and o.anchor == "current",
+            o.surrogate.clips and o.ratio.anchor == "current",
             f"anchor='current' makes every ratio 1, so surrogate={o.surrogate!r} could never clip",
         ),
         (
-            not o.has_ratio and not o.correction and o.anchor != "current",
+            not o.ratio.acts and not o.correction and o.ratio.anchor != "current",
             f"ratio={o.ratio!r}: the anchor has no effect without a correction",
         ),
         (
-            o.anchor == "behaviour" and bool(o.correction),
+            o.ratio.anchor == "behaviour" and bool(o.correction),
             "anchor='behaviour' already corrects for the sampler: a second correction would count it twice",
         ),
-        (o.regresses and bool(o.correction), "surrogate=Regression(...) takes no correction weight"),
+        (o.surrogate.regresses and bool(o.correction), "surrogate=Regression(...) takes no correction weight"),
         (
-            isinstance(o.kl, parts.KlLoss) and o.kl.estimator == "ratio_k3" and not o.has_ratio,
+            isinstance(o.kl, parts.KlLoss) and o.kl.estimator == "ratio_k3" and not o.ratio.acts,
             f"kl={o.kl!r} multiplies by a ratio, but ratio={o.ratio!r} gives it none",
         ),
         (
@@ -273,7 +263,7 @@ def _problems(o: Objective) -> list[str]:
             "a ratio, correction or regression over whole episodes needs aggregation_unit='episode'",
         ),
         (
-            o.regresses and o.aggregation != "seq-mean-token-sum",
+            o.surrogate.regresses and o.aggregation != "seq-mean-token-sum",
             "surrogate=Regression(...) is a mean over episodes: set aggregation='seq-mean-token-sum'",
         ),
         (

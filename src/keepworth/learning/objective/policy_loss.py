@@ -52,11 +52,11 @@ def interpolated(lp: Tensor, lp_behaviour: Tensor, version_lag: Tensor) -> Tenso
 
 def anchor_log_probs(objective: Objective, lp: Tensor, batch: Batch) -> Tensor:
     """[B,T], detached: what the ratio is taken against."""
-    if objective.anchor == "current":
+    if objective.ratio.anchor == "current":
         return lp.detach()
-    if objective.anchor == "behaviour":
+    if objective.ratio.anchor == "behaviour":
         return batch.lp_behaviour.to(lp.dtype)
-    if objective.anchor == "interpolated":
+    if objective.ratio.anchor == "interpolated":
         lag = batch.require("version_lag", "an anchor of 'interpolated'")
         return interpolated(lp, batch.lp_behaviour.to(lp.dtype), lag)
     return batch.require("lp_proximal", f"a ratio of objective {objective.name!r} to the proximal policy").to(lp.dtype)
@@ -171,7 +171,7 @@ def k3(lp: Tensor, lp_reference: Tensor) -> Tensor:
 
 
 def kl_estimate(estimator: str, lp: Tensor, lp_reference: Tensor, log_ratio: Tensor | None = None) -> Tensor:
-    """[B,T]: the estimator of that name; `ratio_k3` needs log_ratio of the current over the sampling policy."""
+    """[B,T]: the estimator of that name (last k3_straight_through); `ratio_k3` needs the log_ratio of policy over sampler."""
     if estimator == "k1":
         return lp - lp_reference
     if estimator == "k2":
@@ -179,13 +179,10 @@ def kl_estimate(estimator: str, lp: Tensor, lp_reference: Tensor, log_ratio: Ten
     if estimator == "k3":
         return k3(lp, lp_reference)
     if estimator == "ratio_k3":
-        if log_ratio is None:
-            raise ValueError("ratio_k3 needs the log-ratio of the current over the sampling policy")
+        assert log_ratio is not None  # an objective without a ratio does not take it
         return log_ratio.exp() * k3(lp, lp_reference)
-    if estimator == "k3_straight_through":
-        quadratic = k2(lp, lp_reference)
-        return k3(lp, lp_reference).detach() + quadratic - quadratic.detach()
-    raise ValueError(f"unknown KL estimator {estimator!r}: k1, k2, k3, ratio_k3 or k3_straight_through")
+    quadratic = k2(lp, lp_reference)
+    return k3(lp, lp_reference).detach() + quadratic - quadratic.detach()
 
 
 # Aggregation: from per-token terms to one number, with denominators that no micro-batch can change.
@@ -199,8 +196,6 @@ class Denominators:
     counted and their drawn tokens. scale: an extra divisor (the length budget of 'constant').
     """
 
-    mode: str
-    unit: str
     tokens: Tensor
     units: Tensor
     ids: Tensor
@@ -236,8 +231,7 @@ def denominators(batch: Batch, objective: Objective) -> Denominators:
     units = per_row.new_zeros(2).index_add_(0, unit_branch, torch.ones_like(unit_branch, dtype=per_row.dtype))
     scale = float(length_budget(objective)) if objective.aggregation == "constant" else 1.0
     weight = 1.0 if objective.local_weight is None else objective.local_weight
-    mode, unit = objective.aggregation, objective.aggregation_unit
-    return Denominators(mode, unit, tokens, units, ids, lengths, drawn, scale, weight)
+    return Denominators(tokens, units, ids, lengths, drawn, scale, weight)
 
 
 def _counted(batch: Batch, objective: Objective) -> Tensor:
@@ -246,7 +240,7 @@ def _counted(batch: Batch, objective: Objective) -> Tensor:
     if objective.denominator == "kept":
         if batch.keep is not None:
             counted = counted * (batch.keep if objective.shares_nodes else batch.keep > 0)
-        if objective.correction and objective.anchor == "proximal" and batch.lp_proximal is not None:
+        if objective.correction and objective.ratio.anchor == "proximal" and batch.lp_proximal is not None:
             counted = counted * correction(objective, batch.lp_proximal, batch).keep
     return counted.sum(1)
 
@@ -259,19 +253,15 @@ def row_weights(batch: Batch, objective: Objective, denominators: Denominators) 
     1 / (sequences * length budget) (Dr. GRPO, arXiv 2503.20783). Two branches are aggregated apart and added.
     """
     branch = _branch(batch, objective)
-    if denominators.mode == "token-mean":
+    if objective.aggregation == "token-mean":
         weight = 1 / denominators.tokens.clamp(min=1)[branch]
     else:
         weight = 1 / (denominators.units.clamp(min=1)[branch] * denominators.scale)
-        if denominators.mode == "seq-mean-token-mean":
-            weight = weight / _lengths(batch, objective, denominators).clamp(min=1)
+        if objective.aggregation == "seq-mean-token-mean":
+            by_row = objective.aggregation_unit == "row"
+            length = _counted(batch, objective) if by_row else denominators.lengths[line_of(batch, denominators)]
+            weight = weight / length.clamp(min=1)
     return torch.where(branch > 0, weight * denominators.local_weight, weight)
-
-
-def _lengths(batch: Batch, objective: Objective, denominators: Denominators) -> Tensor:
-    if denominators.unit == "row":
-        return _counted(batch, objective)
-    return denominators.lengths[line_of(batch, denominators)]
 
 
 def line_of(batch: Batch, denominators: Denominators) -> Tensor:
@@ -340,14 +330,14 @@ def loss(
     advantages = advantages.detach().to(lp.dtype)
     weights = row_weights(batch, objective, denominators)
     anchor = anchor_log_probs(objective, lp, batch)
-    log_r = log_ratio(lp, anchor, batch, objective.ratio) if objective.has_ratio else None
+    log_r = log_ratio(lp, anchor, batch, objective.ratio) if objective.ratio.acts else None
     corrected = correction(objective, anchor, batch)
     kept = mask * corrected.keep.to(lp.dtype)
     if batch.keep is not None:
         kept = kept * batch.keep.to(lp.dtype)
     # The regularisers share the policy term's denominators, so they count the tokens those count.
     regular = (kept > 0).to(lp.dtype) if objective.denominator == "kept" else mask
-    if objective.regresses:
+    if objective.surrogate.regresses:
         policy = regression(objective, lp, advantages, batch, denominators)
     else:
         # Without a ratio, the score function: Simple statistical gradient-following algorithms (Williams, 1992).
@@ -386,8 +376,6 @@ def _check(
     for what, value in (("lp", lp), ("advantages", advantages), ("entropy", entropy)):
         if value is not None and tuple(value.shape) != batch.shape:
             raise ValueError(f"{name}: {what} has shape {list(value.shape)}, the batch {list(batch.shape)}")
-    if denominators.mode != objective.aggregation or denominators.unit != objective.aggregation_unit:
-        raise ValueError(f"{name}: the denominators were computed for another objective")
     if objective.needs_selection and batch.keep is None:
         raise ValueError(f"{name} leaves tokens out: call select(batch, objective, advantages) before the loss")
     if objective.needs_reference:

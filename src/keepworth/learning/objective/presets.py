@@ -35,7 +35,7 @@ def _complaint(entry: Any) -> str:
 
 def without_kl(objective: Objective) -> Objective:
     """The same objective with no reference model to keep or to run."""
-    if objective.regresses:
+    if objective.surrogate.regresses:
         raise ObjectiveError(
             f"objective {objective.name!r} is a regression against its reference and cannot go without"
         )

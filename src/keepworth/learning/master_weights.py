@@ -1,0 +1,143 @@
+"""Float32 master weights of low-precision ones, and the optimiser that moves them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from keepworth.episodes.needs import needs_train
+
+import torch
+
+from keepworth.episodes.errors import KeepworthError
+from keepworth.learning.shares import Shares
+from keepworth.models.adapter import Named
+
+
+class Diverged(KeepworthError, FloatingPointError):
+    """A gradient, or a weight after a step, that is not a finite number. The live weights are as before the step."""
+
+
+class BadLearningRate(KeepworthError, ValueError):
+    """A learning rate with which no step can be taken."""
+
+
+class MasterWeights:
+    """AdamW over float32 copies. In bfloat16 a weight near 1 moves in steps of 0.008: small updates would be lost.
+
+    shares: of the learners whose gradients add up. Raises BadLearningRate for a learning rate that is no finite number of at
+    least 0.
+    """
+
+    def __init__(
+        self,
+        named: Named,
+        learning_rate: float,
+        betas: tuple[float, float] = (0.9, 0.95),
+        weight_decay: float = 0.0,
+        max_norm: float = 1.0,
+        shares: Shares | None = None,
+    ) -> None:
+        if not (math.isfinite(learning_rate) and learning_rate >= 0):
+            raise BadLearningRate(
+                f"learning_rate = {learning_rate} is not a finite number of at least 0.",
+                "Set it to a number, for example 3e-4.",
+            )
+        self.named = named
+        self.learning_rate = learning_rate
+        self.max_norm = max_norm
+        self._shares = shares or Shares()
+        self._master_weights = {name: value.detach().to(_wide(value)).clone() for name, value in named.items()}
+        self.optimiser = torch.optim.AdamW(
+            list(self._master_weights.values()), lr=learning_rate, betas=betas, weight_decay=weight_decay
+        )
+
+    def step(self, scale: float = 1.0, decay: float = 0.0) -> float:
+        """One update from the gradients on the live weights, which are then cleared. Returns the gradient's norm.
+
+        Where several learners make it, theirs are added first. scale: multiplies the learning rate of this step only. decay:
+        adds the gradient of so many times the weights' squares. A gradient that is not finite changes nothing and
+        raises Diverged: the weights would be lost. A step to weights that are not finite raises Diverged too, before
+        a live weight changes; the master weights and the moments then start afresh from the live weights.
+        """
+        wide = list(self._master_weights.values())
+        own: list[torch.Tensor | None] = []
+        for value, master in zip(self.named.values(), wide, strict=True):
+            own.append(None if value.grad is None else value.grad.to(master.dtype))
+            value.grad = None
+        for value, master, each in zip(self.named.values(), wide, self._shares.summed(own, wide), strict=True):
+            gradient = each
+            if decay:
+                more = 2 * decay * value.detach().to(master.dtype)
+                gradient = more if gradient is None else gradient + more
+            master.grad = gradient
+        norm = float(torch.nn.utils.clip_grad_norm_(wide, self.max_norm))
+        if not math.isfinite(norm):
+            for master in self._master_weights.values():
+                master.grad = None
+            raise Diverged(
+                f"The gradient's norm is {norm}: this step changed nothing.",
+                f"Lower the learning rate (it is {self.learning_rate}) and continue from the last checkpoint.",
+            )
+        for settings in self.optimiser.param_groups:
+            settings["lr"] = self.learning_rate * scale
+        try:
+            self.optimiser.step()
+        except RuntimeError as error:  # a step size past float32 is refused half-way
+            if "overflow" not in str(error):
+                raise
+            raise self._undone(scale, next(iter(self.named))) from error
+        lost = [name for name, value in self.named.items() if not _finite_as(self._master_weights[name], value.dtype)]
+        if lost:
+            raise self._undone(scale, lost[0])
+        with torch.no_grad():
+            for name, value in self.named.items():
+                value.copy_(self._master_weights[name])
+                # Kept, these float32 copies would stand beside the next pass's activations.
+                self._master_weights[name].grad = None
+        return norm
+
+    def _undone(self, scale: float, name: str) -> Diverged:
+        """Start afresh from the live weights, which the failed step has not reached."""
+        with torch.no_grad():
+            for each, value in self.named.items():
+                self._master_weights[each].copy_(value)
+                self._master_weights[each].grad = None
+        self.optimiser.state.clear()
+        return Diverged(
+            f"A step at learning rate {self.learning_rate * scale} leaves weights that are no finite numbers "
+            f"(first in {name}): it was not taken.",
+            f"Lower the learning rate (it is {self.learning_rate}) and continue from the last checkpoint.",
+        )
+
+    def state(self) -> dict[str, Any]:
+        return {"master_weights": self._master_weights, "optimiser": self.optimiser.state_dict()}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Raises ValueError where the checkpoint holds other weights than those being trained, or no finite numbers."""
+        saved = state["master_weights"]
+        if set(saved) != set(self._master_weights):
+            other = sorted(set(saved) ^ set(self._master_weights))[:3]
+            raise ValueError(f"the checkpoint trains other weights than this run, for example {other}")
+        for name, value in saved.items():
+            if value.shape != self._master_weights[name].shape:
+                raise ValueError(
+                    f"{name} is {list(value.shape)} there and {list(self._master_weights[name].shape)} here"
+                )
+            if not bool(torch.isfinite(value).all()):
+                raise ValueError(f"{name} holds numbers that are not finite")
+        with torch.no_grad():
+            for name, value in saved.items():
+                self._master_weights[name].copy_(value)
+                self.named[name].copy_(value)
+        self.optimiser.load_state_dict(state["optimiser"])
+
+
+def _finite_as(master: torch.Tensor, dtype: torch.dtype) -> bool:
+    low, high = torch.aminmax(master.detach())  # one pass, nothing allocated; not a number comes through both
+    return bool(torch.isfinite(torch.stack((low, high)).to(dtype)).all())
+
+
+def _wide(value: torch.Tensor) -> torch.dtype:
+    return torch.float64 if value.dtype == torch.float64 else torch.float32

@@ -4,9 +4,8 @@
     python -m benchmarks.beside /tmp/before --rounds 9 --json benchmarks/beside.json
 
 Each round runs both revisions, each in processes of its own, the order changing from round to round. Times are medians within a
-process; the ratio (this revision / the other) is taken in each round, and its median and range over rounds are given. Both use the
-same interpreter and packages. The encoder hashes words; the model of the training step is SmolLM2-135M; the upstream of the gateway
-answers at once.
+process; the ratio (this revision / the other) is taken in each round, and its median and range over rounds are given. Both use
+the same interpreter and packages. The encoder hashes words; the model is SmolLM2-135M; the upstream answers at once.
 """
 
 from __future__ import annotations

@@ -67,6 +67,7 @@ from keepworth.serving.upstream import Unreachable
 
 _LOG = logging.getLogger("keepworth.serving")
 MODES = ("on", "read", "off")
+"""What a caller may say of memory, first what is done where it says nothing. read: write nothing."""
 SOON = 1.0
 """Seconds that a call waits, at most, until what the same person's last turn said is noted."""
 RETRY_SECONDS = 5.0
@@ -103,8 +104,6 @@ class GatewaySettings:
         top_k: Items recalled for a turn.
         tokens: Of all blocks in one prompt.
         turn_tokens: Of one block (see `tokens_of`).
-        role: Of the message that holds a block.
-        mode: What is done where the caller does not say: on, read (write nothing) or off.
         signals: "rules" lets what comes after a turn reward it, "off" does not.
         judge: Decides in the place of the rules.
     """
@@ -112,8 +111,6 @@ class GatewaySettings:
     top_k: int = 8
     tokens: int = 1500
     turn_tokens: int = 500
-    role: str = "system"
-    mode: str = "on"
     signals: str = "off"
     judge: Judge | None = None
 
@@ -261,7 +258,7 @@ class Gateway:
         self, format: CallFormat, call: ServedCall, body: dict[str, Any], bounds: Mapping[str, str]
     ) -> GatewayTurn:
         """What is sent upstream for a call: without memory where memory fails. Raises NotServed for a mistake of the caller."""
-        mode = call.headers.get("x-keepworth-memory", self.settings.mode).lower()
+        mode = call.headers.get("x-keepworth-memory", MODES[0]).lower()
         if mode not in MODES:
             raise NotServed(f"X-Keepworth-Memory is {mode!r:.40}.", f"Say one of {', '.join(MODES)}.")
         if mode == "on" and "write" not in call.access.roles:
@@ -329,7 +326,7 @@ class Gateway:
         if not memory.episode:
             return GatewayTurn(turn.content)
         if blocks := {place: block.text for place, block in before.items() if block.lines}:
-            sent = format.put(body, pieces, blocks, self.settings.role)
+            sent = format.put(body, pieces, blocks)
             turn.content = json.dumps(sent, ensure_ascii=False, separators=(",", ":")).encode()
         if live is not None and recalled is not None and not self._note(turn, live, room, recalled, before, query):
             live.end("asked anew")

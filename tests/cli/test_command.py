@@ -7,13 +7,12 @@ import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
-from keepworth.cli.command import App
 from keepworth.cli.main import app, main
 from keepworth.episodes.errors import KeepworthError
 
@@ -83,20 +82,3 @@ def test_what_follows_two_dashes_is_text(tmp_path: Any, capsys: pytest.CaptureFi
     file = str(tmp_path / "a.mem")
     assert main(["memory", "add", "--file", file, "--encoder", "none", "--", "--debug"]) == 0
     assert "--debug" in capsys.readouterr().out
-
-
-def test_json_takes_no_file() -> None:
-    numbers = App()
-
-    @numbers.command()
-    def count(
-        as_json: Annotated[bool, typer.Option("--json")] = False, out: Annotated[str, typer.Option("--out")] = ""
-    ) -> None:
-        typer.echo(f"{as_json} {out}")
-
-    for words in (["--json", "numbers.json"], ["--json=numbers.json"]):
-        refused = CliRunner().invoke(numbers, words).exception
-        assert isinstance(refused, KeepworthError)
-        assert refused.fix == "Write a file with --out numbers.json."
-    assert CliRunner().invoke(numbers, ["--json", "--out", "a.json"]).stdout == "True a.json\n"
-    assert CliRunner().invoke(numbers, ["--out", "a.json", "--", "--old"]).exception

@@ -109,7 +109,6 @@ def test_version(command: Command) -> None:
         (("train", "counting", "--name", "a/b"), "'a/b' cannot be the name of a run"),
         (("demo", "--name", "/tmp"), "'/tmp' cannot be the name of a run"),
         (("eval", "answerer", "--out", "."), "is a folder"),
-        (("eval", "answerer", "--json", "numbers.json"), "Write a file with --out numbers.json"),
         (("report",), "There is no run in runs yet"),
         (("show", "nothing"), "There is no run 'nothing'"),
         (("objectives", "explain", "grppo"), "Did you mean"),

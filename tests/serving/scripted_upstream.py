@@ -185,19 +185,6 @@ def upstream(script: Script) -> HttpServer:
         await noted(request)
         return Response(json.dumps({"id": request.path_params["id"]}), media_type="application/json")
 
-    async def completions(request: Request) -> Response:
-        content = await noted(request)
-        if script.fails:
-            return failure()
-        asked = json.loads(content)
-        text = script.reply(asked)
-        choice = {"index": 0, "text": text, "finish_reason": "stop", "logprobs": None}
-        body = {"id": "c2", "object": "text_completion", "created": 1, "model": "scripted", "choices": [choice]}
-        if asked.get("stream"):
-            lines = f"data: {json.dumps(body)}\n\n".encode(), b"data: [DONE]\n\n"
-            return StreamingResponse(parts(*lines), media_type="text/event-stream")
-        return Response(json.dumps(body), media_type="application/json")
-
     async def messages(request: Request) -> Response:
         content = await noted(request)
         if script.fails:
@@ -302,7 +289,6 @@ def upstream(script: Script) -> HttpServer:
             Route("/v1/models", models, methods=["GET"]),
             Route("/v1/responses", responses, methods=["POST"]),
             Route("/v1/responses/{id}", kept, methods=["GET"]),
-            Route("/v1/completions", completions, methods=["POST"]),
             Route("/v1/messages", messages, methods=["POST"]),
             Route("/v1/messages/count_tokens", count, methods=["POST"]),
             Route("/v1/embeddings", embeddings, methods=["POST"]),

@@ -451,5 +451,5 @@ def test_a_block_is_read_back_from_the_bytes(format: CallFormat, text: str, line
     if not pieces or not (turns := format.turns(pieces)):
         return
     block = "\n".join([MARK, *(f"- {line}" for line in lines)])
-    sent = format.put(body, pieces, {turns[-1]: block}, "system")
+    sent = format.put(body, pieces, {turns[-1]: block})
     assert format.marked(json.loads(json.dumps(sent))) == [block]

@@ -1,4 +1,4 @@
-"""Environments and memories in TRL and verifiers, which play them themselves where they are installed."""
+"""Environments and memories in TRL, which plays them itself where it is installed."""
 
 from __future__ import annotations
 
@@ -15,14 +15,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-def python_with(package: str, variable: str) -> tuple[str, Any]:
-    python = os.environ.get(variable) or (sys.executable if importlib.util.find_spec(package) else "")
-    reason = f"{package} is not installed; pip install -e '.[{package}]', or set {variable}"
-    return python, pytest.mark.skipif(not python, reason=reason)
-
-
-VERIFIERS, needs_verifiers = python_with("verifiers", "KEEPWORTH_VERIFIERS_PYTHON")
-TRL, needs_trl = python_with("trl", "KEEPWORTH_TRL_PYTHON")
+TRL = os.environ.get("KEEPWORTH_TRL_PYTHON") or (sys.executable if importlib.util.find_spec("trl") else "")
+WHY = "trl is not installed; pip install -e '.[trl]', or set KEEPWORTH_TRL_PYTHON"
 
 
 def printed_by(python: str, program: str, *words: str) -> Any:
@@ -36,7 +30,7 @@ def printed_by(python: str, program: str, *words: str) -> Any:
 
 
 @pytest.mark.slow
-@needs_trl
+@pytest.mark.skipif(not TRL, reason=WHY)
 def test_trl_trains_with_a_memory_which_is_told_what_episodes_earned() -> None:
     made = printed_by(TRL, "with_trl_memory")
     assert made["environment"]["rewards"] == made["prompts"]["rewards"] == [1.0, 1.0, 0.0, 0.0]

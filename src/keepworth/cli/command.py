@@ -10,14 +10,12 @@ import re
 import shutil
 import textwrap
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from keepworth.cli.output import terms
-from keepworth.episodes.errors import KeepworthError
 
 
 class Command(TyperCommand):
@@ -29,22 +27,6 @@ class Command(TyperCommand):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         formatter.write(help_of(self, ctx))
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        given = args[: args.index("--")] if "--" in args else args
-        for word, following in pairwise([*given, ""]):
-            option, _, value = word.partition("=")
-            file = value or following
-            if (
-                option == "--json"
-                and file.endswith((".json", ".jsonl"))
-                and any("--out" in p.opts for p in self.params)
-            ):
-                raise KeepworthError(
-                    f"--json prints to standard output and takes no file, and {file} was given.",
-                    f"Write a file with --out {file}.",
-                )
-        return super().parse_args(ctx, args)
 
 
 class CommandGroup(TyperGroup):

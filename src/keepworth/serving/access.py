@@ -96,27 +96,31 @@ class Access:
         """Raises KeepworthError for what cannot take effect."""
         for permission in permissions:
             require_known("permission", permission, PERMISSIONS)
-        if not self.user_id:
-            raise KeepworthError(
-                f"{name!r:.60} cannot be shared with a token of nobody, which reaches every person of its tenant already.",
+        what, missing = f"{name!r:.60}", next((each for each in permissions if each not in self.roles), "")
+        for wrong, message, fix in (
+            (
+                not self.user_id,
+                f"{what} cannot be shared with a token of nobody, which reaches every person of its tenant already.",
                 "Bind it to a person: --user, or user_id.",
-            )
-        if name in ("", self.user_id):
-            raise KeepworthError(
-                f"{name!r:.60} is no name of something to share with {self.user_id!r:.60}.",
+            ),
+            (
+                name in ("", self.user_id),
+                f"{what} is no name of something to share with {self.user_id!r:.60}.",
                 "Give one that stands for a team, such as team:read,write.",
-            )
-        if "read" not in permissions:
-            raise KeepworthError(
-                f"What is shared as {name!r:.60} may be read, or read and written.",
+            ),
+            (
+                "read" not in permissions,
+                f"What is shared as {what} may be read, or read and written.",
                 f"Give {name}:read or {name}:read,write.",
-            )
-        missing = [each for each in permissions if each not in self.roles]
-        if missing:
-            raise KeepworthError(
-                f"This token has not the role {missing[0]}, and cannot {missing[0]} what is shared as {name!r:.60}.",
-                f"Give it the role {missing[0]}, too.",
-            )
+            ),
+            (
+                bool(missing),
+                f"This token has not the role {missing}, and cannot {missing} what is shared as {what}.",
+                f"Give it the role {missing}, too.",
+            ),
+        ):
+            if wrong:
+                raise KeepworthError(message, fix)
 
     def require(self, role: str) -> None:
         """Raises NotServed."""
@@ -132,9 +136,9 @@ class Access:
 class Tokens:
     """The tokens of a memory: those in the file beside it, and those of this server's life alone.
 
-    file: JSON, read anew whenever it changed, so that what is given or taken back counts at once; None for none at rest."""
+    file: JSON, read anew whenever it changed, so that what is given or taken back counts at once."""
 
-    def __init__(self, file: Path | None) -> None:
+    def __init__(self, file: Path) -> None:
         self.file = file
         self._lock = threading.Lock()
         self._passing: dict[str, Access] = {}
@@ -189,9 +193,6 @@ class Tokens:
     def _changing(self) -> Iterator[None]:
         """The server and the command line may change the file at once. Raises StorageFull, StorageFailed."""
         with self._lock:
-            if self.file is None:
-                yield
-                return
             try:
                 with FileLock(self.file.with_name(f"{self.file.name}.lock"), mode=PRIVATE):
                     yield
@@ -207,35 +208,32 @@ class Tokens:
             try:
                 return self._passing.get(digest) or self._read().get(digest)
             except KeepworthError as error:
+                _LOG.error("%s", error)
                 raise NotServed(
                     "The tokens of this server cannot be read.", "Its log says why.", status=500, about="Authorization"
-                ) from _logged(error)
+                ) from error
 
     def _read(self) -> dict[str, Access]:
-        if self.file is None:
-            return self._at_rest
         try:
             found = self.file.stat()
         except FileNotFoundError:
             return {}
         state = (found.st_mtime_ns, found.st_ino)
         if state != self._read_at:
-            self._at_rest = dict(_access(each) for each in _listed(self.file))
+            try:
+                self._at_rest = dict(_access(each) for each in json.loads(self.file.read_bytes())["tokens"])
+            except (ValueError, KeyError, TypeError) as error:
+                raise KeepworthError(
+                    f"{self.file} holds no tokens that can be read ({type(error).__name__}).",
+                    "Restore it, or delete it and give new tokens.",
+                ) from error
             self._read_at = state
         return dict(self._at_rest)
 
     def _write(self, known: dict[str, Access]) -> None:
-        if self.file is None:
-            self._at_rest = known
-            return
         body = [{"sha256": digest, **asdict(access)} for digest, access in known.items()]
         with replacing(self.file) as out:
             out.write(json.dumps({"tokens": body}, indent=1).encode())
-
-
-def _logged(error: KeepworthError) -> KeepworthError:
-    _LOG.error("%s", error)
-    return error
 
 
 def tokens_of(memory: Path) -> Path:
@@ -287,18 +285,6 @@ def shared_of(permitted: Iterable[str]) -> dict[str, tuple[str, ...]]:
 
 def _digest(token: str) -> str:
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
-
-
-def _listed(file: Path) -> Sequence[dict[str, Any]]:
-    try:
-        listed = json.loads(file.read_bytes())["tokens"]
-        assert isinstance(listed, list)
-    except (ValueError, KeyError, TypeError, AssertionError) as error:
-        raise KeepworthError(
-            f"{file} holds no tokens that can be read ({type(error).__name__}).",
-            "Restore it, or delete it and give new tokens.",
-        ) from error
-    return listed
 
 
 def _access(record: dict[str, Any]) -> tuple[str, Access]:

@@ -94,12 +94,12 @@ class CallFormat:
         """What of a piece counts where it is compared with one of an earlier call."""
         return _same(piece)
 
-    def put(self, body: Body, pieces: Sequence[Any], blocks: Mapping[int, str], role: str) -> dict[str, Any]:
+    def put(self, body: Body, pieces: Sequence[Any], blocks: Mapping[int, str]) -> dict[str, Any]:
         """The body with blocks, each a message before the one at its place."""
         sent: list[Any] = []
         for place, piece in enumerate(pieces):
             if place in blocks:
-                sent.append({"role": role, "content": blocks[place]})
+                sent.append({"role": "system", "content": blocks[place]})
             sent.append(piece)
         return {**body, self.listed: sent}
 
@@ -189,7 +189,7 @@ class MessagesFormat(CallFormat):
     def goes_on(self, pieces: Sequence[Any]) -> bool:
         return any(_is_result(part) for part in _parts(pieces[-1]))
 
-    def put(self, body: Body, pieces: Sequence[Any], blocks: Mapping[int, str], role: str) -> dict[str, Any]:
+    def put(self, body: Body, pieces: Sequence[Any], blocks: Mapping[int, str]) -> dict[str, Any]:
         sent = [
             {**piece, "content": [{"type": "text", "text": blocks[place]}, *_parts(piece)]}
             if place in blocks

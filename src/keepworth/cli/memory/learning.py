@@ -14,6 +14,7 @@ from keepworth.cli.memory.finding import hit_line
 from keepworth.cli.memory.group import (
     LEARN,
     POLICY,
+    Id,
     Limit,
     Line,
     Lines,
@@ -193,17 +194,10 @@ def pending(memory: Memory) -> Lines:
 @command(LEARN, examples='keepworth memory worth m17 "how to refund"', encoder=True, policy=POLICY)
 def worth(
     memory: Memory,
-    id: Annotated[str, argument("ID", "An item's id, such as m17.")] = "",
-    query: Annotated[str, argument("QUERY", "What is asked.")] = "",
+    id: Id,
+    query: Annotated[str, argument("", "What is asked.")],
 ) -> Lines:
     """Say what showing one item adds where something is asked, as far as rewards say."""
-    if not (id and query):
-        from keepworth.episodes.errors import KeepworthError
-
-        raise KeepworthError(
-            "worth is of one item, where one thing is asked.",
-            "Give ID and QUERY; `keepworth memory ledger` lists what every item added.",
-        )
     found = memory.worth(id, query)
     overall = None if found.overall is None else _plain(found.overall)
     record = {**asdict(found), "overall": overall, "effect": found.effect, "interval": found.interval}

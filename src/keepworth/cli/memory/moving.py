@@ -274,25 +274,19 @@ def migrate(
     from keepworth.memory.store.transfer import exported, imported
 
     check_there(source)
-    file = None if target.on_server else target.file
-    if file is not None and file.exists():
-        raise MemoryProblem(f"{file} exists: a memory never goes over another; give another path.")
-    old = keepworth.Memory(source.opens, encoder=None, policy=None, writer=None, log="off", read_only=True)
-    with closing(old):
+    if not target.on_server and target.file.exists():
+        raise MemoryProblem(f"{target} exists: a memory never goes over another; give another path.")
+    with closing(
+        keepworth.Memory(source.opens, encoder=None, policy=None, writer=None, log="off", read_only=True)
+    ) as old:
         identity = old.store.encoder_identity() if encoder == "default" else None
-        none = encoder == "none" or (encoder == "default" and identity is None)
-        chosen = None if none else keepworth.encoder(encoder, identity)
-        try:
-            with (
-                closing(keepworth.Memory(target.opens, encoder=chosen, policy=None, writer=None, log="off")) as new,
-                closing(exported(old.store)) as lines,
-                working("reading"),
-            ):
-                items = imported(new.store, lines)
-                head, place = new.store.head(), new.path
-        except BaseException:
-            if file is not None:
-                file.unlink(missing_ok=True)
-            raise
+        chosen = "none" if encoder == "default" and identity is None else encoder
+        with (
+            opened(target, chosen, make=True, identity=identity, log="off") as new,
+            closing(exported(old.store)) as lines,
+            working("reading"),
+        ):
+            items = imported(new.store, lines)
+            head, place = new.store.head(), new.path
     text = f"{items} items and {head} journal entries are in {place}. {old.path} is as it was."
     print_lines(iter([Line({"items": items, "journal": head, "to": place}, text)]), as_json)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
 from keepworth.episodes.episode import Operation, OperationKind
 from keepworth.episodes.model import Encoder
@@ -50,14 +50,14 @@ from keepworth.memory.operations import (
 from keepworth.memory.search.index import CorpusStatistics, Embedder, InvertedIndex, total
 from keepworth.memory.search.scan import best, cosines
 from keepworth.memory.search.search import (
-    CURRENT,
     Fusion,
     Hit,
     Ranked,
     Request,
+    Search,
+    SearchOptions,
     checked_query,
     requested,
-    retrieve,
 )
 from keepworth.memory.search.where import Filter
 
@@ -393,7 +393,7 @@ class Overlay:
 
     def with_others(self, request: Request, time: str) -> Overlay:
         """This with the items that are not current but that `request` admits made searchable; itself where it admits none."""
-        if not request.as_of and request.statuses == CURRENT:
+        if not request.of_others:
             return self
         twin = self.fork()
         others = [item for item in self.closed() if request.admits(item, time)]
@@ -618,22 +618,20 @@ class Bank:
         self.perform(Assignment(id, {"status": status.value}), Draft(scope=self.scope))
         return self.get(id)
 
-    def search(self, query: str, k: int = 10, *, mode: str = "hybrid", **options: Any) -> list[Hit]:
+    def search(self, query: str, k: int = 10, **options: Unpack[SearchOptions]) -> list[Hit]:
         """The `k` best items for `query`, best first. See `search_many`."""
-        return self.search_many([query], k, mode=mode, **options)[0]
+        return self.search_many([query], k, **options)[0]
 
-    def search_many(
-        self, queries: Sequence[str], k: int = 10, *, mode: str = "hybrid", **options: Any
-    ) -> list[list[Hit]]:
+    def search_many(self, queries: Sequence[str], k: int = 10, **options: Unpack[SearchOptions]) -> list[list[Hit]]:
         """One list of hits per query; queries are encoded together, and compared with the vectors in one matrix product.
 
-        mode: "lexical" (BM25), "dense" (cosine) or "hybrid" (both, fused as `self.fusion` says). options: see
+        mode: "lexical" (BM25), "dense" (cosine) or, by default, "hybrid" (both, fused as `self.fusion` says). options: see
         `search.Request`. Raises InvalidFilter, InvalidText, InvalidTime, NoEncoder.
         """
         asked = [checked_query(query, number) for number, query in enumerate(queries)]
-        request, time = requested(k, mode, options), self._clock()
+        request, time = requested(k, "hybrid", options), self._clock()
         searched = self._overlay.with_others(request, time)
-        return retrieve(self._overlay, self._embedder, self.fusion, asked, request, time, searched=searched)
+        return Search(self._overlay, self._embedder, self.fusion, request, time, searched).hits(asked)
 
     def commit_to(self, store: Store, episode: str = "") -> list[OperationOutcome]:
         """Do on the store, in one transaction, what was done here; ids that were new here become new ids there."""

@@ -247,7 +247,7 @@ class Gateway:
         fresh = GatewayTurn(call.raw, mode, format, open=open)
         try:
             turn = None
-            with open.memory.store.database.together():
+            with open.memory.together():
                 while turn is None:  # again where something was erased at that very moment
                     turn = self._with_memory(replace(fresh), access, bounds, body, pieces, retried)
             call.touched.extend(f"{name}={value}" for name, value in bounds.items() if value)
@@ -273,7 +273,7 @@ class Gateway:
         assert turn.format is not None
         open, format = turn.open, turn.format
         store = open.memory.store
-        scope = open.memory._narrowed(**bounds)  # raises InvalidScope
+        scope = open.memory.scopes.narrowed(**bounds)  # raises InvalidScope
         places = format.turns(pieces)
         query = format.words(pieces, places[-1]) if places else ""
         held = self._held(store, scope.parts(), format.continues(body))
@@ -532,7 +532,7 @@ class Gateway:
     def _asks_a_model(self, turn: GatewayTurn) -> bool:
         """Whether a writer or a judge that may be a model is asked after the turn."""
         assert turn.open is not None
-        writer = turn.open.memory._writer
+        writer = turn.open.memory.writer
         judged = turn.signals and self.settings.judge is not None
         return judged or not getattr(writer, "by_rules", writer is None)
 
@@ -546,7 +546,7 @@ class Gateway:
         assert turn.open is not None
         open, asks = turn.open, self._asks_a_model(turn)
         try:
-            with open.memory.store.database.together():
+            with open.memory.together():
                 live, words = self._record(turn, open, status, copy, kind, outcome)
                 if not asks:
                     self._went_on(turn, open, live, words)
@@ -638,7 +638,7 @@ class Gateway:
             self._signalled(before, text, "user")
         with injections.ending_turn(memory.store, episode) as done:
             try:
-                if memory._writer is not None:
+                if memory.writer is not None:
                     asked = {"before": before.task} if before is not None else {}
                     message = {"role": "user", "content": text, "said_at": words.get("at", ""), **asked}
                     done_with = memory.add([message], infer=True, source="gateway", **options)

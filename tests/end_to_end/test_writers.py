@@ -184,7 +184,7 @@ def test_what_one_user_recalled_is_stored_for_another_and_after_its_deletion() -
     memory.search("tofu", user_id="ana")
     memory.update(again.id, "Likes tempeh.")
     assert [item.text for item in memory.add("Likes tofu.", infer=True, user_id="ana")] == ["Likes tofu."]
-    memory._writer = lambda finished: [
+    memory.writer = lambda finished: [
         Operation(OperationKind.DELETE, (other.id,)),
         Operation(OperationKind.ADD, text="Likes tofu."),
     ]

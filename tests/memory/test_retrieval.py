@@ -16,7 +16,7 @@ from keepworth.memory.memory import Memory
 from keepworth.memory.search import index
 from keepworth.memory.search.index import DenseIndex, Embedder
 from keepworth.memory.search.newer import about_the_past
-from keepworth.memory.search.search import POOL, Fusion, requested, retrieve
+from keepworth.memory.search.search import POOL, Fusion, Search, requested
 from keepworth.memory.store.store import ScopeView
 
 from .stub_encoder import WordEncoder
@@ -383,7 +383,7 @@ def test_the_best_are_the_same_whatever_is_asked_for_beyond_them():
     request = requested(10, "lexical", {})
     view = ScopeView(m.store, m.scope)
     (few,), (more,) = (
-        retrieve(view, None, Fusion(), ["cat number"], replace(request, beyond=beyond, pool=10 + beyond), now())
+        Search(view, None, Fusion(), replace(request, beyond=beyond), now()).hits(["cat number"])
         for beyond in (0, 25)
     )
     assert [hit.id for hit in more[:10]] == [hit.id for hit in few]

@@ -170,7 +170,7 @@ def test_two_processes_that_read_the_same_turn_write_it_once(tmp_path: Path) -> 
             first.read_again()
             return [Operation(OperationKind.ADD, text="written twice")]
 
-        second._writer = meanwhile
+        second.writer = meanwhile
         assert second.read_again() == 0
         assert texts(second) == ["Ana moved to Oslo."]
 
@@ -196,7 +196,7 @@ def test_a_model_finds_facts_and_says_what_they_replace() -> None:
         model = ChatModel(server.url, "m")
         memory.add("I live in Bergen.", infer=True)
         memory.add("I like tea.", infer=True)
-        memory._writer = Facts(extractor(model), comparison(model))
+        memory.writer = Facts(extractor(model), comparison(model))
         (item,) = memory.add([{"role": "user", "content": "I moved to Oslo yesterday."}], infer=True)
         assert texts(memory) == ["I like tea.", "The user moved to Oslo on 2026-11-21."]
         assert (item.provenance.speaker, item.provenance.turn) == ("user", 0)
@@ -234,7 +234,7 @@ def test_nonsense_about_what_a_fact_replaces_loses_no_turn_and_nothing_that_was_
     with scripted(*replies) as server, opened("rules") as memory:
         memory.add("I live in Bergen.", infer=True)
         model = ChatModel(server.url, "m")
-        memory._writer = Facts(extractor(model), comparison(model))
+        memory.writer = Facts(extractor(model), comparison(model))
         (item,) = memory.add(SAID, infer=True)
         assert (item.text, item.metadata) == (SAID[0]["content"], {"extraction": "waiting"})
         assert texts(memory) == ["I live in Bergen.", item.text]

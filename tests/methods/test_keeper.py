@@ -130,7 +130,7 @@ def test_what_cannot_take_effect_is_refused() -> None:
             memory.add("one", infer=True, source="chat")
         assert not len(memory)
         with pytest.raises(InvalidPolicy):
-            memory._writer.demote(memory)  # type: ignore[union-attr]
+            memory.writer.demote(memory)  # type: ignore[union-attr]
 
 
 def test_from_the_first_day_it_keeps_what_is_worth_keeping() -> None:
@@ -150,7 +150,7 @@ def test_from_the_first_day_it_keeps_what_is_worth_keeping() -> None:
 
 
 def keeper_of(memory: Memory) -> Keeper:
-    keeper = memory._writer
+    keeper = memory.writer
     assert isinstance(keeper, Keeper)
     return keeper
 

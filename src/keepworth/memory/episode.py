@@ -81,7 +81,7 @@ class LiveEpisode:
                 f"a search of episode {self.id!r} says itself which episode and step it is: leave that out"
             )
         ask = self._asking(seen, worded_actions(actions), self._steps)
-        hits = self._memory._answer([ask], top_k=top_k, episode=self.id, **{**self._narrower(), **options})[0]
+        hits = self._memory.answer([ask], self.id, top_k=top_k, **{**self._narrower(), **options})[0]
         self._steps += 1
         return hits
 
@@ -282,7 +282,7 @@ class HeldEpisode:
         step = len(self._decisions)
         asked = (self.task, seen) if self.task.strip() else (seen, "")
         ask = Ask(*asked, worded_actions(actions), step, own=self._draws)
-        (ask,), (chosen,), _ = self._memory._answered([ask], top_k, options=options)
+        (ask,), (chosen,), _ = self._memory.choose([ask], top_k=top_k, **options)
         hits = chosen.hits
         hits.decision = f"d{self._names}{step}"
         self._decisions.append(chosen.decision(ask))

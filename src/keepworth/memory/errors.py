@@ -57,16 +57,16 @@ def check_keywords(owner: Owner) -> Owner:
             code = method.__code__
             if not code.co_flags & inspect.CO_VARKEYWORDS:
                 known = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
-                setattr(
-                    owner, name, _checked(method, owner.__name__ if name == "__init__" else method.__qualname__, known)
-                )
+                setattr(owner, name, _checked(method, known))
     return owner
 
 
-def _checked(method: Callable[..., Any], called: str, known: tuple[str, ...]) -> Callable[..., Any]:
+def _checked(method: Callable[..., Any], known: tuple[str, ...]) -> Callable[..., Any]:
     @wraps(method)
     def checked(*arguments: Any, **options: Any) -> Any:
         if unknown := [name for name in options if name not in known]:
+            owner = type(arguments[0]).__name__
+            called = owner if method.__name__ == "__init__" else f"{owner}.{method.__name__}"
             raise unknown_option(called, unknown[0], known)
         return method(*arguments, **options)
 

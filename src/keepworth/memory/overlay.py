@@ -1,5 +1,5 @@
-"""Bank: what an agent holds. A scoped view over a snapshot of memory, with an overlay of its own: layers of items, so that a fork
-costs nothing until it is written.
+"""Bank: what an agent holds. A scoped view over a snapshot of memory, with what was written on it: a fork costs nothing until it
+is written, and then a copy of what was written so far.
 
     bank = Bank.empty(encoder)
     bank.add("Ana is allergic to peanuts", event_time="2026-01-31")
@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
 from keepworth.episodes.episode import Operation, OperationKind
 from keepworth.episodes.model import Encoder
@@ -50,14 +50,14 @@ from keepworth.memory.operations import (
 from keepworth.memory.search.index import CorpusStatistics, Embedder, InvertedIndex, total
 from keepworth.memory.search.scan import best, cosines
 from keepworth.memory.search.search import (
-    CURRENT,
     Fusion,
     Hit,
     Ranked,
     Request,
+    Search,
+    SearchOptions,
     checked_query,
     requested,
-    retrieve,
 )
 from keepworth.memory.search.where import Filter
 
@@ -71,11 +71,9 @@ if TYPE_CHECKING:
     Rows = npt.NDArray[np.intp]
     Vectors = npt.NDArray[np.float32]
 
-DEEPEST = 6
-
 
 class Base(Protocol):
-    """A snapshot of a store, read-only, under the layers of a bank. Ranked lists hold current items only, best first."""
+    """A snapshot of a store, read-only, under what is written in a bank. Ranked lists hold current items only, best first."""
 
     @property
     def content_sum(self) -> int: ...
@@ -124,63 +122,66 @@ class Base(Protocol):
         ...
 
 
-class Layer:
-    """One layer. Only the top one of an overlay is written; those below are shared between forks.
+class Written:
+    """What was written in a bank. It is shared between forks, and copied by whoever writes to it next.
 
-    items: the latest state, on this layer, of every item it has; rows: one per searchable wording, in order of arrival.
-    hides: rows of a layer (by its index in the overlay) that a change on this one took out of search; covers: the same for
-    rows on the base, by id.
+    items: the latest state of every item it has; rows: one per searchable wording, in order of arrival; hidden: rows that no
+    longer count; covers: ids whose row on the base no longer counts; by_content: ids of open items, by `duplicate_key`.
     """
 
     __slots__ = (
         "_lock",
-        "_pending",
         "_vectors",
         "_whole",
         "by_content",
         "covers",
-        "hides",
+        "hidden",
         "index",
         "items",
         "row_ids",
         "row_of",
+        "texts",
     )
 
     def __init__(self) -> None:
         self.items: dict[str, Item] = {}
         self.row_ids: list[str] = []
         self.row_of: dict[str, int] = {}
+        self.texts: list[str] = []
         self.by_content: dict[bytes, tuple[str, ...]] = {}
-        self.hides: dict[int, list[int]] = {}
-        self.covers: set[str] = set()
+        self.hidden: list[int] = []
+        self.covers: frozenset[str] = frozenset()
         self.index = InvertedIndex()
-        self._vectors: list[Vectors] = []
+        self._vectors: list[Vectors | None] = []
         self._whole: tuple[Vectors, Rows] | None = None
-        self._pending: list[str] = []
         self._lock = threading.Lock()
 
-    def add_row(self, item: Item) -> None:
-        """Make the present wording of `item` searchable. Its vector is made when a dense search first needs it."""
+    def copy(self) -> Written:
+        twin = Written()
+        twin.items, twin.by_content, twin.row_of = self.items.copy(), self.by_content.copy(), self.row_of.copy()
+        twin.row_ids, twin.texts, twin.hidden = self.row_ids.copy(), self.texts.copy(), self.hidden.copy()
+        twin.covers, twin.index = self.covers, self.index.copy()
+        with self._lock:
+            twin._vectors, twin._whole = self._vectors.copy(), self._whole
+        return twin
+
+    def add_row(self, item: Item, vectors: Vectors | None = None) -> None:
+        """Make the present wording of `item` searchable. Its vectors are made when a dense search first needs them."""
         self.row_of[item.id] = len(self.row_ids)
         self.row_ids.append(item.id)
+        self.texts.append(item.searched_text)
         self.index.add(f"{item.key}\n{item.text}" if item.key else item.text)
-        with self._lock:
-            self._pending.append(item.searched_text)
-
-    def preset(self, known: Mapping[str, Vectors]) -> None:
-        """Take vectors that are on file for rows of this layer, where all of them are known. known: (1 + parts, dimension)."""
-        with self._lock:
-            if not self._vectors and all(id in known for id in self.row_ids):
-                self._vectors = [known[id] for id in self.row_ids]
-                self._pending, self._whole = [], None
+        self._vectors.append(vectors)
 
     def vectors(self, embedder: Embedder) -> list[Vectors]:
-        """Of each row: (1 + parts, dimension). Encodes, in one batch, what has arrived since the last call."""
+        """Of each row: (1 + parts, dimension). Encodes, in one batch, what has none yet."""
         with self._lock:
-            if self._pending:
-                self._vectors = [*self._vectors, *embedder.in_parts(self._pending)]
-                self._pending, self._whole = [], None
-            return self._vectors
+            missing = [row for row, known in enumerate(self._vectors) if known is None]
+            if missing:
+                fresh = embedder.in_parts([self.texts[row] for row in missing])
+                for row, vectors in zip(missing, fresh, strict=True):
+                    self._vectors[row] = vectors
+            return [known for known in self._vectors if known is not None]
 
     def cosines(self, queries: Vectors, embedder: Embedder) -> Vectors:
         """The best of each row's, for each query. Shape (queries, rows); there is at least one row."""
@@ -196,17 +197,16 @@ class Layer:
 
 
 class Overlay:
-    """Layers on a base: the `View` that operations act on and the `Corpus` that searches rank, with forks, a count and an
-    incremental content hash. embedder: makes the vectors of what is written here."""
+    """What was written, on a base: the `View` that operations act on and the `Corpus` that searches rank, with forks, a count and
+    an incremental content hash. embedder: makes the vectors of what is written here."""
 
-    __slots__ = ("_count", "_hidden", "_next_number", "_total", "_written", "base", "embedder", "layers")
+    __slots__ = ("_count", "_next_number", "_shared", "_total", "base", "embedder", "written")
 
     def __init__(self, base: Base | None = None, embedder: Embedder | None = None) -> None:
         self.base = base
         self.embedder = embedder
-        self.layers: tuple[Layer, ...] = ()
-        self._written = False  # whether the top layer is ours to write
-        self._hidden: dict[int, Rows] = {}
+        self.written = Written()
+        self._shared = False  # whether a fork has the same
         # Relative to the base, which is asked only when someone wants to know: a search does not.
         self._count = 0
         self._total = 0
@@ -239,35 +239,26 @@ class Overlay:
 
     def fork(self) -> Overlay:
         """Both sides keep what is there; what either writes later the other does not see."""
-        if len(self.layers) > DEEPEST:
-            self._flatten()
-        self._written = False
+        self._shared = True
         twin = Overlay.__new__(Overlay)
-        twin.base, twin.embedder = self.base, self.embedder
-        twin.layers = self.layers
-        twin._written = False
-        twin._hidden = {}
+        twin.base, twin.embedder, twin.written, twin._shared = self.base, self.embedder, self.written, True
         twin._count, twin._total, twin._next_number = self._count, self._total, self._next_number
         return twin
 
     def get(self, id: str) -> Item | None:
-        for layer in reversed(self.layers):
-            item = layer.items.get(id)
-            if item is not None:
-                return item
-        return self.base.get(id) if self.base is not None else None
+        item = self.written.items.get(id)
+        return self.base.get(id) if item is None and self.base is not None else item
 
     def fetch(self, ids: Sequence[str]) -> dict[str, Item | None]:
         """Several at once."""
         under = self.base.fetch(ids) if self.base is not None else {}
-        above = {id: item for layer in self.layers for id in ids if (item := layer.items.get(id)) is not None}
-        return {id: above.get(id) or under.get(id) for id in ids}
+        return {id: self.written.items.get(id) or under.get(id) for id in ids}
 
     def doubtful(self, ids: Sequence[str]) -> Sequence[str]:
         """What lies here is at hand; what lies under it is asked for together."""
         if self.base is None:
             return ids
-        above = {id for id in ids if any(id in layer.items for layer in self.layers)}
+        above = self.written.items
         under = set(self.base.doubtful([id for id in ids if id not in above]))
         return [id for id in ids if id in above or id in under]
 
@@ -276,177 +267,113 @@ class Overlay:
 
     def _same(self, item: Item) -> tuple[str, ...]:
         """Ids of all open items with this content."""
-        key = duplicate_key(item)
-        for layer in reversed(self.layers):
-            if key in layer.by_content:
-                return layer.by_content[key]
-        return tuple(self.base.duplicates_of(item)) if self.base is not None else ()
+        here = self.written.by_content.get(duplicate_key(item))
+        if here is None:
+            return tuple(self.base.duplicates_of(item)) if self.base is not None else ()
+        return here
 
-    def put(self, item: Item) -> None:
+    def put(self, item: Item, vectors: Vectors | None = None) -> None:
+        """vectors: of its wording, where they are known."""
         before = self.get(item.id)
         if before is not None and before == item:
             return
-        top = self._top()
+        if self._shared:
+            self.written, self._shared = self.written.copy(), False
+        written = self.written
         if before is not None:
             self._total -= content_digest(before)
             self._count -= before.current
             if before.open:
-                top.by_content[duplicate_key(before)] = tuple(id for id in self._same(before) if id != item.id)
+                written.by_content[duplicate_key(before)] = tuple(id for id in self._same(before) if id != item.id)
         self._total = (self._total + content_digest(item)) % HASH_MODULUS
         self._count += item.current
-        top.items[item.id] = item
         if item.open:
-            top.by_content[duplicate_key(item)] = (*self._same(item), item.id)
+            written.by_content[duplicate_key(item)] = (*self._same(item), item.id)
         was = before is not None and before.current
         reworded = before is not None and (before.text != item.text or before.key != item.key)
         if was and (reworded or not item.current):
-            self._hide_row(item.id)
+            row = written.row_of.get(item.id)
+            if row is None:
+                written.covers |= {item.id}
+            else:
+                written.hidden.append(row)
+        written.items[item.id] = item
         if item.current and (reworded or not was):
-            top.add_row(item)
+            written.add_row(item, vectors)
 
     def items(self) -> Iterator[Item]:
         """Every item in its latest state, closed ones too, in order of first writing."""
-        latest: dict[str, Item] = {}
-        if self.base is not None:
-            latest.update((item.id, item) for item in self.base.items())
-        for layer in self.layers:
-            latest.update(layer.items)
-        return iter(latest.values())
+        under = {} if self.base is None else {item.id: item for item in self.base.items()}
+        return iter((under | self.written.items).values())
 
     def closed(self) -> Iterator[Item]:
         """Items that are neither current nor deleted, in their latest state."""
-        if self.base is None:
-            return (item for item in self.items() if not item.current and not item.deleted)
-        latest = {item.id: item for item in self.base.closed()}
-        for layer in self.layers:
-            latest.update(layer.items)
-        return (item for item in latest.values() if not item.current and not item.deleted)
+        under = {} if self.base is None else {item.id: item for item in self.base.closed()}
+        return (item for item in (under | self.written.items).values() if not item.current and not item.deleted)
 
     def languages(self) -> frozenset[str]:
-        """Of all layers and the base."""
-        under = self.base.languages() if self.base is not None else frozenset()
-        return under.union(*(layer.index.languages for layer in self.layers))
+        """Of what was written and the base."""
+        return self.written.index.languages.union(() if self.base is None else self.base.languages())
 
     def statistics(self, terms: Sequence[str]) -> CorpusStatistics:
-        """Of all layers and the base."""
-        parts = [layer.index.statistics(terms, self.hidden(level)) for level, layer in enumerate(self.layers)]
-        if self.base is not None:
-            parts.append(self.base.statistics(terms))
-        return total(parts)
+        """Of what was written and the base."""
+        above = self.written.index.statistics(terms, self._hidden())
+        return above if self.base is None else total([above, self.base.statistics(terms)])
 
     def by_words(self, terms: Sequence[str], count: int, where: Filter | None = None) -> Ranked:
         """The `count` best by BM25, with the statistics of the whole; zero scores left out."""
-        corpus = self.statistics(terms)
-        scored = [(level, layer.index.scores(terms, corpus)) for level, layer in enumerate(self.layers)]
-        under: Ranked = []
+        corpus, under = self.statistics(terms), list[tuple[str, float]]()
         if self.base is not None:
-            under = self.base.by_words(terms, count, self.covered(), corpus, self._under(where))
-        return self._ranked(scored, under, count, above=0.0)
+            under = self.base.by_words(terms, count, self.written.covers, corpus, self._under(where))
+        return self._ranked(self.written.index.scores(terms, corpus), under, count, above=0.0)
 
     def by_meaning(self, vectors: Vectors, count: int, where: Filter | None = None) -> list[Ranked]:
-        """Per query the `count` best by cosine: one matrix product per layer for all of them. vectors: (queries, dimension)."""
+        """Per query the `count` best by cosine, in one matrix product for all of them. vectors: (queries, dimension)."""
         assert self.embedder is not None
-        scored = [
-            (level, layer.cosines(vectors, self.embedder)) for level, layer in enumerate(self.layers) if layer.row_ids
-        ]
         under: list[Ranked] = [[] for _ in vectors]
         if self.base is not None:
-            under = self.base.by_meaning(vectors, count, self.covered(), self._under(where))
-        return [
-            self._ranked([(level, part[query]) for level, part in scored], under[query], count, above=float("-inf"))
-            for query in range(len(vectors))
-        ]
+            under = self.base.by_meaning(vectors, count, self.written.covers, self._under(where))
+        if not self.written.row_ids:
+            return [line[:count] for line in under]
+        scored = self.written.cosines(vectors, self.embedder)
+        return [self._ranked(part, line, count, above=float("-inf")) for part, line in zip(scored, under, strict=True)]
 
     def vectors_of(self, items: Sequence[Item]) -> dict[str, Vectors]:
         """As of a `Corpus`."""
         assert self.embedder is not None
-        out: dict[str, Vectors] = {}
-        for item in items:
-            layer = next((each for each in reversed(self.layers) if item.id in each.row_of), None)
-            if layer is not None:
-                out[item.id] = layer.vectors(self.embedder)[layer.row_of[item.id]]
+        here, rows = self.written.vectors(self.embedder), self.written.row_of
+        out = {item.id: here[rows[item.id]] for item in items if item.id in rows}
         under = [item for item in items if item.id not in out]
         return out | (self.base.vectors_for(under) if under and self.base is not None else {})
 
     def _under(self, where: Filter | None) -> Filter | None:
         """The filter for what lies under this; of items that lie here the base may have other metadata."""
-        if where is None or where.tree is None:
-            return None
-        return replace(where, but=frozenset().union(*(layer.items for layer in self.layers)))
+        return None if where is None or where.tree is None else replace(where, but=frozenset(self.written.items))
 
-    def _ranked(self, scored: Sequence[tuple[int, Any]], under: Ranked, count: int, above: float) -> Ranked:
-        """The `count` best rows of all layers, the base first among equals."""
-        import numpy as np
-
-        if not scored:
-            return under[:count]
-        ids = [id for level, _ in scored for id in self.layers[level].row_ids]
-        scores = np.concatenate([part for _, part in scored])
-        start = 0
-        for level, part in scored:
-            hidden = self.hidden(level)
-            if len(hidden):
-                scores[hidden + start] = -np.inf
-            start += len(part)
+    def _ranked(self, scores: Any, under: Ranked, count: int, above: float) -> Ranked:
+        """The `count` best of the rows that count, the base first among equals. scores: of each row; changed."""
+        scores[self._hidden()] = float("-inf")
+        ids = self.written.row_ids
         found = [(ids[row], float(scores[row])) for row in best(scores, count) if scores[row] > above]
         return sorted([*under, *found], key=lambda pair: -pair[1])[:count]
 
+    def _hidden(self) -> Rows:
+        """Rows that no longer count. Shape (h,)."""
+        import numpy as np
+
+        return np.asarray(self.written.hidden, dtype=np.intp)
+
     def with_others(self, request: Request, time: str) -> Overlay:
         """This with the items that are not current but that `request` admits made searchable; itself where it admits none."""
-        if not request.as_of and request.statuses == CURRENT:
+        if not request.of_others:
             return self
         twin = self.fork()
         others = [item for item in self.closed() if request.admits(item, time)]
+        known = self.base.vectors_for(others) if others and self.base is not None and self.embedder is not None else {}
         for item in others:
-            twin.put(replace(item, status=Status.ACTIVE, ended_at="", superseded_by=""))
-        if others and self.base is not None:
-            twin.layers[-1].preset(self.base.vectors_for(others))
+            current = replace(item, status=Status.ACTIVE, ended_at="", superseded_by="")
+            twin.put(current, None if item.id in self.written.items else known.get(item.id))
         return twin
-
-    def hidden(self, level: int) -> Rows:
-        """Rows of layer `level` that no longer count. Shape (h,)."""
-        import numpy as np
-
-        cached = self._hidden.get(level)
-        if cached is None:
-            rows = [row for layer in self.layers[level:] for row in layer.hides.get(level, ())]
-            cached = self._hidden[level] = np.asarray(rows, dtype=np.intp)
-        return cached
-
-    def covered(self) -> frozenset[str]:
-        """Ids whose row on the base no longer counts."""
-        return frozenset().union(*(layer.covers for layer in self.layers))
-
-    def _top(self) -> Layer:
-        if not self._written:
-            self.layers = (*self.layers, Layer())
-            self._written = True
-        return self.layers[-1]
-
-    def _hide_row(self, id: str) -> None:
-        top = self.layers[-1]
-        for level in range(len(self.layers) - 1, -1, -1):
-            row = self.layers[level].row_of.get(id)
-            if row is not None:
-                top.hides.setdefault(level, []).append(row)
-                self._hidden.pop(level, None)
-                return
-        top.covers.add(id)
-
-    def _flatten(self) -> None:
-        one = Layer()
-        latest: dict[str, Item] = {}
-        for layer in self.layers:
-            latest.update(layer.items)
-            one.by_content.update(layer.by_content)
-            one.covers.update(layer.covers)
-        for item in latest.values():
-            one.items[item.id] = item
-            below = self.base is not None and item.id not in one.covers and self.base.get(item.id) is not None
-            if item.current and not below:
-                one.add_row(item)
-        self.layers = (one,)
-        self._hidden = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -618,22 +545,20 @@ class Bank:
         self.perform(Assignment(id, {"status": status.value}), Draft(scope=self.scope))
         return self.get(id)
 
-    def search(self, query: str, k: int = 10, *, mode: str = "hybrid", **options: Any) -> list[Hit]:
+    def search(self, query: str, k: int = 10, **options: Unpack[SearchOptions]) -> list[Hit]:
         """The `k` best items for `query`, best first. See `search_many`."""
-        return self.search_many([query], k, mode=mode, **options)[0]
+        return self.search_many([query], k, **options)[0]
 
-    def search_many(
-        self, queries: Sequence[str], k: int = 10, *, mode: str = "hybrid", **options: Any
-    ) -> list[list[Hit]]:
+    def search_many(self, queries: Sequence[str], k: int = 10, **options: Unpack[SearchOptions]) -> list[list[Hit]]:
         """One list of hits per query; queries are encoded together, and compared with the vectors in one matrix product.
 
-        mode: "lexical" (BM25), "dense" (cosine) or "hybrid" (both, fused as `self.fusion` says). options: see
+        mode: "lexical" (BM25), "dense" (cosine) or, by default, "hybrid" (both, fused as `self.fusion` says). options: see
         `search.Request`. Raises InvalidFilter, InvalidText, InvalidTime, NoEncoder.
         """
         asked = [checked_query(query, number) for number, query in enumerate(queries)]
-        request, time = requested(k, mode, options), self._clock()
+        request, time = requested(k, "hybrid", options), self._clock()
         searched = self._overlay.with_others(request, time)
-        return retrieve(self._overlay, self._embedder, self.fusion, asked, request, time, searched=searched)
+        return Search(self._overlay, self._embedder, self.fusion, request, time, searched).hits(asked)
 
     def commit_to(self, store: Store, episode: str = "") -> list[OperationOutcome]:
         """Do on the store, in one transaction, what was done here; ids that were new here become new ids there."""

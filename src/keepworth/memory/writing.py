@@ -8,14 +8,12 @@ failing, they stay ("extraction": "failed").
 from __future__ import annotations
 
 import contextlib
-import inspect
 import logging
 import threading
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from keepworth.episodes.episode import Operation, OperationKind, StatedFact
 from keepworth.episodes.errors import KeepworthError
@@ -50,7 +48,7 @@ def write(
     messages = messages_of(content)
     for message in messages:
         timestamp(message.get("said_at"))
-    writer = memory._writer if writer is None else writer
+    writer = memory.writer if writer is None else writer
     if writer is None:
         raise NoWriter(
             "infer=True needs something that says what to keep: open the memory with writer=..., such as "
@@ -58,12 +56,9 @@ def write(
         )
     # A model that is asked costs something: what would be refused afterwards is refused before.
     memory.store.database.check_writable()
-    given = _signature(type(memory).add_many).bind(memory, (), **{"source": "writer", **options})
-    given.apply_defaults()
-    _, _, provenances = (given.arguments.pop(name) for name in ("self", "texts", "provenances"))
-    if provenances is not None:
+    if options.get("provenances") is not None:
         raise InvalidFilter("provenances has no effect with infer=True: say where it all comes from with source=")
-    draft, episode = memory._draft(**given.arguments), given.arguments["episode"]
+    draft, episode = memory.drafted(cast(Any, {"source": "writer", **options})), options.get("episode", "")
     try:
         return _by_writer(memory, writer, messages, draft, episode)
     except WriterFailed as problem:
@@ -79,9 +74,6 @@ def load_writer(memory: Memory) -> None:
     draft = Draft(scope=memory.scope.narrowed(session="loading"))
     messages = [{"role": "user", "content": text} for text in ("I live in Oslo.", "I moved to Bergen.")]
     _asked(memory, Facts(), messages, draft, (), "")
-
-
-_signature = cache(inspect.signature)
 
 
 class WriterFailed(MemoryProblem):
@@ -309,7 +301,7 @@ def _kept_raw(
 
 def read_again(memory: Memory, *, all: bool = False) -> int:
     """Ask the writer once more about what it failed at and what is due, or everything. How many turns were read."""
-    writer = memory._writer
+    writer = memory.writer
     if writer is None or memory.read_only:
         return 0
     read = 0

@@ -269,7 +269,7 @@ class Gateway:
         open = self.memories.of(call.access)
         try:
             turn = None
-            with open.memory.store.database.together():
+            with open.memory.together():
                 while turn is None:  # again where something was erased at that very moment
                     turn = self._with_memory(GatewayTurn(call.raw, mode), open, format, call, bounds, body, pieces)
             call.touched.extend(f"{name}={value}" for name, value in bounds.items() if value)
@@ -291,7 +291,7 @@ class Gateway:
         pieces: list[Any],
     ) -> GatewayTurn | None:
         """The turn with what memory recalls for it. None where something was erased meanwhile, which it may quote."""
-        scope = open.memory._narrowed(**bounds)  # raises InvalidScope
+        scope = open.memory.scopes.narrowed(**bounds)  # raises InvalidScope
         memory = turn.memory = TurnMemory(open, format, scope.parts())
         places, goes_on = format.turns(pieces), format.goes_on(pieces)
         newest = places[-1] if places else -1
@@ -539,7 +539,7 @@ class Gateway:
 
     def _asks_a_model(self, memory: TurnMemory) -> bool:
         """Whether a writer or a judge that may be a model is asked after the turn."""
-        writer = memory.open.memory._writer
+        writer = memory.open.memory.writer
         judged = memory.signals and self.settings.judge is not None
         return judged or not getattr(writer, "by_rules", writer is None)
 
@@ -554,7 +554,7 @@ class Gateway:
         assert memory is not None
         asks = self._asks_a_model(memory)
         try:
-            with memory.open.memory.store.database.together():
+            with memory.open.memory.together():
                 live, words = self._record(memory, status, copy, kind, outcome)
                 if not asks:
                     self._went_on(memory, live, words)
@@ -637,7 +637,7 @@ class Gateway:
             self._signalled(before, text, "user")
         with notes.ending_turn(memory.store, episode) as done:
             try:
-                if memory._writer is not None:
+                if memory.writer is not None:
                     asked = {"before": before.task} if before is not None else {}
                     message = {"role": "user", "content": text, "said_at": words.get("at", ""), **asked}
                     done_with = memory.add([message], infer=True, source="gateway", **options)

@@ -46,12 +46,14 @@ class OpenMemory:
         """Names of the users under whom the items and episodes of these ids lie, of those that are seen here."""
         listed = list(ids)
         scopes = [
-            item.scope for item in self.memory.store.fetch(self.memory._seen(), listed).values() if item is not None
+            item.scope
+            for item in self.memory.store.fetch(self.memory.scopes.seen(), listed).values()
+            if item is not None
         ]
         scopes += [
             begun.scope
             for id in listed
-            if id.startswith("e") and (begun := log.begun_as(self.memory.store, self.memory._seen(), id))
+            if id.startswith("e") and (begun := log.begun_as(self.memory.store, self.memory.scopes.seen(), id))
         ]
         return list(dict.fromkeys(scope.user for scope in scopes))
 

@@ -106,19 +106,15 @@ def _act(memory: Memory, record: Record, bounds: Mapping[str, str]) -> tuple[Ope
     scope = {name: record.get(name) or bounds.get(name) or "" for name in SCOPES}
     text = checked_text(record.get("text"))
     times = {name: record.get(name) or "" for name in ("event_time", "valid_from", "valid_to", "expires_at")}
-    draft = memory._draft(
+    options: Any = {
         **scope,
         **times,
-        kind=record.get("kind") or ItemKind.FACT,
-        key=record.get("key") or "",
-        trust=1.0 if record.get("trust") is None else record["trust"],
-        metadata=_metadata(record.get("metadata")),
-        ttl=None,
-        status="active",
-        source="",
-        repeat=False,
-        episode="",
-    )
+        "kind": record.get("kind") or ItemKind.FACT,
+        "key": record.get("key") or "",
+        "trust": 1.0 if record.get("trust") is None else record["trust"],
+        "metadata": _metadata(record.get("metadata")),
+    }
+    draft = memory.drafted(options)
     return Operation(OperationKind.ADD, text=text), replace(draft, provenance=provenance)
 
 

@@ -197,7 +197,7 @@ class _Entries:
         if not isinstance(self._memory, Memory):
             served: Hits = self._memory.search(query, **how)
             return served
-        (hits,) = self._memory._answer([Ask(query, plain=True)], **how)
+        (hits,) = self._memory.answer([Ask(query, plain=True)], **how)
         return hits
 
     def namespaces(self, conditions: Iterable[Any], depth: int | None, limit: int, offset: int) -> list[Namespace]:

@@ -229,7 +229,7 @@ class Memory:
 
         wide = max(4 * count, _WIDE)
         memory = _before_all_ends(self.memory) if show_expired else self.memory
-        (hits,) = memory._answer([ask], top_k=wide, where=where, fits=near, explain=explain, **scope)
+        (hits,) = memory.answer([ask], top_k=wide, where=where, fits=near, explain=explain, **scope)
         records = self._records([hit.item for hit in hits])
         for record, hit in zip(records, hits, strict=True):
             record["score"] = hit.score
@@ -315,7 +315,7 @@ class Memory:
 
     def reset(self) -> None:
         """Erase everything in the memory, or, of one that was opened with bounds, within them, for good."""
-        self.memory._decisions.flush()
+        self.memory.flush()
         self.memory._erased(purge.erase(self.memory.store, self.memory.scope, self.memory.scope))
 
     def close(self) -> None:

@@ -58,6 +58,13 @@ class Background:
         """A cosine as all-MiniLM-L6-v2 would have it, for which the bounds of searches were chosen."""
         return cosine if self == USUAL else 1.0 - (1.0 - cosine) * self.stretch
 
+    def usual_of(self, cosines: Sequence[tuple[str, float]]) -> dict[str, float]:
+        """`usual` of each, by id."""
+        if self == USUAL:
+            return dict(cosines)
+        stretch = self.stretch
+        return {id: 1.0 - (1.0 - cosine) * stretch for id, cosine in cosines}
+
     def own(self, cosine: float) -> float:
         """The other way round."""
         return cosine if self == USUAL else 1.0 - (1.0 - cosine) / self.stretch

@@ -30,6 +30,9 @@ as with 1, and turns among longer ones as if there were no parts."""
 NEAR = 0.5
 """Usual cosine of a question and its answer, by the default encoder."""
 
+SHORT = LONG // WIDE
+"""Letters of a text up to which it is not long, whatever its script."""
+
 _WIDE = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\ud7ff\uf900-\ufaff\uff66-\uff9d\U00020000-\U0003ffff]"
 )
@@ -44,7 +47,7 @@ def spans(text: str) -> tuple[tuple[int, int], ...]:
     >>> spans("A short one.")
     ()
     """
-    if len(text) * WIDE <= LONG:
+    if len(text) <= SHORT:
         return ()
     weighed = _weighed(text)
     if weighed[-1] <= LONG:

@@ -97,10 +97,11 @@ def term_score(count: int, length: int, weight: float, mean_length: float) -> fl
 class InvertedIndex:
     """Rows are numbered in order of `add` and never leave; callers pass the rows that no longer count as `hidden`."""
 
-    __slots__ = ("_arrays", "_postings", "languages", "lengths")
+    __slots__ = ("_arrays", "_mine", "_postings", "languages", "lengths")
 
     def __init__(self) -> None:
         self._postings: dict[str, list[tuple[int, int]]] = {}
+        self._mine: set[str] = set()  # terms whose list no copy has
         self._arrays: dict[str, tuple[int, npt.NDArray[np.intp], npt.NDArray[np.float64]]] = {}
         self.lengths: list[int] = []
         self.languages: frozenset[str] = frozenset()
@@ -110,10 +111,20 @@ class InvertedIndex:
         listed, languages = terms_and_languages(text)
         counts = Counter(listed)
         for term, count in counts.items():
-            self._postings.setdefault(term, []).append((row, count))
+            if term not in self._mine:
+                self._postings[term] = [*self._postings.get(term, ())]
+                self._mine.add(term)
+            self._postings[term].append((row, count))
         self.lengths.append(len(listed))
         if not languages <= self.languages:
             self.languages |= languages
+
+    def copy(self) -> InvertedIndex:
+        """What is added to either is not in the other."""
+        twin = InvertedIndex()
+        twin._postings, self._mine = self._postings.copy(), set()
+        twin._arrays, twin.lengths, twin.languages = self._arrays.copy(), self.lengths.copy(), self.languages
+        return twin
 
     def _posting(self, term: str) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.float64]] | None:
         """Rows and counts of one term; arrays are made when first asked for and again after the list has grown."""

@@ -10,19 +10,19 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from functools import partial
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 
 from keepworth.episodes.episode import Decision, DecisionKind
 from keepworth.episodes.text import as_line, entry, html_rows
 from keepworth.memory.errors import InvalidFilter, InvalidText, NoEncoder, unknown_option
-from keepworth.memory.item import Item, ItemKind, Status, checked_label, member, timestamp
+from keepworth.memory.item import Item, ItemKind, Status, Timestamp, checked_label, member, timestamp
 from keepworth.memory.search.background import USUAL, Background
-from keepworth.memory.search.chunks import spans
+from keepworth.memory.search.chunks import SHORT, spans
 from keepworth.memory.search.index import K1, CorpusStatistics, Embedder, term_score
 from keepworth.memory.search.newer import newer_first
 from keepworth.memory.search.terms import QueryTerms, asked_terms, weight
 from keepworth.memory.search.terms import terms as terms_of
-from keepworth.memory.search.where import Filter, narrowed, parsed
+from keepworth.memory.search.where import Filter, Where, narrowed, parsed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -275,6 +275,11 @@ class Ask:
         """What a search looks for."""
         return self.observation or self.goal
 
+    def without_secrets(self, redacted: Callable[[str], str]) -> Ask:
+        """The same in the words that `redacted` leaves of each text."""
+        goal, observation, *actions = map(redacted, (self.goal, self.observation, *self.actions))
+        return replace(self, goal=goal, observation=observation, actions=tuple(actions))
+
 
 def asked(ask: Ask, top_k: int, more: Mapping[str, Any] | None = None) -> str:
     """What is logged of a choice among what a search found."""
@@ -375,9 +380,8 @@ def fuse(lexical: Ranked, dense: Ranked, fusion: Fusion, scale: ScoreScale) -> R
 
 def evidence(lexical: Ranked, dense: Ranked, fusion: Fusion, scale: ScoreScale) -> tuple[dict[str, float], float]:
     """The sum of each candidate, and how likely it is that the memory knows. What only a ranking of weight 0 lists is none."""
-    usual = scale.background.usual
-    words, meaning = dict(lexical), {id: usual(cosine) for id, cosine in dense}
-    fewest, farthest = _fewest(lexical, scale), usual(dense[-1][1]) if dense else 0.0
+    words, meaning = dict(lexical), scale.background.usual_of(dense)
+    fewest, farthest = _fewest(lexical, scale), meaning[dense[-1][0]] if dense else 0.0
     unit = _word(lexical, dense, fusion, scale) / math.log1p(max(1, scale.items))
     # Function words alone ("the") say nothing of what is known. Words say it all where the encoder read nothing of the question.
     tells = (0.5 if dense and dense[0][1] else ALONE) / scale.most if scale.most > 0 and scale.words else 0.0
@@ -479,6 +483,36 @@ MOST = 1_000_000_000
 CURRENT = (Status.ACTIVE,)
 
 
+class SearchOptions(TypedDict, total=False):
+    """What every search can be told, as `Request` says."""
+
+    mode: str | None
+    threshold: float | None
+    fits: HitFilter | None
+    explain: bool
+    kinds: Sequence[ItemKind | str]
+    statuses: Sequence[Status | str]
+    where: Where | Filter
+    since: Timestamp
+    until: Timestamp
+    as_of: Timestamp
+    half_life: float
+    diversity: float
+    reranker: Reranker | None
+    nobody: bool
+
+
+class ScopedOptions(SearchOptions, total=False):
+    """What a search of a memory can be told beside them. selector: chooses in the policy's place, and says with what
+    probability."""
+
+    top_k: int
+    user_id: str
+    agent_id: str
+    session_id: str
+    selector: HitSelector | None
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """What a search can be told, checked. Made by `requested`.
@@ -493,7 +527,8 @@ class Request:
     diversity: 0 to 1, weight of dissimilarity to what was already taken (needs vectors).
     reranker: scores the pooled candidates anew, (query, texts) -> scores, as a cross-encoder does; its order wins.
     nobody: only what was noted without a person.
-    pool: candidates per part: no more than are returned unless something after the ranking chooses among more.
+    threshold: hits with a lower score are left out; of a hybrid search that is the fused score (`Fusion`), of a dense one the
+    cosine, of a lexical one BM25. fits: (hits, best first) -> those of them that there is room for, all together.
     """
 
     k: int
@@ -510,7 +545,15 @@ class Request:
     diversity: float = 0.0
     reranker: Reranker | None = None
     nobody: bool = False
-    pool: int = POOL
+    threshold: float | None = None
+    fits: HitFilter | None = None
+
+    @property
+    def pool(self) -> int:
+        """Candidates per part: no more than are returned unless something after the ranking chooses among more."""
+        if self.mode == "hybrid" or self.diversity or self.reranker is not None or self.half_life:
+            return max(POOL, 5 * self.k)
+        return self.k + self.beyond
 
     @property
     def timed(self) -> bool:
@@ -518,9 +561,14 @@ class Request:
         return self.mode != "dense" and self.reranker is None and not self.diversity
 
     @property
+    def of_others(self) -> bool:
+        """Whether items may be admitted that are not current."""
+        return bool(self.as_of) or self.statuses != CURRENT
+
+    @property
     def usual(self) -> bool:
         """Whether it admits whatever is current and in force, and of that what a `Corpus` finds for `declared`."""
-        return not (self.statuses != CURRENT or self.by_function or self.nobody or self.as_of)
+        return not (self.of_others or self.by_function or self.nobody)
 
     @property
     def by_function(self) -> bool:
@@ -551,15 +599,8 @@ class Request:
         return self.where is None or self.where(item)
 
 
-OPTIONS = tuple(one.name for one in fields(Request) if one.name not in ("k", "mode", "beyond", "pool"))
-"""What of a request is told by keyword."""
-
-
-def checked_options(options: Mapping[str, Any]) -> None:
-    """Raise UnknownOption for names that a search does not have."""
-    unknown = sorted(set(options) - set(OPTIONS))
-    if unknown:
-        raise unknown_option("a search", unknown[0], ("top_k", "threshold", "mode", "user_id", *OPTIONS))
+OPTIONS = tuple(one.name for one in fields(Request) if one.name not in ("k", "mode", "beyond", "threshold", "fits"))
+"""Names of what a search is rarely told."""
 
 
 def checked_number(number: object, name: str, least: int) -> int:
@@ -571,17 +612,19 @@ def checked_number(number: object, name: str, least: int) -> int:
     return int(number)
 
 
-def requested(k: int, mode: str, options: Mapping[str, Any], *, beyond: int = 0) -> Request:
-    """A request from what a caller gave. Raises InvalidFilter, UnknownOption, InvalidTime for what does not exist or cannot take
-    effect."""
+def requested(k: int, mode: str, options: Mapping[str, Any]) -> Request:
+    """A request from what a caller gave. mode: where `options` name none. Raises InvalidFilter, UnknownOption, InvalidTime for
+    what does not exist or cannot take effect."""
+    checked_number(k, "k", 1)
+    if not options:
+        return Request(k, mode)
+    given = dict(options)
+    mode = given.pop("mode", None) or mode
     if mode not in MODES:
         raise InvalidFilter(f"mode {mode!r} does not exist: use one of {', '.join(MODES)}")
-    checked_number(k, "k", 1)
-    wide = max(POOL, 5 * k)
-    if not options:
-        return Request(k, mode, beyond, pool=wide if mode == "hybrid" else k + beyond)
-    checked_options(options)
-    given = dict(options)
+    unknown = sorted(set(given) - {"threshold", "fits", *OPTIONS})
+    if unknown:
+        raise unknown_option("a search", unknown[0], ("top_k", "threshold", "mode", "user_id", *OPTIONS))
     if "kinds" in given:
         given["kinds"] = tuple(member(ItemKind, kind) for kind in several(given["kinds"], "kinds", "fact"))
     if "statuses" in given:
@@ -591,23 +634,31 @@ def requested(k: int, mode: str, options: Mapping[str, Any], *, beyond: int = 0)
             given[name] = timestamp(given[name])
     if "where" in given:
         given["where"] = parsed(given["where"])
-    half_life = given.get("half_life", 0.0)
+    _check_combination(mode, given)
+    return Request(k, mode, **given)
+
+
+def _check_combination(mode: str, given: Mapping[str, Any]) -> None:
+    """Raise InvalidFilter for numbers and functions that are none, and for what has no effect beside something else."""
+    threshold, half_life, diversity = (given.get(name) or 0.0 for name in ("threshold", "half_life", "diversity"))
+    if not isinstance(threshold, (int, float)) or math.isnan(threshold):
+        raise InvalidFilter(f"threshold must be a number, got {threshold!r:.40}: give one, or leave it out")
     if not isinstance(half_life, (int, float)) or isinstance(half_life, bool) or not 0.0 <= half_life < math.inf:
         raise InvalidFilter(f"half_life must be days, 0 or more, got {half_life!r:.40}: leave it out for none")
-    if half_life and mode == "dense":
-        raise InvalidFilter(
-            "half_life has no effect with mode='dense', where the score is the cosine: leave one of them out"
-        )
-    diversity = given.get("diversity", 0.0)
     if not isinstance(diversity, (int, float)) or not 0.0 <= diversity <= 1.0:
         raise InvalidFilter(f"diversity must lie in [0, 1], got {diversity!r:.40}: leave it out for none")
-    reranker = given.get("reranker")
+    reranker, fits = given.get("reranker"), given.get("fits")
     if reranker is not None and not callable(reranker):
         raise InvalidFilter(f"reranker must be a function (query, texts) -> scores, got {reranker!r:.60}")
-    if half_life and reranker is not None:
-        raise InvalidFilter("half_life has no effect with a reranker, whose order wins: leave one of them out")
-    plain = mode != "hybrid" and not diversity and reranker is None and not half_life
-    return Request(k, mode, beyond, pool=k + beyond if plain else wide, **given)
+    if fits is not None and not callable(fits):
+        raise InvalidFilter(f"fits must be a function of the hits that gives those there is room for, got {fits!r:.60}")
+    if half_life and (mode == "dense" or reranker is not None):
+        why = (
+            "with mode='dense', where the score is the cosine"
+            if mode == "dense"
+            else "with a reranker, whose order wins"
+        )
+        raise InvalidFilter(f"half_life has no effect {why}: leave one of them out")
 
 
 def checked_query(query: object, number: int = 0) -> str:
@@ -658,78 +709,264 @@ class Corpus(Protocol):
         ...
 
 
-def retrieve(
-    corpus: Corpus,
-    embedder: Embedder | None,
-    fusion: Fusion,
-    queries: Sequence[str],
-    request: Request,
-    time: str,
-    *,
-    searched: Corpus | None = None,
-) -> list[list[Hit]]:
-    """Hits for each query, best first. time: what "now" means for expiry. searched: `corpus` with items made searchable that are
-    not current, where the request may admit those. Raises NoEncoder."""
-    if embedder is None and (request.mode != "lexical" or request.diversity):
-        raise NoEncoder(f"a {request.mode} search needs an encoder and there is none: give one, or use mode='lexical'")
-    ranked = searched or corpus
-    among = ranked.languages()
-    terms = [asked_terms(query, among) for query in queries]
-    lexical: list[Ranked] = [[] for _ in queries]
-    dense: list[Ranked] = [[] for _ in queries]
-    # Over a store, words are looked up while the encoder is at work: on a laptop each takes some milliseconds.
-    beside = embedder is not None and request.mode == "hybrid" and corpus.on_file
-    vectors = embedder.begin(queries) if embedder is not None and beside else None
-    where, known = request.declared, _Known(corpus, request, time)
-    if request.mode != "dense":
-        for place, listed in enumerate(terms):
-            if listed:
-                lexical[place] = _admitted(known, partial(ranked.by_words, listed, where=where), request.pool)
-    encoded = None
-    if embedder is not None and request.mode != "lexical":
-        encoded = vectors() if vectors is not None else embedder(queries)
-        # All queries in one product; one that filters thin out looks deeper by itself.
-        reach = request.pool * (FIRST_LOOK if request.by_function else 1)
-        for place, first in enumerate(ranked.by_meaning(encoded, reach, where=where)):
-            deeper = partial(ranked.by_meaning, encoded[place : place + 1], where=where)
-            dense[place] = _admitted(known, lambda reach, deeper=deeper: deeper(reach)[0], reach, first)  # type: ignore[misc]
-    out: list[list[Hit]] = []
-    ages: list[Mapping[str, float]] = []
-    scales = [ScoreScale(0, 0, 0)] * len(terms)
-    if embedder is not None and request.mode == "hybrid":
-        background = embedder.background if any(dense) and fusion.method == "evidence" else USUAL
-        scales = [ScoreScale.of(ranked.statistics(listed), listed, request.pool, background) for listed in terms]
-    for query, listed, by_words, by_meaning, scale in zip(queries, terms, lexical, dense, scales, strict=True):
-        found = fuse(by_words, by_meaning, fusion, scale) if request.mode == "hybrid" else by_words or by_meaning
-        aged: Mapping[str, float] = {}
-        if request.half_life:
-            aged = _aged(corpus.fetch([id for id, _ in found]), request, time)
-            found = sorted(((id, score * aged[id]) for id, score in found), key=lambda pair: -pair[1])
-        ages.append(aged)
-        if request.reranker is not None or request.diversity:
-            found = _reordered(corpus, query, found, request, embedder)
-        wanted = request.k + request.beyond
-        found = found[: max(wanted, COMPARED) if request.timed else wanted]
-        items = corpus.fetch([id for id, _ in found])
-        words, meaning = dict(by_words), dict(by_meaning)
-        hits = [
-            Hit(item, score, words.get(id), meaning.get(id)) for id, score in found if (item := items[id]) is not None
+@dataclass(slots=True)
+class Asked:
+    """One query on its way through a search. lexical, dense: what each part lists; scale: of the fusion; aged: what age leaves of
+    each score; vector: of the query, where there is one."""
+
+    query: str
+    terms: QueryTerms
+    lexical: Ranked = field(default_factory=list)
+    dense: Ranked = field(default_factory=list)
+    scale: ScoreScale = field(default_factory=lambda: ScoreScale(0, 0, 0))
+    aged: Mapping[str, float] = field(default_factory=dict)
+    vector: Vectors | None = None
+
+
+class Search:
+    """One request for one or several queries: two rankings, what is made of them, and hits.
+
+    Args:
+        corpus: What is searched.
+        time: What "now" means for expiry.
+        searched: `corpus` with items made searchable that are not current, where the request may admit those.
+    """
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        embedder: Embedder | None,
+        fusion: Fusion,
+        request: Request,
+        time: str,
+        searched: Corpus | None = None,
+    ) -> None:
+        if embedder is None and (request.mode != "lexical" or request.diversity):
+            raise NoEncoder(
+                f"a {request.mode} search needs an encoder and there is none: give one, or use mode='lexical'"
+            )
+        if request.threshold is not None and request.reranker is None:
+            highest = {"hybrid": fusion.highest, "dense": 1.0}.get(request.mode, math.inf)
+            if request.threshold > highest:
+                raise InvalidFilter(
+                    f"threshold={request.threshold:g} leaves nothing, whatever is asked: the highest score of a "
+                    f"{request.mode} search is {highest:.4g}; with mode='dense' the score is the cosine"
+                )
+        self.corpus, self.ranked, self.embedder, self.fusion = corpus, searched or corpus, embedder, fusion
+        self.request, self.time = request, time
+        self._verdicts: dict[str, bool] = {}
+
+    def hits(self, queries: Sequence[str]) -> list[list[Hit]]:
+        """Of each query, best first: candidates, through the stages that the request asks for."""
+        request = self.request
+        ranking = [
+            stage
+            for stage, wanted in (
+                (self._age, request.half_life),
+                (self._rerank, request.reranker is not None),
+                (self._diversify, request.diversity),
+            )
+            if wanted
         ]
-        if request.timed:
-            # What is returned beyond the k best must not change them.
-            near = max(request.k, COMPARED)
-            hits = [*newer_first(hits[:near], listed, query), *hits[near:]][:wanted]
-        if encoded is not None:
-            hits = _placed(ranked, hits, encoded[len(out)])
-        out.append(hits)
-    if not request.explain:
+        showing = [
+            stage
+            for stage, wanted in (
+                (self._put_newer_first, request.timed),
+                (self._find_passages, request.mode != "lexical"),
+                (self._explain, request.explain),
+                (self._leave_out, request.threshold is not None),
+                (self._fit, request.fits is not None),
+            )
+            if wanted
+        ]
+        out = []
+        for asked in self._candidates(queries):
+            ranked = asked.lexical or asked.dense
+            if request.mode == "hybrid":
+                ranked = fuse(asked.lexical, asked.dense, self.fusion, asked.scale)
+            for rank in ranking:
+                ranked = rank(asked, ranked)
+            # Time looks at more than are asked for.
+            most = request.k + request.beyond
+            ranked = ranked[: max(most, COMPARED) if request.timed else most]
+            items, words, meaning = self.corpus.fetch([id for id, _ in ranked]), dict(asked.lexical), dict(asked.dense)
+            hits = [
+                Hit(item, score, words.get(id), meaning.get(id))
+                for id, score in ranked
+                if (item := items[id]) is not None
+            ]
+            for show in showing:
+                hits = show(asked, hits)
+            out.append(hits)
         return out
-    return [
-        [_explained(ranked, hit, listed, by_words, by_meaning, request, fusion, scale, aged) for hit in hits]
-        for hits, listed, by_words, by_meaning, scale, aged in zip(
-            out, terms, lexical, dense, scales, ages, strict=True
-        )
-    ]
+
+    # Candidates.
+
+    def _candidates(self, queries: Sequence[str]) -> list[Asked]:
+        """What words and meaning list for each query, of what the filters admit."""
+        request, ranked, embedder = self.request, self.ranked, self.embedder
+        among = ranked.languages()
+        listed = [Asked(query, asked_terms(query, among)) for query in queries]
+        dense, where = embedder is not None and request.mode != "lexical", request.declared
+        # Over a store, words are looked up while the encoder is at work: on a laptop each takes some milliseconds.
+        beside = embedder is not None and request.mode == "hybrid" and self.corpus.on_file
+        vectors = embedder.begin(queries) if embedder is not None and beside else None
+        if request.mode != "dense":
+            for asked in listed:
+                if asked.terms:
+                    asked.lexical = self._admitted(partial(ranked.by_words, asked.terms, where=where), request.pool)
+        if embedder is not None and dense:
+            encoded = vectors() if vectors is not None else embedder(queries)
+            # All queries in one product; one that filters thin out looks deeper by itself.
+            reach = request.pool * (FIRST_LOOK if request.by_function else 1)
+            for place, first in enumerate(ranked.by_meaning(encoded, reach, where=where)):
+                deeper = partial(ranked.by_meaning, encoded[place : place + 1], where=where)
+                listed[place].vector = encoded[place]
+                listed[place].dense = self._admitted(lambda reach, deeper=deeper: deeper(reach)[0], reach, first)  # type: ignore[misc]
+        if embedder is not None and request.mode == "hybrid":
+            measured = self.fusion.method == "evidence" and any(asked.dense for asked in listed)
+            background = embedder.background if measured else USUAL
+            for asked in listed:
+                asked.scale = ScoreScale.of(ranked.statistics(asked.terms), asked.terms, request.pool, background)
+        return listed
+
+    def _admitted(self, rank: Callable[[int], Ranked], reach: int, first: Ranked | None = None) -> Ranked:
+        """As many of the best as the request pools. Looks deeper while filters thin them out. reach: how many to rank at first;
+        first: these, where they are ranked already."""
+        pool, verdicts = self.request.pool, self._verdicts
+        while True:
+            ranked, first = rank(reach) if first is None else first, None
+            kept: Ranked = []
+            step = TOGETHER if self.request.by_function else max(1, len(ranked))
+            for start in range(0, len(ranked), step):
+                part = ranked[start : start + step]
+                self._look([id for id, _ in part if id not in verdicts])
+                kept += [pair for pair in part if verdicts[pair[0]]]
+                if len(kept) >= pool:
+                    return kept[:pool]
+            if len(ranked) < reach:
+                return kept
+            reach *= 4
+
+    def _look(self, ids: Sequence[str]) -> None:
+        """Say of these items whether they are admitted. Each is looked at once."""
+        doubtful = set(self.corpus.doubtful(ids)) if self.request.usual else set(ids)
+        items = self.corpus.fetch([id for id in ids if id in doubtful])
+        for id in ids:
+            item = items.get(id)
+            self._verdicts[id] = id not in doubtful or (item is not None and self.request.admits(item, self.time))
+
+    # Stages of a ranking.
+
+    def _age(self, asked: Asked, ranked: Ranked) -> Ranked:
+        """Scores halve with age; what is not yet has none."""
+        now, aged = datetime.fromisoformat(self.request.as_of or self.time), {}
+        for id, item in self.corpus.fetch([id for id, _ in ranked]).items():
+            when = "" if item is None else item.event_time or item.written_at
+            days = (now - datetime.fromisoformat(when)).total_seconds() / 86_400.0 if when else 0.0
+            aged[id] = 0.5 ** (max(0.0, days) / self.request.half_life)
+        asked.aged = aged
+        return sorted(((id, score * aged[id]) for id, score in ranked), key=lambda pair: -pair[1])
+
+    def _rerank(self, asked: Asked, ranked: Ranked) -> Ranked:
+        """In the order of the reranker."""
+        reranker, items = self.request.reranker, self._items(ranked)
+        if reranker is None or not ranked:
+            return ranked
+        fresh = [float(score) for score in reranker(asked.query, [item.text for item in items])]
+        if len(fresh) != len(items):
+            raise InvalidFilter(f"the reranker gave {len(fresh)} scores for {len(items)} texts")
+        return [(items[at].id, fresh[at]) for at in sorted(range(len(items)), key=lambda at: -fresh[at])]
+
+    def _diversify(self, asked: Asked, ranked: Ranked) -> Ranked:
+        """Each next one far from those before it."""
+        if len(ranked) < 2:
+            return ranked
+        assert self.embedder is not None
+        similarity = self.embedder([item.searched_text for item in self._items(ranked)])
+        most = self.request.k + self.request.beyond
+        order = diversified([score for _, score in ranked], similarity, most, self.request.diversity)
+        return [ranked[place] for place in order]
+
+    def _items(self, ranked: Ranked) -> list[Item]:
+        items = self.corpus.fetch([id for id, _ in ranked])
+        return [item for id, _ in ranked if (item := items[id]) is not None]
+
+    # Stages of hits.
+
+    def _put_newer_first(self, asked: Asked, hits: list[Hit]) -> list[Hit]:
+        """See `search.newer`. What is returned beyond the k best does not change them."""
+        near = max(self.request.k, COMPARED)
+        placed = [*newer_first(hits[:near], asked.terms, asked.query), *hits[near:]]
+        return placed[: self.request.k + self.request.beyond]
+
+    def _find_passages(self, asked: Asked, hits: list[Hit]) -> list[Hit]:
+        """Of long texts the part that is nearest to the query."""
+        long = {
+            hit.item.id: parts
+            for hit in hits
+            if len(hit.item.text) > SHORT
+            and not hit.item.key
+            and hit.dense is not None
+            and (parts := spans(hit.item.text))
+        }
+        if not long:
+            return hits
+        vectors = self.ranked.vectors_of([hit.item for hit in hits if hit.item.id in long])
+
+        def placed(hit: Hit) -> Hit:
+            parts, made = long.get(hit.item.id, ()), vectors.get(hit.item.id)
+            if asked.vector is None or made is None or len(made) != 1 + len(parts):
+                return hit
+            nearest = int((made @ asked.vector).argmax())
+            return replace(hit, span=parts[nearest - 1]) if nearest else hit
+
+        return [placed(hit) for hit in hits]
+
+    def _leave_out(self, asked: Asked, hits: list[Hit]) -> list[Hit]:
+        """Below the threshold."""
+        least = self.request.threshold or 0.0
+        return [hit for hit in hits if hit.score >= least]
+
+    def _fit(self, asked: Asked, hits: list[Hit]) -> list[Hit]:
+        """Those there is room for."""
+        assert self.request.fits is not None
+        there, fitting = {id(hit) for hit in hits}, list(self.request.fits(hits))
+        if not {id(hit) for hit in fitting} <= there:
+            raise InvalidFilter("fits gave hits that were not found: it must give some of those it was given")
+        return fitting
+
+    def _explain(self, asked: Asked, hits: list[Hit]) -> list[Hit]:
+        """Each with what its score was made of."""
+        weights, mean_length = self.ranked.statistics(asked.terms).weights(asked.terms)
+        return [replace(hit, why=self._explanation(asked, hit, weights, mean_length)) for hit in hits]
+
+    def _explanation(self, asked: Asked, hit: Hit, weights: Mapping[str, float], mean_length: float) -> Explanation:
+        whose, request = hit.instead_of or hit.id, self.request
+        lexical, dense = dict(asked.lexical), dict(asked.dense)
+        ranks = [{id: rank for rank, id in enumerate(part, start=1)} for part in (lexical, dense)]
+        words = terms_of(f"{hit.item.key}\n{hit.item.text}" if hit.item.key else hit.item.text)
+        counts = Counter(words)
+        parts = {
+            term: term_score(counts[term], len(words), weights[term], mean_length)
+            for term in asked.terms
+            if term in counts
+        }
+        if request.reranker is not None:
+            formula = f"{hit.score:.10g}"
+        elif request.mode == "hybrid" and self.fusion.method == "evidence":
+            formula = evidence_formula(whose, asked.lexical, asked.dense, self.fusion, asked.scale)
+        elif request.mode == "hybrid":
+            top = asked.lexical[0][1] if asked.lexical else 1.0
+            places = [part.get(whose) for part in ranks]
+            formula = fusion_formula(self.fusion, places[0], places[1], lexical.get(whose), dense.get(whose), top)
+        elif request.mode == "lexical" and whose == hit.id:
+            formula = " + ".join(f"{part:.10g}" for part in parts.values())
+        else:
+            formula = f"{hit.score:.10g}"
+        if whose in asked.aged and request.reranker is None and not (request.mode == "lexical" and whose != hit.id):
+            formula = f"({formula})*{asked.aged[whose]:.10g}"
+        return Explanation(ranks[0].get(hit.id), ranks[1].get(hit.id), parts, formula)
 
 
 FIRST_LOOK = 64
@@ -737,128 +974,6 @@ FIRST_LOOK = 64
 vectors again, and listing more costs next to nothing."""
 TOGETHER = 256
 """Items that are read at once, to be looked at one by one until there are enough."""
-
-
-class _Known:
-    """Which items one search admits. Each is looked at once."""
-
-    def __init__(self, corpus: Corpus, request: Request, time: str) -> None:
-        self.corpus, self.request, self.time = corpus, request, time
-        self._verdicts: dict[str, bool] = {}
-
-    def look(self, ids: Sequence[str]) -> None:
-        """So that `admits` can say of these."""
-        unknown = [id for id in ids if id not in self._verdicts]
-        doubtful = set(self.corpus.doubtful(unknown)) if self.request.usual else set(unknown)
-        items = self.corpus.fetch([id for id in unknown if id in doubtful])
-        for id in unknown:
-            item = items.get(id)
-            self._verdicts[id] = id not in doubtful or (item is not None and self.request.admits(item, self.time))
-
-    def admits(self, id: str) -> bool:
-        return self._verdicts[id]
-
-
-def _admitted(known: _Known, rank: Callable[[int], Ranked], reach: int, first: Ranked | None = None) -> Ranked:
-    """As many of the best as the request pools. Looks deeper while filters thin them out. reach: how many to rank at first;
-    first: these, where they are ranked already."""
-    pool = known.request.pool
-    while True:
-        ranked, first = rank(reach) if first is None else first, None
-        kept: Ranked = []
-        step = TOGETHER if known.request.by_function else max(1, len(ranked))
-        for start in range(0, len(ranked), step):
-            part = ranked[start : start + step]
-            known.look([id for id, _ in part])
-            kept += [pair for pair in part if known.admits(pair[0])]
-            if len(kept) >= pool:
-                return kept[:pool]
-        if len(ranked) < reach:
-            return kept
-        reach *= 4
-
-
-def _aged(items: Mapping[str, Item | None], request: Request, time: str) -> dict[str, float]:
-    """What age leaves of each score; what is not yet has no age."""
-    now = datetime.fromisoformat(request.as_of or time)
-    out = {}
-    for id, item in items.items():
-        when = "" if item is None else item.event_time or item.written_at
-        days = (now - datetime.fromisoformat(when)).total_seconds() / 86_400.0 if when else 0.0
-        out[id] = 0.5 ** (max(0.0, days) / request.half_life)
-    return out
-
-
-def _placed(corpus: Corpus, hits: list[Hit], query: Vectors) -> list[Hit]:
-    """The hits, of long texts each with the part that is nearest to the query."""
-    long = {hit.id: parts for hit in hits if not hit.item.key and hit.dense is not None and (parts := spans(hit.text))}
-    if not long:
-        return hits
-    vectors = corpus.vectors_of([hit.item for hit in hits if hit.id in long])
-
-    def placed(hit: Hit) -> Hit:
-        parts, made = long.get(hit.id, ()), vectors.get(hit.id)
-        if made is None or len(made) != 1 + len(parts):
-            return hit
-        nearest = int((made @ query).argmax())
-        return replace(hit, span=parts[nearest - 1]) if nearest else hit
-
-    return [placed(hit) for hit in hits]
-
-
-def _reordered(corpus: Corpus, query: str, ranked: Ranked, request: Request, embedder: Embedder | None) -> Ranked:
-    """What a reranker, or the wish for diversity, makes of what was found."""
-    found = corpus.fetch([id for id, _ in ranked])
-    items = [item for id, _ in ranked if (item := found[id]) is not None]
-    if request.reranker is not None and ranked:
-        fresh = [float(score) for score in request.reranker(query, [item.text for item in items])]
-        if len(fresh) != len(items):
-            raise InvalidFilter(f"the reranker gave {len(fresh)} scores for {len(items)} texts")
-        places = sorted(range(len(items)), key=lambda place: -fresh[place])
-        items = [items[place] for place in places]
-        ranked = [(items[at].id, fresh[place]) for at, place in enumerate(places)]
-    if request.diversity and len(ranked) > 1:
-        assert embedder is not None
-        similarity = embedder([item.searched_text for item in items])
-        order = diversified([score for _, score in ranked], similarity, request.k + request.beyond, request.diversity)
-        ranked = [ranked[position] for position in order]
-    return ranked
-
-
-def _explained(
-    searched: Corpus,
-    hit: Hit,
-    terms: QueryTerms,
-    lexical: Ranked,
-    dense: Ranked,
-    request: Request,
-    fusion: Fusion,
-    scale: ScoreScale,
-    aged: Mapping[str, float],
-) -> Hit:
-    whose = hit.instead_of or hit.id
-    ranks, places = (
-        [{id: rank for rank, (id, _) in enumerate(part, start=1)}.get(one) for part in (lexical, dense)]
-        for one in (hit.id, whose)
-    )
-    weights, mean_length = searched.statistics(terms).weights(terms)
-    words = terms_of(f"{hit.item.key}\n{hit.item.text}" if hit.item.key else hit.item.text)
-    counts = Counter(words)
-    parts = {term: term_score(counts[term], len(words), weights[term], mean_length) for term in terms if term in counts}
-    if request.reranker is not None:
-        formula = f"{hit.score:.10g}"
-    elif request.mode == "hybrid" and fusion.method == "evidence":
-        formula = evidence_formula(whose, lexical, dense, fusion, scale)
-    elif request.mode == "hybrid":
-        top = lexical[0][1] if lexical else 1.0
-        formula = fusion_formula(fusion, places[0], places[1], dict(lexical).get(whose), dict(dense).get(whose), top)
-    elif request.mode == "lexical" and whose == hit.id:
-        formula = " + ".join(f"{part:.10g}" for part in parts.values())
-    else:
-        formula = f"{hit.score:.10g}"
-    if whose in aged and request.reranker is None and not (request.mode == "lexical" and whose != hit.id):
-        formula = f"({formula})*{aged[whose]:.10g}"
-    return replace(hit, why=Explanation(ranks[0], ranks[1], parts, formula))
 
 
 def chosen_without_policy(

@@ -1,0 +1,412 @@
+"""The verbs of a memory that write: add, update, supersede, delete, forget, erase, and whatever operation an agent asks for."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast, overload
+
+from keepworth.episodes.episode import Operation, OperationKind
+from keepworth.memory import writing
+from keepworth.memory.errors import (
+    InvalidFilter,
+    InvalidScope,
+    InvalidText,
+    ScopeFull,
+    UnknownItem,
+    check_keywords,
+    unknown_option,
+)
+from keepworth.memory.item import (
+    Clock,
+    Item,
+    ItemKind,
+    Provenance,
+    Scope,
+    Status,
+    Timestamp,
+    checked_interval,
+    checked_label,
+    checked_source,
+    checked_text,
+    later,
+    member,
+    plain_metadata,
+    text_problem,
+    timestamp,
+)
+from keepworth.memory.operations import Assignment, Draft, OperationOutcome
+from keepworth.memory.scopes import Scopes
+from keepworth.memory.store import notes, purge
+from keepworth.memory.store.log import DecisionLog
+from keepworth.memory.writing import Message, UnreadTurns, messages_of, there
+
+if TYPE_CHECKING:
+    from keepworth.memory.memory import Memory
+    from keepworth.memory.store.store import Store
+
+
+class ItemOptions(TypedDict, total=False):
+    """What `add` is told of the items it makes.
+
+    key: what searches match instead of the text; event_time: when it happened; valid_from, valid_to: when it was true;
+    expires_at, or ttl seconds: until when it is shown; trust: from 0 to 1; metadata: of all, or a list of one for each text;
+    source: where it comes from; repeat: store exact duplicates too (the same line said twice in a conversation); episode: as
+    part of it."""
+
+    user_id: str
+    agent_id: str
+    session_id: str
+    kind: ItemKind | str
+    key: str
+    event_time: Timestamp
+    valid_from: Timestamp
+    valid_to: Timestamp
+    expires_at: Timestamp
+    ttl: float | None
+    trust: float
+    status: Status | str
+    metadata: Mapping[str, Any] | Sequence[Mapping[str, Any] | None] | None
+    source: str
+    provenances: Sequence[Provenance] | None
+    repeat: bool
+    episode: str
+
+
+@check_keywords
+class Changes:
+    """The verbs of a memory that write. Each is one journal entry or more, and can be rolled back, but for
+    `forget(..., purge_history=True)` and `erase`."""
+
+    store: Store
+    scopes: Scopes
+    _clock: Clock
+    _decisions: DecisionLog
+    _recalled: OrderedDict[str, str]
+    _unread: UnreadTurns
+
+    if TYPE_CHECKING:
+
+        @property
+        def scope(self) -> Scope: ...
+        @property
+        def path(self) -> str: ...
+        def get(self, id: str) -> Item: ...
+        def _check_episode(self, id: str) -> None: ...
+
+    @overload
+    def add(self, content: str, *, infer: bool = False, **options: Unpack[ItemOptions]) -> Item: ...
+
+    @overload
+    def add(self, content: Sequence[Message], *, infer: bool = False, **options: Unpack[ItemOptions]) -> list[Item]: ...
+
+    def add(
+        self, content: str | Sequence[Message], *, infer: bool = False, **options: Unpack[ItemOptions]
+    ) -> Item | list[Item]:
+        """Remember a text, or messages ({"role": ..., "content": ...}); returns the item, or one per text kept. One message
+        may come without a list around it. A message may have "metadata" of its own, beside those of all.
+
+        infer: let the writer of this memory say what to keep of it. It may add, update, supersede and delete: all is done in one
+        transaction, and what is returned are the items that say now what it wanted said. Options are of the items that it makes
+        (one that is only reworded keeps what it had), and are checked before it is called. What only repeats an item of the same
+        person that a search has shown is not stored again. A writer that fails loses nothing: what people said is kept word for
+        word, with {"extraction": "waiting"} in its metadata, and the writer is asked again, by itself or by `read_again`. Raises
+        NoWriter, NothingToWrite for a writer that keeps choices, and
+        InvalidAdvice for one that gives something else. Other options: see `add_many`.
+
+        What an open item says already, in the same words and with nothing new beside them (time, metadata, trust, a longer life),
+        is not stored again: that item is returned.
+        """
+        if isinstance(content, str) and not infer:
+            return self.add_many([content], **options)[0]
+        if infer:
+            return [item for item, _ in writing.write(cast("Memory", self), content, **options) if item.open]
+        texts, sources, of_each = [], [], []
+        for number, message in enumerate(messages_of(content)):
+            of_each.append(message.get("metadata"))
+            texts.append(checked_text(message.get("content"), f"message {number}"))
+            speaker = checked_label(str(message.get("role", "")), f"role of message {number}")
+            sources.append(Provenance("conversation", turn=number, speaker=speaker))
+        if any(more is not None for more in of_each):
+            of_all = options.get("metadata")
+            options["metadata"] = [_joined(of_all, more, number) for number, more in enumerate(of_each)]
+        if "provenances" in options:
+            raise InvalidFilter("provenances has no effect with messages, which say it themselves: leave it out")
+        options["provenances"] = sources
+        return self.add_many(texts, **options)
+
+    def read_again(self) -> int:
+        """Ask the writer now about the messages that it failed at; how many were read. It is asked a few times by itself."""
+        return writing.read_again(cast("Memory", self), all=True)
+
+    @property
+    def unread(self) -> dict[str, int]:
+        """Messages that the writer failed at: "waiting" in the file, and, since it was opened, "kept" as they were, "read"
+        later and "failed" for good."""
+        return {"waiting": len(notes.unread_turns(self.store)), **self._unread.counts}
+
+    def add_many(self, texts: Sequence[str], **options: Unpack[ItemOptions]) -> list[Item]:
+        """Remember several texts in one transaction: all of them or, if one is bad, none.
+
+        provenances: one for each text, where `source` is not enough. Other options: see `ItemOptions`.
+        Raises InvalidText, InvalidTime, InvalidScope, UnknownEpisode, StorageFull.
+        """
+        if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
+            raise InvalidText(
+                f"add_many takes several texts, got {type(texts).__name__}: give a list, or use add for one"
+            )
+        texts = list(texts)
+        for number, text in enumerate(texts):
+            checked_text(text, f"text number {number}" if len(texts) > 1 else "text")
+        metadata, provenances = options.get("metadata"), options.get("provenances")
+        of_each = metadata if isinstance(metadata, (list, tuple)) else None
+        _check_length("metadata", of_each, len(texts))
+        draft = self.drafted(options)
+        drafts = [draft] * len(texts)
+        if provenances is not None:
+            for one in provenances:
+                checked_source(one.source, "source of a provenance")
+                for part in ("session", "speaker", "date"):
+                    checked_label(getattr(one, part), f"{part} of a provenance")
+            _check_length("provenances", provenances, len(texts))
+            drafts = [replace(draft, provenance=one) for one in provenances]
+        if of_each is not None:
+            drafts = [one.with_metadata(plain_metadata(more)) for one, more in zip(drafts, of_each, strict=True)]
+        if not texts:
+            return []
+        acts = [(Operation(OperationKind.ADD, text=text), one) for text, one in zip(texts, drafts, strict=True)]
+        vectors = self.store.encode([draft.key] if draft.key else texts)
+        episode = options.get("episode", "")
+        done = self.store.perform_and_read(draft.scope, acts, episode=episode, vectors=vectors)
+        return [there(item, outcome) for outcome, item in done]
+
+    def drafted(self, options: ItemOptions) -> Draft:
+        """What `add` is told of all items, checked. Raises UnknownOption, InvalidText, InvalidTime, InvalidFilter,
+        UnknownEpisode, InvalidScope."""
+        given: Mapping[str, Any] = options
+        if unknown := [name for name in given if name not in ItemOptions.__annotations__]:
+            raise unknown_option("Memory.add_many", unknown[0], ("texts", *ItemOptions.__annotations__))
+        key, source, metadata = given.get("key", ""), given.get("source", ""), given.get("metadata")
+        if key != "":
+            checked_text(key, "key")
+        if source != "":
+            checked_source(source, "source")
+        self._check_episode(given.get("episode", ""))
+        times = {name: given.get(name, "") for name in ("event_time", "valid_from", "valid_to", "expires_at")}
+        if given.get("ttl") is not None:
+            times["expires_at"] = later(timestamp(self._clock()), given["ttl"])
+        times = {name: time if time == "" else timestamp(time) for name, time in times.items()}
+        checked_interval(times["valid_from"], times["valid_to"])
+        kind, status = given.get("kind", ItemKind.FACT), given.get("status", Status.ACTIVE)
+        return Draft(
+            kind=kind if isinstance(kind, ItemKind) else member(ItemKind, kind),
+            key=key,
+            scope=self.scopes.narrowed(*(given.get(name, "") for name in ("user_id", "agent_id", "session_id"))),
+            provenance=Provenance(source) if source else Provenance(),
+            trust=_trust(given.get("trust", 1.0)),
+            status=status if isinstance(status, Status) else member(Status, status),
+            metadata=plain_metadata(metadata) if metadata and isinstance(metadata, Mapping) else {},
+            deduplicate=not given.get("repeat", False),
+            **times,
+        )
+
+    def apply(
+        self,
+        operation: Operation,
+        *,
+        user_id: str = "",
+        agent_id: str = "",
+        session_id: str = "",
+        event_time: Timestamp = "",
+        source: str = "",
+        episode: str = "",
+    ) -> OperationOutcome:
+        """Carry out what an agent asked for. A bad operation changes nothing and the outcome says why."""
+        self._check_episode(episode)
+        scope = self.scopes.narrowed(user_id, agent_id, session_id)
+        draft = Draft(
+            scope=scope, event_time=timestamp(event_time), provenance=Provenance(checked_source(source, "source"))
+        )
+        text = operation.text if isinstance(operation, Operation) else ""
+        vectors = self.store.encode([text]) if text_problem(text) is None and len(text) <= 100_000 else {}
+        try:
+            return self.store.perform(scope, [(operation, draft)], episode=episode, vectors=vectors)[0]
+        except ScopeFull as full:
+            return OperationOutcome(False, reason=str(full))
+
+    def update(
+        self,
+        id: str,
+        text: str | None = None,
+        *,
+        status: Status | str | None = None,
+        trust: float | None = None,
+        expires_at: Timestamp | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        repeat: bool = False,
+        episode: str = "",
+    ) -> Item:
+        """Reword an item (same id, same validity), or set fields that say nothing about the world. repeat: also where another
+        item then says the same. Raises UnknownItem, InvalidText."""
+        home = self.scopes.home(self._open_item(id))
+        self._check_episode(episode)
+        acts: list[tuple[Any, Draft]] = []
+        draft = Draft(scope=home, deduplicate=not repeat)
+        if text is not None:
+            acts.append((Operation(OperationKind.UPDATE, (id,), checked_text(text)), draft))
+        fields: dict[str, Any] = {}
+        if status is not None:
+            fields["status"] = member(Status, status).value
+        if trust is not None:
+            fields["trust"] = _trust(trust)
+        if expires_at is not None:
+            fields["expires_at"] = timestamp(expires_at)
+        if metadata is not None:
+            fields["metadata"] = plain_metadata(metadata)
+        if fields:
+            acts.append((Assignment(id, fields), draft))
+        if not acts:
+            raise InvalidText(
+                f"update of {id} was given nothing to change: pass text, status, trust, expires_at or metadata"
+            )
+        outcomes = self.store.perform(home, acts, episode=episode, vectors=self.store.encode([text] if text else []))
+        for outcome in outcomes:
+            if not outcome.applied and outcome.reason != "unchanged":
+                raise InvalidText(f"{id} was not updated ({outcome.reason}): give another text, or leave it as it is")
+        return self.get(id)
+
+    def supersede(
+        self,
+        id: str,
+        text: str,
+        *,
+        event_time: Timestamp = "",
+        key: str = "",
+        expires_at: Timestamp = "",
+        metadata: Mapping[str, Any] | None = None,
+        source: str = "",
+        episode: str = "",
+    ) -> Item:
+        """The fact changed: close the old item and store its successor, linked. Searches return the new one, `as_of` the old."""
+        home = self.scopes.home(self._open_item(id))
+        self._check_episode(episode)
+        if key != "":
+            checked_text(key, "key")
+        draft = Draft(
+            scope=home,
+            key=key,
+            event_time=timestamp(event_time),
+            expires_at=timestamp(expires_at),
+            metadata=plain_metadata(metadata),
+            provenance=Provenance(checked_source(source, "source")),
+        )
+        operation = Operation(OperationKind.SUPERSEDE, (id,), checked_text(text))
+        vectors = self.store.encode([key or text])
+        outcome = self.store.perform(home, [(operation, draft)], episode=episode, vectors=vectors)[0]
+        if not outcome.item:
+            raise InvalidText(f"{id} was not superseded ({outcome.reason}): say what is true now")
+        return self.get(outcome.item)
+
+    def delete(self, id: str, *, episode: str = "") -> None:
+        """Hide an item for good; its history stays and the deletion can be rolled back. Raises UnknownItem."""
+        self._check_episode(episode)
+        target = id if isinstance(id, str) else repr(id)
+        item = self.store.fetch(self.scopes.seen(), [target])[target] if self.scopes.shares else None
+        home = self.scope if item is None else self.scopes.home(item)
+        outcome = self.store.perform(
+            home, [(Operation(OperationKind.DELETE, (target,)), Draft(scope=home))], episode=episode
+        )[0]
+        if not outcome.applied:
+            raise UnknownItem(
+                f"no item {id!r:.80} to delete in this scope of {self.path}: take an id that a search or a list gave"
+            )
+
+    def delete_all(self, *, user_id: str = "", agent_id: str = "", session_id: str = "") -> int:
+        """Delete every item of a scope; returns how many. At least one bound must be given, here or when opening."""
+        scope = self.scopes.narrowed(user_id, agent_id, session_id)
+        if scope == Scope(scope.tenant):
+            raise InvalidScope(
+                "delete_all needs a user_id, agent_id or session_id: say whose items go, as it never empties a whole memory"
+            )
+        ids = [item.id for item in self.store.items(scope) if not item.deleted]
+        draft = Draft(scope=scope)
+        self.store.perform(scope, [(Operation(OperationKind.DELETE, (id,)), draft) for id in ids])
+        return len(ids)
+
+    def forget(self, *ids: str, purge_history: bool = False) -> purge.Erased | None:
+        """Delete items; with `purge_history`, erase them, rolled-back ones too, and the logged queries that quote them, for good.
+        Raises UnknownItem before anything changed."""
+        if not ids:
+            raise InvalidFilter("forget was given nothing to forget: pass the ids of items")
+        if purge_history:
+            self._decisions.flush()
+            return self._erased(purge.purge(self.store, self.scope, ids))
+        known = {item.id: item for item in map(self.get, ids)}
+        gone = [id for id, item in known.items() if item.deleted]
+        if gone:
+            raise UnknownItem(f"{gone[0]} is deleted already: leave it out; nothing was forgotten")
+        acts = [
+            (Operation(OperationKind.DELETE, (id,)), Draft(scope=self.scopes.home(item))) for id, item in known.items()
+        ]
+        self.store.perform(self.scopes.changeable, acts)
+        return None
+
+    def erase(self, *, user_id: str = "", agent_id: str = "", session_id: str = "") -> purge.Erased:
+        """Erase a person, an agent or a session for good: everything that was written inside that scope, whatever became of it,
+        what was asked there, what its episodes were about, and its names. At least one bound must be given, here or when opening.
+
+        Not reached: what others wrote about them in other scopes, backups, exports, and banks that are in use.
+        Undo to before it raises Purged.
+        """
+        if self.scopes.shares_with(user_id):
+            raise InvalidScope(
+                f"{user_id!r:.60} is shared with this handle, and erased from one of its own bounds alone"
+            )
+        scope = self.scopes.narrowed(user_id, agent_id, session_id)
+        if scope == Scope(scope.tenant):
+            raise InvalidScope(
+                "erase needs a user_id, agent_id or session_id: say whose memory goes; for the whole, delete the file"
+            )
+        self._decisions.flush()
+        return self._erased(purge.erase(self.store, self.scope, scope))
+
+    def _erased(self, result: purge.Erased) -> purge.Erased:
+        """What this handle remembers of it goes, too."""
+        gone = set(result.ids)
+        for text in [text for text, id in self._recalled.items() if id in gone]:
+            del self._recalled[text]
+        self.scopes.forget()
+        return result
+
+    def _open_item(self, id: str) -> Item:
+        item = self.get(id)
+        if not item.open:
+            raise UnknownItem(
+                f"{id} is closed ({'deleted' if item.deleted else 'superseded by ' + item.superseded_by}): "
+                + ("write it anew, or roll the deletion back" if item.deleted else f"change {item.superseded_by}")
+            )
+        return item
+
+
+def _check_length(name: str, values: Sequence[object] | None, count: int) -> None:
+    """Raise InvalidText where there is not one value for each text."""
+    if values is not None and len(values) != count:
+        or_all = ", or a dictionary for all" if name == "metadata" else ""
+        raise InvalidText(
+            f"{len(values)} {name} came with {count} texts: give one for each{or_all}; nothing was stored"
+        )
+
+
+def _joined(all: object, own: object, number: int) -> Any:
+    """Metadata of all messages, and of one. Raises InvalidText."""
+    for each, what in ((all, "metadata"), (own, f"metadata of message {number}")):
+        if each is not None and not isinstance(each, Mapping):
+            raise InvalidText(f"{what} must be a dictionary, got {type(each).__name__}: give names and values")
+    return {**(all or {}), **(own or {})}  # type: ignore[dict-item]
+
+
+def _trust(trust: float) -> float:
+    if not isinstance(trust, (int, float)) or not 0.0 <= trust <= 1.0:
+        raise InvalidFilter(f"trust must lie in [0, 1], got {trust!r:.40}: give 1 for full trust")
+    return float(trust)

@@ -49,7 +49,7 @@ RUNS: dict[str, tuple[str, ...]] = {
     **HEADLINE,
 }
 NOT_RUN = {
-    "cognee": "1.6.5 weighs nodes of a graph that a language model extracts; without one there is nothing to weigh.",
+    "cognee": "1.6.5 weighs nodes of a graph that a language model extracts; without one there is nothing to weigh",
     "ace-agent": "is in no package index; its counters choose nothing in the released code",
     "mem0 with a language model": "infer=True asks a model for facts at each write: another memory is then measured, the model's",
     "mem0 with spaCy": "its English model is in no package index: no boost for named entities, no lemmas",

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from keepworth.episodes.errors import KeepworthError
-from keepworth.evaluation.curves import arm_name, drawn, panels
+from keepworth.evaluation.curves import arm_name, panels
 from keepworth.evaluation.report import write_report
 from keepworth.evaluation.tables import table_of_rows, tables_of
 from keepworth.learning.run_folder import RunFolder
@@ -81,20 +80,6 @@ def test_a_total_that_is_one_of_its_terms_does_not_lie_under_it() -> None:
     rows = [{"step": n, "reward": n / 10, "reward/f1": n / 10, "reward/exact": n / 20} for n in (1, 2)]
     (panel,) = panels(rows, [])
     assert [s.label for s in panel.series] == ["f1", "exact"]
-
-
-def test_what_was_measured_once_is_not_drawn(tmp_path: Path) -> None:
-    """A run that was stopped early has tables, and no empty axes with a dot each."""
-    once = panels([{"step": 1, "reward": 0.1, "entropy": 2.0}], [measured(0, "untrained", 0.3)])
-    assert once
-    assert drawn(once) == []
-    again = panels([], [measured(0, "untrained", 0.3), measured(5, "trained", 0.5), measured(5, "oracle", 0.7)])
-    assert drawn(again) == again
-    with RunFolder.create(tmp_path / "stopped", {}) as run:
-        run.append_metrics(1, {"reward": 0.1, "entropy": 2.0})
-        run.append_eval(0, arm="untrained", metric="f1", mean=0.3, low=0.2, high=0.4, n=8)
-        page = write_report(run).read_text(encoding="utf-8")
-    assert '<figure class="chart' not in page
 
 
 def test_an_arm_is_named_the_model_first_and_then_what_it_is_shown() -> None:
@@ -175,22 +160,6 @@ def test_the_first_metric_of_a_split_is_the_wide_one() -> None:
         ("held_out.test.em", False),
     ]
     assert panels([], [{**measured(0, "trained", 0.3), "low": None, "high": None}]) == []
-
-
-@pytest.mark.parametrize(
-    ("tables", "says"),
-    [
-        (5, "tables is not a list"),
-        ([5], r"tables\[0\] is not a title"),
-        ([{"title": "t", "rows": [{"arm": "trained", "mean": 0.5}]}], r"tables\[0\].rows\[0\] has no 'metric'"),
-        ([{"title": "t", "rows": [{"arm": "a", "metric": "f1", "mean": "high"}]}], "as 'mean'"),
-    ],
-)
-def test_a_result_of_another_shape_is_named(tmp_path: Path, tables: object, says: str) -> None:
-    with RunFolder.create(tmp_path / "r", {}) as run:
-        run.write_result({"tables": tables})
-        with pytest.raises(KeepworthError, match=rf"result\.json: .*{says}"):
-            tables_of(run)
 
 
 def test_a_count_without_an_interval_has_a_column_and_no_curve(tmp_path: Path) -> None:

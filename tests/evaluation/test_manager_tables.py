@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import pytest
 
 from keepworth.agents.manager import ManagerState
 from keepworth.episodes.episode import Session, Task, Turn
-from keepworth.evaluation.statistics import estimate, paired_gain
+from keepworth.evaluation.statistics import paired_gain
 from keepworth.memory.overlay import Bank
 from keepworth.methods.recipes._memory_r1.measures import (
     always,
@@ -22,20 +21,6 @@ from keepworth.methods.recipes._memory_r1.measures import (
 )
 from keepworth.tasks.operations import operation_tasks, shown_memories
 from tests.rollouts.scripted_model import FunctionReader
-
-
-def test_interval_of_a_share_is_near_the_normal_one() -> None:
-    values = [1.0] * 60 + [0.0] * 40
-    found = estimate(values)
-    half = 1.96 * math.sqrt(0.6 * 0.4 / 100)
-    assert found.mean == 0.6
-    assert found.low == pytest.approx(0.6 - half, abs=0.02)
-    assert found.high == pytest.approx(0.6 + half, abs=0.02)
-    assert estimate(values) == found, "the seed decides"
-    constant = estimate([0.25, 0.25])
-    assert (constant.low, constant.mean, constant.high, constant.n) == (0.25, 0.25, 0.25, 2)
-    with pytest.raises(ValueError, match="no values"):
-        estimate([])
 
 
 def test_pairing_removes_what_both_share() -> None:
@@ -176,14 +161,3 @@ def test_bad_input_is_named() -> None:
         maintained_answers(always("ADD"), [], READER, Bank.empty(None))
     with pytest.raises(ValueError, match="no tasks"):
         operation_accuracy(always("ADD"), [])
-
-
-def test_questions_of_one_composition_are_one_cluster() -> None:
-    """63 questions about seven compositions, each all right or all wrong, say as much as seven questions."""
-    values = [float(composition < 4) for composition in range(7) for _ in range(9)]
-    clusters = [str(composition) for composition in range(7) for _ in range(9)]
-    apart, together = estimate(values), estimate(values, clusters=clusters)
-    assert (apart.n, together.n) == (63, 7)
-    assert apart.mean == together.mean == pytest.approx(4 / 7)
-    assert together.high - together.low > 2 * (apart.high - apart.low)
-    assert estimate([1.0, 0.0, 0.0], clusters=["a", "b", "b"]).mean == 0.5  # each composition counts once

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from keepworth.evaluation.report import write_report
 from keepworth.learning.run_folder import RunFolder
-from keepworth.page import STYLE, asset
 from keepworth.page.charts import embedded, nice_ticks
 from tests.evaluation.sample_run import sample_run
 
@@ -145,11 +144,3 @@ def test_ticks_cover_the_range_and_are_few(low: float, span: float) -> None:
 def test_ticks_are_round() -> None:
     assert nice_ticks(0.0, 0.7) == [0.0, 0.2, 0.4, 0.6, 0.8]
     assert nice_ticks(0, 45, 5) == [0, 10, 20, 30, 40, 50]
-
-
-def test_captions_may_break() -> None:
-    """Names of metrics and their units are as long as they are: on a phone they took the page along."""
-    style = asset(STYLE)
-    rules = dict(re.findall(r"^([.\w][^{\n]*?) \{([^}]*)\}", style, re.MULTILINE))
-    for selector in (".chart figcaption b", ".chart small"):
-        assert "nowrap" not in rules[selector], selector

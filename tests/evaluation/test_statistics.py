@@ -22,26 +22,6 @@ from keepworth.evaluation.statistics import (
 )
 
 
-def test_no_difference_is_rarely_called_one() -> None:
-    generator = np.random.default_rng(1)
-    called = sum(
-        paired_difference("x", generator.normal(0.0, 0.1, size=30).tolist(), resamples=1000, seed=seed).p < 0.05
-        for seed in range(100)
-    )
-    assert called <= 13
-
-
-def test_holm_is_stricter_than_single_tests_and_keeps_order() -> None:
-    generator = np.random.default_rng(2)
-    named = [(f"c{place}", generator.normal(shift, 0.1, 20).tolist()) for place, shift in enumerate((0.3, 0.05, 0.0))]
-    found = family(named)
-    assert [each.name for each in found] == ["c0", "c1", "c2"]
-    assert found[0].holds
-    assert found[0].level == pytest.approx(1 - 0.05 / 3)
-    assert all(each.adjusted >= each.p for each in found)
-    assert not found[2].holds
-
-
 def test_too_few_clusters_are_refused() -> None:
     with pytest.raises(TooFewSeeds, match=r"at least 3 seeds .* there are 2. Run 1 more.") as error:
         paired_difference("x", [0.1, 0.2])

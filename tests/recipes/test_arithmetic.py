@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
+from keepworth.methods.benchmarks.word_problems import arithmetic, problems
 from keepworth.methods.recipes.arithmetic import Config, head, memory_of, system
-from keepworth.tasks.arithmetic import arithmetic, problems
 
 
 def test_a_story_and_its_question_are_the_problem() -> None:

@@ -67,12 +67,6 @@ def padded() -> dict[str, list[module.Task]]:
     return {split: longmemeval(split, distractors=20, seed=3, abstention=True) for split in SPLITS}
 
 
-def test_haystacks_stay_on_their_side(padded: dict[str, list[module.Task]]) -> None:
-    sessions = {split: {s.id for q in questions() if q.split == split for s in q.sessions} for split in SPLITS}
-    for split, tasks in padded.items():
-        assert {s.id for task in tasks for s in task.sessions} <= sessions[split]
-
-
 def test_no_test_evidence_in_a_training_haystack(padded: dict[str, list[module.Task]]) -> None:
     tested = long_turns([s for task in padded["test"] for s in task.sessions if s.id in task.evidence])
     # A session that stands in many haystacks is the same object, and is read once.
@@ -219,10 +213,6 @@ def test_competing_rule(text: str, question: str, answer: str, found: bool) -> N
 )
 def test_gold_answers(text: str | int, golds: tuple[str, ...]) -> None:
     assert gold_answers(text) == golds
-
-
-def test_no_key_keeps_its_remark() -> None:
-    assert not any("acceptable" in answer for q in questions() if not q.abstention for answer in q.answers)
 
 
 def test_dates() -> None:

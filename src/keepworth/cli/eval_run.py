@@ -132,10 +132,10 @@ def run(
     from keepworth.episodes.extras import require
     from keepworth.episodes.text import terminal
     from keepworth.evaluation.evaluation_page import write_page
-    from keepworth.evaluation.harness import LIVE_SETTINGS, MOST, Conditions, EvaluationFolder, measure
+    from keepworth.evaluation.harness import MOST, Conditions, EvaluationFolder, measure
     from keepworth.evaluation.reading import ChatReader, KeptAnswers
     from keepworth.evaluation.summary import summed
-    from keepworth.evaluation.system import SETTINGS, NeverAnswered, Poison
+    from keepworth.evaluation.system import LIVE, SETTINGS, NeverAnswered, Poison
     from keepworth.memory import by_name
     from keepworth.models.kept_vectors import KeptVectors
     from keepworth.recipes.systems import Elsewhere, chosen, maker
@@ -158,7 +158,7 @@ def run(
     makers = {name: maker(name, encoder_once, Elsewhere(endpoint_model, key_variable)) for name in ["none", *names]}
     own = any(name.startswith("endpoint:") for name in names)
     answering = reader_of(reader, endpoint_model, key_variable, runs, own)
-    unpaid = [setting for setting in wanted if setting in LIVE_SETTINGS]
+    unpaid = [setting for setting in wanted if setting in LIVE]
     if answering is None and unpaid:
         raise KeepworthError(
             "without a reader no answer earns anything.", f"Leave --setting {','.join(unpaid)} out, or name a reader."

@@ -20,6 +20,7 @@ from keepworth.episodes.errors import KeepworthError
 from keepworth.evaluation.diagnostics import recall_at, stage
 from keepworth.evaluation.judge import PATIENCE, Judge, judged
 from keepworth.evaluation.system import (
+    LIVE,
     Answered,
     AskedQuestion,
     Guarded,
@@ -113,37 +114,32 @@ def measure(
     what writing took, a haystack; judge: scores answers beside the lexical metrics, which go on without it where it fails.
 
     A system that fails scores 0 on what it failed at. Raises KeepworthError where the setting is impossible for these tasks."""
-    asked = _Run(name, make, tasks, plan, reader, keep, note, judge)
-    asked.all(done)
+    _Run(
+        name, Guarded(make(), plan.patience), tasks, plan, reader, keep, note, judge, Rewards(plan.setting, plan.seed)
+    ).all(done)
 
 
+@dataclass(slots=True)
 class _Run:
-    """One system on the tasks of a benchmark."""
+    """One system on the tasks of a benchmark. counted: what was shown whole last, and its tokens."""
 
-    def __init__(
-        self,
-        name: str,
-        make: Maker,
-        tasks: Sequence[Task],
-        plan: Conditions,
-        reader: BenchmarkReader | None,
-        keep: Callable[[Row], None],
-        note: Callable[[Mapping[str, Any]], None],
-        judge: Judge | None,
-    ) -> None:
-        self.name, self.tasks, self.plan, self.reader = name, tasks, plan, reader
-        self.keep, self.note, self.judge = keep, note, judge
-        self.judge_gone = ""
-        self.system = Guarded(make(), plan.patience)
-        self.rewards = Rewards(plan.setting, plan.seed)
-        self.first: frozenset[str] | None = None
-        self.waiting: list[tuple[Row, Task, list[Shown]]] = []
-        self.counted: tuple[tuple[str, ...], int] = ((), 0)
-        """What was shown whole last, and its tokens."""
+    name: str
+    system: Guarded
+    tasks: Sequence[Task]
+    plan: Conditions
+    reader: BenchmarkReader | None
+    keep: Callable[[Row], None]
+    note: Callable[[Mapping[str, Any]], None]
+    judge: Judge | None
+    rewards: Rewards
+    judge_gone: str = ""
+    first: frozenset[str] | None = None
+    waiting: list[tuple[Row, Task, list[Shown]]] = field(default_factory=list)
+    counted: tuple[tuple[str, ...], int] = ((), 0)
 
     def all(self, done: Mapping[str, float | None]) -> None:
         groups = sharing(self.tasks)
-        live = self.plan.setting in LIVE_SETTINGS
+        live = self.plan.setting in LIVE
         try:
             for number, group in enumerate(groups):
                 open_ = [self.tasks[one] for one in group if live or self.tasks[one].key not in done]
@@ -160,7 +156,7 @@ class _Run:
             self.system.close()
 
     def _told(self, groups: Sequence[Sequence[int]], number: int) -> list[Task]:
-        """Tasks whose haystack is note: their own, or a stranger's."""
+        """Tasks whose haystack is remembered: their own, or a stranger's."""
         own = [self.tasks[one] for one in groups[number]]
         if self.plan.setting != "another":
             return own
@@ -211,7 +207,7 @@ class _Run:
                 self._score(row, task, "")
                 if not known:
                     self.keep(row)
-            elif plan.setting in LIVE_SETTINGS:
+            elif plan.setting in LIVE:
                 self._finish([(row, task, shown)], keep=not known)
                 earned = self.rewards.passed_on(row.scores.get("score", 0.0))
                 try:
@@ -291,22 +287,8 @@ class _Run:
             self.waiting = []
 
     def _finish(self, asked: Sequence[tuple[Row, Task, list[Shown]]], *, keep: bool) -> None:
-        order = {task.key: _order_of(task) for _, task, _ in asked}
         if self.reader is not None:
-            open_ = [each for each in asked if "answered itself" not in each[0].scores]
-            for row, _, _ in open_:
-                row.calls += 1
-            shown = [in_time(each[2], order[each[1].key]) for each in open_]
-            chosen = [(each, texts) for each, texts in zip(open_, shown, strict=True) if each[1].options]
-            said = [(each, texts) for each, texts in zip(open_, shown, strict=True) if not each[1].options]
-            if said:
-                answers = self.reader.answers([(each[1].input, texts) for each, texts in said])
-                for (each, _), answer in zip(said, answers, strict=True):
-                    each[0].answer = answer
-            if chosen:
-                picks = self.reader.choices([(e[1].input, texts, offered(e[1])) for e, texts in chosen])
-                for (each, _), pick in zip(chosen, picks, strict=True):
-                    each[0].answer = "" if pick < 0 else offered(each[1])[pick]
+            self._read(self.reader, [each for each in asked if "answered itself" not in each[0].scores])
         for row, task, _ in asked:
             row.scores.pop("answered itself", None)
             self._score(row, task, row.answer)
@@ -315,6 +297,21 @@ class _Run:
         if keep:
             for row, _, _ in asked:
                 self.keep(row)
+
+    def _read(self, reader: BenchmarkReader, asked: Sequence[tuple[Row, Task, list[Shown]]]) -> None:
+        """The reader's answers, and its choices where there are options."""
+        open_, among = [], []
+        for row, task, items in asked:
+            row.calls += 1
+            texts = in_time(items, {session.id: number for number, session in enumerate(task.sessions)})
+            (among if task.options else open_).append((row, task, texts))
+        if open_:
+            for (row, _, _), answer in zip(open_, reader.answers([(t.input, m) for _, t, m in open_]), strict=True):
+                row.answer = answer
+        if among:
+            picks = reader.choices([(t.input, m, offered(t)) for _, t, m in among])
+            for (row, task, _), pick in zip(among, picks, strict=True):
+                row.answer = "" if pick < 0 else offered(task)[pick]
 
     def _judge(self, judge: Judge, asked: Sequence[tuple[Row, Task]]) -> None:
         """A judge's score of each answer. One that never answered for a whole chunk is not asked again."""
@@ -333,14 +330,10 @@ class _Run:
             self.judge_gone = met.failure.first
 
     def _score(self, row: Row, task: Task, answer: str) -> None:
-        if self.reader is None and not answer and not row.error:
-            return
-        if row.error == DOES_NOT_FIT:
-            return
-        row.scores = scored(task, answer)
+        if row.error != DOES_NOT_FIT and (self.reader is not None or answer or row.error):
+            row.scores = scored(task, answer)
 
 
-LIVE_SETTINGS = frozenset({"live", "shuffled", "masked"})
 DOES_NOT_FIT = "does not fit"
 
 
@@ -367,10 +360,6 @@ def evidence_found(gold: Sequence[str], ranked: Sequence[str]) -> dict[str, floa
             if met is not None:
                 found[f"{name}@{depth}"] = met.share
     return found
-
-
-def _order_of(task: Task) -> dict[str, int]:
-    return {session.id: number for number, session in enumerate(task.sessions)}
 
 
 def in_time(shown: Sequence[Shown], sessions: Mapping[str, int]) -> list[str]:
@@ -407,7 +396,9 @@ class EvaluationFolder:
                     "Give another folder as --out, or remove it.",
                 )
         else:
-            _written(note, json.dumps(identity, indent=1, ensure_ascii=False) + "\n")
+            temporary = note.with_suffix(".part")
+            temporary.write_text(json.dumps(identity, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+            os.replace(temporary, note)
         whole_lines(self.rows)
         whole_lines(self.writes)
 
@@ -483,9 +474,3 @@ def whole_lines(path: Path) -> None:
     if len(whole) < len(data):
         with path.open("r+b") as file:
             file.truncate(len(whole))
-
-
-def _written(path: Path, text: str) -> None:
-    temporary = path.with_suffix(".part")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)

@@ -15,16 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from keepworth.episodes.errors import KeepworthError
 from keepworth.evaluation.curves import arm_name, metric_name
-from keepworth.learning.run_folder import EVAL, RunFolder, mismatch
-
-# What a row of a result has to have; the rest may be left out or null.
-_CELL = {name: EVAL[name] for name in ("arm", "metric", "low", "high")}
-_OPTIONAL = {
-    "mean": ("a number or null", (int, float, type(None))),
-    "n": ("a whole number or null", (int, type(None))),
-}
+from keepworth.learning.run_folder import RunFolder
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +55,9 @@ class ResultTable:
 
 
 def tables_of(run: RunFolder) -> list[ResultTable]:
-    """The final tables; before the run is finished, the latest measurement of each arm.
-
-    Raises KeepworthError, naming the place, where result.json is of another shape."""
+    """The final tables; before the run is finished, the latest measurement of each arm."""
     result = run.result()
     if result is not None:
-        wrong = _misshapen(result.get("tables", []))
-        if wrong:
-            raise KeepworthError(
-                f"{run.path / 'result.json'}: {wrong}.", "Delete the file and continue the run: it is written anew."
-            )
         return [
             table_of_rows(str(each["title"]), each["rows"], str(each.get("note", "")))
             for each in result.get("tables", ())
@@ -108,19 +93,6 @@ def table_of_rows(title: str, rows: Sequence[Mapping[str, Any]], note: str = "")
             )
         )
     return ResultTable(title, tuple(metric_name(metric) for metric in metrics), tuple(lines), note)
-
-
-def _misshapen(tables: object) -> str:
-    """What is wrong with the tables of a result, in words; empty where nothing is."""
-    if not isinstance(tables, list):
-        return "tables is not a list"
-    for place, table in enumerate(tables):
-        if not isinstance(table, dict) or "title" not in table or not isinstance(table.get("rows"), list):
-            return f"tables[{place}] is not a title with a list of rows"
-        for line, row in enumerate(table["rows"]):
-            if wrong := mismatch(row, {**_CELL, **_OPTIONAL}):
-                return f"tables[{place}].rows[{line}] {wrong}"
-    return ""
 
 
 def _cell(row: Mapping[str, Any] | None) -> Cell | None:

@@ -25,8 +25,7 @@ from keepworth.methods.benchmarks.prefeval import prefeval
 from keepworth.methods.benchmarks.tau2_bench import tau2_bench
 from keepworth.methods.benchmarks.time_ranges import time_ranges
 from keepworth.methods.benchmarks.timebench import QUESTIONS, timebench, timebench_choices
-from keepworth.methods.benchmarks.word_problems import gsm8k, math500, svamp
-from keepworth.tasks.arithmetic import arithmetic
+from keepworth.methods.benchmarks.word_problems import arithmetic, gsm8k, math500, svamp
 from keepworth.tasks.benchmark import named, refuse_leaks
 from keepworth.tasks.data_files import MissingData, WrongFormat, recognised
 from keepworth.tasks.splits import SPLITS

@@ -118,8 +118,8 @@ def system(config: Config) -> System:
     from keepworth.agents.tool_caller import MemoryToolCaller, ToolCaller
     from keepworth.environments.question import Question
     from keepworth.environments.tool_use import ToolUse, tool
+    from keepworth.methods.benchmarks.word_problems import arithmetic
     from keepworth.rollouts.driver import Limits, Play
-    from keepworth.tasks.arithmetic import arithmetic
 
     verifier, remembered = "expression" if config.answer == "expression" else "numeric", config.stories > 0
     sets = {

@@ -284,7 +284,7 @@ def table_arms(when: str, recall: Recall, tasks: Sequence[Task], config: Config)
 def task_sets(config: Config) -> dict[str, list[Task]]:
     """Questions to train on, for the curve, and for the table. Only sessions of training questions are trained on."""
     if config.source == "locomo":
-        from keepworth.tasks.locomo import locomo
+        from keepworth.methods.benchmarks.locomo import locomo
 
         sets = {split: locomo(split, data=config.data) for split in ("train", "dev", "test")}
     else:

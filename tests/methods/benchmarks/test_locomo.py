@@ -10,8 +10,8 @@ import pytest
 
 from keepworth.episodes.episode import Task
 from keepworth.episodes.errors import UnknownName
+from keepworth.methods.benchmarks.locomo import UNANSWERABLE, MissingData, find, iso_date, locomo
 from keepworth.tasks.entries import entries
-from keepworth.tasks.locomo import UNANSWERABLE, MissingData, find, iso_date, locomo
 
 
 def conversation(index: int) -> dict[str, object]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keepworth.learning.collect.admission import Staleness
+from keepworth.learning.collect.pipeline import Staleness
 
 
 @given(

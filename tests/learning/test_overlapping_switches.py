@@ -50,7 +50,7 @@ def test_what_is_sampled_beside_updates_is_what_is_sampled_in_peace(objective: O
     learner = Learner(model, named, objective, Optimisation(learning_rate=1e-2), ROLE, critic=critic)
     learner.update(groups)  # an adapter that is no longer the identity
     replica = Replica(model, named)
-    replica.publish(replica.outgoing(model, named))
+    replica.publish(replica.outgoing())
     expected = drawn(replica.model)
 
     found: list[list[Sample]] = []
@@ -75,5 +75,5 @@ def test_what_is_sampled_beside_updates_is_what_is_sampled_in_peace(objective: O
     assert not failed, failed
     assert found
     assert all(each == expected for each in found)
-    replica.publish(replica.outgoing(model, named))
+    replica.publish(replica.outgoing())
     assert drawn(replica.model) != expected, "the updates changed nothing: the test would see no switch either"

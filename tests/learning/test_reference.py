@@ -11,7 +11,7 @@ from keepworth.learning.learner import Learner, Optimisation
 from keepworth.learning.objective.parts import KlLoss, Reset, Teacher
 from keepworth.learning.objective.presets import preset
 from keepworth.learning.passes import row_scores
-from keepworth.learning.reference import OtherTokenizer, SnapshotReference, reference_values
+from keepworth.learning.reference import OtherTokenizer, Reference, reference_values
 from keepworth.learning.rows import rows_of
 from keepworth.models.adapter import attach_lora, unfreeze
 from tests.learning.turns import ROLE, sampled_groups
@@ -46,7 +46,7 @@ def test_a_reset_makes_the_policy_the_reference_and_forgets_the_moments() -> Non
     objective = preset("prorl", kl=KlLoss("k2", 1e-4, Reset(kl=1e-7, patience=5)))
     learner = Learner(model, attach_lora(model, 2), objective, FAST, ROLE)
     groups = sampled_groups(model)
-    assert isinstance(learner.reference, SnapshotReference)
+    assert isinstance(learner.reference, Reference)
     assert learner.update(groups)["reference_kl"] == pytest.approx(0.0, abs=1e-9)
     assert learner.master_weights.optimiser.state
     assert learner.update(groups)["reference_kl"] > 1e-7

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from keepworth.episodes import FinishReason, SamplingParams, VersionSpan
 from keepworth.models.adapter import Replica, attach_lora, unfreeze
 from keepworth.models.drawing import DraftBatch
-from keepworth.models.errors import ContextOverflow, DeliveryFailed, NothingDelivered
+from keepworth.models.errors import ContextOverflow, DeliveryFailed
 from keepworth.models.inprocess import InProcessModel
 from keepworth.models.partial_sample import PartialSample
 from tests.models.tiny import tiny_model
@@ -148,7 +148,7 @@ def test_an_interrupted_draft_goes_on_under_the_new_weights(lora: bool) -> None:
     (unmoved,) = replica.model.score([draft.prompt], [[tuple(draft.ids)]])
     assert unmoved[0] == pytest.approx(before[0], abs=1e-9), "the learner's update was seen before it was published"
     learner.version = 1
-    receipt = replica.publish(replica.outgoing(learner, named))
+    receipt = replica.publish(replica.outgoing())
     assert (receipt.version, receipt.probe_gap) == (1, pytest.approx(0.0, abs=1e-12))
     while batch.busy:
         batch.step()
@@ -209,28 +209,17 @@ def test_after_an_interruption_another_adapter_or_none_is_drawn_with(change: str
     assert draft.logprobs[3:] == pytest.approx(after[0][3:], abs=1e-3)
 
 
-def test_a_publication_that_does_nothing_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    learner = tiny_model()
-    named = unfreeze(learner)
-    replica = Replica(learner, named)
-    with torch.no_grad():
-        next(iter(named.values())).add_(0.5)
-    learner.version = 1
-    monkeypatch.setattr(Replica, "take", lambda self, sent: None)
-    with pytest.raises(NothingDelivered, match=r"Version 1 did not reach the sampler: .*layers"):
-        replica.publish(replica.outgoing(learner, named))
-
-
 def test_a_sampler_that_differs_in_what_is_not_published_is_an_error() -> None:
     learner = tiny_model()
     named = attach_lora(learner, 4)
     replica = Replica(learner, named)
     other = next(iter(named))
-    replica.publish(replica.outgoing(learner, named))
+    replica.publish(replica.outgoing())
     with torch.no_grad():
         named[next(n for n in named if "lora_B" in n)].add_(1.0)
+    replica._named = {other: named[other]}
     with pytest.raises(DeliveryFailed, match="differ by"):
-        replica.publish(replica.outgoing(learner, {other: named[other]}))
+        replica.publish(replica.outgoing())
 
 
 def test_frozen_weights_are_shared_and_trained_ones_are_not() -> None:

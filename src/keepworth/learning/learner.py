@@ -51,7 +51,7 @@ from keepworth.learning.passes import (
     row_scores,
     training_passes,
 )
-from keepworth.learning.reference import SnapshotReference, reference_for, require_same_tokens, teacher_scores
+from keepworth.learning.reference import reference_for, require_same_tokens, teacher_scores
 from keepworth.learning.rows import Rows, require_credit, rows_of, soft_values_of
 from keepworth.learning.shares import Shares
 from keepworth.models.adapter import Named
@@ -431,7 +431,7 @@ class Learner:
             validation=self._validation,
         )
         self._validation = None
-        if self.controls.reset and isinstance(self.reference, SnapshotReference):
+        if self.controls.reset and self.reference is not None:
             self.reference.retake()
             self.master_weights.optimiser.state.clear()
 

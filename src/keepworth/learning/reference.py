@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol
 
 from keepworth.episodes.needs import needs_train
 
@@ -30,36 +29,18 @@ class OtherTokenizer(KeepworthError, ValueError):
     """A teacher that reads text as other tokens than the policy."""
 
 
-class Reference(Protocol):
-    """Inside `active`, the model computes as the reference."""
+class Reference:
+    """Inside `active`, the model computes as the reference.
 
-    def active(self) -> contextlib.AbstractContextManager[None]: ...
-    def state(self) -> dict[str, torch.Tensor]: ...
-    def load(self, state: Mapping[str, torch.Tensor]) -> None: ...
+    Args:
+        model: The policy.
+        named: What of it is trained, of which the reference keeps a frozen copy; None for the base under the adapter, of which
+            nothing is kept and which nothing can change.
+    """
 
-
-class AdapterOff:
-    """The base under the adapter: nothing is kept and nothing can change it."""
-
-    def __init__(self, model: InProcessModel) -> None:
-        self._model = model
-
-    def active(self) -> contextlib.AbstractContextManager[None]:
-        return self._model.without_adapter()
-
-    def state(self) -> dict[str, torch.Tensor]:
-        return {}
-
-    def load(self, state: Mapping[str, torch.Tensor]) -> None:
-        pass
-
-
-class SnapshotReference:
-    """A frozen copy of the trained weights, put in their place for a pass by exchanging pointers."""
-
-    def __init__(self, named: Named) -> None:
-        self._named = named
-        self._weights = {name: value.detach().clone() for name, value in named.items()}
+    def __init__(self, model: InProcessModel, named: Named | None = None) -> None:
+        self._model, self._named = model, named or {}
+        self._weights = {name: value.detach().clone() for name, value in self._named.items()}
 
     def retake(self) -> None:
         """The reference becomes the policy as it is now."""
@@ -68,6 +49,10 @@ class SnapshotReference:
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
+        if not self._named:
+            with self._model.without_adapter():
+                yield
+            return
         self._exchange()
         try:
             yield
@@ -75,6 +60,7 @@ class SnapshotReference:
             self._exchange()
 
     def _exchange(self) -> None:
+        """Pointers: nothing is copied."""
         for name, value in self._named.items():
             value.data, self._weights[name] = self._weights[name], value.data
 
@@ -90,9 +76,7 @@ def reference_for(model: InProcessModel, named: Named, objective: Objective) -> 
     """The reference an objective reads: the base where it is frozen under an adapter, else a copy; None if it reads none."""
     if not objective.needs_reference:
         return None
-    if objective.reset is None and hasattr(model.network, "disable_adapter"):
-        return AdapterOff(model)
-    return SnapshotReference(named)
+    return Reference(model, None if objective.reset is None and hasattr(model.network, "disable_adapter") else named)
 
 
 _PROBE = 'Ana moved to Oslo in May 2024.\n\n  {\'id\': 17, "city": "Zürich"} <|im_start|>user'

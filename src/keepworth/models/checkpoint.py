@@ -33,7 +33,6 @@ _NEEDED = ("vocab_size", "num_hidden_layers")
 _ATTENTION = frozenset({"full_attention", "sliding_attention", "attention"})
 _TEXT = "Ana moved to Oslo in May."
 _BRANCH = 2
-_MOST_LAYERS = 10_000
 _LEAST = 16  # tokens of a context that is of any use
 # Largest root mean square difference of the logits, in units of their own spread. In SmolLM2-135M, rounding alone
 # gives 3e-6 in float32 and 0.055 in bfloat16.
@@ -332,15 +331,6 @@ def _require_files(folder: Path) -> None:
             f"{folder} has no config.json: it is no language model's folder.",
             "Name the folder that holds config.json, the weights and the tokenizer.",
         )
-    try:
-        settings = json.loads(configuration.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise CorruptModel(f"{configuration} is not valid JSON: {error}.", _AGAIN) from error
-    if not isinstance(settings, dict):
-        raise CorruptModel(f"{configuration} does not hold a configuration's keys and values.", _AGAIN)
-    layers = settings.get("num_hidden_layers", settings.get("n_layer"))
-    if isinstance(layers, (int, float)) and layers > _MOST_LAYERS:  # making a configuration of them would take hours
-        raise CorruptModel(f"{configuration} says that the network has {layers:,} layers.", _AGAIN)
 
 
 def refuse_code_of_its_own(folder: Path) -> None:

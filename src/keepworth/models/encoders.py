@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 from keepworth.episodes.errors import UnknownEncoder
 from keepworth.episodes.model import Encoder, EncoderIdentity
 from keepworth.models.errors import CorruptModel, IncompleteModel, InvalidEncoder, UnknownModel
-from keepworth.models.files import DEFAULT_ENCODER, KNOWN, ModelKind, Progress, path_of
+from keepworth.models.files import DEFAULT_ENCODER, KNOWN, ModelKind, Progress, path_of, sha256_of
 from keepworth.models.onnx_graph import GRAPH, TOKENIZER, published_graph
-from keepworth.models.recent_vectors import RecentVectors, content_hash, without_lone_surrogates
+from keepworth.models.recent_vectors import RecentVectors, without_lone_surrogates
 
 if TYPE_CHECKING:
     import numpy as np
@@ -89,9 +89,6 @@ def encoder_of(identity: EncoderIdentity) -> Encoder:
 
 def _own_name(folder: Path) -> str:
     """A name that changes with the weights, so that vectors of two encoders in folders of one name are never compared."""
-    from keepworth.models.files import sha256_of
-    from keepworth.models.onnx_graph import GRAPH
-
     weights = next((folder / file for file in ("model.safetensors", GRAPH) if (folder / file).is_file()), None)
     return f"{folder.resolve().name}@{sha256_of(weights)[:12]}" if weights else folder.name
 
@@ -215,25 +212,19 @@ class SentenceEncoder:
 
     def encode(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
         """Shape (len(texts), dimension), float32, rows of unit length, or of zeros."""
-        import numpy as np
+        return self._recent.encode(texts, self._made, lambda: self._identity.dimension)
 
-        if isinstance(texts, str):
-            raise TypeError("encode takes a sequence of texts, not one text: write encode([text])")
-        keys = [content_hash(text) for text in texts]
-        found = self._recent.get(keys)
-        # Each distinct new text once, shortest first, so that a batch pads little.
-        fresh = {key: text for key, text in zip(keys, texts, strict=True) if key not in found}
-        ids = sorted(((key, self._ids(text)) for key, text in fresh.items()), key=lambda pair: len(pair[1]))
-        for batch in _batches(ids):
-            made = dict(zip((key for key, _ in batch), self._run([row for _, row in batch]), strict=True))
+    def _made(self, texts: Sequence[str]) -> Iterator[tuple[Sequence[int], npt.NDArray[np.float32]]]:
+        ids = [self._ids(text) for text in texts]
+        order = sorted(
+            range(len(ids)), key=lambda place: len(ids[place])
+        )  # shortest first, so that a batch pads little
+        for start in range(0, len(order), _BATCH):
+            batch = order[start : start + _BATCH]
+            vectors = self._run([ids[place] for place in batch])
             # All that cannot be read would have one and the same vector.
-            made.update((key, np.zeros_like(made[key])) for key, row in batch if self._unread(row))
-            self._recent.put(made)
-            found.update(made)
-        vectors = np.empty((len(keys), self._identity.dimension), dtype=np.float32)
-        for row, key in enumerate(keys):
-            vectors[row] = found[key]
-        return vectors
+            vectors[[self._unread(ids[place]) for place in batch]] = 0
+            yield batch, vectors
 
     def _run(self, rows: Sequence[list[int]]) -> npt.NDArray[np.float32]:
         import numpy as np
@@ -339,8 +330,3 @@ def _open_session(graph: Path | bytes, threads: int) -> onnxruntime.InferenceSes
     ] != ["vectors"]:
         raise CorruptModel(f"{graph!r} is not a graph that keepworth wrote: it has other inputs or outputs")
     return session
-
-
-def _batches(ids: Sequence[tuple[bytes, list[int]]]) -> Iterator[Sequence[tuple[bytes, list[int]]]]:
-    for start in range(0, len(ids), _BATCH):
-        yield ids[start : start + _BATCH]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -16,7 +16,7 @@ from keepworth.episodes.model import EncoderIdentity
 from keepworth.models.chat import API_KEY, BASE_URL
 from keepworth.models.errors import BadAnswer, EngineRefused, InvalidEncoder
 from keepworth.models.http_client import JsonClient, Retries, Timeouts
-from keepworth.models.recent_vectors import RecentVectors, content_hash, without_lone_surrogates
+from keepworth.models.recent_vectors import RecentVectors, without_lone_surrogates
 
 if TYPE_CHECKING:
     import numpy as np
@@ -114,23 +114,12 @@ class HostedEncoder:
 
         Raises EngineUnreachable, EngineTimeout, EngineDied and EngineRefused for a server that does not answer, and BadAnswer
         for one that answers with something else."""
-        import numpy as np
+        return self._recent.encode(texts, self._made, lambda: self.identity.dimension)
 
-        if isinstance(texts, str):
-            raise TypeError("encode takes a sequence of texts, not one text: write encode([text])")
-        keys = [content_hash(text) for text in texts]
-        found = self._recent.get(keys)
-        fresh = {key: text for key, text in zip(keys, texts, strict=True) if key not in found}
-        listed = list(fresh.items())
-        for start in range(0, len(listed), self._batch):
-            part = listed[start : start + self._batch]
-            made = dict(zip((key for key, _ in part), self._asked([text for _, text in part]), strict=True))
-            self._recent.put(made)
-            found.update(made)
-        vectors = np.empty((len(keys), self.identity.dimension), dtype=np.float32)
-        for row, key in enumerate(keys):
-            vectors[row] = found[key]
-        return vectors
+    def _made(self, texts: Sequence[str]) -> Iterator[tuple[Sequence[int], Vectors]]:
+        for start in range(0, len(texts), self._batch):
+            places = range(len(texts))[start : start + self._batch]
+            yield places, self._asked([texts[place] for place in places])
 
     def _asked(self, texts: Sequence[str]) -> Vectors:
         """One request."""

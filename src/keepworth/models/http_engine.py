@@ -18,7 +18,6 @@ from typing import Any
 from keepworth.episodes import extras
 from keepworth.episodes.errors import UnknownName
 from keepworth.episodes.model import FinishReason, Sample, SamplingParams, Tokens
-from keepworth.models.chat_format import TokenizerChat
 from keepworth.models.errors import (
     BadAnswer,
     ContextOverflow,
@@ -36,7 +35,7 @@ from keepworth.models.http_wire import (
     scoring_body,
 )
 from keepworth.models.publication import Publishing, mean_gap
-from keepworth.models.text_side import TextSide
+from keepworth.models.text_side import HasText, TextSide
 
 _ADAPTER = "adapter-of-a-probe"
 _DEVELOPMENT = "vLLM: start it with VLLM_SERVER_DEV_MODE=1, on a port that nobody else reaches."
@@ -63,7 +62,7 @@ class Card:
     context_limit: int
 
 
-class HttpModel(Publishing):
+class HttpModel(Publishing, HasText):
     """An engine behind a URL; fulfils `keepworth.episodes.Model`. Made by `connect`. Safe to use from several threads.
 
     Samples are drawn under the weights in service when `sample` is called, whatever is published meanwhile.
@@ -178,25 +177,6 @@ class HttpModel(Publishing):
             if not said.ok and (name != "adapters" or said.status not in (400, 404) or _ADAPTER not in said.detail):
                 raise MissingCapability(f"The engine at {self.url} cannot do {name!r}. It says: {said.detail}", fix)
             self._proven.add(name)
-
-    # -- text -------------------------------------------------------------------------------------------------------
-
-    def encode(self, text: str) -> Tokens:
-        return self._text.encode(text)
-
-    def encode_continuation(self, text: str) -> Tokens:
-        return self._text.encode_continuation(text)
-
-    def decode(self, ids: Sequence[int]) -> str:
-        return self._text.decode(ids)
-
-    def stop_ids_for(self, prefix: str) -> frozenset[int]:
-        return self._text.stop_ids_for(prefix)
-
-    @property
-    def chat(self) -> TokenizerChat:
-        """Raises NoChatTemplate."""
-        return self._text.chat
 
     # -- sampling and scoring ---------------------------------------------------------------------------------------
 

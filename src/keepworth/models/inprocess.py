@@ -19,20 +19,18 @@ from torch.autograd.function import once_differentiable
 from keepworth.episodes.model import FinishReason, Sample, SamplingParams, Tokens, VersionSpan
 from keepworth.models import unpacked
 from keepworth.models.attention import Tree, float32_products, micro_batches, per_branch, tree, tree_sizes
-from keepworth.models.caches import GroupCache
-from keepworth.models.chat_format import TokenizerChat, ends_of
+from keepworth.models.chat_format import ends_of
 from keepworth.models.checkpoint import load_checkpoint, settle_way
 from keepworth.models.decoding_step import DecodingStep, PackedWeights, ThroughModules
-from keepworth.models.drawing import Drawing, require_draws, together, uniforms
+from keepworth.models.drawing import Drawing, GroupCache, require_draws, together, uniforms
 from keepworth.models.errors import ContextOverflow
-from keepworth.models.machine_memory import whole_memory
-from keepworth.models.text_side import TextSide, context_limit
+from keepworth.models.text_side import HasText, TextSide, context_limit
 
 Precision = Literal["bf16", "fp32", "fp64"]
 DTYPES: dict[Precision, torch.dtype] = {"bf16": torch.bfloat16, "fp32": torch.float32, "fp64": torch.float64}
 
 
-class InProcessModel:
+class InProcessModel(HasText):
     """A causal language model and its tokenizer behind the engine protocol (`keepworth.episodes.Model`).
 
     token_budget: padded tokens computed at once; it bounds memory, not what may be asked for.
@@ -48,6 +46,8 @@ class InProcessModel:
         """Where it was loaded from."""
         self.base: dict[str, Any] | None = None
         """What `keepworth.models.files` says of the weights in `folder`, once it was asked."""
+        ends = ends_of(self._causal_model())
+        self._text = TextSide(tokenizer, name, int(network.config.vocab_size), ends=ends)
         self._packed = PackedWeights()
         self._limit = 0
 
@@ -98,28 +98,6 @@ class InProcessModel:
         """Where the weights are, and every pass. What goes in and comes out (ids, masks, log-probabilities) is on the CPU."""
         device: torch.device = next(self.network.parameters()).device
         return device
-
-    @cached_property
-    def _text(self) -> TextSide:
-        ends = ends_of(self._causal_model())
-        return TextSide(self.tokenizer, self.name, int(self.network.config.vocab_size), ends=ends)
-
-    def encode(self, text: str) -> Tokens:
-        return self._text.encode(text)
-
-    def encode_continuation(self, text: str) -> Tokens:
-        return self._text.encode_continuation(text)
-
-    def decode(self, ids: Sequence[int]) -> str:
-        return self._text.decode(ids)
-
-    def stop_ids_for(self, prefix: str) -> frozenset[int]:
-        return self._text.stop_ids_for(prefix)
-
-    @property
-    def chat(self) -> TokenizerChat:
-        """Raises NoChatTemplate."""
-        return self._text.chat
 
     @contextlib.contextmanager
     def without_adapter(self) -> Iterator[None]:
@@ -288,6 +266,31 @@ class InProcessModel:
             for index, own in zip(rows, folded, strict=True):
                 results[index] = own
         return results
+
+
+def whole_memory(device: torch.device) -> float:
+    """Bytes of the device, or of the machine for the processor; infinite where the system does not say."""
+    if device.type == "cuda":
+        return float(torch.cuda.get_device_properties(device).total_memory)
+    return min(_line("MemTotal"), _container("max"))
+
+
+def _container(name: str) -> float:
+    """Of the control group that this process is in, as it sees it (version 2)."""
+    try:
+        with open(f"/sys/fs/cgroup/memory.{name}") as file:
+            return float(file.read())
+    except (OSError, ValueError):  # ValueError: "max", where there is no limit
+        return math.inf
+
+
+def _line(name: str) -> float:
+    try:
+        with open("/proc/meminfo") as lines:
+            named = dict(line.split(":") for line in lines)
+        return 1024.0 * int(named[name].split()[0])
+    except (OSError, KeyError, ValueError):
+        return math.inf
 
 
 # Log-probabilities and entropies of chosen tokens, a chunk of the vocabulary-wide matrix at a time.

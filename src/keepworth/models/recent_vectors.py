@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -25,12 +25,34 @@ def content_hash(text: str) -> bytes:
 
 
 class RecentVectors:
-    """The vectors of the texts asked for last, by content hash."""
+    """The vectors of the texts asked for last, by content hash. Safe to use from several threads."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
         self._vectors: OrderedDict[bytes, npt.NDArray[np.float32]] = OrderedDict()
         self._lock = Lock()
+
+    def encode(
+        self,
+        texts: Sequence[str],
+        make: Callable[[Sequence[str]], Iterator[tuple[Sequence[int], npt.NDArray[np.float32]]]],
+        dimension: Callable[[], int],
+    ) -> npt.NDArray[np.float32]:
+        """[texts, dimension]: what is kept, and for each other text once what `make` gives: (which of its texts, their vectors),
+        batch by batch."""
+        import numpy as np
+
+        if isinstance(texts, str):
+            raise TypeError("encode takes a sequence of texts, not one text: write encode([text])")
+        keys = [content_hash(text) for text in texts]
+        vectors = self.get(keys)
+        fresh = {key: text for key, text in zip(keys, texts, strict=True) if key not in vectors}
+        names = list(fresh)
+        for places, made in make(list(fresh.values())) if fresh else ():
+            batch = {names[place]: vector for place, vector in zip(places, made, strict=True)}
+            self.put(batch)
+            vectors.update(batch)
+        return np.stack([vectors[key] for key in keys]) if keys else np.empty((0, dimension()), dtype=np.float32)
 
     def get(self, keys: Sequence[bytes]) -> dict[bytes, npt.NDArray[np.float32]]:
         with self._lock:

@@ -96,6 +96,29 @@ class TextSide:
         )
 
 
+class HasText:
+    """What of a `keepworth.episodes.Model` is its text side's."""
+
+    _text: TextSide
+
+    def encode(self, text: str) -> Tokens:
+        return self._text.encode(text)
+
+    def encode_continuation(self, text: str) -> Tokens:
+        return self._text.encode_continuation(text)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return self._text.decode(ids)
+
+    def stop_ids_for(self, prefix: str) -> frozenset[int]:
+        return self._text.stop_ids_for(prefix)
+
+    @property
+    def chat(self) -> TokenizerChat:
+        """Raises NoChatTemplate."""
+        return self._text.chat
+
+
 UNBOUNDED = 1 << 20
 """Tokens that a network reads whose configuration names no limit, as where a state is carried from token to token."""
 

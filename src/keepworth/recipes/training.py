@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 from keepworth.episodes.episode import Episode, Task
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.model import SamplingParams, Tokens
-from keepworth.learning.collect.admission import Staleness
 from keepworth.learning.collect.curriculum import CANDIDATES, Curriculum, draw_seed, group_at
 from keepworth.learning.collect.curriculum import batch as batch
 from keepworth.learning.collect.groups import has_failed
 from keepworth.learning.collect.memories import Remembering
-from keepworth.learning.collect.pipeline import Asynchrony, Episodes, synchronous
+from keepworth.learning.collect.pipeline import Asynchrony, Episodes, Staleness, synchronous
 from keepworth.learning.critic import CriticSettings
 from keepworth.learning.learner import Imitator, Learner, Optimisation
 from keepworth.learning.objective.inputs import idle_clip

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keepworth.learning.objective.advantage import advantages, packing, prefix_tree, step_returns, value_targets
+from keepworth.learning.objective.advantage import CreditTable, advantages, step_returns, value_targets
 from keepworth.learning.objective.batch import Batch, Steps, episode_table
 from keepworth.learning.objective.formulas import gae, reward_to_go, soft_value
 from keepworth.learning.objective.parts import Gae, StepIndex, StepState
@@ -155,7 +155,7 @@ def tree_of(answers: list[list[int]], rewards: list[float]) -> tuple[torch.Tenso
     ids = torch.tensor([answer + [0] * (width - len(answer)) for answer in answers])
     batch = rows(masks, rewards, ids=ids)
     table = episode_table(batch)
-    tree = prefix_tree(batch, table, packing(batch, table), table.reward)
+    tree = CreditTable(batch, table, table.reward, None).tree()
     return tree.advantage, tree.count, tree.informative
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from keepworth.learning.collect.curriculum import sampled_sessions
 from keepworth.learning.collect.episode_credit import EpisodicReward, attributed
@@ -23,27 +21,6 @@ def test_attribution_by_hand() -> None:
     # Question 1 gives 1/4 to step 0 and to step 2; question 2 gives 1/4, halved between the writers of c.
     assert got == pytest.approx([0.25 + 0.125, 0.125, 0.25])
     assert attributed([1.0, 0.5], [["a"], ["c"]], writers, 3, share=0.0) == pytest.approx([0.25] * 3)
-
-
-@settings(deadline=None)
-@given(
-    st.integers(1, 6).flatmap(
-        lambda steps: st.tuples(
-            st.just(steps),
-            st.lists(st.lists(st.integers(0, steps - 1), min_size=1, max_size=3), min_size=1, max_size=5),
-            st.lists(st.floats(0, 1), min_size=1, max_size=5),
-            st.randoms(use_true_random=False),
-            st.floats(0, 1),
-        )
-    )
-)
-def test_attribution_conserves_the_reward(case: tuple[int, list[list[int]], list[float], object, float]) -> None:
-    steps, wrote, scores, random, share = case
-    writers = {f"item{i}": steps_of for i, steps_of in enumerate(wrote)}
-    items = list(writers)
-    retrieved = [[items[random.randrange(len(items))] for _ in range(random.randint(1, 4))] for _ in scores]  # type: ignore[attr-defined]
-    got = attributed(scores, retrieved, writers, steps, share)
-    assert sum(got) == pytest.approx(sum(scores) / len(scores))
 
 
 def test_attribution_gives_nothing_for_what_was_there_before_or_was_not_found() -> None:
@@ -83,29 +60,6 @@ def test_branching() -> None:
 
 
 QUERY, RIGHT, WRONG = np.array([1.0, 0.0]), np.array([0.0, 1.0]), np.array([1.0, 1.0])
-
-
-def test_a_wrong_answer_is_new_before_it_is_remembered_and_old_after() -> None:
-    reward = EpisodicReward(warmup=0)
-    reward.score_group(QUERY, np.stack([np.array([1.0, -0.5])]), [0.0])
-    _, before = reward.raw(QUERY, WRONG)
-    assert before is not None
-    assert before > 0.5
-    reward.score_group(QUERY, np.stack([WRONG]), [0.0])
-    _, after = reward.raw(QUERY, WRONG)
-    assert after == pytest.approx(0.0)
-
-
-def test_exploit_is_the_distance_to_the_centroid_of_the_nearest_query() -> None:
-    reward = EpisodicReward(neighbours=1)
-    reward.score_group(QUERY, np.stack([RIGHT, -RIGHT + 2.0]), [1.0, 1.0])
-    reward.score_group(-QUERY, np.stack([RIGHT + 100.0]), [1.0])
-    exploit, explore = reward.raw(QUERY * 3 + 0.01, np.array([1.0, 4.0]))
-    assert exploit == pytest.approx(-3.0)
-    assert explore is None
-    widened = EpisodicReward(neighbours=2)
-    widened.restore(reward.state())
-    assert widened.raw(QUERY, np.array([1.0, 4.0]))[0] != pytest.approx(-3.0)
 
 
 def test_warm_up_windows_eviction_and_restoring() -> None:

@@ -27,8 +27,8 @@ from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.learning.run_folder import RunFolder
 
 if TYPE_CHECKING:
-    from keepworth.learning.collect.admission import Staleness
     from keepworth.learning.collect.groups import EpisodeContext, FinishedGroup
+    from keepworth.learning.collect.pipeline import Staleness
 
 T = TypeVar("T")
 

@@ -356,8 +356,8 @@ class Rerolls:
 
 @dataclass(slots=True)
 class OpenGroup:
-    """A group while it is sampled. born: the version of the weights at its start. waiting_elsewhere: members that wait for the
-    others in a worker."""
+    """A group while it is sampled. born: the version of the weights at its start. waiting_elsewhere: members that are done
+    in a worker, or wait for the others there."""
 
     index: int
     born: int

@@ -122,7 +122,7 @@ class LocalSampler(Sampler):
         settle: Callable[[], Awaitable[None]],
     ) -> None:
         super().__init__()
-        self._learner, self._may_draw, self._settle = learner, may_draw, settle
+        self._may_draw, self._settle = may_draw, settle
         self._replica: Replica | None = None
         if not settings.serial:
             self._replica = Replica(learner.model, learner.master_weights.named)
@@ -136,9 +136,7 @@ class LocalSampler(Sampler):
         return self.batch.model.version
 
     def outgoing(self) -> Any:
-        if self._replica is None:
-            return None
-        return self._replica.outgoing(self._learner.model, self._learner.master_weights.named)
+        return None if self._replica is None else self._replica.outgoing()
 
     async def begin(self, sent: Any) -> None:
         self._wake = asyncio.Event()

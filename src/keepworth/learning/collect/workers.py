@@ -30,7 +30,7 @@ from keepworth.learning.collect.groups import (
     failed_episode,
     run_member,
 )
-from keepworth.learning.placement import ONE_CORE, Cluster, Needs, Worker, WorkerDied, WorkerFailed, WorkerPart
+from keepworth.learning.placement import ONE_CORE, Cluster, Needs, Worker, WorkerDied, WorkerPart
 from keepworth.models.partial_sample import PartialSample
 
 if TYPE_CHECKING:
@@ -39,17 +39,14 @@ if TYPE_CHECKING:
 DEATHS = 5
 """So many workers may die while they work on one group; its episodes that are not done then fail."""
 
-# Messages are tuples whose first part is one of these words, whose second is the number of the group's run.
+# Each group is a call, `run`, that returns once its members are done. Beside it, messages are tuples whose first part is one of
+# these words, whose second is the number of the group's run.
 #
 #     controller to worker                      worker to controller
-#     BEGIN   n, GroupRun                       DRAW    n, question, AskedDraft
-#     ANSWER  n, question, Sample or error      RETRY   n, a failed try as JSON
-#     DROP    n                                 ENDED   n, member, its episode as JSON
-#     IMAGE   0, MemoryImage                    WAITS   n, how many members wait for the others
-#                                               BROKE   n, why: not the rollout, what is around it
+#     ANSWER  n, question, Sample or error      DRAW    n, question, AskedDraft
+#     DROP    n                                 WAITS   n, how many members are done, or wait for the others
 
-BEGIN, ANSWER, DROP, IMAGE = "begin", "answer", "drop", "image"
-DRAW, RETRY, ENDED, WAITS, BROKE = "draw", "retry", "ended", "waits", "broke"
+ANSWER, DROP, DRAW, WAITS = "answer", "drop", "draw", "waits"
 Message = tuple[Any, ...]
 
 
@@ -118,7 +115,7 @@ class Rollouts:
         self._rollout, self._text, self._memory = rollout, text, memory
         self._messages: list[Message] = []
         self._something = asyncio.Event()
-        self._running: dict[int, asyncio.Task[None]] = {}
+        self._running: dict[int, asyncio.Future[list[None]]] = {}
         self._questions: dict[int, asyncio.Future[Sample]] = {}
         self._numbers = itertools.count()
 
@@ -130,42 +127,44 @@ class Rollouts:
         return messages
 
     def tell(self, messages: Sequence[Message]) -> None:
-        """Do what the controller asks for."""
+        """Take in what the controller says."""
         for word, number, *rest in messages:
-            if word == BEGIN:
-                self._running[number] = asyncio.get_running_loop().create_task(self._run(number, *rest))
-            elif word == ANSWER:
+            if word == ANSWER:
                 self._answer(*rest)
-            elif word == IMAGE:
-                assert self._memory is not None
-                self._memory.read(*rest)
             elif number in self._running:
                 self._running[number].cancel()
+
+    def read(self, image: MemoryImage) -> None:
+        """From here on the memory is this."""
+        assert self._memory is not None
+        self._memory.read(image)
 
     def _say(self, *message: Any) -> None:
         self._messages.append(message)
         self._something.set()
 
-    async def _run(self, number: int, run: GroupRun) -> None:
+    async def run(self, number: int, run: GroupRun) -> tuple[list[str], list[str]]:
+        """Run the members of a group to their ends; their episodes, and the tries that failed, as JSON."""
         if self._text is not None:
             self._text.version = run.version
         group = OpenGroup(run.index, run.version, run.task, run.size)
-        group.changed = lambda: self._say(WAITS, number, group.waiting)
+        group.changed = lambda: self._say(WAITS, number, len(group.done) + group.waiting)
         sampler = _AskingSampler(partial(self._ask, number))
-
-        def retry(failed: Episode) -> None:
-            self._say(RETRY, number, json.dumps(episode_to_json(failed)))
+        failed: list[Episode] = []
 
         async def run_to_end(member: int) -> None:
-            await run_member(group, member, self._rollout, sampler, run.terms, retry)
-            self._say(ENDED, number, member, json.dumps(episode_to_json(group.done[member])))
+            await run_member(group, member, self._rollout, sampler, run.terms, failed.append)
+            group.changed()
 
+        self._running[number] = asyncio.gather(*map(run_to_end, range(run.size)))
         try:
-            await asyncio.gather(*map(run_to_end, range(run.size)))
-        except Exception as error:  # errors of a rollout are values: this one is ours
-            self._say(BROKE, number, f"{type(error).__name__}: {error}")
+            await self._running[number]
         finally:
             del self._running[number]
+        episodes = [group.done[member] for member in range(run.size)]
+        return [json.dumps(episode_to_json(each)) for each in episodes], [
+            json.dumps(episode_to_json(each)) for each in failed
+        ]
 
     async def _ask(self, number: int, draft: AskedDraft) -> Sample:
         question = next(self._numbers)
@@ -205,8 +204,6 @@ class _Run:
 
     group: OpenGroup
     sampler: DraftSampler
-    note_failed: Callable[[Episode], None]
-    ended: asyncio.Future[None]
     drawing: set[asyncio.Task[None]] = field(default_factory=set)
 
 
@@ -217,37 +214,39 @@ class _LiveWorker:
         self.worker = worker
         self.runs: dict[int, _Run] = {}
         self.died: WorkerDied | None = None
-        self.image: MemoryImage | None = None
+        self._image: MemoryImage | None = None
+        self._showing = asyncio.Lock()
         self._numbers = itertools.count()
         self._outgoing: list[Message] = []
         self._sending: asyncio.Task[None] | None = None
 
     async def run(
-        self,
-        group: OpenGroup,
-        run: GroupRun,
-        sampler: DraftSampler,
-        note_failed: Callable[[Episode], None],
-    ) -> None:
-        """Until every member of the group is done. Raises WorkerDied where the worker does not live to its end."""
-        number, ended = next(self._numbers), asyncio.get_running_loop().create_future()
-        running = self.runs[number] = _Run(group, sampler, note_failed, ended)
-        self.tell(BEGIN, number, run)
+        self, group: OpenGroup, run: GroupRun, sampler: DraftSampler, image: MemoryImage | None
+    ) -> list[Episode]:
+        """Until every member of the group is done; returns the tries that failed. Raises WorkerDied where the worker does not
+        live to its end. image: what the group's episodes read."""
+        number = next(self._numbers)
+        running = self.runs[number] = _Run(group, sampler)
         try:
-            await ended
+            async with self._showing:
+                if image is not self._image:
+                    await asyncio.wrap_future(self.worker.call("read", image))
+                    self._image = image
+            episodes, failed = await asyncio.wrap_future(self.worker.call("run", number, run))
         except asyncio.CancelledError:
             self.tell(DROP, number)
             raise
+        except WorkerDied as died:
+            self.died = died
+            raise
         finally:
-            self.runs.pop(number, None)
+            del self.runs[number]
             for task in running.drawing:
                 task.cancel()
-
-    def show(self, image: MemoryImage) -> None:
-        """Let the memory be this image for what is begun from here on."""
-        if self.image is not image:
-            self.image = image
-            self.tell(IMAGE, 0, image)
+        group.waiting_elsewhere = 0
+        for member, episode in enumerate(episodes):
+            group.end(member, episode_from_json(json.loads(episode)))
+        return [episode_from_json(json.loads(each)) for each in failed]
 
     def tell(self, *message: Any) -> None:
         """Send it with whatever else is to be sent meanwhile: one call at a time, so that messages arrive in order."""
@@ -259,18 +258,10 @@ class _LiveWorker:
         try:
             while self._outgoing and self.died is None:
                 messages, self._outgoing = self._outgoing, []
-                await asyncio.wrap_future(self.worker.call("tell", messages))
-        except WorkerDied:  # `listen` notices it
-            pass
-        except KeepworthError as error:
-            self._break(error)
+                with suppress(WorkerDied):  # `listen` notices it
+                    await asyncio.wrap_future(self.worker.call("tell", messages))
         finally:
             self._sending = None
-
-    def _break(self, error: BaseException) -> None:
-        for run in self.runs.values():
-            if not run.ended.done():
-                run.ended.set_exception(error)
 
     async def listen(self) -> WorkerDied:
         """Do what the worker asks for, until it dies."""
@@ -279,28 +270,17 @@ class _LiveWorker:
                 messages = await asyncio.wrap_future(self.worker.call("heard"))
             except WorkerDied as died:
                 self.died = died
-                self._break(died)
                 return died
             for word, number, *rest in messages:
                 run = self.runs.get(number)
-                if run is not None and not run.ended.done():
-                    self._hear(word, number, run, rest)
-
-    def _hear(self, word: str, number: int, run: _Run, rest: Sequence[Any]) -> None:
-        if word == DRAW:
-            task = asyncio.get_running_loop().create_task(self._draw(number, run, *rest))
-            run.drawing.add(task)
-            task.add_done_callback(run.drawing.discard)
-        elif word == WAITS:
-            (run.group.waiting_elsewhere,) = rest
-        elif word == RETRY:
-            run.note_failed(episode_from_json(json.loads(rest[0])))
-        elif word == ENDED:
-            run.group.end(rest[0], episode_from_json(json.loads(rest[1])))
-            if not run.group.missing():
-                run.ended.set_result(None)
-        else:
-            run.ended.set_exception(WorkerFailed(f"{self.worker.name} on {self.worker.host}: {rest[0]}."))
+                if run is None:
+                    continue
+                if word == WAITS:
+                    (run.group.waiting_elsewhere,) = rest
+                    continue
+                task = asyncio.get_running_loop().create_task(self._draw(number, run, *rest))
+                run.drawing.add(task)
+                task.add_done_callback(run.drawing.discard)
 
     async def _draw(self, number: int, run: _Run, question: int, asked: AskedDraft) -> None:
         draft = PartialSample(asked.prompt, asked.params, asked.stream, group=run.group.index)
@@ -355,14 +335,12 @@ class RolloutWorkers:
             async with self._back:
                 await self._back.wait_for(lambda: any(worker.died is None for worker in self._workers))
             worker = min((w for w in self._workers if w.died is None), key=lambda worker: len(worker.runs))
-            if image is not None:
-                worker.show(image)
             try:
-                await worker.run(group, run, sampler, note_failed)
+                for failed in await worker.run(group, run, sampler, image):
+                    note_failed(failed)
                 return
             except WorkerDied as error:
                 died = error
-                group.done.clear()
                 group.waiting_elsewhere = 0
         why = f"{DEATHS} workers died at group {group.index}; the last: {died}"
         for member in group.missing():

@@ -76,17 +76,6 @@ class Packing:
         return values
 
 
-def packing(batch: Batch, table: EpisodeTable) -> Packing:
-    row, column = torch.nonzero(batch.mask > 0, as_tuple=True)
-    line = table.of_row[row]
-    order = torch.argsort(line, stable=True)
-    row, column, line = row[order], column[order], line[order]
-    lengths = torch.bincount(line, minlength=len(table.ids))
-    start = torch.cumsum(lengths, 0) - lengths
-    place = torch.arange(len(line), device=line.device) - start[line]
-    return Packing(row, column, line, place, lengths)
-
-
 def lines_of(steps: Steps, table: EpisodeTable) -> Tensor:
     """[S]: the line of the episode table a step belongs to."""
     line = torch.searchsorted(table.ids, steps.episode).clamp(max=len(table.ids) - 1)
@@ -122,30 +111,6 @@ def step_returns(steps: Steps, table: EpisodeTable, reward: Tensor, discount: fl
     return returns
 
 
-def token_rewards(batch: Batch, table: EpisodeTable, packed: Packing, reward: Tensor, penalty: Tensor | None) -> Tensor:
-    """[E,L] float64: each turn's reward on the turn's last token, the rest of the episode's on its last, minus `penalty`.
-
-    reward [E]; penalty [B,T] is subtracted token by token (the KL to the reference).
-    """
-    rewards = torch.zeros(len(table.ids), packed.width, dtype=torch.float64, device=reward.device)
-    rest = reward.clone()
-    if batch.steps is not None and batch.step is not None:
-        step = batch.step[packed.row, packed.column]
-        inside = step >= 0
-        last = torch.full((len(batch.steps.episode),), -1, dtype=torch.long, device=reward.device)
-        last = last.scatter_reduce(0, step[inside], packed.place[inside], "amax")
-        placed = last >= 0
-        line = lines_of(batch.steps, table)[placed]
-        given = batch.steps.reward.to(torch.float64)[placed]
-        rewards.index_put_((line, last[placed]), given, accumulate=True)
-        rest.index_add_(0, line, -given)
-    spoke = packed.lengths > 0
-    rewards[spoke, packed.lengths[spoke] - 1] += rest[spoke]
-    if penalty is not None:
-        rewards = rewards - packed.pack(penalty)
-    return rewards
-
-
 @dataclass(frozen=True, slots=True)
 class PrefixTreeCredit:
     """Per drawn token of the batch [B,T]: the node's advantage, how many completions share it, whether it is used."""
@@ -153,43 +118,6 @@ class PrefixTreeCredit:
     advantage: Tensor
     count: Tensor
     informative: Tensor
-
-
-def prefix_tree(batch: Batch, table: EpisodeTable, packed: Packing, reward: Tensor) -> PrefixTreeCredit:
-    """A(v | p) = mean reward of completions that begin with p v, minus that of completions that begin with p.
-
-    A node (p, v) is used if p has at least two completions and at least two distinct continuations; an ended
-    completion counts towards p's mean. Nodes are shared within a group only, by the tokens the policy drew: what the
-    environment wrote in between is taken to be a function of them.
-    Source: T-SPMO in Token-Efficient RL for LLM Reasoning, arXiv 2504.20834; its formula could not be verified.
-    """
-    shape = batch.shape
-    advantage = torch.zeros(len(table.ids), packed.width, dtype=torch.float64)
-    count = torch.ones(len(table.ids), packed.width, dtype=torch.float64)
-    informative = torch.zeros(len(table.ids), packed.width, dtype=torch.float64)
-    ids, lengths = packed.pack(batch.require("ids", "PrefixTree")).long().tolist(), packed.lengths.tolist()
-    rewards, groups = reward.tolist(), table.group.tolist()
-    # A node is its members; children of a node split the members by their next token. Depth first, no hashing of
-    # long prefixes: every token is visited once.
-    pending = [([e for e in range(len(ids)) if groups[e] == g], 0) for g in sorted(set(groups))]
-    while pending:
-        members, depth = pending.pop()
-        children: dict[int, list[int]] = {}
-        for episode in members:
-            if depth < lengths[episode]:
-                children.setdefault(ids[episode][depth], []).append(episode)
-        base = sum(rewards[e] for e in members) / len(members) if members else 0.0
-        for child in children.values():
-            mean = sum(rewards[e] for e in child) / len(child)
-            for episode in child:
-                count[episode, depth] = len(child)
-                if len(children) >= 2:
-                    advantage[episode, depth] = mean - base
-                    informative[episode, depth] = 1.0
-            if len(child) >= 2:
-                pending.append((child, depth + 1))
-    device = batch.mask.device
-    return PrefixTreeCredit(*(packed.unpack(part.to(device), shape) for part in (advantage, count, informative)))
 
 
 def scaled(
@@ -234,7 +162,15 @@ class CreditTable:
     @cached_property
     def packed(self) -> Packing:
         """Where each drawn token of an episode goes."""
-        return packing(self.batch, self.table)
+        batch, table = self.batch, self.table
+        row, column = torch.nonzero(batch.mask > 0, as_tuple=True)
+        line = table.of_row[row]
+        order = torch.argsort(line, stable=True)
+        row, column, line = row[order], column[order], line[order]
+        lengths = torch.bincount(line, minlength=len(table.ids))
+        start = torch.cumsum(lengths, 0) - lengths
+        place = torch.arange(len(line), device=line.device) - start[line]
+        return Packing(row, column, line, place, lengths)
 
     def unpack(self, values: Tensor) -> Tensor:
         """[E,L] -> [B,T]."""
@@ -251,12 +187,63 @@ class CreditTable:
         return self.reward.index_add(0, self.table.of_row, -self.penalty.to(torch.float64).sum(1))
 
     def token_rewards(self, reward: Tensor) -> Tensor:
-        """[E,L]: see `token_rewards`."""
-        return token_rewards(self.batch, self.table, self.packed, reward, self.penalty)
+        """[E,L] float64: each turn's reward on the turn's last token, the rest of the episode's `reward` [E] on its last, minus
+        the penalty, token by token (the KL to the reference)."""
+        batch, table, packed, penalty = self.batch, self.table, self.packed, self.penalty
+        rewards = torch.zeros(len(table.ids), packed.width, dtype=torch.float64, device=reward.device)
+        rest = reward.clone()
+        if batch.steps is not None and batch.step is not None:
+            step = batch.step[packed.row, packed.column]
+            inside = step >= 0
+            last = torch.full((len(batch.steps.episode),), -1, dtype=torch.long, device=reward.device)
+            last = last.scatter_reduce(0, step[inside], packed.place[inside], "amax")
+            placed = last >= 0
+            line = lines_of(batch.steps, table)[placed]
+            given = batch.steps.reward.to(torch.float64)[placed]
+            rewards.index_put_((line, last[placed]), given, accumulate=True)
+            rest.index_add_(0, line, -given)
+        spoke = packed.lengths > 0
+        rewards[spoke, packed.lengths[spoke] - 1] += rest[spoke]
+        if penalty is not None:
+            rewards = rewards - packed.pack(penalty)
+        return rewards
 
     def tree(self) -> PrefixTreeCredit:
-        """See `prefix_tree`."""
-        return prefix_tree(self.batch, self.table, self.packed, self.reward)
+        """A(v | p) = mean reward of completions that begin with p v, minus that of completions that begin with p.
+
+        A node (p, v) is used if p has at least two completions and at least two distinct continuations; an ended
+        completion counts towards p's mean. Nodes are shared within a group only, by the tokens the policy drew: what the
+        environment wrote in between is taken to be a function of them.
+        Source: T-SPMO in Token-Efficient RL for LLM Reasoning, arXiv 2504.20834; its formula could not be verified.
+        """
+        batch, table, packed, reward = self.batch, self.table, self.packed, self.reward
+        shape = batch.shape
+        advantage = torch.zeros(len(table.ids), packed.width, dtype=torch.float64)
+        count = torch.ones(len(table.ids), packed.width, dtype=torch.float64)
+        informative = torch.zeros(len(table.ids), packed.width, dtype=torch.float64)
+        ids, lengths = packed.pack(batch.require("ids", "PrefixTree")).long().tolist(), packed.lengths.tolist()
+        rewards, groups = reward.tolist(), table.group.tolist()
+        # A node is its members; children of a node split the members by their next token. Depth first, no hashing of
+        # long prefixes: every token is visited once.
+        pending = [([e for e in range(len(ids)) if groups[e] == g], 0) for g in sorted(set(groups))]
+        while pending:
+            members, depth = pending.pop()
+            children: dict[int, list[int]] = {}
+            for episode in members:
+                if depth < lengths[episode]:
+                    children.setdefault(ids[episode][depth], []).append(episode)
+            base = sum(rewards[e] for e in members) / len(members) if members else 0.0
+            for child in children.values():
+                mean = sum(rewards[e] for e in child) / len(child)
+                for episode in child:
+                    count[episode, depth] = len(child)
+                    if len(children) >= 2:
+                        advantage[episode, depth] = mean - base
+                        informative[episode, depth] = 1.0
+                if len(child) >= 2:
+                    pending.append((child, depth + 1))
+        device = batch.mask.device
+        return PrefixTreeCredit(*(packed.unpack(part.to(device), shape) for part in (advantage, count, informative)))
 
     def compare(self, reward: Tensor, baseline: str | None, scale: Scale | None) -> Tensor:
         """[E]: centred and scaled rewards of whole episodes."""

@@ -11,6 +11,7 @@ from dataclasses import fields
 from typing import Any, cast
 
 from keepworth.learning.objective import parts
+from keepworth.learning.objective.inputs import episode_inputs, inputs
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.presets import Source, preset, presets, source_of
 
@@ -48,7 +49,7 @@ def described(objective: Objective, source: Source | None = None) -> str:
     rules = controls(objective)
     if rules:
         lines += ["", "from step to step", *(f"  {rule}" for rule in rules)]
-    needs = requirements(objective)
+    needs = [*inputs(objective), *(f"in its episodes: {each}" for each in episode_inputs(objective))]
     if source is not None and source.needs:
         needs.append(source.needs)
     if needs:
@@ -108,7 +109,9 @@ def _shown(name: str, value: object) -> str:
 
 def symbols(objective: Objective) -> list[tuple[str, str]]:
     """What each letter of the formula stands for."""
-    found = [("A", _advantage(objective)), ("R", _reward(objective))]
+    clamp = objective.advantage_clamp
+    advantage = written(objective.advantage) + ("" if clamp is None else f"; clamped to +-{clamp:g}")
+    found = [("A", advantage), ("R", _reward(objective))]
     if objective.ratio.acts:
         found.append(("r", written(objective.ratio)))
     if objective.ratio.acts or objective.correction:
@@ -130,11 +133,6 @@ def symbols(objective: Objective) -> list[tuple[str, str]]:
             )
         )
     return found
-
-
-def _advantage(objective: Objective) -> str:
-    clamp = objective.advantage_clamp
-    return written(objective.advantage) + ("" if clamp is None else f"; clamped to +-{clamp:g}")
 
 
 def _reward(objective: Objective) -> str:
@@ -165,23 +163,6 @@ def controls(objective: Objective) -> list[str]:
     if objective.teacher is not None and objective.teacher.anneal is not None:
         rules.append(f"the teacher's coefficient is {written(objective.teacher.anneal)}")
     return rules
-
-
-def requirements(objective: Objective) -> list[str]:
-    """What the run must provide beyond rewards and the sampler's log-probabilities."""
-    wanted = (
-        (objective.ratio.anchor == "proximal", "Batch.lp_proximal"),
-        (objective.needs_reference, "Batch.lp_reference"),
-        (objective.ratio.anchor == "interpolated" or objective.max_lag is not None, "Batch.version_lag"),
-        (objective.entropy is not None, "the entropy of every token, with gradient"),
-        (
-            objective.needs_length_budget and objective.length_budget is None,
-            "length_budget, the run's generation limit",
-        ),
-        (objective.needs_selection, "select(...) before the loss"),
-        (objective.reward_term is not None, f"a reward term {objective.reward_term!r} in every episode"),
-    )
-    return [need for condition, need in wanted if condition]
 
 
 def listing() -> list[tuple[str, str, str, str, str, str, str]]:

@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from keepworth.episodes.text import printable, terminal
 
@@ -132,47 +132,32 @@ class Plan:
 # Progress: how a long run says where it is. A live display on a terminal, one plain line per step elsewhere.
 
 
-class Progress(Protocol):
-    """What a trainer tells. `start` may be called again for the next half of a run; `finish` is called once, at the end."""
+class Progress:
+    """What a trainer tells. It says nothing itself: for tests, and for callers with a display of their own.
+
+    `start` may be called again for the next half of a run; `finish` is called once, at the end."""
 
     def planned(self, plan: Plan) -> None:
         """What the whole is, of which `start` may begin several stretches: the time left is the plan's from now on."""
-        ...
 
     def start(self, total_steps: int, title: str) -> None: ...
 
     def phase(self, name: str) -> None:
         """What is being done now (`loading the model`, `evaluating`): shown until the next call."""
-        ...
 
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
         """`step` of `total_steps` is done. Families by slash: `reward/f1`, `seconds/sample`."""
-        ...
 
     def note(self, text: str) -> None:
         """A line that stays."""
-        ...
 
     def finish(self) -> None: ...
 
 
-class SilentProgress:
-    """Says nothing: for tests and for callers with a display of their own."""
-
-    def planned(self, plan: Plan) -> None: ...
-
-    def start(self, total_steps: int, title: str) -> None: ...
-
-    def phase(self, name: str) -> None: ...
-
-    def step(self, step: int, metrics: Mapping[str, float]) -> None: ...
-
-    def note(self, text: str) -> None: ...
-
-    def finish(self) -> None: ...
+SilentProgress = Progress
 
 
-class _TimedProgress(SilentProgress):
+class _TimedProgress(Progress):
     """Knows the time left: the plan's, or else from the steps seen since the first one. What came before it (loading, measuring,
     an earlier process) says nothing about a step's time."""
 

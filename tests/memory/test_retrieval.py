@@ -383,8 +383,7 @@ def test_the_best_are_the_same_whatever_is_asked_for_beyond_them():
     request = requested(10, "lexical", {})
     view = ScopeView(m.store, m.scope)
     (few,), (more,) = (
-        Search(view, None, Fusion(), replace(request, beyond=beyond), now()).hits(["cat number"])
-        for beyond in (0, 25)
+        Search(view, None, Fusion(), replace(request, beyond=beyond), now()).hits(["cat number"]) for beyond in (0, 25)
     )
     assert [hit.id for hit in more[:10]] == [hit.id for hit in few]
 

@@ -44,7 +44,7 @@ class App(typer.Typer):
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"cls": CommandGroup, "no_args_is_help": True, "rich_markup_mode": None, **options})
 
-    def command(
+    def command(  # type: ignore[override]
         self, name: str | None = None, *, examples: str = "", cls: type[Command] = Command, **options: Any
     ) -> Callable[[Any], Any]:
         """examples: command lines, one a line, for the end of its help."""

@@ -90,7 +90,7 @@ class ForeignSystem:
         self._command, self._encode = list(command), encode
         self._folder = Path(tempfile.mkdtemp(prefix="keepworth-system-"))
         self._process: subprocess.Popen[str] | None = None
-        self._said = self._folder / "stderr.txt"
+        self._stderr = self._folder / "stderr.txt"
         self._begun, self._entries, self._trouble = 0, dict[str, str](), ""
         self._answered = self._stopped = False  # whether it ever answered a line; whether `kill` ended it
 
@@ -176,19 +176,19 @@ class ForeignSystem:
         with contextlib.suppress(OSError):
             process.kill()
         process.wait()
-        lines = [line.strip() for line in self._said.read_text("utf-8", "replace").splitlines() if line.strip()]
+        lines = [line.strip() for line in self._stderr.read_text("utf-8", "replace").splitlines() if line.strip()]
         return " | ".join(lines[-3:])[-EXCERPT:]
 
     def _start(self) -> None:
         self._kill()
         self._trouble, self._process = "", None
         try:
-            with self._said.open("w") as said:
+            with self._stderr.open("w") as stderr:
                 self._process = subprocess.Popen(
                     self._command,
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
-                    stderr=said,
+                    stderr=stderr,
                     encoding="utf-8",
                     errors="replace",
                     bufsize=1,

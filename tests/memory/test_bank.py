@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keepworth.episodes import EncoderIdentity, Operation, OperationKind
-from keepworth.memory.errors import InvalidFilter, InvalidTime, InvalidVector, NoEncoder
+from keepworth.episodes import Operation, OperationKind
+from keepworth.memory.errors import NoEncoder
 from keepworth.memory.item import Provenance, content_digest
 from keepworth.memory.memory import Memory
 from keepworth.memory.operations import Draft
@@ -265,30 +265,9 @@ def test_hash_does_not_see_the_clock_but_sees_everything_else():
     assert one.content_hash() != two.content_hash()
 
 
-def test_bad_requests_are_refused_by_type():
-    b = Bank.empty(None)
+def test_without_an_encoder_only_words_are_searched():
     with pytest.raises(NoEncoder):
-        b.search("x")
-    with pytest.raises(InvalidFilter):
-        b.search("x", mode="fuzzy")
-    with pytest.raises(InvalidFilter):
-        b.search("x", 0, mode="lexical")
-    with pytest.raises(InvalidTime):
-        b.add("x", event_time="yesterday")
-
-
-@pytest.mark.parametrize("bad", [np.zeros((1, 3), np.float32), np.full((1, 4), np.nan, np.float32)])
-def test_bad_vectors_are_refused(bad):
-    class Broken:
-        identity = EncoderIdentity("broken", 4, True)
-
-        def encode(self, texts):
-            return bad
-
-    b = Bank.empty(Broken())
-    b.add("x")
-    with pytest.raises(InvalidVector, match="broken"):
-        b.search("x")
+        Bank.empty(None).search("x")
 
 
 def test_forks_are_cheap():

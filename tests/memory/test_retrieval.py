@@ -6,7 +6,6 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from keepworth.memory import errors
@@ -14,7 +13,7 @@ from keepworth.memory.by_name import encoder
 from keepworth.memory.item import now
 from keepworth.memory.memory import Memory
 from keepworth.memory.search import index
-from keepworth.memory.search.index import DenseIndex, Embedder
+from keepworth.memory.search.index import DenseIndex
 from keepworth.memory.search.newer import about_the_past
 from keepworth.memory.search.search import POOL, Fusion, Search, requested
 from keepworth.memory.store.store import ScopeView
@@ -184,18 +183,6 @@ def test_a_read_only_file_searches_unlogged_and_says_so(tmp_path: Path, caplog):
         hits = memory.search("red hat")
         assert (len(hits), hits.decision) == (10, "")
     assert (tmp_path / "a.mem").read_bytes() == content
-
-
-def test_text_is_encoded_once_however_often_it_is_asked():
-    encoder = WordEncoder(32)
-    embedder = Embedder(encoder, cached=4)
-    first = embedder(["a", "b", "a"])
-    assert encoder.texts == 2
-    np.testing.assert_array_equal(embedder(["b", "a"]), first[[1, 0]])
-    assert encoder.texts == 2
-    embedder(["c", "d", "e"])
-    embedder(["a"])  # the oldest made room
-    assert encoder.texts == 5 or encoder.texts == 6
 
 
 def test_a_half_life_halves_scores_with_age_and_is_in_the_formula():

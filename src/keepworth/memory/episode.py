@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from numbers import Real
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from keepworth.episodes.episode import Decision, MemoryStep, MemoryStepKind, Operation
 from keepworth.episodes.text import as_text
@@ -25,11 +25,12 @@ from keepworth.memory.errors import (
 from keepworth.memory.item import Item, Scope, worded, worded_actions
 from keepworth.memory.operations import OperationOutcome, checked_reward
 from keepworth.memory.policy.signals import PREFIX, UseSignal, signal_of
-from keepworth.memory.search.search import Ask, Hits, OwnDraws, compact
+from keepworth.memory.search.search import Ask, Hits, OwnDraws, ScopedOptions, compact
 from keepworth.memory.store import log
 
 if TYPE_CHECKING:
     from keepworth.episodes.episode import Episode
+    from keepworth.memory.changing import ItemOptions
     from keepworth.memory.memory import Memory
     from keepworth.memory.policy.pool import Advice
     from keepworth.memory.store.transaction import Transaction
@@ -96,7 +97,9 @@ class LiveEpisode(Attempt):
         self._waiting: list[str] = []
         self._action: str | None = None
 
-    def search(self, /, query: str = "", *, actions: Sequence[str] = (), top_k: int = 10, **options: Any) -> Hits:
+    def search(
+        self, /, query: str = "", *, actions: Sequence[str] = (), top_k: int = 10, **options: Unpack[ScopedOptions]
+    ) -> Hits:
         """As `Memory.search`, in this episode's scope and as part of its task, recorded as its next decision.
 
         query: what is looked for, or seen; "" goes by the task alone. actions: what can be done here, where that is known.
@@ -171,9 +174,10 @@ class LiveEpisode(Attempt):
             self._memory.reward(self.id, self._scaled(signal.vote), by=f"{PREFIX}:{self.by or 'nobody'}")
         return signal
 
-    def remember(self, text: str, **options: Any) -> Item:
+    def remember(self, text: str, **options: Unpack[ItemOptions]) -> Item:
         """As `Memory.add`, as part of this episode."""
-        return self._memory.add_many([text], episode=self.id, **{"source": "episode", **self._bounds(), **options})[0]
+        here: dict[str, Any] = {"source": "episode", **self._bounds(), **options}
+        return self._memory.add_many([text], episode=self.id, **here)[0]
 
     add = remember
 
@@ -292,7 +296,9 @@ class HeldEpisode(Attempt):
         self._names = hashlib.sha256(f"{seed}/{owner}/{id}".encode()).hexdigest()[:16]
         self._draws = OwnDraws(np.random.default_rng([31, seed, int(self._names, 16)]), log.EpisodeDraws())
 
-    def search(self, /, query: str = "", *, actions: Sequence[str] = (), top_k: int = 10, **options: Any) -> Hits:
+    def search(
+        self, /, query: str = "", *, actions: Sequence[str] = (), top_k: int = 10, **options: Unpack[ScopedOptions]
+    ) -> Hits:
         """As `LiveEpisode.search`. Raises InvalidText."""
         goal, seen = self._looked_for(query)
         step = len(self._decisions)
@@ -322,7 +328,7 @@ class HeldEpisode(Attempt):
         """Refused, as all else that writes: the episode could not read it again. Raises InvalidPolicy."""
         raise self._writes_nothing()
 
-    def remember(self, text: str, **options: Any) -> Item:
+    def remember(self, text: str, **options: Unpack[ItemOptions]) -> Item:
         raise self._writes_nothing()
 
     add = remember

@@ -352,13 +352,14 @@ class Memory(Changes, Judging):
         /,
         query: str,
         *,
+        top_k: int = 10,
         actions: Sequence[str] = (),
         episode: str = "",
         step: int = 0,
         explore: bool = True,
         **options: Unpack[ScopedOptions],
     ) -> Hits:
-        """At most `top_k` items (10), best first; `.decision` is what `reward` takes, `.text` what a prompt takes.
+        """At most `top_k` items, best first; `.decision` is what `reward` takes, `.text` what a prompt takes.
 
         mode: "lexical", "dense" or "hybrid"; by default hybrid where there is an encoder. actions: what can be done here, where
         that is known. explore: False shows what rewards say is best, and tries nothing else. Other options: filters, ages,
@@ -372,13 +373,14 @@ class Memory(Changes, Judging):
             checked_number(step, "step", 0),
             explore=explore,
         )
-        return self.answer([self._asked_in(episode, ask) if episode else ask], episode, **options)[0]
+        return self.answer([self._asked_in(episode, ask) if episode else ask], episode, top_k=top_k, **options)[0]
 
     def search_many(
         self,
         /,
         queries: Sequence[str],
         *,
+        top_k: int = 10,
         actions: Sequence[str] = (),
         episode: str = "",
         step: int = 0,
@@ -391,12 +393,15 @@ class Memory(Changes, Judging):
         possible = worded_actions(actions) if actions != () else ()
         step = checked_number(step, "step", 0)
         asks = [Ask(checked_query(query, number), "", possible, step) for number, query in enumerate(queries)]
-        return self.answer([self._asked_in(episode, ask) if episode else ask for ask in asks], episode, **options)
+        asks = [self._asked_in(episode, ask) for ask in asks] if episode else asks
+        return self.answer(asks, episode, top_k=top_k, **options)
 
-    def answer(self, asks: Sequence[Ask], episode: str = "", **options: Unpack[ScopedOptions]) -> list[Hits]:
+    def answer(
+        self, asks: Sequence[Ask], episode: str = "", *, top_k: int = 10, **options: Unpack[ScopedOptions]
+    ) -> list[Hits]:
         """What is shown for each: checked, found, chosen and logged."""
         self._check_episode(episode)
-        asks, chosen, seen = self.choose(asks, **options)
+        asks, chosen, seen = self.choose(asks, top_k=top_k, **options)
         scope = self.scopes.asking(options.get("agent_id", ""), options.get("session_id", ""), seen=seen)
         live = self._live.get(episode) if episode else None
         if live is not None and scope.contains(live.scope):
@@ -408,11 +413,11 @@ class Memory(Changes, Judging):
         return [each.hits for each in chosen]
 
     def choose(
-        self, asks: Sequence[Ask], **options: Unpack[ScopedOptions]
+        self, asks: Sequence[Ask], *, top_k: int = 10, **options: Unpack[ScopedOptions]
     ) -> tuple[Sequence[Ask], list[Chosen], Scope]:
         """What is asked, without secrets; what is shown for each, chosen and not logged; and where it was looked for."""
         given: dict[str, Any] = dict(options)
-        top_k, selector = given.pop("top_k", 10), given.pop("selector", None)
+        selector = given.pop("selector", None)
         seen = self.scopes.seen(*(given.pop(name, "") for name in ("user_id", "agent_id", "session_id")))
         if selector is not None and not callable(selector):
             raise InvalidFilter(f"selector must be a function (query, candidates, k) -> Selected, got {selector!r:.60}")

@@ -528,10 +528,10 @@ class Bank:
             outcomes.append(outcome)
         return outcomes
 
-    def texts(self, *kinds: OperationKind) -> list[str]:
-        """What the store needs vectors of before `replay`; of operations of these kinds alone, where some are given."""
+    def texts(self) -> list[str]:
+        """What the store needs vectors of before `replay`."""
         acts = [(entry.draft.key, entry.act) for entry in self.journal if isinstance(entry.act, Operation)]
-        return [text for key, act in acts if (text := key or act.text) and (not kinds or act.kind in kinds)]
+        return [text for key, act in acts if (text := key or act.text)]
 
     def nearest(self, text: str, k: int) -> list[Item]:
         """The `k` items most like `text`, best first."""

@@ -23,13 +23,14 @@ CALLED = {  # where the words of a command line are not the name in Python
     "policy": "promote", "path": "stats",
 }  # fmt: skip
 IN_PYTHON_ALONE = {  # handles and functions, which no command line can hand over, and several calls at once
-    "apply", "bank", "close", "commit", "consolidate", "propose", "read_only", "search_many", "within",
+    "answer", "apply", "bank", "choose", "close", "commit", "consolidate", "drafted", "flush", "propose", "read_only", "scope",
+    "search_many", "together", "within",
 }  # fmt: skip
 
 
 def test_every_verb_of_memory_has_a_command() -> None:
     there = {words[1] for words, _ in commands() if words[:1] == ("memory",) and len(words) > 1}
-    verbs = {name for name in vars(Memory) if not name.startswith("_")} - IN_PYTHON_ALONE
+    verbs = {name for name in dir(Memory) if not name.startswith("_")} - IN_PYTHON_ALONE
     missing = {name for name in verbs if CALLED.get(name, name.replace("_", "-")) not in there}
     assert missing == set()
     assert set(CALLED) <= verbs

@@ -88,6 +88,33 @@ BAD_CALLS = {
     "add: fewer provenances": lambda m: m.add_many(["a dog", "a cat"], provenances=[Provenance()]),
     "add: more provenances": lambda m: m.add_many(["a dog"], provenances=[Provenance(), Provenance()]),
     "add: provenance": lambda m: m.add_many(["a dog"], provenances=[Provenance(speaker=LONE)]),
+    "add: kind": lambda m: m.add("a dog", kind="rumour"),
+    "add: trust": lambda m: m.add("a dog", trust=2.0),
+    "add: trust that is no number": lambda m: m.add("a dog", trust=math.nan),
+    "add: metadata that no file holds": lambda m: m.add("a dog", metadata={"a": object()}),
+    "add: metadata without end": lambda m: m.add("a dog", metadata={"a": math.inf}),
+    "add: time": lambda m: m.add("a dog", event_time="tomorrow"),
+    "add: user is a number": lambda m: m.add("a dog", user_id=7),
+    "add: an option there is not": lambda m: m.add("a dog", usr_id="ana"),
+    "add: an option there is not, with a writer": lambda m: m.add("a dog", infer=True, usr_id="ana"),
+    "add: provenances of messages": lambda m: m.add([{"role": "user", "content": "a dog"}], provenances=[]),
+    "bank: time": lambda m: m.bank().add("a dog", event_time="yesterday"),
+    "bank: mode": lambda m: m.bank().search("cat", mode="fuzzy"),
+    "bank: k": lambda m: m.bank().search("cat", 0),
+    "bank: threshold above every score": lambda m: m.bank().search("cat", threshold=1.5),
+    "search: an option there is nearly": lambda m: m.search("cat", topk=3),
+    "bank: an option there is nearly": lambda m: m.bank().search("cat", topk=3),
+    "search: mode": lambda m: m.search("cat", mode="psychic"),
+    "search: no hits": lambda m: m.search("cat", top_k=0),
+    "search: diversity": lambda m: m.search("cat", diversity=2.0),
+    "search: diversity that is no number": lambda m: m.search("cat", diversity=math.nan),
+    "search: moment": lambda m: m.search("cat", as_of="never"),
+    "search: since": lambda m: m.search("cat", since="soon"),
+    "search: half-life": lambda m: m.search("cat", half_life=-1),
+    "search: half-life of cosines": lambda m: m.search("cat", half_life=5, mode="dense"),
+    "search: half-life of a reranker's order": lambda m: m.search("cat", half_life=5, reranker=lambda q, t: t),
+    "rollback: of nothing": lambda m: m.rollback(),
+    "seed: without a policy": lambda m: Memory(":memory:", encoder=None, policy=None, seed=3),
     "update: status": lambda m: m.update("m1", status="lost"),
     "supersede: source": lambda m: m.supersede("m1", "a dog", source=LONE),
     "delete: a list": lambda m: m.delete(["m1"]),
@@ -220,7 +247,15 @@ def test_a_page_pasted_as_a_query_is_answered_in_time():
 
 
 @pytest.mark.parametrize(
-    "made", [np.zeros((1, 3), np.float32), np.full((1, 8), np.inf, np.float32), None, [["x"]], [[1.0], [2.0, 3.0]]]
+    "made",
+    [
+        np.zeros((1, 3), np.float32),
+        np.full((1, 8), np.inf, np.float32),
+        np.full((1, 8), np.nan, np.float32),
+        None,
+        [["x"]],
+        [[1.0], [2.0, 3.0]],
+    ],
 )
 def test_vectors_of_the_wrong_shape_or_without_end_are_refused(made):
     class Broken:
@@ -230,8 +265,11 @@ def test_vectors_of_the_wrong_shape_or_without_end_are_refused(made):
             return made
 
     m = Memory(":memory:", encoder=Broken())
-    with pytest.raises(errors.InvalidVector, match="broken"):
-        m.add("a cat")
+    bank = Bank.empty(Broken())
+    bank.add("a cat")
+    for call in (lambda: m.add("a cat"), lambda: bank.search("cat")):
+        with pytest.raises(errors.InvalidVector, match="broken"):
+            call()
     assert m.store.head() == 0
 
 

@@ -172,7 +172,7 @@ class Changes:
             _check_length("provenances", provenances, len(texts))
             drafts = [replace(draft, provenance=one) for one in provenances]
         if of_each is not None:
-            drafts = [one.with_metadata(plain_metadata(more)) for one, more in zip(drafts, of_each, strict=True)]
+            drafts = [replace(one, metadata=plain_metadata(more)) for one, more in zip(drafts, of_each, strict=True)]
         if not texts:
             return []
         acts = [(Operation(OperationKind.ADD, text=text), one) for text, one in zip(texts, drafts, strict=True)]

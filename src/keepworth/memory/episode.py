@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from numbers import Real
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from keepworth.episodes.episode import Decision, MemoryStep, MemoryStepKind, Operation
 from keepworth.episodes.text import as_text
@@ -25,11 +25,12 @@ from keepworth.memory.errors import (
 from keepworth.memory.item import Item, Scope, worded, worded_actions
 from keepworth.memory.operations import OperationOutcome, checked_reward
 from keepworth.memory.policy.signals import PREFIX, UseSignal, signal_of
-from keepworth.memory.search.search import Ask, Hits, OwnDraws, compact
+from keepworth.memory.search.search import Ask, Hits, OwnDraws, ScopedOptions, compact
 from keepworth.memory.store import log
 
 if TYPE_CHECKING:
     from keepworth.episodes.episode import Episode
+    from keepworth.memory.changing import ItemOptions
     from keepworth.memory.memory import Memory
     from keepworth.memory.policy.pool import Advice
     from keepworth.memory.store.transaction import Transaction
@@ -38,8 +39,37 @@ Judge = Callable[[str, str], float]
 """(action, what came next) -> -1, 0 or 1: whether the next state speaks for the action (arXiv 2603.10165)."""
 
 
+class Attempt:
+    """What every attempt at a task has in common: a memory, a task, and checks of what is looked for and done."""
+
+    _memory: Memory
+    id: str
+    task: str
+
+    @property
+    def reward_range(self) -> tuple[float, float] | None:
+        """That of the memory; None where it takes all rewards."""
+        return None if self._memory.learning is None else self._memory.learning.reward_range
+
+    def _looked_for(self, query: str) -> tuple[str, str]:
+        """Goal and observation of a search. Raises InvalidText."""
+        seen = worded(query, "the query")
+        if not (self.task.strip() or seen.strip()):
+            raise InvalidText(f"episode {self.id!r} has no task and was given no query: say what is looked for")
+        return (self.task, seen) if self.task.strip() else (seen, "")
+
+    def _done(self, action: str, searched: bool) -> str:
+        """An action as it is kept. Raises InvalidText, ClosedEpisode."""
+        if not searched:
+            raise ClosedEpisode(f"episode {self.id!r} acted without searching.", "Call `search` before each `act`.")
+        done = self._memory._unsaid(worded(action, "the action"))
+        if not done.strip():
+            raise InvalidText("the action is empty: say what was done")
+        return done
+
+
 @check_keywords
-class LiveEpisode:
+class LiveEpisode(Attempt):
     """Search, act, reward, in this order, as often as there are steps.
 
     id: for `Memory.reward` and `rollback`, also long afterwards. number: counted from 0 in its file; acts: how often something
@@ -67,20 +97,20 @@ class LiveEpisode:
         self._waiting: list[str] = []
         self._action: str | None = None
 
-    def search(self, /, query: str = "", *, actions: Sequence[str] = (), top_k: int = 10, **options: Any) -> Hits:
+    def search(
+        self, /, query: str = "", *, actions: Sequence[str] = (), top_k: int = 10, **options: Unpack[ScopedOptions]
+    ) -> Hits:
         """As `Memory.search`, in this episode's scope and as part of its task, recorded as its next decision.
 
         query: what is looked for, or seen; "" goes by the task alone. actions: what can be done here, where that is known.
         Raises InvalidText, ClosedEpisode."""
         self._open()
-        seen = worded(query, "the query")
-        if not (self.task.strip() or seen.strip()):
-            raise InvalidText(f"episode {self.id!r} has no task and was given no query: say what is looked for")
+        goal, seen = self._looked_for(query)
         if "episode" in options or "step" in options:
             raise InvalidFilter(
                 f"a search of episode {self.id!r} says itself which episode and step it is: leave that out"
             )
-        ask = self._asking(seen, worded_actions(actions), self._steps)
+        ask = Ask(goal, seen, worded_actions(actions), self._steps, self.by, self.number, self._explore)
         hits = self._memory.answer([ask], self.id, top_k=top_k, **{**self._narrower(), **options})[0]
         self._steps += 1
         return hits
@@ -92,11 +122,7 @@ class LiveEpisode:
     def act(self, action: str) -> None:
         """What was done after the last searches. Raises InvalidText, ClosedEpisode."""
         self._open()
-        if not self._waiting:
-            raise ClosedEpisode(f"episode {self.id!r} acted without searching.", "Call `search` before each `act`.")
-        done = self._memory._unsaid(worded(action, "the action"))
-        if not done.strip():
-            raise InvalidText("the action is empty: say what was done")
+        done = self._done(action, bool(self._waiting))
         self._note("act", decisions=self._waiting, action=done)
         self._waiting, self._action = [], done
         self.acts += 1
@@ -148,9 +174,10 @@ class LiveEpisode:
             self._memory.reward(self.id, self._scaled(signal.vote), by=f"{PREFIX}:{self.by or 'nobody'}")
         return signal
 
-    def remember(self, text: str, **options: Any) -> Item:
+    def remember(self, text: str, **options: Unpack[ItemOptions]) -> Item:
         """As `Memory.add`, as part of this episode."""
-        return self._memory.add_many([text], episode=self.id, **{"source": "episode", **self._bounds(), **options})[0]
+        here: dict[str, Any] = {"source": "episode", **self._bounds(), **options}
+        return self._memory.add_many([text], episode=self.id, **here)[0]
 
     add = remember
 
@@ -228,11 +255,6 @@ class LiveEpisode:
         if self._over():
             raise ClosedEpisode(f"episode {self.id!r} has its reward.", "Open a new episode.")
 
-    @property
-    def reward_range(self) -> tuple[float, float] | None:
-        """That of the memory; None where it takes all rewards."""
-        return None if self._memory.learning is None else self._memory.learning.reward_range
-
     def _note(self, what: str, **body: Any) -> None:
         store = self._memory.store
 
@@ -254,7 +276,7 @@ class LiveEpisode:
 
 
 @check_keywords
-class HeldEpisode:
+class HeldEpisode(Attempt):
     """One attempt at a task that reads a memory and writes nothing: what it does there comes back as data, and is written, once
     and as a whole, by `written`. So it may read an image of the memory, in another process.
 
@@ -274,14 +296,13 @@ class HeldEpisode:
         self._names = hashlib.sha256(f"{seed}/{owner}/{id}".encode()).hexdigest()[:16]
         self._draws = OwnDraws(np.random.default_rng([31, seed, int(self._names, 16)]), log.EpisodeDraws())
 
-    def search(self, /, query: str = "", *, actions: Sequence[str] = (), top_k: int = 10, **options: Any) -> Hits:
+    def search(
+        self, /, query: str = "", *, actions: Sequence[str] = (), top_k: int = 10, **options: Unpack[ScopedOptions]
+    ) -> Hits:
         """As `LiveEpisode.search`. Raises InvalidText."""
-        seen = worded(query, "the query")
-        if not (self.task.strip() or seen.strip()):
-            raise InvalidText(f"episode {self.id!r} has no task and was given no query: say what is looked for")
+        goal, seen = self._looked_for(query)
         step = len(self._decisions)
-        asked = (self.task, seen) if self.task.strip() else (seen, "")
-        ask = Ask(*asked, worded_actions(actions), step, own=self._draws)
+        ask = Ask(goal, seen, worded_actions(actions), step, own=self._draws)
         (ask,), (chosen,), _ = self._memory.choose([ask], top_k=top_k, **options)
         hits = chosen.hits
         hits.decision = f"d{self._names}{step}"
@@ -292,11 +313,7 @@ class HeldEpisode:
 
     def act(self, action: str) -> None:
         """What was done after the last searches. Raises InvalidText, ClosedEpisode."""
-        if self._acted == len(self._decisions):
-            raise ClosedEpisode(f"episode {self.id!r} acted without searching.", "Call `search` before each `act`.")
-        done = self._memory._unsaid(worded(action, "the action"))
-        if not done.strip():
-            raise InvalidText("the action is empty: say what was done")
+        done = self._done(action, self._acted < len(self._decisions))
         self._steps.append(MemoryStep(MemoryStepKind.ACT, text=done))
         self._acted = len(self._decisions)
         self.acts += 1
@@ -311,7 +328,7 @@ class HeldEpisode:
         """Refused, as all else that writes: the episode could not read it again. Raises InvalidPolicy."""
         raise self._writes_nothing()
 
-    def remember(self, text: str, **options: Any) -> Item:
+    def remember(self, text: str, **options: Unpack[ItemOptions]) -> Item:
         raise self._writes_nothing()
 
     add = remember
@@ -327,11 +344,6 @@ class HeldEpisode:
             f"episode {self.id!r} is one of a training, and writes nothing itself: what it taught is kept once it is trained on.",
             "Search and act in it; what is to be remembered, a policy keeps that has a writer.",
         )
-
-    @property
-    def reward_range(self) -> tuple[float, float] | None:
-        """That of the memory; None where it takes all rewards."""
-        return None if self._memory.learning is None else self._memory.learning.reward_range
 
     @property
     def decisions(self) -> tuple[Decision, ...]:

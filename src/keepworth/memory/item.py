@@ -6,7 +6,7 @@ import hashlib
 import json
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from functools import lru_cache
@@ -629,7 +629,7 @@ def to_record(item: Item) -> dict[str, Any]:
         record["status"] = item.status.value
     for name in ("scope", "provenance", "values"):
         if name in record:
-            record[name] = {part: getattr(record[name], part) for part in _PARTS[name]}
+            record[name] = {part: getattr(record[name], part) for part in _NAMES_OF[name]}
     if "links" in record:
         record["links"] = [[link.target, link.relation] for link in item.links]
     if "metadata" in record:
@@ -643,16 +643,12 @@ def from_record(record: Mapping[str, Any]) -> Item:
     if unknown:
         raise InvalidText(f"an item record has unknown fields {sorted(unknown)}: it may come from a newer version")
     values = dict(record)
-    if "kind" in values:
-        values["kind"] = ItemKind(values["kind"])
-    if "status" in values:
-        values["status"] = Status(values["status"])
-    if "scope" in values:
-        values["scope"] = Scope(**values["scope"])
-    if "provenance" in values:
-        values["provenance"] = Provenance(**values["provenance"])
-    if "values" in values:
-        values["values"] = ValueStatistics(**values["values"])
+    for name, of in (("kind", ItemKind), ("status", Status)):
+        if name in values:
+            values[name] = of(values[name])
+    for name, parts in _PARTS.items():
+        if name in values:
+            values[name] = parts(**values[name])
     if "links" in values:
         values["links"] = tuple(Link(target, relation) for target, relation in values["links"])
     return Item(**values)
@@ -664,26 +660,13 @@ def ended(item: Item, *, at: str, event_time: str = "", by: str = "") -> Item:
 
 
 _NAMES = tuple(part.name for part in fields(Item))
-_PARTS = {
-    name: tuple(part.name for part in fields(kind))
-    for name, kind in (("scope", Scope), ("provenance", Provenance), ("values", ValueStatistics))
+_PARTS: dict[str, type[Scope | Provenance | ValueStatistics]] = {
+    "scope": Scope,
+    "provenance": Provenance,
+    "values": ValueStatistics,
 }
-_DEFAULTS = {
-    "key": "",
-    "scope": EVERYWHERE,
-    "event_time": "",
-    "written_at": "",
-    "valid_from": "",
-    "valid_to": "",
-    "ended_at": "",
-    "expires_at": "",
-    "superseded_by": "",
-    "links": (),
-    "provenance": UNKNOWN,
-    "trust": 1.0,
-    "status": Status.ACTIVE,
-    "deleted": False,
-    "revision": 0,
-    "values": UNTRIED,
-    "metadata": {},
-}
+_NAMES_OF = {name: tuple(part.name for part in fields(kind)) for name, kind in _PARTS.items()}
+_DEFAULTS: dict[str, Any] = {
+    part.name: part.default for part in fields(Item) if part.default is not MISSING and part.name != "kind"
+} | {"metadata": {}}
+"""What a record leaves out."""

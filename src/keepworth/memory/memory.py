@@ -27,7 +27,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, Unpack
 from weakref import WeakValueDictionary
 
-from keepworth.episodes.episode import Episode, Operation
+from keepworth.episodes.episode import Episode
 from keepworth.episodes.model import Encoder, EncoderIdentity
 from keepworth.memory import by_name
 from keepworth.memory.changing import Changes
@@ -58,10 +58,10 @@ from keepworth.memory.item import (
     worded,
     worded_actions,
 )
+from keepworth.memory.judging import Judging
 from keepworth.memory.operations import Credit, Draft, OperationOutcome, checked_reward
 from keepworth.memory.overlay import Bank, Overlay
 from keepworth.memory.place import on_server
-from keepworth.memory.policy import consolidating
 from keepworth.memory.policy.signals import from_use
 from keepworth.memory.scan import HELD_FOR, Scan
 from keepworth.memory.scopes import Scopes
@@ -77,7 +77,6 @@ from keepworth.memory.search.search import (
     Request,
     ScopedOptions,
     Search,
-    Worth,
     checked_number,
     checked_query,
     chosen_without_policy,
@@ -94,9 +93,6 @@ from keepworth.memory.writing import UnreadTurns
 if TYPE_CHECKING:
     from keepworth.memory.episode import LiveEpisode
     from keepworth.memory.policy.learning import Learning
-    from keepworth.memory.policy.ledger import Balance
-    from keepworth.memory.policy.off_policy import Estimate
-    from keepworth.memory.policy.pool import Advice
     from keepworth.memory.policy.slots import Policy, Writer
     from keepworth.memory.store.transaction import Transaction
 
@@ -111,7 +107,7 @@ new_id = partial(secrets.token_hex, 8)
 
 
 @check_keywords
-class Memory(Changes):
+class Memory(Changes, Judging):
     """Thread-safe; several processes may open one file at once.
 
     path: a file (made if missing) or ":memory:".
@@ -201,7 +197,7 @@ class Memory(Changes):
             encoder = by_name.encoder(encoder)
         self.store = Store(path, durability=durability, read_only=read_only, index=index, clock=clock)
         self.store.max_items, self.store.scan = max_items, scan
-        self.learning: Learning | None = None
+        self.learning = None
         try:
             if isinstance(encoder, str):  # the one that made the vectors on file, else the usual one
                 encoder = by_name.encoder("default", self.store.encoder_identity())
@@ -357,13 +353,14 @@ class Memory(Changes):
         /,
         query: str,
         *,
+        top_k: int = 10,
         actions: Sequence[str] = (),
         episode: str = "",
         step: int = 0,
         explore: bool = True,
         **options: Unpack[ScopedOptions],
     ) -> Hits:
-        """At most `top_k` items (10), best first; `.decision` is what `reward` takes, `.text` what a prompt takes.
+        """At most `top_k` items, best first; `.decision` is what `reward` takes, `.text` what a prompt takes.
 
         mode: "lexical", "dense" or "hybrid"; by default hybrid where there is an encoder. actions: what can be done here, where
         that is known. explore: False shows what rewards say is best, and tries nothing else. Other options: filters, ages,
@@ -377,13 +374,14 @@ class Memory(Changes):
             checked_number(step, "step", 0),
             explore=explore,
         )
-        return self.answer([self._asked_in(episode, ask) if episode else ask], episode, **options)[0]
+        return self.answer([self._asked_in(episode, ask) if episode else ask], episode, top_k=top_k, **options)[0]
 
     def search_many(
         self,
         /,
         queries: Sequence[str],
         *,
+        top_k: int = 10,
         actions: Sequence[str] = (),
         episode: str = "",
         step: int = 0,
@@ -396,12 +394,15 @@ class Memory(Changes):
         possible = worded_actions(actions) if actions != () else ()
         step = checked_number(step, "step", 0)
         asks = [Ask(checked_query(query, number), "", possible, step) for number, query in enumerate(queries)]
-        return self.answer([self._asked_in(episode, ask) if episode else ask for ask in asks], episode, **options)
+        asks = [self._asked_in(episode, ask) for ask in asks] if episode else asks
+        return self.answer(asks, episode, top_k=top_k, **options)
 
-    def answer(self, asks: Sequence[Ask], episode: str = "", **options: Unpack[ScopedOptions]) -> list[Hits]:
+    def answer(
+        self, asks: Sequence[Ask], episode: str = "", *, top_k: int = 10, **options: Unpack[ScopedOptions]
+    ) -> list[Hits]:
         """What is shown for each: checked, found, chosen and logged."""
         self._check_episode(episode)
-        asks, chosen, seen = self.choose(asks, **options)
+        asks, chosen, seen = self.choose(asks, top_k=top_k, **options)
         scope = self.scopes.asking(options.get("agent_id", ""), options.get("session_id", ""), seen=seen)
         live = self._live.get(episode) if episode else None
         if live is not None and scope.contains(live.scope):
@@ -413,11 +414,11 @@ class Memory(Changes):
         return [each.hits for each in chosen]
 
     def choose(
-        self, asks: Sequence[Ask], **options: Unpack[ScopedOptions]
+        self, asks: Sequence[Ask], *, top_k: int = 10, **options: Unpack[ScopedOptions]
     ) -> tuple[Sequence[Ask], list[Chosen], Scope]:
         """What is asked, without secrets; what is shown for each, chosen and not logged; and where it was looked for."""
         given: dict[str, Any] = dict(options)
-        top_k, selector = given.pop("top_k", 10), given.pop("selector", None)
+        selector = given.pop("selector", None)
         seen = self.scopes.seen(*(given.pop(name, "") for name in ("user_id", "agent_id", "session_id")))
         if selector is not None and not callable(selector):
             raise InvalidFilter(f"selector must be a function (query, candidates, k) -> Selected, got {selector!r:.60}")
@@ -459,27 +460,16 @@ class Memory(Changes):
                     found = zip(asks, self._found(asks, seen, replace(request, beyond=NEARBY)), strict=True)
                     by_words = mode == "lexical"
                     return [learning.among(ask, hits, request.k, by_words=by_words) for ask, hits in found]
-                self._refuse_ranking(seen, request, mode)
+                _refuse_ranking(self.policy, request, mode)
+                if seen != self.scopes.seen():
+                    raise InvalidScope(
+                        f"policy {self.policy!r} learns from everything in {self.scope}, and cannot search in {seen} alone: "
+                        "bind the memory, Memory(path, user_id=...)"
+                    )
                 may_show = partial(_may_show, seen, request.nobody, timestamp(self._clock()))
                 return [learning.retrieve(ask, request.k, may_show) for ask in asks]
             except OtherPolicy:
                 continue
-
-    def _refuse_ranking(self, seen: Scope, request: Request, mode: str | None) -> None:
-        """Raise InvalidFilter, InvalidScope for what a policy that finds items itself does not do."""
-        usual = Request(1)
-        ranking = [name for name in ("threshold", "fits", *OPTIONS) if name != "nobody"]
-        given = [name for name in ranking if getattr(request, name) != getattr(usual, name)]
-        for name in ("mode", *given) if mode is not None else given:
-            raise InvalidFilter(
-                f"policy {self.policy!r} finds and ranks items itself, so {name}= has no effect: leave it out, or open the "
-                "memory with policy='default' or None"
-            )
-        if seen != self.scopes.seen():
-            raise InvalidScope(
-                f"policy {self.policy!r} learns from everything in {self.scope}, and cannot search in {seen} alone: bind the "
-                "memory, Memory(path, user_id=...)"
-            )
 
     def _log(self, asks: Sequence[Ask], chosen: Sequence[Chosen], scope: Scope, episode: str) -> None:
         entries = []
@@ -607,11 +597,6 @@ class Memory(Changes):
             self.learning.count_reward()
         return outcome
 
-    def propose(self, advice: Advice) -> str | None:
-        """An item from outside that advises something, through the policy's gate; its id, or None where the gate rejected it.
-        `advice.source` says where it comes from: never memory's own experience. Raises InvalidAdvice, InvalidPolicy."""
-        return self._learns("propose").propose(advice)
-
     def pending(self) -> list[str]:
         """Episodes in which something was done and that have no reward yet, oldest first."""
         return self._pending()
@@ -620,52 +605,6 @@ class Memory(Changes):
         self._decisions.flush()
         with self.store.database.reading() as connection:
             return log.acted(connection, self.scope, nobody)
-
-    @property
-    def policy(self) -> str | None:
-        """The name of the policy that chooses now; None where none does."""
-        return None if self.learning is None else self.learning.name()
-
-    def evaluate(self, policy: str, *, method: str = "snips") -> Estimate:
-        """What mean reward another policy would have had on the logged choices. method: "snips", by ordered
-        slates, or "items", by single items of which the log says how likely they were to be shown. Raises CannotEvaluate where
-        the log cannot say, such as one that was made without exploring."""
-        self._decisions.flush()
-        return self._learns("evaluate").evaluate(policy, method)
-
-    def promote(self, policy: str) -> None:
-        """Let `policy` choose from now on, with what it learns from the whole log; `demote` takes it back."""
-        self._decisions.flush()
-        self._learns("promote").promote(policy)
-
-    def demote(self) -> str:
-        """Back to the policy before the last promotion; its name."""
-        return self._learns("demote").demote()
-
-    def worth(self, id: str, query: str) -> Worth:
-        """What showing an item adds where `query` is asked, as far as rewards say, and wherever it comes up (`.overall`, with its
-        `.interval`). Raises UnknownItem, InvalidPolicy."""
-        self._decisions.flush()
-        return self._learns("worth").worth(self.get(id), checked_query(query))
-
-    def ledger(
-        self, *, items: Sequence[str] | None = None, source: str = "", everything: bool = False, exact: bool = False
-    ) -> Balance:
-        """What showing each item added, from the episodes in which chance decided whether it was shown, and what that has cost.
-
-        items: by id; source: those from there; by default all current ones that were shown with a reward. everything: those that
-        were not, and those that are gone, too. exact: with intervals that hold for any number of episodes, and are wider. Raises
-        UnknownItem, InvalidPolicy."""
-        learning = self._learns("ledger")
-        self._decisions.flush()
-        if items is not None:
-            items = [self.get(id).id for id in several(items, "items", "m1")]
-        if source:
-            checked_source(source, "source")
-            listed = self.store.items(self.scope, current=not everything)
-            there = [each.id for each in listed if each.provenance.source == source]
-            items = there if items is None else [id for id in items if id in set(there)]
-        return learning.ledger(items, everything=everything, exact=exact)
 
     def episodes(
         self,
@@ -689,38 +628,6 @@ class Memory(Changes):
         """What the journal knows of an episode, as the record that training and viewing share. Raises UnknownEpisode."""
         self._decisions.flush()
         return log.assembled(self.store, self.scopes.changeable, id, self.scopes.seen())
-
-    # Consolidation.
-
-    def consolidate(
-        self,
-        rewrite: consolidating.Rewriter,
-        *,
-        groups: Sequence[Sequence[str]] | None = None,
-        near: float = 0.75,
-        most: int = 5,
-        limit: int = 100,
-        user_id: str = "",
-        agent_id: str = "",
-        session_id: str = "",
-    ) -> consolidating.Consolidation:
-        """Let a function say in one text what items that belong together say.
-
-        Nothing is erased: `rollback(source=rewrite.source)` brings the originals of a rewrite back.
-
-        Args:
-            rewrite: Texts -> one text in their place, such as `consolidating.merged_by(model)`.
-            groups: Lists of ids; by default items of one scope, kind and metadata that are near in meaning.
-            near: The cosine from which items belong together.
-            most: Items in a group.
-            limit: Groups that `rewrite` is asked about.
-
-        Raises:
-            NoEncoder: Without an encoder and without groups.
-            InvalidFilter, ReadOnly
-        """
-        scope = self.scopes.narrowed(user_id, agent_id, session_id)
-        return consolidating.consolidate(self.store, scope, rewrite, groups, near, most, limit)
 
     # Undo.
 
@@ -787,22 +694,6 @@ class Memory(Changes):
 
     # What the verbs share.
 
-    def _log_withdrawals(self, done: Sequence[tuple[Operation, OperationOutcome]], scope: Scope) -> None:
-        """What a keeper gave up. In no episode: no reward of a search is about it."""
-        chosen = [(each, outcome.changed[0]) for each, outcome in done if outcome.applied and hasattr(each, "decision")]
-        if not chosen:
-            return
-        head, at = self.store.head(), self._clock()
-        decisions = [each.decision(f"d{self._new_id()}", gone, head) for each, gone in chosen]
-        self._decisions.write([Logged(at, scope, "", decision, details) for decision, details in decisions])
-
-    def _learns(self, verb: str) -> Learning:
-        if self.learning is None:
-            raise InvalidPolicy(
-                f"{verb} is a verb of a policy, and this memory was opened with policy=None.", "Name one."
-            )
-        return self.learning
-
     def _check_episode(self, id: str, *, again: bool = False) -> None:
         """Raise UnknownEpisode for what is neither "" nor the id of an episode of this scope. again: look anew."""
         if id == "" or (isinstance(id, str) and id in self._known_episodes and not again):
@@ -841,6 +732,18 @@ class Memory(Changes):
 def _may_show(seen: Scope, nobody: bool, time: str, item: Item) -> bool:
     """Whether a policy that finds items itself, and has learned from everybody, may show one: it is seen, and in force."""
     return seen.contains(item.scope) and not (nobody and item.scope.user) and item.in_force(time)
+
+
+def _refuse_ranking(policy: str | None, request: Request, mode: str | None) -> None:
+    """Raise InvalidFilter for what a policy that finds items itself does not do."""
+    usual = Request(1)
+    ranking = [name for name in ("threshold", "fits", *OPTIONS) if name != "nobody"]
+    given = [name for name in ranking if getattr(request, name) != getattr(usual, name)]
+    for name in ("mode", *given) if mode is not None else given:
+        raise InvalidFilter(
+            f"policy {policy!r} finds and ranks items itself, so {name}= has no effect: leave it out, or open the memory with "
+            "policy='default' or None"
+        )
 
 
 def _check_encoder(encoder: object) -> None:

@@ -60,24 +60,6 @@ class Draft:
     deduplicate: bool = True
     words_alone: bool = False
 
-    def with_metadata(self, metadata: Mapping[str, Any]) -> Draft:
-        """As `dataclasses.replace` makes it, sooner."""
-        return Draft(
-            self.kind,
-            self.key,
-            self.scope,
-            self.event_time,
-            self.valid_from,
-            self.valid_to,
-            self.expires_at,
-            self.provenance,
-            self.trust,
-            self.status,
-            metadata,
-            self.deduplicate,
-            self.words_alone,
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class Assignment:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from keepworth.episodes.episode import Operation, OperationKind
 from keepworth.episodes.model import Encoder
@@ -65,61 +65,11 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from keepworth.memory.store.store import Store
+    from keepworth.memory.store.store import Snapshot, Store
     from keepworth.memory.store.transaction import Transaction
 
     Rows = npt.NDArray[np.intp]
     Vectors = npt.NDArray[np.float32]
-
-
-class Base(Protocol):
-    """A snapshot of a store, read-only, under what is written in a bank. Ranked lists hold current items only, best first."""
-
-    @property
-    def content_sum(self) -> int: ...
-    @property
-    def next_number(self) -> int: ...
-    def __len__(self) -> int: ...
-    def get(self, id: str) -> Item | None: ...
-    def fetch(self, ids: Sequence[str]) -> dict[str, Item | None]: ...
-    def doubtful(self, ids: Sequence[str]) -> Sequence[str]:
-        """As of a `Corpus`."""
-        ...
-
-    def duplicates_of(self, item: Item) -> list[str]: ...
-    def items(self) -> Iterator[Item]:
-        """Every item, closed ones too, in order of writing."""
-        ...
-
-    def languages(self) -> frozenset[str]:
-        """As of a `Corpus`."""
-        ...
-
-    def statistics(self, terms: Sequence[str]) -> CorpusStatistics: ...
-    def by_words(
-        self,
-        terms: Sequence[str],
-        count: int,
-        hidden: frozenset[str],
-        statistics: CorpusStatistics,
-        where: Filter | None = None,
-    ) -> Ranked:
-        """statistics: of everything that is ranked together, this base and what lies on it. where: as of a `Corpus`."""
-        ...
-
-    def by_meaning(
-        self, vectors: Vectors, count: int, hidden: frozenset[str], where: Filter | None = None
-    ) -> list[Ranked]:
-        """Per query; vectors: (queries, dimension)."""
-        ...
-
-    def closed(self) -> Iterator[Item]:
-        """Items that are neither current nor deleted."""
-        ...
-
-    def vectors_for(self, items: Sequence[Item]) -> dict[str, Vectors]:
-        """Vectors on file for items as given, by id: (1 + parts, dimension). Those that are not on file are left out or made."""
-        ...
 
 
 class Written:
@@ -202,7 +152,7 @@ class Overlay:
 
     __slots__ = ("_count", "_next_number", "_shared", "_total", "base", "embedder", "written")
 
-    def __init__(self, base: Base | None = None, embedder: Embedder | None = None) -> None:
+    def __init__(self, base: Snapshot | None = None, embedder: Embedder | None = None) -> None:
         self.base = base
         self.embedder = embedder
         self.written = Written()
@@ -423,7 +373,7 @@ class Bank:
     @classmethod
     def on(
         cls,
-        base: Base,
+        base: Snapshot,
         embedder: Embedder | None,
         *,
         scope: Scope,
@@ -578,10 +528,10 @@ class Bank:
             outcomes.append(outcome)
         return outcomes
 
-    def texts(self, *kinds: OperationKind) -> list[str]:
-        """What the store needs vectors of before `replay`; of operations of these kinds alone, where some are given."""
+    def texts(self) -> list[str]:
+        """What the store needs vectors of before `replay`."""
         acts = [(entry.draft.key, entry.act) for entry in self.journal if isinstance(entry.act, Operation)]
-        return [text for key, act in acts if (text := key or act.text) and (not kinds or act.kind in kinds)]
+        return [text for key, act in acts if (text := key or act.text)]
 
     def nearest(self, text: str, k: int) -> list[Item]:
         """The `k` items most like `text`, best first."""

@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any, cast
 from keepworth.episodes.episode import Operation, OperationKind, StatedFact
 from keepworth.episodes.errors import KeepworthError
 from keepworth.memory.errors import InvalidAdvice, InvalidFilter, InvalidText, MemoryProblem, NothingToWrite, NoWriter
-from keepworth.memory.item import Item, folded, later, text_problem, timestamp
+from keepworth.memory.item import Item, Scope, folded, later, text_problem, timestamp
 from keepworth.memory.operations import Assignment, Draft, OperationOutcome
 from keepworth.memory.overlay import Bank
 from keepworth.memory.store import forking, notes
+from keepworth.memory.store.log import Logged
 from keepworth.memory.store.notes import UnreadTurn
 
 if TYPE_CHECKING:
@@ -95,11 +96,21 @@ def _by_writer(
     with reading:
         bank, asked = _asked(memory, writer, messages, draft, instead, said_at)
     done = list(_done(memory, bank, asked, episode))
-    memory._log_withdrawals(done, draft.scope)
+    _log_withdrawals(memory, done, draft.scope)
     became = _became(done)
     items = memory.store.fetch(draft.scope, list(became))
     items.update(memory.store.fetch(replace(draft.scope, session=""), [id for id in became if items[id] is None]))
     return [(item, kind) for id, kind in became.items() if (item := items[id]) is not None]
+
+
+def _log_withdrawals(memory: Memory, done: Sequence[tuple[Operation, OperationOutcome]], scope: Scope) -> None:
+    """What a keeper gave up. In no episode: no reward of a search is about it."""
+    gone = [(each, outcome.changed[0]) for each, outcome in done if outcome.applied and hasattr(each, "decision")]
+    if not gone:
+        return
+    head, at = memory.store.head(), memory._clock()
+    decisions = [each.decision(f"d{memory._new_id()}", id, head) for each, id in gone]
+    memory._decisions.write([Logged(at, scope, "", decision, details) for decision, details in decisions])
 
 
 def _asked(

@@ -503,10 +503,9 @@ class SearchOptions(TypedDict, total=False):
 
 
 class ScopedOptions(SearchOptions, total=False):
-    """What a search of a memory can be told beside them. selector: chooses in the policy's place, and says with what
-    probability."""
+    """What a search of a memory can be told beside them: whose memory is searched. selector: chooses in the policy's place, and
+    says with what probability."""
 
-    top_k: int
     user_id: str
     agent_id: str
     session_id: str

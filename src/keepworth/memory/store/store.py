@@ -40,13 +40,13 @@ from keepworth.memory.item import (
 )
 from keepworth.memory.operations import Act, Draft, OperationOutcome, draft_problem
 from keepworth.memory.scan import Scan
-from keepworth.memory.search.beside import Stamp
 from keepworth.memory.search.columns import MetadataColumns, corrected
 from keepworth.memory.search.index import (
     CorpusStatistics,
     DenseIndex,
     Embedder,
     InvertedIndex,
+    Stamp,
 )
 from keepworth.memory.search.scan import best
 from keepworth.memory.search.scope_words import LARGEST, ScopeWords

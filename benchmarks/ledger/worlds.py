@@ -112,7 +112,8 @@ def simulate(
         has = open_[every, test]
         chance = np.full(runs, withhold)
         if budget is not None:
-            chance = ledger.rate(withhold, ledger.expected_cost(n, total, 1.0)[every, test], budget)
+            costs = ledger.expected_cost(n, total, 1.0)[every, test]
+            chance = np.clip(budget / np.maximum(costs, 1e-12), withhold / 2.0, withhold)  # `ledger.rate` of each
         p = np.where(easy, 0.9, 0.1) if by_odds else 1.0 - chance
         a = (rng.random(runs) < p) | ~has
         shown = up & ~down

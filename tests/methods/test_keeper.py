@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from keepworth import Facts, Keeper, Memory
 from keepworth.memory.errors import InvalidAdvice, InvalidPolicy
 from keepworth.memory.policy.slots import Finished
-from keepworth.methods.writers._importance import MARKS, PRIOR
+from keepworth.methods.writers._importance import FEATURES, MARKS, PRIOR, hand_features
 from keepworth.methods.writers.keeper import luck
 
 NAMES = ["Ana", "Bo", "Cy", "Di", "Ed", "Fay", "Gus", "Hal", "Ivy", "Jo", "Kim", "Lea"]
@@ -256,3 +256,12 @@ def test_an_undone_choice_is_no_evidence() -> None:
         assert len(memory) == 2
         # Nothing is given up any more, so nothing says what it would have been worth.
         assert keeper_of(memory).learned(memory).rewards == 0
+
+
+def test_hand_features_of_a_statement() -> None:
+    found = dict(zip(FEATURES, hand_features('I bought "Dune" for $12 from my sister Nora last week.'), strict=True))
+    assert found["digits"] == 1.0  # two digits
+    assert found["names"] == pytest.approx(1 / 3)  # Nora; "Dune" begins with its quotation mark
+    assert [found[name] for name in ("quoted", "money", "times", "kin", "done", "my")] == [1.0] * 6
+    assert [found[name] for name in ("wanting", "starts with I am", "numbers in words")] == [0.0] * 3
+    assert found["words"] == pytest.approx(11 / 20)

@@ -79,16 +79,6 @@ def test_rewards_count_as_they_are() -> None:
     assert right < 0.1
 
 
-def test_learned_again_it_is_the_same() -> None:
-    experience, valuer = of()
-    for number in range(30):
-        met(experience, f"word{number % 5} other{number % 3}", ACTIONS[number % 3], float(number % 4 == 0))
-    before = expected(experience, "word1 other2", "left"), valuer.weights.copy()
-    experience.relearn()
-    after = expected(experience, "word1 other2", "left"), valuer.weights
-    assert all((one == other).all() for one, other in zip(before, after, strict=True))
-
-
 def test_a_frozen_memory_is_as_good_as_it_was() -> None:
     experience, _ = of()
     for _ in range(8):

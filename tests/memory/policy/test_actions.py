@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from keepworth import policy
-from keepworth.agents.simulated import LinearAgent
-from keepworth.environments.streams import opened
-from keepworth.memory.by_name import seeded
 from keepworth.memory.policy.actions import SURE, Actions
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
-from keepworth.rollouts.stream import run_stream
 
 ENCODER = HashedWords()
 
@@ -60,10 +55,6 @@ def test_a_success_in_other_words_does_not_count_against_an_item() -> None:
     assert same > other
 
 
-def test_answers_that_are_not_known_to_contradict_are_shown_together() -> None:
-    assert len(after("I would refund it, as in case {}").recall("torn shirt", "", frozen=True).slate) == 4
-
-
 def test_where_actions_are_offered_cases_in_free_words_are_kept_if_they_may_mean_one_of_them() -> None:
     experience = after("I would refund it, as in case {}")
     use = experience.recall("torn shirt", "", ("refund it", "keep quiet"))
@@ -72,23 +63,3 @@ def test_where_actions_are_offered_cases_in_free_words_are_kept_if_they_may_mean
     ]
     assert "I would refund it, as in case 5" in advised
     assert not any("replace" in experience.pool.items[row].text for row in use.candidates.rows)
-
-
-@pytest.mark.parametrize(
-    ("style", "seeds"),
-    [
-        *(pytest.param(style, 3, marks=pytest.mark.slow) for style in ("numbered", "framed", "explained")),
-        ("explained", 1),
-    ],
-)
-def test_answers_in_words_of_their_own_do_not_turn_learning_into_harm(style: str, seeds: int) -> None:
-    """Fails where an action is its exact string: 0.50 against ExpRAG's 0.69."""
-    gained = []
-    for seed in range(seeds):
-        stream = opened(f"near-miss-{style}", seed=seed, length=200)
-        advantage, rival = (
-            run_stream(stream, seeded(name, seed, **settings), LinearAgent(), ENCODER, seed=seed).success.mean()
-            for name, settings in (("advantage", {}), ("exprag", {"failures": True}))
-        )
-        gained.append(advantage - rival)
-    assert np.mean(gained) > -0.03

@@ -159,6 +159,7 @@ CALLS: dict[str, Callable[[Memory], object]] = {
     "worth": lambda m: m.worth("m1", 5),  # type: ignore[arg-type]
     "promote": lambda m: m.promote(5),  # type: ignore[arg-type]
     "evaluate": lambda m: m.evaluate(None),  # type: ignore[arg-type]
+    "evaluate: no estimator": lambda m: m.evaluate("default", method="magic"),
     "evaluate: a list": lambda m: m.evaluate([]),  # type: ignore[arg-type]
     "observe": lambda m: m.episode().observe(5),  # type: ignore[arg-type]
     "selector": lambda m: m.search("a", selector=5),  # type: ignore[arg-type]

@@ -176,14 +176,14 @@ def test_an_opened_memory_knows_and_chooses_what_the_live_one_does(tmp_path: Pat
         assert [order(again, asked) for asked in questions] == shown
 
 
-@pytest.mark.parametrize("reward", [1.5, -1.0, 10, math.nan])
+@pytest.mark.parametrize("reward", [1.5, -1.0, 10, math.nan, math.inf, "1", None])
 def test_a_reward_outside_the_range_is_refused_with_the_fix_and_nothing_changes(reward: float) -> None:
     memory = opened()
     item, _ = memory.add_many([HOLD, PULL])
     rewarded(memory, lambda text: float(text == PULL), 5)
     before, head = memory.worth(item.id, ASKED), memory.store.head()
     hits = memory.search(ASKED)
-    with pytest.raises(InvalidReward, match=r"in \[0, 1\].*nothing was learned.*reward_range="):
+    with pytest.raises(InvalidReward, match=r"in \[0, 1\].*nothing was learned.*(reward_range=|a plain number)"):
         memory.reward(hits.decision, reward)
     assert (memory.worth(item.id, ASKED), memory.store.head()) == (before, head)
     wider = opened(reward_range=(-1, 10))
@@ -201,27 +201,6 @@ def test_evidence_counts_where_its_situation_is_near() -> None:
     assert here.earned == pytest.approx(here.times)
     assert here.times > near.times > 0.1 > there.times
     assert here.seen == near.seen == there.seen
-
-
-def test_only_the_newest_rewards_count() -> None:
-    memory = opened(policy=lambda: default(newest=20, withhold=0.0))
-    hold = memory.add(HOLD)
-    rewarded(memory, lambda _: 0.0, 50)
-    rewarded(memory, lambda _: 1.0, 20)
-    worth = memory.worth(hold.id, ASKED)
-    assert worth.times == pytest.approx(20.0, rel=1e-2) == pytest.approx(worth.earned, rel=1e-2)
-
-
-def test_a_later_reward_of_the_same_choice_takes_the_place_of_the_earlier_one() -> None:
-    memory = opened()
-    hold = memory.add(HOLD)
-    first, second = (memory.search(ASKED).decision for _ in range(2))
-    for value in (1.0, 0.5, 1.0, 0.0):
-        memory.reward(first, value)
-    memory.reward(second, 1.0)
-    worth = memory.worth(hold.id, ASKED)
-    assert (worth.times, worth.earned) == pytest.approx((2.0, 1.0), rel=1e-2)
-    assert memory.ledger().rewarded == 2
 
 
 def test_the_searches_of_one_episode_weigh_as_one() -> None:
@@ -306,21 +285,6 @@ def test_verbs_of_a_policy_are_refused_where_there_is_none() -> None:
         with pytest.raises(InvalidPolicy, match="policy=None"):
             verb()
     assert memory.policy is None
-
-
-def test_a_policy_that_writes_too_learns_from_rewards_in_their_range() -> None:
-    from dataclasses import replace
-
-    policy = replace(default(withhold=0.0), name="mine", writer=lambda finished: [])
-    memory = opened(policy=policy, reward_range=(-1.0, 1.0))
-    hold = memory.add(HOLD)
-    for number in range(10):
-        with memory.episode(ASKED) as episode:
-            episode.search()
-            episode.act("hold it")
-            episode.reward(1.0 if number % 2 else -1.0)
-    worth = memory.worth(hold.id, ASKED)
-    assert (worth.times, worth.earned) == pytest.approx((10.0, 5.0), rel=1e-2)
 
 
 TASK, SEEN = "make coffee from beans", "reset the router"
@@ -503,17 +467,3 @@ def test_who_punishes_what_is_right_costs_the_others_little() -> None:
     honest, beside = (sum(success(lies, seed) for seed in range(5)) / 5 for lies in (0.0, 0.1))
     assert honest > 0.95
     assert beside >= honest - 0.03
-
-
-def test_an_item_gets_credit_where_the_action_follows_from_it() -> None:
-    right = []
-    for seed in range(3):
-        memory, generator = Memory(encoder="hashing", seed=seed), np.random.default_rng(seed)
-        memory.add_many(["To reset the router hold the button.", "To reset the router pull the plug."])
-        for _ in range(60):
-            with memory.episode("the router") as episode:
-                plug = "plug" in episode.search("how do I reset the router", top_k=1)[0].text
-                episode.act("plug" if plug else "button")
-                episode.reward(float(generator.random() < (0.8 if plug else 0.2)))
-            right.append(plug)
-    assert np.mean(np.reshape(right, (3, 60))[:, 40:]) > 0.9

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import math
 import subprocess
 import sys
 from collections.abc import Callable
@@ -19,7 +18,6 @@ from keepworth.memory.errors import (
     ClosedEpisode,
     InvalidFilter,
     InvalidPolicy,
-    InvalidReward,
     ScopeFull,
     StorageFull,
     UnknownEpisode,
@@ -30,7 +28,6 @@ from keepworth.memory.policy.default import default
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.pool import Advice
 from keepworth.memory.policy.slots import Finished, Policy
-from keepworth.methods.policies._parts import Thompson
 
 ROOT = Path(__file__).parents[3]
 POLICIES = {name: partial(policy, name) for name in ("advantage", "exprag", "memrl")}
@@ -63,13 +60,6 @@ def state(memory: Memory) -> tuple[object, ...]:
     values = policy.valuer.estimate(query, candidates, pool)
     items = [(i.id, i.text, i.key, i.status, dict(i.metadata)) for i in pool.items]
     return items, candidates.rows.tolist(), values.means.tolist(), values.deviations.tolist(), experience.time
-
-
-def test_what_worked_is_shown_again(tmp_path: Path) -> None:
-    memory = opened(tmp_path / "j.mem", "exprag")
-    play(memory, "a torn shirt arrived", "refund", 1.0)
-    with memory.episode("a torn shirt arrived today") as episode:
-        assert "refund" in episode.search(actions=ACTIONS).text
 
 
 KILLED = """
@@ -106,21 +96,6 @@ def test_a_crash_between_acting_and_rewarding_loses_nothing(tmp_path: Path) -> N
     assert learned(again) == learned(whole)
 
 
-@pytest.mark.parametrize("policy", sorted(POLICIES))
-def test_opening_again_changes_nothing(tmp_path: Path, policy: str) -> None:
-    memory = opened(tmp_path / "j.mem", policy)
-    memory.propose(Advice("a torn shirt arrived", "advice", do=("escalate",), source="web", trust=0.3))
-    for number in range(12):
-        with memory.episode(f"a torn shirt arrived {number % 4}") as episode:
-            for step in range(1 + number % 2):
-                episode.search(f"at step {step}", actions=ACTIONS)
-                episode.act(ACTIONS[(number + step) % 3])
-            episode.reward(float(number % 3 == 0))
-    before = state(memory)
-    memory.close()
-    assert state(opened(tmp_path / "j.mem", policy)) == before
-
-
 def test_a_reward_the_file_refuses_leaves_memory_as_the_file_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,19 +130,6 @@ def test_the_engine_knows_what_was_decided_rewarded_and_written(tmp_path: Path) 
     memory.close()
     with Memory(tmp_path / "j.mem", policy=None, encoder=HashedWords(64)) as plain:
         assert "refund" in plain.search("torn shirt", top_k=1, mode="dense")[0].text
-
-
-@pytest.mark.parametrize("bad", [math.nan, math.inf, 1.5, -0.1, "1", None])
-def test_a_bad_reward_is_a_typed_error_and_changes_nothing(tmp_path: Path, bad: object) -> None:
-    memory = opened(tmp_path / "j.mem", reward_range=(0.0, 1.0))
-    episode = memory.episode("a torn shirt arrived")
-    episode.search(actions=ACTIONS)
-    episode.act("refund")
-    head = memory.store.head()
-    with pytest.raises(InvalidReward, match="finite number"):
-        memory.reward(episode.id, bad)  # type: ignore[arg-type]
-    assert memory.pending() == [episode.id]
-    assert memory.store.head() == head
 
 
 def test_rewards_are_idempotent_and_final(tmp_path: Path) -> None:
@@ -339,23 +301,6 @@ def test_rewards_whose_size_is_learned_late_are_the_same_after_reopening(tmp_pat
     again = opened(path, policy)
     assert state(again) == before
     assert [use.reward for use, _ in again.learning.experience.uses] == rewards
-
-
-def test_the_policy_that_ran_is_judged_by_what_it_earned(tmp_path: Path) -> None:
-    def exploring() -> Policy:
-        return policy("advantage", selection=Thompson(widen=1.0, off=0.1, explore=0.2))
-
-    memory = Memory(tmp_path / "j.mem", policy={"exploring": exploring}, encoder=HashedWords(64), seed=1)
-    for number in range(150):
-        with memory.episode(f"a torn shirt arrived {number % 7}") as episode:
-            advised = [action for action, weight, _ in episode.search(actions=ACTIONS).advice if weight > 0]
-            action = advised[0] if advised else ACTIONS[number % 3]
-            episode.act(action)
-            episode.reward(float(action == "refund"))
-    rewards = [reward for _, reward in memory.learning.experience.uses]
-    assert abs(memory.evaluate("exploring").value - sum(rewards) / 150) < 1e-9
-    with pytest.raises(InvalidPolicy, match="no estimator"):
-        memory.evaluate("exploring", method="magic")
 
 
 def test_what_another_handle_erases_is_neither_shown_nor_written_again(tmp_path: Path) -> None:

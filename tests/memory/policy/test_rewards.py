@@ -6,9 +6,6 @@ import numpy as np
 import pytest
 
 from keepworth import policy
-from keepworth.agents.simulated import LinearAgent
-from keepworth.environments.streams import opened
-from keepworth.memory.by_name import seeded
 from keepworth.memory.item import Status, on_word_of
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
@@ -16,31 +13,8 @@ from keepworth.memory.policy.pool import Advice
 from keepworth.memory.policy.rewards import EpisodeClock, RewardScale
 from keepworth.memory.policy.slots import Candidates, Values
 from keepworth.methods.policies._parts import Thompson
-from tests.environments.game import Game
 
 ENCODER = HashedWords()
-
-
-def success(name: str, right: float, wrong: float, seed: int) -> float:
-    stream = opened("near-miss", seed=seed, length=150)
-    noise = np.random.default_rng([41, seed]).gumbel(size=(len(stream.tasks), stream.widest))
-    experience, agent, won = Experience(seeded(name, seed), ENCODER, seed=seed), LinearAgent(), []
-    for number, task in enumerate(stream.tasks):
-        scene = Game(task).reset()
-        use = experience.recall(scene.goal, scene.observation, scene.actions)
-        shown = experience.present(use)
-        action = agent(scene.text, scene.actions, scene.leaning, shown, noise[number, : len(scene.actions)])
-        won.append(action in scene.right)
-        experience.finish([(use, action)], right if won[-1] else wrong)
-    return float(np.mean(won))
-
-
-@pytest.mark.parametrize("name", ["advantage", "memrl"])
-def test_rewards_of_any_size_teach_the_same(name: str) -> None:
-    """Where rewards were cut at 0.5, success that paid 0.4 was filed as failure."""
-    plain = np.mean([success(name, 1.0, 0.0, seed) for seed in range(4)])
-    for right, wrong in ((0.4, 0.0), (1.0, 0.6), (0.02, 0.01)):
-        assert np.mean([success(name, right, wrong, seed) for seed in range(4)]) == pytest.approx(plain, abs=0.04)
 
 
 def test_a_case_filed_before_the_scale_was_known_is_filed_anew() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import apsw
 import pytest
 
+from benchmarks.memory.learning_kills import learned_and_killed
 from keepworth import Memory
 from keepworth.memory.policy import learning
 
@@ -79,3 +80,12 @@ def test_who_is_erased_is_in_no_saved_state(tmp_path: Path, often: None) -> None
     with Memory(path, encoder="hashing", seed=0) as memory:
         memory.forget("m1", purge_history=True)
     assert saved(path) == []
+
+
+@pytest.mark.parametrize(
+    "policy", ["default", *(pytest.param(policy, marks=pytest.mark.slow) for policy in ("memrl", "kernel-mean"))]
+)
+def test_four_processes_and_kills_leave_what_the_journal_says(tmp_path: Path, policy: str) -> None:
+    found = learned_and_killed(tmp_path / "a.mem", policy=policy, rewards=25, kills=6)
+    assert found["acknowledged"] == 100
+    assert found["kills"] >= 3

@@ -113,40 +113,35 @@ LEAD, SHOWN, DONE = range(3)
 _RIDGE = np.where(_OVERALL[:, 0] == _NEVER, -1, (_COUNTS == FORGETTING).astype(np.int64))
 """Of the models of actions: the ridge that takes the place of the record over all uses, -1 for none."""
 _PRIOR = np.array(SHARES)[_COUNTS] / (len(MODELS) / len(SHARES)) * (1.0 - OWN - HERE)
+_SERIES = np.arange(4 * len(SHARES))[:, None]
 _NONE: Rows = np.zeros(0, dtype=np.int64)
 UNKNOWN = Worth(0.0, 0.0, 0.0, 0.0, 0.0)
 """Of an item where nothing was rewarded yet."""
 
 
-class _Rows:
-    """Rows of the table, by arm."""
+@dataclass(frozen=True, slots=True)
+class _Arm:
+    """The record of an arm wherever it was. rows: those that count, of the table; times, earned: their weights and weighted
+    rewards, added up; seen: how many have a weight."""
 
-    __slots__ = ("rows",)
-
-    def __init__(self) -> None:
-        self.rows: dict[str, array[int]] = {}
-
-    def add(self, key: str, row: int) -> None:
-        self.rows.setdefault(key, array("q")).append(row)
-
-    def of(self, key: str) -> Rows:
-        rows = self.rows.get(key)
-        return _NONE if rows is None else np.array(rows, dtype=np.int64)
-
-    def shift(self, by: int) -> None:
-        shifted = {key: array("q", [row - by for row in rows if row >= by]) for key, rows in self.rows.items()}
-        self.rows = {key: rows for key, rows in shifted.items() if rows}
+    rows: Rows
+    times: float
+    earned: float
+    seen: float
 
 
 @dataclass(frozen=True, slots=True)
 class _Near:
     """What is known near a question.
 
-    weight: how much each row counts, in the ways of `SHARES`; then the same where all rows with one item first count as one at
-    most, since the failures of one item say little of others; shape (2 * ways, rows). total, earned: sums of the latter, of rows
-    and of rewards, shape (ways, 1). usual: the mean reward of an item first at a question, each pair counting once; mean: that
+    rows: those that count for something, in order; close: whether a row is one of them, of all that are remembered. weight: how
+    much each of `rows` counts, in the ways of `SHARES`; then the same where all rows with one item first count as one at most,
+    since the failures of one item say little of others; shape (2 * ways, rows). total, earned: sums of the latter, of rows and of
+    rewards, shape (ways, 1). usual: the mean reward of an item first at a question, each pair counting once; mean: that
     of all rewards; expected: that of the question, whatever is shown; returns: how often the question came before."""
 
+    rows: Rows
+    close: npt.NDArray[np.bool_]
     weight: Floats
     total: Floats
     earned: Floats
@@ -159,9 +154,9 @@ class _Near:
 
 @dataclass(frozen=True, slots=True)
 class _Judged:
-    """Of some arms, by the models of one way of giving credit. gain: expected reward less that expected here, base: the latter,
-    near: how many times, shape (models, arms); times, earned: near the question, without forgetting, seen: how many rewards it
-    has anywhere, shape (arms,)."""
+    """Of some arms, by ways of giving credit and their models. gain: expected reward less that expected here, base: the latter,
+    near: how many times, shape (ways, models, arms); times, earned: near the question, without forgetting, seen: how many
+    rewards it has anywhere, shape (ways, arms)."""
 
     gain: Floats
     base: Floats
@@ -191,11 +186,13 @@ class RewardRecord:
         self._question, self._lead = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
         self._rewards, self._weight, self._lost = np.zeros(0), np.zeros(0), np.zeros(0)
         self._count = self._first = self._total = 0
-        self._arms = _Rows(), _Rows(), _Rows()
+        self._rows: tuple[dict[str, array[int]], ...] = {}, {}, {}  # of the table, by way of giving credit and by arm
+        self._arms: tuple[dict[str, _Arm], ...] = {}, {}, {}  # what is made of them, until it changes
         self._places: dict[str, int] = {}
         self._slates = False
         self._likelihood = np.zeros(2 + 3 * len(MODELS))
-        self._weights: dict[bool, Floats] = {}
+        self._weights: dict[bool, Floats] = {}  # until the next reward, as the next
+        self._accounts: dict[str, Account] = {}
         self._pull = np.zeros((2, len(RIDGES), 0))
         self._unfitted: set[str] = set()
         self._doubts: dict[str, float] = {}
@@ -284,6 +281,7 @@ class RewardRecord:
         if decision and (before := self._places.get(decision, -1)) >= self._first:
             self._count_in(before, -1.0)
             self._weight[before] = 0.0
+            self._forget_arms()
         if self._count == len(self._rewards):
             self._make_room()
         row = self._count
@@ -298,13 +296,16 @@ class RewardRecord:
             self._unfitted.add(action)
         for credit, keys in enumerate((shown[:1], shown, [action] if action else [])):
             for key in keys:
-                self._arms[credit].add(key, row)
+                self._rows[credit].setdefault(key, array("q")).append(row)
+                self._arms[credit].pop(key, None)
         self._slates = self._slates or len(shown) > 1
         self._count = row + 1
         self._weights.clear()
+        self._accounts.clear()
         if self._count - self._first > self.newest:
             self._count_in(self._first, -1.0)
             self._first += 1
+            self._forget_arms()
 
     def weighed(self) -> tuple[list[float], dict[str, float]]:
         """By what the estimates weigh, and how far each rewarder is believed: all that a replay would have to judge anew."""
@@ -349,13 +350,17 @@ class RewardRecord:
         near = self._near(vector)
         here = near.expected
         chances = [np.array([near.mean, here])]
-        for credit, keys in enumerate((shown[:1], shown if self._slates else shown[:1], [action] if action else [])):
-            if not keys:
-                chances.append(np.full(len(MODELS), here))
-                continue
-            judged = self._judge(near, credit, keys)
-            best = judged.gain.argmax(axis=1)[:, None]  # the reward of several is that of what helps most
-            chances.append(np.take_along_axis(judged.gain + judged.base, best, axis=1)[:, 0])
+        for credits, keys in (((LEAD, SHOWN), shown), ((DONE,), [action] if action else [])):
+            judged = self._judge(near, credits, keys) if keys else None
+            for way, credit in enumerate(credits):
+                if judged is None:
+                    chances.append(np.full(len(MODELS), here))
+                    continue
+                # The reward of several is that of what helps most.
+                most = len(keys) if credit == DONE or (credit == SHOWN and self._slates) else 1
+                gain, base = judged.gain[way, :, :most], judged.base[way, :, :most]
+                best = gain.argmax(axis=1)[:, None]
+                chances.append(np.take_along_axis(gain + base, best, axis=1)[:, 0])
         found: Floats = np.clip(np.concatenate(chances), SURE, 1.0 - SURE)
         return found
 
@@ -381,8 +386,12 @@ class RewardRecord:
             self._questions = self._questions[numbers]
             self._question[kept] = question
             self._pairs = {(again[of], lead): pair for (of, lead), pair in self._pairs.items() if of in again}
-            for rows in self._arms:
-                rows.shift(gone)
+            for arms in self._rows:
+                for key, rows in list(arms.items()):
+                    arms[key] = array("q", [row - gone for row in rows if row >= gone])
+                    if not arms[key]:
+                        del arms[key]
+            self._forget_arms()
             self._places = {id: row - gone for id, row in self._places.items() if row >= gone}
             self.ledger.forget(self._since)
         self._question, self._lead = grown(self._question[kept], size), grown(self._lead[kept], size)
@@ -391,7 +400,23 @@ class RewardRecord:
         self._pull = np.pad(self._pull[:, :, kept], ((0, 0), (0, 0), (0, size - (self._count - gone))))
         self._first, self._count = 0, self._count - gone
 
+    def _forget_arms(self) -> None:
+        for arms in self._arms:
+            arms.clear()
+
     # Judging.
+
+    def _arm(self, credit: int, key: str) -> _Arm:
+        """The record of an arm. Sums are from the first row to the last, as `_judge` adds."""
+        arm = self._arms[credit].get(key)
+        if arm is None:
+            rows = np.array(self._rows[credit].get(key, ()), dtype=np.int64)
+            rows = rows[rows >= self._first]
+            weight, times, earned = self._weight[rows], 0.0, 0.0
+            if len(rows):
+                times, earned = float(weight.cumsum()[-1]), float((weight * self._rewards[rows]).cumsum()[-1])
+            arm = self._arms[credit][key] = _Arm(rows, times, earned, float(np.count_nonzero(weight > 0.0)))
+        return arm
 
     @property
     def weights(self) -> Floats:
@@ -401,7 +426,7 @@ class RewardRecord:
     def _weigh(self, *, actions: bool) -> Floats:
         """The same; without those of actions where nothing that can be shown advises one."""
         if actions not in self._weights:
-            lead, done = bool(self._arms[LEAD].rows), actions and bool(self._arms[DONE].rows)
+            lead, done = bool(self._rows[LEAD]), actions and bool(self._rows[DONE])
             credits = np.array([lead, self._slates, done], dtype=np.float64)
             prior = np.concatenate([[OWN, HERE], np.kron(credits / max(1.0, credits.sum()), _PRIOR)])
             likely = prior > 0.0
@@ -423,7 +448,8 @@ class RewardRecord:
         by_row = distance[self._question[live]]
         nearest = float(by_row.max())
         # Rows that count for nothing are not looked at.
-        rows = np.flatnonzero(by_row >= self.bandwidth * math.log(FAR) + min(0.0, nearest))
+        close = by_row >= self.bandwidth * math.log(FAR) + min(0.0, nearest)
+        rows = np.flatnonzero(close)
         there = rows + self._first
         far, own, rewards = by_row[rows], self._weight[there], self._rewards[there]
         counts = np.exp(far / self.bandwidth)
@@ -431,41 +457,43 @@ class RewardRecord:
         counts[counts < FAR] = 0.0
         counts = counts * own
         fading = np.cumsum(counts[::-1])[::-1] - counts
-        weight = np.stack([counts, counts * np.exp(fading * math.log(KEEP)), relative * own])
+        ways = len(SHARES)
+        weight = np.empty((2 * ways, len(rows)))
+        weight[PLAIN], weight[FORGETTING], weight[NEAREST] = (
+            counts,
+            counts * np.exp(fading * math.log(KEEP)),
+            relative * own,
+        )
         mean = (self._sum + 1.0) / (self._number + 2.0)
-        first = self._lead[there]
-        even = np.stack([each / np.maximum(np.bincount(first, each), 1.0)[first] for each in weight])
+        lead, even = self._lead[there], weight[ways:]
+        for way in range(ways):
+            np.divide(weight[way], np.maximum(np.bincount(lead, weight[way]), 1.0)[lead], out=even[way])
         expected = float(weight[PLAIN] @ rewards + 2.0 * mean) / (float(weight[PLAIN].sum()) + 2.0)
         sums = even.sum(axis=1)[:, None], (even @ rewards)[:, None]
         returns = float((np.exp(far / RETURNS) * own).sum())
-        everywhere = np.zeros((2 * len(SHARES), self._count - self._first))
-        everywhere[:, rows] = np.concatenate([weight, even])
-        return _Near(everywhere, *sums, self._usual, mean, expected, returns, by_row + 1.0)
+        return _Near(there, close, weight, *sums, self._usual, mean, expected, returns, by_row + 1.0)
 
-    def _judge(self, near: _Near, credit: int, keys: Sequence[str]) -> _Judged:
-        """What the models of one way of giving credit say of arms."""
-        found = [self._arms[credit].of(key) for key in keys]
-        arm = np.repeat(np.arange(len(keys)), [len(rows) for rows in found])
-        rows = np.concatenate([_NONE, *found])
-        if self._first:
-            live = rows >= self._first
-            arm, rows = arm[live], rows[live]
-        size, ways = len(keys), len(SHARES)
-        rewards, weight = self._rewards[rows], self._weight[rows]
-        counted = np.concatenate([near.weight[:, rows - self._first], weight[None]])
-        both = np.concatenate([counted, counted * rewards])
-        sums = np.bincount((arm + size * np.arange(len(both))[:, None]).ravel(), both.ravel(), size * len(both))
-        sums = sums.reshape(len(both), size)
-        times, own, all_times = sums[:ways], sums[ways : 2 * ways], sums[2 * ways]
-        earned, own_earned, all_earned = sums[2 * ways + 1 :][:ways], sums[3 * ways + 1 :][:ways], sums[-1]
-        others = (near.earned - own_earned + 2.0 * near.usual) / (near.total - own + 2.0)
-        base, local_times, local = others[_COUNTS], times[_COUNTS], earned[_COUNTS]
-        overall = (all_earned - all_times * base) / (all_times + _OVERALL)
-        if credit == DONE:
-            overall = self._regress(near, keys, arm, rows)
+    def _judge(self, near: _Near, credits: Sequence[int], keys: Sequence[str]) -> _Judged:
+        """What the models of some ways of giving credit say of arms; those of actions by themselves."""
+        arms = [self._arm(credit, key) for credit in credits for key in keys]
+        shape, size, ways = (len(credits), len(keys)), len(arms), len(SHARES)
+        arm = np.arange(size).repeat([len(one.rows) for one in arms])
+        rows = np.concatenate([_NONE, *(one.rows for one in arms)])
+        overall = self._regress(near, keys, arm, rows)[None] if credits[0] == DONE else None
+        close = near.close[rows - self._first]
+        arm, rows = arm[close], rows[close]
+        counted = near.weight[:, near.rows.searchsorted(rows)]
+        both = np.concatenate([counted, counted * self._rewards[rows]])
+        sums = np.bincount((arm + size * _SERIES).ravel(), both.ravel(), size * len(both))
+        sums = sums.reshape(4, ways, size)
+        others = (near.earned - sums[3] + 2.0 * near.usual) / (near.total - sums[1] + 2.0)
+        by_way = np.stack([others, sums[0], sums[2]]).reshape(3, ways, *shape).swapaxes(1, 2)
+        base, local_times, local = by_way.take(_COUNTS, axis=2)
+        all_times, all_earned, seen = np.array([(one.times, one.earned, one.seen) for one in arms]).T.reshape(3, *shape)
+        if overall is None:
+            overall = (all_earned[:, None] - all_times[:, None] * base) / (all_times[:, None] + _OVERALL)
         gain = overall + (local - local_times * (base + overall)) / (local_times + _LOCAL)
-        seen = np.bincount(arm, (weight > 0.0).astype(np.float64), size).astype(np.float64)
-        return _Judged(gain, base, local_times, times[0], earned[0], seen)
+        return _Judged(gain, base, local_times, by_way[1, :, 0], by_way[2, :, 0], seen)
 
     def _regress(self, near: _Near, keys: Sequence[str], arm: Rows, rows: Rows) -> Floats:
         """What the ridges say of actions beyond what is usual, by model; shape (models, actions)."""
@@ -480,7 +508,7 @@ class RewardRecord:
     def _fit(self, key: str) -> None:
         """Fit the ridges of an action to its latest rewards, and to ones: what is usual changes with the rewards of others."""
         self._unfitted.discard(key)
-        rows = self._arms[DONE].of(key)
+        rows = np.array(self._rows[DONE].get(key, ()), dtype=np.int64)
         self._pull[:, :, rows] = 0.0
         rows = rows[(rows >= self._first) & (self._weight[rows] > 0.0)][-LATEST:]
         vectors = self._questions[self._question[rows]].astype(np.float64)
@@ -514,7 +542,7 @@ class RewardRecord:
         advised, signs = _advised(items, situation)
         near, weights = self._near(vector), self._weigh(actions=any(advised))
         means, times, earned, seen = np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n)
-        found: list[tuple[Floats, Floats, Floats]] = []  # weight, gain and its variance, by model
+        found: list[tuple[Floats, Floats, _Judged]] = []  # weights of models, and what they say
         expected = near.expected
         predicted = np.full(n, float(weights[:2] @ [near.mean, expected]))  # the reward with each first
         mean = self._sum / max(self._number, 1e-9)
@@ -522,30 +550,30 @@ class RewardRecord:
         graded = (max(0.0, self._squares - self._number * mean * mean) + 0.5) / (
             self._number * mean * (1.0 - mean) + 0.5
         )
-        for credit in (LEAD, SHOWN, DONE):
-            model = weights[2 + credit * len(MODELS) :][: len(MODELS)]
-            if not model.sum() > 1e-6:
+        models = weights[2:].reshape(3, len(MODELS))
+        counting = [credit for credit in (LEAD, SHOWN, DONE) if models[credit].sum() > 1e-6]
+        ids, of_items = [item.id for item in items], [credit for credit in counting if credit != DONE]
+        for credits, keys, sign in ((of_items, ids, np.ones(n)), ([DONE] if DONE in counting else [], advised, signs)):
+            if not credits:
                 continue
-            keys, sign = [item.id for item in items], np.ones(n)
-            if credit == DONE:
-                keys, sign = advised, signs
-            judged = self._judge(near, credit, keys)
-            means += sign * (model @ judged.gain)
-            predicted += model @ judged.base + sign * (model @ judged.gain)
-            chance = np.clip(judged.gain + judged.base, 0.02, 0.98)
-            found.append((model, sign * judged.gain, chance * (1.0 - chance) / (judged.near + _LOCAL + 1.0)))
-            if credit != DONE:
-                seen = judged.seen
-            if credit != SHOWN:
-                more = judged.times > times
-                times, earned = np.where(more, judged.times, times), np.where(more, judged.earned, earned)
+            judged = self._judge(near, credits, keys)
+            found.append((models[credits], sign * judged.gain, judged))
+            for way, credit in enumerate(credits):
+                gain = models[credit] @ judged.gain[way]
+                means += sign * gain
+                predicted += models[credit] @ judged.base[way] + sign * gain
+                if credit != DONE:
+                    seen = judged.seen[way]
+                if credit != SHOWN:
+                    more = judged.times[way] > times
+                    times, earned = np.where(more, judged.times[way], times), np.where(more, judged.earned[way], earned)
         sure = max(0.0, 1.0 - float(weights[:2].sum()))
         low, span = self.range[0], self.span
         with_it = low + span * np.minimum(np.maximum(predicted, 0.0), 1.0)
         without = low + span * np.minimum(np.maximum(predicted - means, 0.0), 1.0)
         clears = (times >= 3.0) & (np.abs(means) * np.sqrt(times) > CLEAR)
-        tested = self.ledger.items
-        accounts = [self.account(item.id) if item.id in tested else None for item in items]
+        since, span = self._since, self.span
+        accounts = [self.ledger.account(id, span, since=since) for id in ids]
         columns = (with_it, without, times, earned, np.full(n, sure), seen, clears)
         worth = tuple(starmap(Worth, zip(*(column.tolist() for column in columns), accounts, strict=True)))
         better: Floats = np.zeros(n)
@@ -556,11 +584,15 @@ class RewardRecord:
             # Nothing can be better than the first by more than is left to the highest reward.
             room = max(0.0, 1.0 - expected - float(means[lead]))
             wide = EXPLORE + (1.0 - EXPLORE) * room * room
-            for model, gain, variance in found:
+            for model, gain, judged in found:
+                chance = np.minimum(np.maximum(judged.gain + judged.base, 0.02), 0.98)
+                variance = chance * (1.0 - chance) / (judged.near + _LOCAL + 1.0)
                 u = searched + gain
-                doubt = np.minimum(wide * np.sqrt(graded * (variance + variance[:, [lead]])), room)
-                z = (u - u[:, [lead]]) / np.maximum(doubt, 1e-9)
-                better += model @ (1.0 / (1.0 + np.exp(np.minimum(-1.702 * z, 50.0))))  # the normal one's, within 0.01
+                doubt = np.minimum(wide * np.sqrt(graded * (variance + variance[..., lead : lead + 1])), room)
+                z = (u - u[..., lead : lead + 1]) / np.maximum(doubt, 1e-9)
+                likely = 1.0 / (1.0 + np.exp(np.minimum(-1.702 * z, 50.0)))  # the normal one's, within 0.01
+                for weight, by_model in zip(model, likely, strict=True):
+                    better += weight @ by_model
             better[lead] = 0.0
             np.minimum(better, 0.5, out=better)
             better *= returns * min(1.0, 0.75 / max(float(better.sum()), 1e-9))
@@ -575,13 +607,13 @@ class RewardRecord:
             at most `VOTES` together; nothing where they say nothing. And the same as lines of a prompt.
         """
         nothing = ((), "")
-        if not self._arms[DONE].rows or not actions or not len(self):
+        if not self._rows[DONE] or not actions or not len(self):
             return nothing
         weights = self.weights[2 + DONE * len(MODELS) :]
         if weights.sum() < SPOKEN:
             return nothing
-        judged = self._judge(self._near(vector), DONE, actions)
-        gains = weights @ judged.gain / weights.sum()
+        judged = self._judge(self._near(vector), (DONE,), actions)
+        gains = weights @ judged.gain[0] / weights.sum()
         best_first = np.argsort(-gains, kind="stable").tolist()
         votes: list[tuple[str, float, float]] = []
         records: list[str] = []
@@ -589,13 +621,13 @@ class RewardRecord:
             against = place != best_first[0]
             if len(votes) == VOTES or (-gains[place] if against else gains[place]) < ADVISED:
                 continue
-            rows = self._arms[DONE].of(actions[place])
-            rows = rows[(rows >= self._first) & (self._weight[rows] > 0.0)]
+            rows = self._arm(DONE, actions[place]).rows
+            rows = rows[self._weight[rows] > 0.0]
             rows = rows[(self._rewards[rows] < 0.5) == against]
             cosines = self._questions[self._question[rows]] @ vector.astype(np.float32)
             nearest = np.sort(cosines)[::-1][: 1 if against else VOTES]
             votes += [(actions[place], -1.0 if against else 1.0, float(cosine)) for cosine in nearest]
-            record = Worth(0.0, 0.0, float(judged.times[place]), float(judged.earned[place]), 1.0).sentence
+            record = Worth(0.0, 0.0, float(judged.times[0, place]), float(judged.earned[0, place]), 1.0).sentence
             if record:
                 records.append(f"- {as_line(actions[place])}: {record}")
         return tuple(votes), "\n".join(records)
@@ -629,15 +661,14 @@ class RewardRecord:
     @property
     def met(self) -> list[str]:
         """Items, by id, that were shown with a reward or put to the test."""
-        return list(dict.fromkeys([*self.ledger.items, *self._arms[SHOWN].rows]))
+        return list(dict.fromkeys([*self.ledger.items, *self._rows[SHOWN]]))
 
     def accounts(self, items: Iterable[str], *, exact: bool = False) -> list[Account]:
         """The same of several, beside what a counter of successes says of them."""
         usual = self.in_rewards(self._sum / self._number) if self._number > 0.0 else math.nan
         found = []
         for id in items:
-            rows = self._arms[SHOWN].of(id)
-            rows = rows[rows >= self._first]
+            rows = self._arm(SHOWN, id).rows
             seen = float(self._weight[rows].sum())
             success = self.in_rewards(float(self._weight[rows] @ self._rewards[rows]) / seen) if seen else math.nan
             nothing = np.zeros(0)
@@ -647,7 +678,11 @@ class RewardRecord:
 
     def in_full(self, item: str, worth: Worth) -> Worth:
         """With what a counter of successes says of the item, where the ledger says something."""
-        return worth if worth.overall is None else replace(worth, overall=self.accounts([item])[0])
+        if worth.overall is None:
+            return worth
+        if item not in self._accounts:
+            self._accounts[item] = self.accounts([item])[0]
+        return replace(worth, overall=self._accounts[item])
 
     @property
     def _since(self) -> int:
@@ -725,8 +760,8 @@ class Ranked:
     def rate(self, worth: Worth) -> float:
         """With which probability chance turns round what would become of it."""
         if worth.overall is None:
-            return float(rate(self.withhold, EXPECTED, self.budget))
-        return 0.0 if worth.overall.over else float(rate(self.withhold, worth.overall.withholding_costs, self.budget))
+            return rate(self.withhold, EXPECTED, self.budget)
+        return 0.0 if worth.overall.over else rate(self.withhold, worth.overall.withholding_costs, self.budget)
 
 
 def explained(hit: Hit, index: int, use: Use, record: RewardRecord) -> Hit:

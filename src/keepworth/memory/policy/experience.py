@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from keepworth.memory.overlay import Bank
+    from keepworth.memory.search.index import Embedder
 
     Vectors = npt.NDArray[np.float32]
     Floats = npt.NDArray[np.float64]
@@ -280,3 +281,10 @@ class Experience:
         for maintain in self.policy.maintainers:
             maintain(self.pool, self.policy.valuer, use, self.clock.now)
         self.uses.append((use, use.raw_reward))
+
+
+class AtHand:
+    """The encoder of a memory's search, with the vectors that it has at hand."""
+
+    def __init__(self, embedder: Embedder) -> None:
+        self.identity, self.encode = embedder.identity, embedder

@@ -36,21 +36,20 @@ from keepworth.memory.operations import Credit, OperationOutcome
 from keepworth.memory.overlay import Bank
 from keepworth.memory.policy.admission import checked_proposal
 from keepworth.memory.policy.default import Ranked, RewardRecord, explained, situation
-from keepworth.memory.policy.experience import Experience
+from keepworth.memory.policy.experience import AtHand, Experience
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.ledger import Balance
 from keepworth.memory.policy.mirror import Mirror, as_pooled
 from keepworth.memory.policy.off_policy import Estimate, judged, require_estimator
-from keepworth.memory.policy.pool import Advice, Pool, advice
+from keepworth.memory.policy.pool import Advice, advice
 from keepworth.memory.policy.propensity import Independent
 from keepworth.memory.policy.replay import (
     Replay,
     details_of,
     packed_vector,
     rewarded_choices,
-    rewarded_uses,
 )
-from keepworth.memory.policy.slots import Candidates, Policy, Query, Use
+from keepworth.memory.policy.slots import Candidates, Policy, Query, Use, combined_advice, lines
 from keepworth.memory.search.search import Ask, Chosen, Hit, Hits, Worth, asked
 from keepworth.memory.store import forking, log, saved_state
 from keepworth.memory.store.connection import AnyConnection
@@ -186,7 +185,13 @@ class Learning:
                 choice = choice.given({index: drawn[hit.id] for index, hit in enumerate(hits) if hit.id in drawn})
             slate, part = choice.draw(experience.generator if ask.own is None else ask.own.generator)
             use = Use(query, candidates, values, choice, slate, part)
-            presented = policy.presenter([items[index] for index in slate], query, scores[list(slate)].tolist())
+            presented, similarities = [items[index] for index in slate], scores[list(slate)].tolist()
+            if policy.presenter is lines and not ask.actions:
+                # Hits make the same lines once they are asked for.
+                said, advised = None, combined_advice(presented, query, similarities)
+            else:
+                presentation = policy.presenter(presented, query, similarities)
+                said, advised = presentation.text, presentation.advice
             details: dict[str, Any] = {"part": part}
             if isinstance(choice, Independent) and (odds := choice.odds):
                 details["odds"] = {hits[index].id: p for index, p in odds.items()}
@@ -199,7 +204,6 @@ class Learning:
                 details["instead"] = round(searched_first, 6)
             best = [explained(hits[index], index, use, record) for index in slate]
             drawn.note([hit.id for hit in best], details.get("odds", {}))
-            said, advised = presented.text, presented.advice
             if ask.actions:
                 of_actions, line = record.advise(vector, ask.actions)
                 said, advised = "\n".join(filter(None, (said, line))), (*advised, *of_actions)
@@ -283,7 +287,7 @@ class Learning:
                 draft = operations.Draft(scope=about.scope)
                 if not experience.policy.keeps:  # another policy was chosen meanwhile
                     return transaction.perform(act, draft, now=now, episode=about.episode)
-                pairs, steps = self._taken(task, person, choices, value, about.episode)
+                pairs, steps = self._replay().pairs(task, person, choices, value, about.episode, self._scaled)
                 version = experience.pool.version
                 self._seq = -1  # until all of it is on file
                 banks: list[Bank] = []
@@ -351,10 +355,15 @@ class Learning:
         """
         require_estimator(method)
         with self._lock:
-            self._now()
-            other = self._fresh(policy)
-            with self.store.database.reading() as connection:
-                uses, pool = self._uses(connection, other)
+            current, other, (low, high) = self._now(), self._fresh(policy), self.reward_range
+            if current.policy.retriever is not None:
+                given = [(use, low + use.raw_reward * (high - low)) for use, _ in current.uses]
+                uses, pool = [replace(use, raw_reward=reward) for use, reward in given], current.pool
+            else:
+                blank = Experience(other, current.encoder, seed=self._seed or 0, trusted=self._trusted)
+                replay = replace(self._replay(), mirror=Mirror(self.store, self.scope, blank))
+                with self.store.database.reading() as connection:
+                    uses, pool = replay.rewarded(connection, self._scopes(connection)), blank.pool
             if policy != self.policy and len(uses) >= 50 and all(use.propensity == 1.0 for use in uses):
                 raise CannotEvaluate(
                     "no randomness",
@@ -481,7 +490,7 @@ class Learning:
         encoder: Encoder = HashedWords()
         if self._embedder is not None:
             # Where the memory searches, it has encoded the query already.
-            encoder = _Cached(self._embedder) if policy.retriever is None else self._embedder.encoder
+            encoder = AtHand(self._embedder) if policy.retriever is None else self._embedder.encoder
         self._experience = Experience(policy, encoder, seed=self._seed or 0, trusted=self._trusted)
         self._mirror = Mirror(self.store, self.scope, self._experience)
         self._mine.clear()
@@ -562,38 +571,14 @@ class Learning:
             self._taught.extend([reward.seq] * (len(valuer.trusts) - len(self._taught)))
             return
         task, person, choices = about()
-        pairs, steps = self._taken(task, person, choices, reward.value, reward.episode)
+        pairs, steps = self._replay().pairs(task, person, choices, reward.value, reward.episode, self._scaled)
         alone = bool(reward.decision)
         experience.remember(pairs, self._scaled(reward.value), per_step=steps, by=reward.by, alone=alone)
 
     # Choices, from a file and to it.
 
     def _replay(self) -> Replay:
-        return Replay(self._experience, self._mirror.rows, self.policy, self.store.set_id or 0)
-
-    def _taken(
-        self, task: str, person: str, choices: Sequence[Choice], reward: float, episode: str
-    ) -> tuple[list[tuple[Use, str]], list[float] | None]:
-        """See `Replay.pairs`."""
-        if self._experience.policy.retriever is None:
-            listed = dict.fromkeys(id for choice in choices for id, _ in choice.decision.candidates)
-            there = self.store.fetch(self.scope, list(listed)).values()
-            self._mirror.rows_of([as_pooled(item) for item in there if item is not None])
-        return self._replay().pairs(task, person, choices, reward, episode, self._scaled)
-
-    def _uses(self, connection: AnyConnection, other: Policy) -> tuple[list[Use], Pool]:
-        """What was learned from, in order, with rewards as they were given beside their place on the scale; and a pool with the
-        items that it speaks of."""
-        current, (low, high) = self._experience, self.reward_range
-        if current.policy.retriever is not None:
-            given = [(use, low + use.raw_reward * (high - low)) for use, _ in current.uses]
-            return [replace(use, raw_reward=reward) for use, reward in given], current.pool
-        blank = Experience(other, current.encoder, seed=self._seed or 0, trusted=self._trusted)
-        mirror = Mirror(self.store, self.scope, blank)
-        uses = rewarded_uses(
-            connection, self._scopes(connection), mirror, replace(self._replay(), experience=blank, rows=mirror.rows)
-        )
-        return uses, blank.pool
+        return Replay(self._mirror, self.policy, self.store.set_id or 0)
 
     def _pack(self, vector: Vectors, *, whole: bool) -> bytes:
         return packed_vector(vector, self.store.set_id or 0, whole=whole)
@@ -610,10 +595,3 @@ class Learning:
             self.scope,
             lambda transaction: log.note(transaction, self.scope, self.store.clock(), what, **body),
         )
-
-
-class _Cached:
-    """The encoder of a memory's search, with the vectors that it has at hand."""
-
-    def __init__(self, embedder: Embedder) -> None:
-        self.identity, self.encode = embedder.identity, embedder

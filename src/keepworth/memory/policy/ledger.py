@@ -139,11 +139,11 @@ def rows_needed(effect: float, deviation: float, most: int = 1_000_000) -> int:
     return low
 
 
-def rate(withhold: float, cost: Any, budget: float) -> Any:
+def rate(withhold: float, cost: float, budget: float) -> float:
     """With which probability an item under test is withheld. withhold: at most; cost: what withholding it once is expected to
-    cost, of the range of rewards, a number or an array; budget: what the test may cost per episode. Never below half of
-    `withhold`: slower tests cost no less in all, since they go on for longer."""
-    return np.clip(budget / np.maximum(cost, 1e-12), withhold / 2.0, withhold)
+    cost, of the range of rewards; budget: what the test may cost per episode. Never below half of `withhold`: slower tests cost
+    no less in all, since they go on for longer."""
+    return min(max(budget / max(cost, 1e-12), withhold / 2.0), withhold)
 
 
 def expected_cost(n: Any, total: Any, span: float) -> Any:

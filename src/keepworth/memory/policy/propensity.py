@@ -117,5 +117,7 @@ class Independent:
 
     def given(self, drawn: Mapping[int, tuple[float, bool]]) -> Independent:
         """Later in an episode: nothing that was seen or drawn there before is challenged, or challenges."""
+        if not drawn:
+            return self
         again = {place for place, _ in self.challengers} | set(self.order[: self.k][-1:])
         return replace(self, drawn=drawn, challengers=() if again & set(drawn) else self.challengers)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from keepworth.memory.errors import ClosedEpisode, UnknownEpisode
-from keepworth.memory.item import Scope
+from keepworth.memory.item import Item, Scope
 from keepworth.memory.policy.default import RewardRecord
 from keepworth.memory.policy.experience import Experience
-from keepworth.memory.policy.mirror import Mirror
+from keepworth.memory.policy.mirror import Mirror, as_pooled
 from keepworth.memory.policy.slots import Candidates, Query, Use, Values
 from keepworth.memory.search.index import in_eight_bits, of_eight_bits
 from keepworth.memory.search.search import compact
@@ -31,13 +31,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """Reads choices for an experience. rows: of the items that are still there, by id; policy: whose choices kept the vector of
-    the query as it was; set_id: the number of the encoder's set of vectors."""
+    """Reads choices for the experience of a mirror. policy: whose choices kept the vector of the query as it was; set_id: the
+    number of the encoder's set of vectors."""
 
-    experience: Experience
-    rows: Mapping[str, int]
+    mirror: Mirror
     policy: str
     set_id: int
+
+    @property
+    def experience(self) -> Experience:
+        return self.mirror.experience
 
     def pairs(
         self,
@@ -52,6 +55,8 @@ class Replay:
         and neither does, where somebody said what was done, a choice after which nothing was."""
         if any(choice.action for choice in choices):
             choices = [choice for choice in choices if choice.action]
+        if self.experience.policy.retriever is None:
+            self.mirror.rows_of([as_pooled(item) for item in self._listed(choices)])
         pairs, steps = [], []
         for choice, credited, weight in log.credited(choices, reward):
             use = self.use(task, person, choice, episode)
@@ -101,7 +106,7 @@ class Replay:
     def use(self, task: str, person: str, choice: Choice, episode: str) -> Use | None:
         """The choice that is on file, among the items that are still there; None where one that it showed is not, or where
         what was asked was erased."""
-        decision, details, rows = choice.decision, choice.details, self.rows
+        decision, details, rows = choice.decision, choice.details, self.mirror.rows
         if not decision.query:
             return None
         pairs = decision.candidates or tuple((id, 0.0) for id in decision.chosen)
@@ -143,6 +148,38 @@ class Replay:
             unit=episode or decision.id,
         )
 
+    def rewarded(self, connection: AnyConnection, scope_of: Callable[[int], Scope]) -> list[Use]:
+        """What was rewarded in the scope of the mirror, in order, with rewards as they were given beside their place on the
+        scale; the mirror is filled with what was listed then and is there still."""
+        scope, experience, gone = self.mirror.scope, self.experience, log.cancelled(connection)
+        listed = []
+        for news, about in log.with_choices(connection, scope_of, log.news(connection, scope, gone), gone):
+            task, person, choices = about()
+            listed += [(news, task, person, *credited) for credited in log.credited(choices, news.value)]
+        self.mirror.read(self._listed([choice for *_, choice, _, _ in listed]))
+        self.mirror.restore()
+        uses: list[Use] = []
+        for news, task, person, choice, reward, weight in listed:
+            use = self.use(task, person, choice, news.episode)
+            if use is None:
+                continue
+            use.taken, use.by, use.raw_reward, use.weight = choice.action, news.by, reward, weight
+            experience.scale.see([reward], experience.pool.person_of(news.by))
+            if uses and uses[-1].learned == news.seq:
+                uses[-1].following = use
+            use.learned = news.seq
+            uses.append(use)
+        for use in uses:
+            use.reward = use.outcome = experience.scale.of(use.raw_reward)
+            use.good = use.reward >= experience.scale.usual
+        return uses
+
+    def _listed(self, choices: Sequence[Choice]) -> list[Item]:
+        """The candidates of choices that are there still."""
+        ids = dict.fromkeys(id for choice in choices for id, _ in choice.decision.candidates)
+        items = self.mirror.store.fetch(self.mirror.scope, list(ids)).values()
+        return [item for item in items if item is not None]
+
     def _query(self, task: str, person: str, choice: Choice) -> Query:
         decision, details = choice.decision, choice.details
         goal, observation = asked_then(task, choice)
@@ -168,35 +205,6 @@ class Replay:
         if len(packed) != 2 + width or exact:
             return None
         return of_eight_bits(np.frombuffer(packed, np.int8, offset=2))
-
-
-def rewarded_uses(
-    connection: AnyConnection, scope_of: Callable[[int], Scope], mirror: Mirror, replay: Replay
-) -> list[Use]:
-    """What was rewarded in the scope of a mirror, in order, with rewards as they were given beside their place on the scale."""
-    scope, experience, gone = mirror.scope, mirror.experience, log.cancelled(connection)
-    listed = []
-    for news, about in log.with_choices(connection, scope_of, log.news(connection, scope, gone), gone):
-        task, person, choices = about()
-        listed += [(news, task, person, *credited) for credited in log.credited(choices, news.value)]
-    ids = dict.fromkeys(id for *_, choice, _, _ in listed for id, _ in choice.decision.candidates)
-    mirror.read([item for item in mirror.store.fetch(scope, list(ids)).values() if item is not None])
-    mirror.restore()
-    uses: list[Use] = []
-    for news, task, person, choice, reward, weight in listed:
-        use = replay.use(task, person, choice, news.episode)
-        if use is None:
-            continue
-        use.taken, use.by, use.raw_reward, use.weight = choice.action, news.by, reward, weight
-        experience.scale.see([reward], experience.pool.person_of(news.by))
-        if uses and uses[-1].learned == news.seq:
-            uses[-1].following = use
-        use.learned = news.seq
-        uses.append(use)
-    for use in uses:
-        use.reward = use.outcome = experience.scale.of(use.raw_reward)
-        use.good = use.reward >= experience.scale.usual
-    return uses
 
 
 def details_of(use: Use, k: int) -> str:

@@ -10,7 +10,7 @@ from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.pool import Advice, Pool
 from keepworth.memory.policy.slots import Policy, Use
-from keepworth.methods.policies._advantage_values import AdvantageSettings, AdvantageValuer
+from keepworth.methods.policies._advantage_values import AdvantageSettings
 from keepworth.methods.policies._slates import Mixture
 from keepworth.methods.policies.advantage import grouped
 from keepworth.methods.policies.memento_kernel import KernelQ
@@ -98,26 +98,6 @@ def test_memento_network_learns_which_case_helps() -> None:
     assert values[bad] < 0.2
 
 
-def test_memento_network_gradient_agrees_with_finite_differences() -> None:
-    network = CaseNetwork(width=8, hidden=5, batch=4, steps=1, seed=3)
-    generator = np.random.default_rng(0)
-    q, c = generator.normal(size=(2, 6, 8)).astype(np.float32)
-    network._queries, network._cases, network._seen = q, c, 6
-    network._rewards = np.array([1.0, 0.0, 1.0, 0.0, 1.0, 1.0], dtype=np.float32)
-
-    def loss() -> float:
-        w = network._w
-        hidden = np.maximum(q.astype(float) @ w["query"] + c @ w["case"] + w["bias"], 0)
-        p = 1 / (1 + np.exp(-(hidden @ w["out"] + w["base"])))
-        r = np.array(network._rewards)
-        return float(-(r * np.log(p) + (1 - r) * np.log(1 - p)).mean())
-
-    before = loss()
-    for _ in range(200):
-        network._step()
-    assert loss() < before * 0.5
-
-
 def test_kernel_q_target_follows_the_soft_bellman_equation() -> None:
     experience = of(policy("memento-kernel"))
     experience.pool.add(Advice("room", "x", do=("left",)), status=Status.ACTIVE, time=0)
@@ -152,18 +132,6 @@ def test_amemguard_keeps_the_majority_and_warns_of_the_rest() -> None:
     assert advised.count(("left", 1.0)) == 2
     assert ("right", -1.0) in advised
     assert ("right", 1.0) not in advised
-
-
-def test_success_without_memory_is_measured_from_choices_that_showed_nothing() -> None:
-    valuer = AdvantageValuer(AdvantageSettings(prior_weight=1.0, keep=1.0, prior_success=0.5))
-    experience = of(policy("advantage"))
-    experience.policy.valuer = valuer
-    experience.policy.writer = lambda finished: []
-    for text, outcome in (("easy task", 1.0), ("hard thing", 0.0)) * 10:
-        met(experience, text, "left", outcome)
-    assert valuer.success_without(experience.query("easy task", "")) > 0.8
-    assert valuer.success_without(experience.query("hard thing", "")) < 0.2
-    assert valuer.success_without(experience.query("unheard words", "")) == pytest.approx(0.5, abs=0.05)
 
 
 def test_value_is_an_advantage_not_a_success_rate() -> None:
@@ -211,16 +179,6 @@ def test_candidates_from_outside_are_not_shown_until_probes_speak_for_them() -> 
         met(experience, "alpha beta", "stay", 0.0)
         met(experience, "alpha beta", "left", 1.0)
     assert experience.pool.items[row].status is Status.ACTIVE
-
-
-def test_advice_that_adds_nothing_is_not_promoted() -> None:
-    experience = of(policy("advantage"))
-    row = experience.observe(Advice("alpha beta", "t", do=("left",), source="web", trust=0.3))
-    for _ in range(12):
-        met(experience, "alpha beta", "stay", 1.0)
-        met(experience, "alpha beta", "left", 0.0)
-    assert experience.pool.items[row].status is Status.QUARANTINED
-    assert not any(row in experience.recall("alpha beta", actions=ACTIONS).rows for _ in range(50))
 
 
 def test_a_condition_in_a_record_from_outside_was_never_tried_and_is_not_followed() -> None:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import pytest
 
 from keepworth import policy
-from keepworth.memory.errors import InvalidPolicy
 from keepworth.memory.item import Status
 from keepworth.memory.policy.experience import Experience
 from keepworth.memory.policy.hashed_words import HashedWords
 from keepworth.memory.policy.pool import Advice
-from keepworth.methods.policies._advantage_maintainers import Crowd, Room
 
 THINGS = ("shirt", "coat", "lamp", "chair", "kettle", "bicycle", "novel", "carpet", "violin", "mirror")
 ACTIONS = ("refund", "replace")
@@ -72,26 +70,9 @@ def test_the_person_with_the_most_items_gives_first() -> None:
     assert left(experience, "own:mallory") == 10
 
 
-def test_a_program_that_names_nobody_keeps_its_newest() -> None:
-    experience = opened()
-    for number in range(50):
-        told(experience, f"word{number} other{number} more{number} than{number}", "refund", "")
-    there = [item.status is Status.ACTIVE for item in experience.pool.items]
-    assert there == [False] * 30 + [True] * 20
-
-
 def test_a_source_says_the_same_of_one_situation_three_times_at_most() -> None:
     experience = opened()
     for number in range(6):
         told(experience, f"the shirt arrived broken on day {number}", "refund", "mallory")
         told(experience, f"the shirt arrived broken on day {number}", "refund", "ana")
     assert (left(experience, "own:mallory"), left(experience, "own:ana")) == (3, 3)
-
-
-def test_bad_quotas_are_refused() -> None:
-    with pytest.raises(InvalidPolicy, match="capacity"):
-        Room(0)
-    with pytest.raises(InvalidPolicy, match="guarded"):
-        Room(10, guarded=1.5)
-    with pytest.raises(InvalidPolicy, match="most"):
-        Crowd(most=0)

@@ -10,6 +10,7 @@ import json
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from typing import Any
 
 from keepworth.episodes.errors import require_known
 from keepworth.tasks.splits import SPLITS, side
@@ -29,11 +30,13 @@ class Attribute:
 
 
 def _read() -> tuple[tuple[str, ...], tuple[Attribute, ...]]:
-    found = json.loads(resources.files("keepworth.tasks").joinpath("data/people.json").read_text(encoding="utf-8"))
-    attributes = (
+    found: dict[str, Any] = json.loads(
+        resources.files("keepworth.tasks").joinpath("data/people.json").read_text(encoding="utf-8")
+    )
+    attributes: list[dict[str, Any]] = [
         {name: tuple(value) if isinstance(value, list) else value for name, value in each.items()}
         for each in found["attributes"]
-    )
+    ]
     return tuple(found["names"]), tuple(Attribute(**each) for each in attributes)
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from keepworth.episodes.episode import Session, Task, Turn
 from keepworth.episodes.errors import KeepworthError
 from keepworth.tasks.fact_streams import FactStream, fact_streams, folds_of, longmemeval_streams
-from keepworth.tasks.facts import Fact, decisive_facts, facts_of
+from keepworth.tasks.facts import decisive_facts, facts_of
 from keepworth.tasks.splits import SPLITS
 
 LENGTH, BUDGET = 16, 4
@@ -60,21 +60,6 @@ def test_the_share_of_evidence() -> None:
     (stream,) = fact_streams([task()], 6)
     first, last = (place for place, decides in enumerate(stream.evidence) if decides)
     assert [stream.evidence_kept(kept) for kept in ((), (first,), (first, last), range(6))] == [0.0, 0.5, 1.0, 1.0]
-
-
-def test_facts_are_what_the_caller_says_they_are() -> None:
-    """A book says nothing of a user; its sentences are facts where `facts_in` says so."""
-    book = [_session(n, f"Ann bought {n} red lamps.", evidence=n == 3) for n in range(8)]
-    read = Task("book", "made", "How many did she buy on day 3?", ("3 red lamps",), "token_f1", sessions=tuple(book))
-    with pytest.raises(KeepworthError, match="none of 1 tasks"):
-        fact_streams([read], 4)
-
-    def every(sessions: Sequence[Session]) -> list[Fact]:
-        return [Fact(turn.text, s.id, s.date, turn.index, 0) for s in sessions for turn in s.turns]
-
-    (stream,) = fact_streams([read], 4, facts_in=every)
-    (decides,) = (fact.statement for fact, marked in zip(stream.facts, stream.evidence, strict=True) if marked)
-    assert decides == "Ann bought 3 red lamps."
 
 
 def test_tasks_that_make_no_stream_are_left_out_and_none_at_all_is_an_error() -> None:

@@ -300,8 +300,7 @@ class _Run:
 
     def _read(self, reader: BenchmarkReader, asked: Sequence[tuple[Row, Task, list[Shown]]]) -> None:
         """The reader's answers, and its choices where there are options."""
-        open_: list[tuple[Row, Task, list[str]]] = []
-        among: list[tuple[Row, Task, list[str]]] = []
+        open_, among = list[tuple[Row, Task, list[str]]](), list[tuple[Row, Task, list[str]]]()
         for row, task, items in asked:
             row.calls += 1
             texts = in_time(items, {session.id: number for number, session in enumerate(task.sessions)})

@@ -6,7 +6,6 @@ The systems under test are handed in as a function (arm, seed, family) -> one ru
 
 from __future__ import annotations
 
-import gzip
 import json
 import signal
 from collections.abc import Callable, Sequence
@@ -166,25 +165,14 @@ def line(each: StreamRow) -> str:
 
 
 def load(path: Path) -> list[StreamRow]:
-    """Rows of a matrix, plain or gzipped; a torn last line (a run that was killed) is dropped."""
-    data = path.read_bytes()
-    text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8")
+    """Rows of a matrix; a torn last line (a run that was killed) is dropped."""
     found = []
-    for part in text.split("\n")[:-1]:
+    for part in path.read_text(encoding="utf-8").split("\n")[:-1]:
         values: dict[str, Any] = json.loads(part)
-        if "held" in values:  # written before the field had its name of today
-            values["held_out_bits"] = values.pop("held")
         for name, each in values.items():
             values[name] = tuple(each) if isinstance(each, list) else each
         found.append(StreamRow(**values))
     return found
-
-
-def compress(path: Path) -> Path:
-    """The rows, gzipped with a zero time stamp, beside the plain file."""
-    target = path.with_suffix(path.suffix + ".gz")
-    target.write_bytes(gzip.compress(path.read_bytes(), mtime=0))
-    return target
 
 
 class Results:

@@ -9,10 +9,10 @@ where chance is 25 %.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from keepworth.episodes.episode import Session, Task
+from keepworth.episodes.episode import Task
 from keepworth.episodes.errors import KeepworthError
 from keepworth.tasks.facts import Fact, decisive_facts, facts_of
 from keepworth.tasks.metrics import tokens
@@ -50,21 +50,19 @@ def fact_streams(
     streams: int = 1,
     seed: int = 0,
     clusters: Mapping[str, str] | None = None,
-    facts_in: Callable[[tuple[Session, ...]], Sequence[Fact]] = facts_of,
 ) -> list[FactStream]:
     """`streams` streams of `length` facts for every task whose answer some of its facts state word for word.
 
     The facts that decide a question (`decisive_facts`) are joined by others of its haystack, drawn by (seed, task, number),
     none of them out of a turn that is marked as evidence; a fact said twice comes once. Tasks that have fewer facts than
-    `length`, or more evidence than half of it, are left out. clusters: by task key; each task is its own without. facts_in: the
-    facts of a haystack in the order of time, where they are not what a user says of themselves.
+    `length`, or more evidence than half of it, are left out. clusters: by task key; each task is its own without.
 
     Raises KeepworthError for a length below 2, and where no task has a stream."""
     if length < 2:
         raise KeepworthError(f"a stream of {length} facts leaves nothing to choose.", "Let it have at least 2.")
     made: list[FactStream] = []
     for task in tasks:
-        facts = list({fact.statement: fact for fact in facts_in(task.sessions)}.values())
+        facts = list({fact.statement: fact for fact in facts_of(task.sessions)}.values())
         decisive = decisive_facts(task, facts)
         said = {word for fact in decisive for word in tokens(fact.statement)}
         if not decisive or not any(set(tokens(answer)) <= said for answer in task.answers):

@@ -32,9 +32,8 @@ class Fact:
 
     @property
     def text(self) -> str:
-        """With its date, for people to read: `2023-05-20: I moved to Oslo.`; another speaker is named after the date."""
-        who = "" if self.speaker == USER else f" {self.speaker}"
-        return f"{self.date[:10]}{who}: {self.statement}"
+        """With its date, for people to read: `2023-05-20: I moved to Oslo.`"""
+        return f"{self.date[:10]}: {self.statement}"
 
     @property
     def place(self) -> tuple[str, int]:
@@ -42,24 +41,23 @@ class Fact:
         return self.session, self.turn
 
 
-def facts_of_turn(turn: Turn, session: Session, *, everyone: bool = False) -> list[Fact]:
-    """The facts one turn states, in the order of saying; none where the speaker is not the user. everyone: whoever speaks, as
-    where two people talk."""
-    if turn.speaker != USER and not everyone:
+def facts_of_turn(turn: Turn, session: Session) -> list[Fact]:
+    """The facts one turn states, in the order of saying; none where the speaker is not the user."""
+    if turn.speaker != USER:
         return []
     return [
-        Fact(statement, session.id, session.date_of(turn), turn.index, number, turn.speaker)
+        Fact(statement, session.id, session.date_of(turn), turn.index, number)
         for number, statement in enumerate(filter(None, map(_statement, sentences(turn.text))))
     ]
 
 
-def facts_of(sessions: Iterable[Session], *, everyone: bool = False) -> list[Fact]:
-    """The facts of some sessions in the order of time: by date, then by turn. everyone: as in `facts_of_turn`."""
+def facts_of(sessions: Iterable[Session]) -> list[Fact]:
+    """The facts of some sessions in the order of time: by date, then by turn."""
     return [
         fact
         for session in sorted(sessions, key=lambda session: (session.date, session.id))
         for turn in session.turns
-        for fact in facts_of_turn(turn, session, everyone=everyone)
+        for fact in facts_of_turn(turn, session)
     ]
 
 
@@ -123,21 +121,16 @@ class TupleCounts:
     no_fact: int
 
 
-def manager_tuples(
-    tasks: Sequence[Task], *, window: int = WINDOW, other_questions: int = 1, bystanders: int = 1, seed: int = 0
-) -> tuple[list[ManagerTuple], TupleCounts]:
+def manager_tuples(tasks: Sequence[Task], *, seed: int = 0) -> tuple[list[ManagerTuple], TupleCounts]:
     """The steps of `tasks`, in their order, and what was left out.
 
     For each task: the step of every decisive fact (`decisive_facts`) of its last turn that has one, with the task's own
-    question linked; and `bystanders` steps whose fact is no evidence and comes later than all evidence, where the
-    question must survive. Each step gets up to `other_questions` questions of *other* tasks of the list whose evidence the bank
-    holds. Draws depend on (seed, task key) only. Hand in the tasks of one split.
+    question linked; and a step whose fact is no evidence and comes later than all evidence, where the question must survive.
+    Each step gets a question of *another* task of the list whose evidence the bank holds, where there is one. Draws depend on
+    (seed, task key) only. Hand in the tasks of one split.
 
-    Raises ValueError for a negative count or an empty list of tasks.
+    Raises ValueError for an empty list of tasks.
     """
-    for name, value in (("window", window), ("other_questions", other_questions), ("bystanders", bystanders)):
-        if value < 0:
-            raise ValueError(f"manager_tuples: {name} must be 0 or more, not {value}")
     if not tasks:
         raise ValueError("manager_tuples: no tasks were given")
     splits = {task.tags.get("split", "") for task in tasks}
@@ -147,13 +140,13 @@ def manager_tuples(
     found: list[ManagerTuple] = []
     without = 0
     for task in tasks:
-        steps = _steps(task, bystanders, seed)
+        steps = _steps(task, seed)
         without += not steps
         for number, (before, fact, linked) in enumerate(steps):
             own = LinkedQuestion(task.key, task.input, task.answers, linked)
             marked = _marked(task)
             # Superseded evidence stays too: telling it from the new fact is what the step is about.
-            bank = _window(before, {known for known in before if known.place in marked}, window)
+            bank = _window(before, {known for known in before if known.place in marked})
             places = {(known.session, known.turn, known.sentence) for known in bank}
             others = [
                 LinkedQuestion(other.key, other.input, other.answers, False)
@@ -163,7 +156,7 @@ def manager_tuples(
                 and {(f.session, f.turn, f.sentence) for f in needed[other.key]} <= places
             ]
             others.sort(key=lambda question: draw_order(seed, task.key, number, question.task))
-            found.append(ManagerTuple(f"{task.key}#{number}", bank, fact, (own, *others[:other_questions])))
+            found.append(ManagerTuple(f"{task.key}#{number}", bank, fact, (own, *others[:1])))
     return found, TupleCounts(len(tasks), len(found), without)
 
 
@@ -177,7 +170,7 @@ def decisive_facts(task: Task, facts: Sequence[Fact]) -> list[Fact]:
     return [fact for fact, count in shared if count and 2 * count >= most]
 
 
-def _steps(task: Task, bystanders: int, seed: int) -> list[tuple[list[Fact], Fact, bool]]:
+def _steps(task: Task, seed: int) -> list[tuple[list[Fact], Fact, bool]]:
     facts = facts_of(task.sessions)
     evidence = decisive_facts(task, facts)
     if not evidence:
@@ -187,13 +180,14 @@ def _steps(task: Task, bystanders: int, seed: int) -> list[tuple[list[Fact], Fac
     steps = [(facts[:place], facts[place], True) for place in decisive]
     later = [place for place in range(last + 1, len(facts)) if facts[place].place != facts[last].place]
     later.sort(key=lambda place: draw_order(seed, task.key, "bystander", place))
-    return steps + [(facts[:place], facts[place], False) for place in sorted(later[:bystanders])]
+    return steps + [(facts[:place], facts[place], False) for place in later[:1]]
 
 
 def _marked(task: Task) -> set[tuple[str, int]]:
     return {(session.id, turn.index) for session in task.sessions for turn in session.turns if turn.evidence}
 
 
-def _window(before: Sequence[Fact], must_keep: set[Fact], window: int) -> tuple[Fact, ...]:
-    recent = set(before[len(before) - window :]) if window else set()
+def _window(before: Sequence[Fact], must_keep: set[Fact]) -> tuple[Fact, ...]:
+    # Of fewer than WINDOW this drops some of the oldest, too: changing it changes the tasks that managers were trained on.
+    recent = set(before[len(before) - WINDOW :])
     return tuple(fact for fact in before if fact in recent or fact in must_keep)

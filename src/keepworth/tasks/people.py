@@ -30,12 +30,14 @@ class Attribute:
 
 
 def _read() -> tuple[tuple[str, ...], tuple[Attribute, ...]]:
-    people = json.loads(resources.files("keepworth.tasks").joinpath("data/people.json").read_text(encoding="utf-8"))
-    rows: list[dict[str, Any]] = [
-        {name: tuple(value) if isinstance(value, list) else value for name, value in attribute.items()}
-        for attribute in people["attributes"]
+    found: dict[str, Any] = json.loads(
+        resources.files("keepworth.tasks").joinpath("data/people.json").read_text(encoding="utf-8")
+    )
+    attributes: list[dict[str, Any]] = [
+        {name: tuple(value) if isinstance(value, list) else value for name, value in each.items()}
+        for each in found["attributes"]
     ]
-    return tuple(people["names"]), tuple(Attribute(**row) for row in rows)
+    return tuple(found["names"]), tuple(Attribute(**each) for each in attributes)
 
 
 NAMES, ATTRIBUTES = _read()

@@ -14,6 +14,7 @@ from keepworth.learning.passes import row_scores
 from keepworth.learning.reference import OtherTokenizer, Reference, reference_values
 from keepworth.learning.rows import rows_of
 from keepworth.models.adapter import attach_lora, unfreeze
+from keepworth.models.inprocess import InProcessModel
 from tests.learning.turns import ROLE, sampled_groups
 from tests.models.tiny import ByteTokenizer, tiny_model
 
@@ -75,8 +76,8 @@ def test_a_teacher_must_read_the_same_tokens() -> None:
         def __call__(self, text: str, add_special_tokens: bool = False) -> dict[str, list[int]]:
             return {"input_ids": [(byte + 1) % 256 for byte in text.encode()]}
 
-    model, teacher = tiny_model(hidden=32), tiny_model(seed=1, hidden=32)
-    teacher.tokenizer = Shifted()
+    model = tiny_model(hidden=32)
+    teacher = InProcessModel(tiny_model(seed=1, hidden=32).network, Shifted(), "teacher")
     with pytest.raises(OtherTokenizer, match="cannot score"):
         Learner(model, unfreeze(model), preset("kdrl"), FAST, ROLE, teacher=teacher)
 

@@ -46,7 +46,7 @@ def round_up(length: int, multiple: int) -> int:
     return -(-length // multiple) * multiple
 
 
-def tree(prompts: Sequence[Tokens], branches: Sequence[Sequence[Tokens]], pad_id: int = 0, multiple: int = 16) -> Tree:
+def tree(prompts: Sequence[Tokens], branches: Sequence[Sequence[Tokens]], multiple: int = 16) -> Tree:
     """Lay out `branches[i]` behind `prompts[i]`.
 
     Lengths are padded to a multiple so that matrix shapes repeat: libraries build a kernel per shape.
@@ -61,7 +61,7 @@ def tree(prompts: Sequence[Tokens], branches: Sequence[Sequence[Tokens]], pad_id
     prompt_width = round_up(max(len(p) for p in prompts), multiple)
     branch_width = round_up(max(1, *(sum(map(len, b)) for b in branches)), multiple)
     width = prompt_width + branch_width
-    ids = torch.full((rows, width), pad_id, dtype=torch.long)
+    ids = torch.zeros((rows, width), dtype=torch.long)
     positions = torch.zeros((rows, width), dtype=torch.long)
     owner = torch.full((rows, branch_width), -1, dtype=torch.long)
     prompt_length = torch.tensor([len(p) for p in prompts])

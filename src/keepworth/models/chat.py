@@ -145,24 +145,17 @@ class ChatModel:
     def __call__(self, text: str) -> str:
         return self.complete([{"role": "user", "content": text}])
 
-    def complete_json(self, messages: Sequence[Message], *, attempts: int = 2) -> dict[str, Any]:
-        """The first JSON object of the answer. An answer without one is shown to the model, which may try again.
+    def complete_json(self, messages: Sequence[Message]) -> dict[str, Any]:
+        """The first JSON object of the answer. An answer without one is shown to the model, which may try once more.
 
-        Raises NoJsonObject once `attempts` answers had none, and what `complete` raises.
+        Raises NoJsonObject where the second has none either, and what `complete` raises.
         """
-        conversation = list(messages)
-        for attempt in range(1, attempts + 1):
-            text = self.complete(conversation)
-            try:
-                return json_object(text)
-            except NoJsonObject:
-                if attempt == attempts:
-                    raise
-                conversation += [
-                    {"role": "assistant", "content": text},
-                    {"role": "user", "content": "Answer with one JSON object and nothing else."},
-                ]
-        raise ValueError(f"attempts must be at least 1, not {attempts}")
+        text = self.complete(messages)
+        try:
+            return json_object(text)
+        except NoJsonObject:
+            asked = {"role": "user", "content": "Answer with one JSON object and nothing else."}
+            return json_object(self.complete([*messages, {"role": "assistant", "content": text}, asked]))
 
 
 def from_environment(model: str, what: str, **settings: Any) -> ChatModel:

@@ -46,17 +46,17 @@ class Drawing:
         self.model, self.params, self.group = model, params, params.n
         prompt_of = torch.arange(len(prompts)).repeat_interleave(params.n)
         lengths = torch.tensor([len(prompt) for prompt in prompts])
-        self._kept: GroupCache | Carried
+        self._cache: GroupCache | Carried
         if model.way.reason:
-            self._kept = Carried()
+            self._cache = Carried()
             positions = torch.arange(int(lengths[0]))[None]
-            hidden = model.hidden_states(torch.tensor(prompts), positions, None, self._kept)[:, -1]
-            self._kept.keep(prompt_of)
+            hidden = model.hidden_states(torch.tensor(prompts), positions, None, self._cache)[:, -1]
+            self._cache.keep(prompt_of)
         else:
             width = round_up(int(lengths.max()), 16)
             read = buffer_cache(model.network.config.num_hidden_layers, width)
             hidden = prefill(model, prompts, width, read)
-            self._kept = GroupCache(read, lengths.to(model.device), prompt_of, params.max_tokens)
+            self._cache = GroupCache(read, lengths.to(model.device), prompt_of, params.max_tokens)
         count = len(prompt_of)
         self._logits = model.head(hidden)[prompt_of]
         self._lengths = lengths[prompt_of]
@@ -101,11 +101,11 @@ class Drawing:
         """The logits behind the last token of each branch."""
         left = ~self.ended[self._rows]
         if int(left.sum()) <= 0.75 * len(left):  # dropping rows copies the others: not for every one that ends
-            self._kept.keep(left)
+            self._cache.keep(left)
             self._rows, token = self._rows[left], token[left]
         positions = self._lengths[self._rows] + self._steps - 1
-        hidden = self.model.hidden_states(token[:, None], positions[:, None], None, self._kept)[:, 0]
-        step = getattr(self._kept, "step", None)
+        hidden = self.model.hidden_states(token[:, None], positions[:, None], None, self._cache)[:, 0]
+        step = getattr(self._cache, "step", None)
         self._logits = self.model.head(hidden) if step is None else step.head(hidden)
 
     def sample(self, branch: int) -> Sample:

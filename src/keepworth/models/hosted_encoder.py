@@ -70,9 +70,7 @@ class HostedEncoder:
         api_key: str | None = None,
         name: str = "",
         batch: int = BATCH,
-        timeouts: Timeouts | None = None,
         retries: Retries | None = None,
-        remember: int = 8192,
     ) -> None:
         if not model or batch < 1 or (dimensions is not None and dimensions < 1):
             raise InvalidEncoder(
@@ -85,7 +83,7 @@ class HostedEncoder:
         self._client = JsonClient(
             base,
             key,
-            timeouts=Timeouts(answer=60.0) if timeouts is None else timeouts,
+            timeouts=Timeouts(answer=60.0),
             retries=Retries(attempts=5) if retries is None else retries,
         )
         self.model = model
@@ -93,7 +91,7 @@ class HostedEncoder:
         self._batch = batch
         self._name = name or f"{base}#{model}" + (f"?dimensions={dimensions}" if dimensions else "")
         self._dimension = dimension
-        self._recent = RecentVectors(remember)
+        self._recent = RecentVectors(8192)
 
     def __repr__(self) -> str:
         return f"HostedEncoder({self._client.url!r}, {self.model!r})"

@@ -194,12 +194,12 @@ class Asynchrony:
         return min(2, self.group_size)
 
 
-def synchronous(groups: int, group_size: int, *, seed: int = 0, episode_seconds: float = 86_400.0) -> Asynchrony:
+def synchronous(groups: int, group_size: int, *, seed: int = 0) -> Asynchrony:
     """Synchronous training: `groups` groups are sampled for each update, with the weights as they are. It repeats exactly.
 
-    episode_seconds: a day, because every episode takes as long as its step."""
+    An episode has a day, because every episode takes as long as its step."""
     staleness = Staleness(groups, max_staleness=0, pipeline_depth=1.0)
-    return Asynchrony(staleness, group_size, mode="serial", seed=seed, episode_seconds=episode_seconds)
+    return Asynchrony(staleness, group_size, mode="serial", seed=seed, episode_seconds=86_400.0)
 
 
 class EventLoop:

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from keepworth.cli.main import main
 from keepworth.episodes.errors import UnknownName
 from keepworth.recipes.configuration import BadSetting, as_toml, resolve
+from keepworth.registry import methods
 
 
 class Answerer(BaseModel):
@@ -136,3 +137,23 @@ def test_a_choice_gets_the_nearest_one() -> None:
 def test_a_base_stands_where_nothing_is_said() -> None:
     config = resolve(Config, base={"seed": 4, "mixed": True}, assignments=["seed=5"])
     assert (config.seed, config.mixed) == (5, True)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", methods("recipe"))
+def test_help_of_a_recipe_shows_the_fifteen_settings_that_matter_and_all_of_them_when_asked(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def shown(*words: str) -> list[str]:
+        assert main(["train", name, *words, "--help"]) == 0
+        lines = capsys.readouterr().out.partition(f"Settings of {name} (")[2].splitlines()[1:]
+        return [line.split(" = ")[0].strip() for line in lines if " = " in line and line[2:3] != " "]
+
+    few, every = shown(), shown("--all")
+    assert len(few) == 15
+    assert {"steps", "learning_rate", "objective"} <= set(few) <= set(every)
+    assert every == list(methods("recipe")[name].make.Config.model_fields)
+
+
+def test_all_settings_without_help_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "strings", "--all"]) == 2
+    assert "--all goes with --help" in capsys.readouterr().err

@@ -62,9 +62,11 @@ class App(typer.Typer):
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"cls": CommandGroup, "no_args_is_help": True, "rich_markup_mode": None, **options})
 
-    def command(self, name: str | None = None, *, examples: str = "", **options: Any) -> Callable[[Any], Any]:
+    def command(
+        self, name: str | None = None, *, examples: str = "", cls: type[TyperCommand] | None = None, **options: Any
+    ) -> Callable[[Any], Any]:
         """examples: command lines, one a line, for the end of its help."""
-        return super().command(name, cls=Command, epilog=textwrap.dedent(examples).strip() or None, **options)
+        return super().command(name, cls=cls or Command, epilog=textwrap.dedent(examples).strip() or None, **options)
 
 
 def _name_arguments(command: Any) -> None:
@@ -75,7 +77,7 @@ def _name_arguments(command: Any) -> None:
 
 def help_of(command: Any, ctx: Any) -> str:
     """Usage, what it does, its commands, arguments and options, and examples: at most 100 columns, and as few as there are."""
-    width = max(40, min(100, shutil.get_terminal_size().columns))
+    width = width_of_help()
     parameters = [each for each in command.get_params(ctx) if not getattr(each, "hidden", False)]
     arguments = [each for each in parameters if each.param_type_name == "argument"]
     options = [each for each in parameters if each.param_type_name != "argument"]
@@ -99,6 +101,10 @@ def help_of(command: Any, ctx: Any) -> str:
     if command.epilog:
         out += [_heading("Examples"), *(f"  {line}" for line in command.epilog.splitlines()), ""]
     return "\n".join(out)
+
+
+def width_of_help() -> int:
+    return max(40, min(100, shutil.get_terminal_size().columns))
 
 
 def first_sentence(text: str) -> str:

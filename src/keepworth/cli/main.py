@@ -20,7 +20,7 @@ from keepworth.cli.models import models_app
 from keepworth.cli.output import interruptible, say
 from keepworth.cli.serve import serve
 from keepworth.cli.show import report, show
-from keepworth.cli.train import demo, objectives_app, recipes, train
+from keepworth.cli.train import TrainCommand, demo, objectives_app, recipes, train
 
 app = App(
     name="keepworth",
@@ -61,8 +61,10 @@ app.command(
     """,
 )(demo)
 app.command(
+    cls=TrainCommand,
     rich_help_panel=LEARN,
     examples="""
+    keepworth train memory_r1 --help
     keepworth train memory_r1 --seed 1 --steps 60 --name longer
     keepworth train --tasks problems.jsonl --reward my_reward.py:named
     keepworth train my_recipe.py --seeds 0,1,2

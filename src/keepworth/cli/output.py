@@ -64,7 +64,7 @@ def terms(rows: Iterable[tuple[str, str]], width: int) -> list[str]:
             out.append(f"  {term}")
         else:
             out.append(f"  {term:<{room}}{lines.pop(0)}".rstrip())
-        out += [f"  {'':<{room}}{line}" for line in lines]
+        out += [f"  {'':<{room}}{line}" for line in lines if line]
     return out
 
 

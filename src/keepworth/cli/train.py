@@ -5,13 +5,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from keepworth.cli.command import App
+from keepworth.cli.command import App, Command, width_of_help
 from keepworth.cli.export import uses_of
-from keepworth.cli.output import Runs, interruptible, say, say_json, say_row, say_terms
+from keepworth.cli.output import Runs, interruptible, say, say_json, say_row, say_terms, terms
 from keepworth.episodes.errors import KeepworthError
 from keepworth.memory.place import file_of
 from keepworth.recipes.front_door import (
@@ -133,12 +133,19 @@ def train(
     print_config: Annotated[
         bool, typer.Option("--print-config", help="Print the resolved configuration as TOML and exit.")
     ] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="With a recipe and --help: every setting, not those alone that matter.")
+    ] = False,
     runs: Runs = Path("runs"),
 ) -> None:
-    """Train with a recipe, or on your own tasks. Given again, the same command continues from the last checkpoint."""
+    """Train with a recipe, or on your own tasks. Given again, the same command continues from the last checkpoint.
+
+    RECIPE --help shows the settings of the recipe that matter."""
     from keepworth.episodes.extras import require
     from keepworth.recipes.configuration import as_toml, resolve
 
+    if every:
+        raise KeepworthError("--all goes with --help.", "Add --help; --print-config prints every setting as TOML.")
     _require_source(source, {"--kinds": kinds, "--report": report, "--json": as_json and report})
     if as_json and not report:
         raise KeepworthError("--json goes with --report.", "Add --report.")
@@ -175,6 +182,29 @@ def train(
         _sweep(whole, each_seed, runs, lambda seed, name: one(resolved(seed), name))
     else:
         one(settings, whole)
+
+
+class TrainCommand(Command):
+    """`train`, whose help shows the settings of the recipe that is named."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.meta["keepworth.words"] = list(args)
+        return super().parse_args(ctx, args)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        super().format_help(ctx, formatter)
+        given, _, _ = self.make_parser(ctx).parse_args(list(ctx.meta["keepworth.words"]))
+        name = given.get("recipe")
+        if not isinstance(name, str):
+            return
+        from keepworth.recipes.configuration import explained
+
+        recipe, every = made_of(Origin(name)), bool(given.get("every"))
+        rest = "" if every else "; --all shows the others"
+        rows = terms(explained(recipe.Config, recipe.settings, every), width_of_help())
+        formatter.write(
+            "\n".join(["", typer.style(f"Settings of {name} (--set NAME=VALUE{rest})", bold=True), *rows, ""])
+        )
 
 
 def numbers_of(text: str) -> list[int]:

@@ -65,6 +65,44 @@ def leaf_keys(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, A
             yield from leaf_keys(nested, f"{prefix}{name}.")
 
 
+MATTER = (
+    "model",
+    "seed",
+    "steps",
+    "tasks_per_step",
+    "group_size",
+    "learning_rate",
+    "temperature",
+    "train",
+    "objective",
+)
+"""Of the settings that recipes share, those that matter; beside them stand those of the recipe itself, up to `SHOWN` in all."""
+ALSO = ("evaluate_every", "questions", "checkpoint_every", "sampling", "entropy", "passes")
+SHOWN = 15
+
+
+def explained(model: type[BaseModel], base: Mapping[str, Any], every: bool = False) -> list[tuple[str, str]]:
+    """(`key = default`, what it says) of the settings that matter, or of every one.
+
+    base: values in the place of the defaults. A configuration names those of its own that matter most in `matters`; without, they
+    are the first that it declares."""
+    from keepworth.recipes.settings import Settings
+
+    fields, values = model.model_fields, model.model_validate(dict(base))
+    own = [*getattr(model, "matters", ()), *(key for key in fields if key not in Settings.model_fields)]
+    order = [key for key in MATTER if key in fields]
+    order += [key for key in dict.fromkeys(own) if key in fields][: SHOWN - len(order)]
+    order += [key for key in ALSO if key in fields][: SHOWN - len(order)]
+    rows = []
+    for key in fields if every else order:
+        value = getattr(values, key)
+        # A recipe that gives a shared setting another default has not said again what it is.
+        kinds = (getattr(kind, "model_fields", {}) for kind in model.__mro__)
+        said = (kind[key].description for kind in kinds if key in kind)
+        rows.append((f"{key} = {_value(value) if isinstance(value, str) else value}", next(filter(None, said), "")))
+    return rows
+
+
 def short_key(name: str, keys: Mapping[str, Any]) -> str:
     """The key that the option `--name` sets: `name` itself, or the one key whose last part it is."""
     if name in keys:

@@ -51,16 +51,18 @@ class TrainingSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", validate_assignment=False)
 
-    model: str = "smollm2-135m-instruct"
+    model: str = Field(default="smollm2-135m-instruct", description="a model's name, its folder, or a Hugging Face id")
     precision: Literal["auto", "bf16", "fp32"] = Field(default="auto", description="auto measures which is faster")
     threads: int = Field(default=0, ge=0, description="0: OMP_NUM_THREADS, or all cores")
-    seed: int = Field(default=0, ge=0, lt=2**31)
-    steps: Count | None = None
+    seed: int = Field(default=0, ge=0, lt=2**31, description="of every draw")
+    steps: Count | None = Field(default=None, description="updates of the weights")
 
-    tasks_per_step: Count = 8
-    group_size: Pairs = 8
+    tasks_per_step: Count = Field(default=8, description="tasks that an update learns from")
+    group_size: Pairs = Field(default=8, description="attempts at each of them, which are compared with each other")
     temperature: float = Field(default=1.0, gt=0, le=4, allow_inf_nan=False, description="at which groups are sampled")
-    train: Literal["lora", "full"] | None = None
+    train: Literal["lora", "full"] | None = Field(
+        default=None, description="an adapter, or all weights but the embeddings"
+    )
     rank: Count = 16
     alpha: Rate = 32.0
     lora_targets: str | list[str] = Field(
@@ -68,8 +70,8 @@ class TrainingSettings(BaseModel):
         description="layers with an adapter: all-linear, attention, or ends of module names such as q_proj",
     )
     train_embeddings: bool = Field(default=False, description="embeddings and head are trained as well, whole")
-    learning_rate: Rate | None = None
-    entropy: Share | None = None
+    learning_rate: Rate | None = Field(default=None, description="of the optimiser, AdamW")
+    entropy: Share | None = Field(default=None, description="weight of a bonus for being undecided")
     token_budget: int | None = Field(default=None, ge=256, description="memory of one backward pass, in tokens")
     checkpointing: Literal["auto", "on", "off"] = Field(
         default="auto",
@@ -362,5 +364,5 @@ class Settings(TrainingSettings):
         return self
 
 
-def is_supervised(settings: Settings) -> bool:
+def is_supervised(settings: TrainingSettings) -> bool:
     return getattr(settings, "method", "reinforce") == "supervised"

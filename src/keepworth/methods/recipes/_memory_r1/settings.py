@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -47,6 +47,8 @@ ROLE_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 
 class Config(TrainingSettings):
     """Everything a run depends on. What is not given takes the role's default, and is shown resolved by --print-config."""
+
+    matters: ClassVar[tuple[str, ...]] = ("role", "recall", "memories", "labels", "reward", "manager_reward", "reader")
 
     role: Literal["answerer", "manager"] = "answerer"
     encoder: str = "minilm"

@@ -8,7 +8,7 @@ from typing import Any, cast
 from pydantic import ValidationError
 
 from keepworth.learning.objective.options import Objective, ObjectiveError
-from keepworth.registry import method, methods
+from keepworth.registry import Method, method, methods
 
 
 def varied(objective: Objective, **changes: Any) -> Objective:
@@ -65,6 +65,17 @@ class Preset:
 
     def __call__(self, **changes: Any) -> Objective:
         return varied(self.objective, **changes) if changes else self.objective
+
+
+def preset_method(
+    title: str, about: str, objective: Objective, source: Source, claim: str = "", differs: str = ""
+) -> Method:
+    """What a file of `keepworth.methods.objectives` declares. Its name is the objective's, its paper the source's, and what could
+    not be confirmed is said."""
+    unconfirmed = f"not confirmed: {'; '.join(source.unverified)}" if source.unverified else ""
+    paper = "; ".join(f"arXiv {number}" for number in source.arxiv.split(", ") if number)
+    make = Preset(objective, source)
+    return Method("objective", objective.name, title, about, make, paper, claim, differs or unconfirmed)
 
 
 def presets() -> dict[str, Objective]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import EntropyGate, Outcome, TaskStd
-from keepworth.learning.objective.presets import Preset, Source
-from keepworth.registry import Method
+from keepworth.learning.objective.presets import Source, preset_method
 
 OBJECTIVE = Objective(
     name="aepo",
@@ -27,13 +26,10 @@ SOURCE = Source(
     "Batch.task_type; the batch entropy handed to `advanced` once per update",
 )
 
-METHOD = Method(
-    kind="objective",
-    name="aepo",
-    title="AEPO",
-    paper="arXiv 2512.12967",
-    about="deviations by type of task; negative episodes are left out while the entropy is high",
+METHOD = preset_method(
+    "AEPO",
+    "deviations by type of task; negative episodes are left out while the entropy is high",
+    OBJECTIVE,
+    SOURCE,
     claim="+9.9 points over its base on long-context suites",
-    differs="not confirmed: " + "; ".join(SOURCE.unverified),
-    make=Preset(OBJECTIVE, SOURCE),
 )

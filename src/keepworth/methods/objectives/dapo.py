@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Clip, GroupStd, Mixed, Outcome, OverlongPenalty, Token
-from keepworth.learning.objective.presets import Preset, Source
-from keepworth.registry import Method
+from keepworth.learning.objective.presets import Source, preset_method
 
 OBJECTIVE = Objective(
     name="dapo",
@@ -25,12 +24,10 @@ SOURCE = Source(
     needs="a sampler that refills the groups it filters",
 )
 
-METHOD = Method(
-    kind="objective",
-    name="dapo",
-    title="DAPO",
-    paper="arXiv 2503.14476",
-    about="GRPO with a higher upper clip, a mean over tokens, groups without a difference left out, long answers penalised",
+METHOD = preset_method(
+    "DAPO",
+    "GRPO with a higher upper clip, a mean over tokens, groups without a difference left out, long answers penalised",
+    OBJECTIVE,
+    SOURCE,
     claim="AIME24 50 % with Qwen2.5-32B",
-    make=Preset(OBJECTIVE, SOURCE),
 )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Clip, Outcome, Token
-from keepworth.learning.objective.presets import Preset, Source
-from keepworth.registry import Method
+from keepworth.learning.objective.presets import Source, preset_method
 
 OBJECTIVE = Objective(
     name="dr_grpo", advantage=Outcome("group"), ratio=Token(), surrogate=Clip(0.2, 0.2), aggregation="constant"
@@ -18,11 +17,9 @@ SOURCE = Source(
     note="The size of the step follows mean length / length_budget: retune the learning rate with the budget.",
 )
 
-METHOD = Method(
-    kind="objective",
-    name="dr_grpo",
-    title="Dr. GRPO",
-    paper="arXiv 2503.20783",
-    about="GRPO without its divisions by length and by deviation",
-    make=Preset(OBJECTIVE, SOURCE),
+METHOD = preset_method(
+    "Dr. GRPO",
+    "GRPO without its divisions by length and by deviation",
+    OBJECTIVE,
+    SOURCE,
 )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Clip, GroupStd, StepIndex, Token
-from keepworth.learning.objective.presets import Preset, Source
-from keepworth.registry import Method
+from keepworth.learning.objective.presets import Source, preset_method
 
 OBJECTIVE = Objective(
     name="fine_mem",
@@ -24,13 +23,10 @@ SOURCE = Source(
     needs="Batch.steps with rewards of turns (`with_attribution`), Batch.step",
 )
 
-METHOD = Method(
-    kind="objective",
-    name="fine_mem",
-    title="Fine-Mem",
-    paper="arXiv 2601.08435",
-    about="turns of a group with the same number are compared, with the reward that falls to each",
+METHOD = preset_method(
+    "Fine-Mem",
+    "turns of a group with the same number are compared, with the reward that falls to each",
+    OBJECTIVE,
+    SOURCE,
     claim="+4.4 points on the validation suite of Mem-alpha and +7.2 on MemoryAgentBench over Mem-alpha",
-    differs="not confirmed: " + "; ".join(SOURCE.unverified),
-    make=Preset(OBJECTIVE, SOURCE),
 )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Clip, GroupStd, KlLoss, Outcome, Token
-from keepworth.learning.objective.presets import Preset, Source
-from keepworth.registry import Method
+from keepworth.learning.objective.presets import Source, preset_method
 
 OBJECTIVE = Objective(
     name="grpo",
@@ -25,12 +24,9 @@ SOURCE = Source(
     "gradient of the forward KL.",
 )
 
-METHOD = Method(
-    kind="objective",
-    name="grpo",
-    title="GRPO",
-    paper="arXiv 2402.03300",
-    about="rewards against mean and deviation of their group, clipped token by token",
-    differs="not confirmed: " + "; ".join(SOURCE.unverified),
-    make=Preset(OBJECTIVE, SOURCE),
+METHOD = preset_method(
+    "GRPO",
+    "rewards against mean and deviation of their group, clipped token by token",
+    OBJECTIVE,
+    SOURCE,
 )

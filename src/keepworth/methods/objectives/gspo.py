@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Clip, GroupStd, Outcome, Sequence
-from keepworth.learning.objective.presets import Preset, Source
-from keepworth.registry import Method
+from keepworth.learning.objective.presets import Source, preset_method
 
 OBJECTIVE = Objective(
     name="gspo",
@@ -22,11 +21,9 @@ SOURCE = Source(
     note="The clip range is about a thousand times narrower than a token's: do not reuse 0.2. A sequence is one row.",
 )
 
-METHOD = Method(
-    kind="objective",
-    name="gspo",
-    title="GSPO",
-    paper="arXiv 2507.18071",
-    about="one ratio for a whole answer, clipped as a whole",
-    make=Preset(OBJECTIVE, SOURCE),
+METHOD = preset_method(
+    "GSPO",
+    "one ratio for a whole answer, clipped as a whole",
+    OBJECTIVE,
+    SOURCE,
 )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Clip, GroupStd, Mask, Outcome, Token
-from keepworth.learning.objective.presets import Preset, Source
-from keepworth.registry import Method
+from keepworth.learning.objective.presets import Source, preset_method
 
 OBJECTIVE = Objective(
     name="icepop",
@@ -23,13 +22,10 @@ SOURCE = Source(
     ("the coefficient of the paper's KL term: none is set here; the interval is OpenRLHF's default",),
 )
 
-METHOD = Method(
-    kind="objective",
-    name="icepop",
-    title="IcePop",
-    paper="arXiv 2510.18855",
-    about="tokens whose ratio between engine and learner lies outside a range are dropped",
+METHOD = preset_method(
+    "IcePop",
+    "tokens whose ratio between engine and learner lies outside a range are dropped",
+    OBJECTIVE,
+    SOURCE,
     claim="AIME25 93.4 and HMMT25 86.72 with Ring-1T",
-    differs="not confirmed: " + "; ".join(SOURCE.unverified),
-    make=Preset(OBJECTIVE, SOURCE),
 )

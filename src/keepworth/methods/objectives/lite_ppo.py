@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import BatchStd, Clip, Outcome, Token
-from keepworth.learning.objective.presets import Preset, Source
-from keepworth.registry import Method
+from keepworth.learning.objective.presets import Source, preset_method
 
 OBJECTIVE = Objective(name="lite_ppo", advantage=Outcome("group", BatchStd()), ratio=Token(), surrogate=Clip(0.2, 0.2))
 
@@ -17,12 +16,9 @@ SOURCE = Source(
     "With one group in the batch it is GRPO with token-mean.",
 )
 
-METHOD = Method(
-    kind="objective",
-    name="lite_ppo",
-    title="Lite PPO",
-    paper="arXiv 2508.08221",
-    about="the mean of the group, the deviation of the batch, a mean over tokens",
-    differs="not confirmed: " + "; ".join(SOURCE.unverified),
-    make=Preset(OBJECTIVE, SOURCE),
+METHOD = preset_method(
+    "Lite PPO",
+    "the mean of the group, the deviation of the batch, a mean over tokens",
+    OBJECTIVE,
+    SOURCE,
 )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Clip, GroupStd, Outcome, Token
-from keepworth.learning.objective.presets import Preset, Source
-from keepworth.registry import Method
+from keepworth.learning.objective.presets import Source, preset_method
 
 OBJECTIVE = Objective(
     name="memory_r_plus",
@@ -26,13 +25,10 @@ SOURCE = Source(
     "the intrinsic rewards of EpisodicReward added to the task's",
 )
 
-METHOD = Method(
-    kind="objective",
-    name="memory_r_plus",
-    title="Memory-R+",
-    paper="arXiv 2504.02273",
-    about="GRPO on the task reward and one for being near past successes and far from failures",
+METHOD = preset_method(
+    "Memory-R+",
+    "GRPO on the task reward and one for being near past successes and far from failures",
+    OBJECTIVE,
+    SOURCE,
     claim="GSM8K 34.0 against 28.8 of GRPO with Qwen2.5-0.5B, 40.7 against 37.2 with Llama3.2-1B",
-    differs="not confirmed: " + "; ".join(SOURCE.unverified),
-    make=Preset(OBJECTIVE, SOURCE),
 )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Clip, Gae, KlReward, Token, Whitened
-from keepworth.learning.objective.presets import Preset, Source
-from keepworth.registry import Method
+from keepworth.learning.objective.presets import Source, preset_method
 
 OBJECTIVE = Objective(
     name="ppo",
@@ -24,12 +23,9 @@ SOURCE = Source(
     "Batch.values from a critic, trained with value_loss towards value_targets",
 )
 
-METHOD = Method(
-    kind="objective",
-    name="ppo",
-    title="PPO",
-    paper="arXiv 1707.06347; arXiv 1506.02438",
-    about="a clipped ratio, and advantages from a critic",
-    differs="not confirmed: " + "; ".join(SOURCE.unverified),
-    make=Preset(OBJECTIVE, SOURCE),
+METHOD = preset_method(
+    "PPO",
+    "a clipped ratio, and advantages from a critic",
+    OBJECTIVE,
+    SOURCE,
 )

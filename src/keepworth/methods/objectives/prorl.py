@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Clip, GroupStd, KlLoss, Mixed, Outcome, Reset, Token
-from keepworth.learning.objective.presets import Preset, Source
-from keepworth.registry import Method
+from keepworth.learning.objective.presets import Source, preset_method
 
 OBJECTIVE = Objective(
     name="prorl",
@@ -28,13 +27,10 @@ SOURCE = Source(
     "the KL and, where measured, a validation score handed to `advanced`",
 )
 
-METHOD = Method(
-    kind="objective",
-    name="prorl",
-    title="ProRL",
-    paper="arXiv 2505.24864",
-    about="GRPO with a KL to a reference that is renewed, for long runs",
+METHOD = preset_method(
+    "ProRL",
+    "GRPO with a KL to a reference that is renewed, for long runs",
+    OBJECTIVE,
+    SOURCE,
     claim="gains of 14.7 % in mathematics, 13.9 % in code and 54.8 % in logic puzzles with 1.5B parameters",
-    differs="not confirmed: " + "; ".join(SOURCE.unverified),
-    make=Preset(OBJECTIVE, SOURCE),
 )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Outcome
-from keepworth.learning.objective.presets import Preset, Source
-from keepworth.registry import Method
+from keepworth.learning.objective.presets import Source, preset_method
 
 OBJECTIVE = Objective(name="reinforce", advantage=Outcome("batch"), aggregation="seq-mean-token-sum")
 
@@ -16,10 +15,9 @@ SOURCE = Source(
     note="The baseline is the mean reward of the batch, so tasks need no groups.",
 )
 
-METHOD = Method(
-    kind="objective",
-    name="reinforce",
-    title="REINFORCE",
-    about="the score function against the mean reward of the batch",
-    make=Preset(OBJECTIVE, SOURCE),
+METHOD = preset_method(
+    "REINFORCE",
+    "the score function against the mean reward of the batch",
+    OBJECTIVE,
+    SOURCE,
 )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Clip, KlLoss, Outcome, Token, Whitened
-from keepworth.learning.objective.presets import Preset, Source
-from keepworth.registry import Method
+from keepworth.learning.objective.presets import Source, preset_method
 
 OBJECTIVE = Objective(
     name="reinforce_pp_baseline",
@@ -21,11 +20,9 @@ SOURCE = Source(
     "code",
 )
 
-METHOD = Method(
-    kind="objective",
-    name="reinforce_pp_baseline",
-    title="REINFORCE++ with a baseline",
-    paper="arXiv 2501.03262",
-    about="the mean of the group is taken off, and the batch is whitened",
-    make=Preset(OBJECTIVE, SOURCE),
+METHOD = preset_method(
+    "REINFORCE++ with a baseline",
+    "the mean of the group is taken off, and the batch is whitened",
+    OBJECTIVE,
+    SOURCE,
 )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Outcome
-from keepworth.learning.objective.presets import Preset, Source
-from keepworth.registry import Method
+from keepworth.learning.objective.presets import Source, preset_method
 
 OBJECTIVE = Objective(name="rloo", advantage=Outcome("leave_one_out"), aggregation="seq-mean-token-sum")
 
@@ -16,11 +15,9 @@ SOURCE = Source(
     note="For verifiable rewards; with a learned reward model add kl=KlReward(0.03) to 0.05.",
 )
 
-METHOD = Method(
-    kind="objective",
-    name="rloo",
-    title="RLOO",
-    paper="arXiv 2402.14740",
-    about="the score function against the mean of the other answers of the group",
-    make=Preset(OBJECTIVE, SOURCE),
+METHOD = preset_method(
+    "RLOO",
+    "the score function against the mean of the other answers of the group",
+    OBJECTIVE,
+    SOURCE,
 )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Clip, PrefixTree, Token
-from keepworth.learning.objective.presets import Preset, Source
-from keepworth.registry import Method
+from keepworth.learning.objective.presets import Source, preset_method
 
 OBJECTIVE = Objective(
     name="t_spmo",
@@ -25,12 +24,9 @@ SOURCE = Source(
     "Batch.ids; the trainer applies adapter_decay",
 )
 
-METHOD = Method(
-    kind="objective",
-    name="t_spmo",
-    title="T-SPMO",
-    paper="arXiv 2504.20834",
-    about="only the tokens at which the answers of a group part are trained on",
-    differs="not confirmed: " + "; ".join(SOURCE.unverified),
-    make=Preset(OBJECTIVE, SOURCE),
+METHOD = preset_method(
+    "T-SPMO",
+    "only the tokens at which the answers of a group part are trained on",
+    OBJECTIVE,
+    SOURCE,
 )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import Clip, GroupStd, Outcome, Token, Truncate
-from keepworth.learning.objective.presets import Preset, Source
-from keepworth.registry import Method
+from keepworth.learning.objective.presets import Source, preset_method
 
 OBJECTIVE = Objective(
     name="tis",
@@ -22,11 +21,9 @@ SOURCE = Source(
     ("only the correction is the source's: the rest is GRPO with token-mean and no KL",),
 )
 
-METHOD = Method(
-    kind="objective",
-    name="tis",
-    title="Truncated importance sampling",
-    about="GRPO whose tokens are weighed by a truncated ratio to the policy that drew them",
-    differs="not confirmed: " + "; ".join(SOURCE.unverified),
-    make=Preset(OBJECTIVE, SOURCE),
+METHOD = preset_method(
+    "Truncated importance sampling",
+    "GRPO whose tokens are weighed by a truncated ratio to the policy that drew them",
+    OBJECTIVE,
+    SOURCE,
 )

@@ -3,7 +3,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import pytest
 
 from keepworth.agents.simulated import ScoringAgent
 from keepworth.memory.policy.slots import Presented
@@ -35,12 +34,6 @@ class CountingModel:
 def test_calibration_takes_out_how_likely_an_action_is_as_text() -> None:
     shown = Presented("- (worked) thing -> alpha: it worked\n- (worked) other -> alpha it worked")
     actions, noise = ("alpha", "beta"), np.zeros(2)
-    plain = ScoringAgent(CountingModel(), calibrated=False)  # type: ignore[arg-type]
-    fair = ScoringAgent(CountingModel())  # type: ignore[arg-type]
-    assert plain("thing", actions, (), shown, noise) == "beta"
-    assert fair("thing", actions, (), shown, noise) == "alpha"
-
-
-def test_scores_are_means_over_tokens() -> None:
-    agent = ScoringAgent(CountingModel(), calibrated=False)  # type: ignore[arg-type]
-    assert agent.scores("x", ("beta gamma", "delta"), "") == pytest.approx([-5.0, -5.0])
+    agent = ScoringAgent(CountingModel())  # type: ignore[arg-type]
+    assert agent._raw("thing", actions, shown.text).argmax() == 1
+    assert agent("thing", actions, (), shown, noise) == "alpha"

@@ -70,28 +70,24 @@ REMEMBERED = 10_000
 
 
 class ScoringAgent:
-    """model: anything that scores. noise_weight: share of the common noise, 0 for a deterministic policy.
+    """model: anything that scores.
 
     The fixed head comes first in every prompt, so that an engine that keeps shared prefixes reads it once. What was scored
     is kept (`REMEMBERED` prompts at most): arms of a comparison that show the same ask once.
     """
 
-    def __init__(self, model: Model, *, calibrated: bool = True, noise_weight: float = 0.0) -> None:
-        self.model, self.calibrated, self.noise_weight = model, calibrated, noise_weight
+    def __init__(self, model: Model) -> None:
+        self.model = model
         self._scored: dict[tuple[str, str, tuple[str, ...]], Floats] = {}
 
     def __call__(
         self, situation: str, actions: Sequence[str], leaning: Sequence[float], shown: Presented, noise: Floats
     ) -> str:
-        scores = self.scores(situation, actions, shown.text) + self.noise_weight * noise[: len(actions)]
-        return actions[int(scores.argmax())]
+        return actions[int(self.scores(situation, actions, shown.text).argmax())]
 
     def scores(self, situation: str, actions: Sequence[str], memory: str) -> Floats:
         """Calibrated mean log-probability of each action, shape (len(actions),), in nats per token."""
-        found = self._raw(situation, actions, memory)
-        if not self.calibrated:
-            return found
-        return found - self._raw(NOTHING, actions, "")
+        return self._raw(situation, actions, memory) - self._raw(NOTHING, actions, "")
 
     def _raw(self, situation: str, actions: Sequence[str], memory: str) -> Floats:
         key = (situation, memory, tuple(actions))

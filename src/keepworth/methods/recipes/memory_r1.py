@@ -17,7 +17,6 @@ After "Memory-R1: Enhancing Large Language Model Agents to Manage and Utilize Me
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from keepworth.methods.recipes._memory_r1.settings import Config
@@ -29,42 +28,31 @@ if TYPE_CHECKING:
     from keepworth.learning.collect.workers import WorkerRollout
     from keepworth.learning.run_folder import RunFolder
     from keepworth.learning.watch.progress import Progress
-    from keepworth.recipes.recipe import Origin, Trainable
+    from keepworth.recipes.recipe import Origin
 
 
-@dataclass(frozen=True, slots=True)
-class AnswererRole:
-    """The role that answers from memory."""
+class MemoryR1:
+    """One of the two roles."""
 
     def learn(self, settings: Config, run: RunFolder, progress: Progress, origin: Origin | None = None) -> None:
         """Train and measure: see `recipe.Trainable`."""
         from keepworth.methods.recipes._memory_r1.answerer import train_answerer
+        from keepworth.methods.recipes._memory_r1.manager import train_manager
         from keepworth.recipes.training import finish
 
-        finish(run, train_answerer(settings, run, progress))
+        trained = train_answerer if settings.role == "answerer" else train_manager
+        finish(run, trained(settings, run, progress))
 
     def rollout(self, settings: Config, model: Model) -> WorkerRollout:
-        """What a rollout worker runs."""
+        """What a rollout worker runs: the answerer's, since the manager has none in workers."""
         from keepworth.learning.collect.workers import WorkerRollout
         from keepworth.methods.recipes._memory_r1.answerer import recall_for, rollout_of
 
         return WorkerRollout(rollout_of(settings, recall_for(settings), model))
 
 
-@dataclass(frozen=True, slots=True)
-class ManagerRole:
-    """The role that maintains the memory."""
-
-    def learn(self, settings: Config, run: RunFolder, progress: Progress, origin: Origin | None = None) -> None:
-        """Train and measure: see `recipe.Trainable`."""
-        from keepworth.methods.recipes._memory_r1.manager import train_manager
-        from keepworth.recipes.training import finish
-
-        finish(run, train_manager(settings, run, progress))
-
-
-def system(config: Config) -> Trainable:
-    return AnswererRole() if config.role == "answerer" else ManagerRole()
+def system(config: Config) -> MemoryR1:
+    return MemoryR1()
 
 
 METHOD = Method(

@@ -4,14 +4,13 @@ After "MemAgent: Reshaping Long-Context LLM with Multi-Conv RL-based Memory Agen
 context of its own, and the reward of the answer reaches all of them: an episode's advantage is its reward minus its
 group's mean, without a division, and the loss is averaged over all tokens of all contexts, as in the paper. What differs,
 because the model has 135M parameters: the reward is token F1 (`reward = "exact_match"` is the paper's), texts of a few
-short sections made of LongMemEval's conversations, worked examples in place of an instruction, no reference model, and
+short sections about people, worked examples in place of an instruction, no reference model, and
 one update per batch, so that nothing is clipped.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
@@ -34,30 +33,21 @@ MULTI_CONVERSATION = varied(GROUP_RELATIVE, name="multi_conversation", advantage
 
 
 class Config(Settings):
-    """A text is `sections` of `sentences` sentences about people, or of `windows` windows of at most `words` words."""
+    """A text is `sections` of `sentences` sentences about people."""
 
     method: Literal["reinforce", "supervised"] = Field(
-        default="reinforce",
-        description="source = people: supervised imitates right memories and answers instead, of as many texts",
+        default="reinforce", description="supervised imitates right memories and answers instead, of as many texts"
     )
     steps: Count = 16
     tasks_per_step: Count = 4
     learning_rate: Rate = 4e-4
     evaluate_every: Count = 8
     checkpoint_every: Count = 4
-    source: Literal["people", "longmemeval"] = "people"
     sections: Pairs = 3
-    sentences: int = Field(default=2, ge=1, description="source = people: of a section")
-    tasks: int = Field(default=400, ge=8, description="source = people: texts to train on")
-    held_out: int = Field(default=60, ge=2, description="source = people: questions per measurement")
-    windows: int = Field(default=1, ge=1, description="source = longmemeval: of a section")
-    words: int = Field(default=30, ge=8, description="source = longmemeval: of a window")
-    distractors: int = Field(
-        default=10, ge=0, description="source = longmemeval: sessions of other questions that the text may be made of"
-    )
-    warm_start: int = Field(
-        default=20, ge=0, description="source = people: batches of right memories and answers to imitate first"
-    )
+    sentences: int = Field(default=2, ge=1, description="of a section")
+    tasks: int = Field(default=400, ge=8, description="texts to train on")
+    held_out: int = Field(default=60, ge=2, description="questions per measurement")
+    warm_start: int = Field(default=20, ge=0, description="batches of right memories and answers to imitate first")
     warm_start_batch: Count = 16
     warm_start_learning_rate: Rate = 5e-4
     memory_tokens: int = Field(default=20, ge=4)
@@ -66,27 +56,20 @@ class Config(Settings):
 
     def idle(self) -> Iterator[Idle]:
         yield from super().idle()
-        first = ("warm_start_batch", "warm_start_learning_rate")
-        if self.source == "longmemeval":
-            yield (
-                ("method", "warm_start", *first, "sentences", "tasks", "held_out"),
-                "with source = longmemeval",
-                "set source = people",
-            )
-            return
-        yield ("windows", "words", "distractors"), "with source = people", "set source = longmemeval"
         if not self.warm_start:
-            yield first, "with warm_start = 0", "set warm_start"
+            yield ("warm_start_batch", "warm_start_learning_rate"), "with warm_start = 0", "set warm_start"
 
 
 def system(config: Config) -> System:
     from keepworth.agents.overwrite_reader import OverwriteReader, WholeReader
     from keepworth.agents.recall import strangers
     from keepworth.environments.question import Document
+    from keepworth.methods.recipes._people_reading import evidence_of, text_of
     from keepworth.rollouts.driver import Limits, Play
 
-    texts = _people(config) if config.source == "people" else _conversations(config)
-    other = strangers(texts.test)
+    train = texts(config, "train", config.tasks, config.seed)
+    dev, test = (texts(config, split, config.held_out, 0) for split in ("dev", "test"))
+    other = strangers(test)
 
     def document(of: Callable[[Task], tuple[str, ...]]) -> Callable[[Task], Document]:
         return lambda task: Document(of, config.reward)
@@ -97,23 +80,22 @@ def system(config: Config) -> System:
     def keeping(task: Task, memory: Bank | None) -> Agent:
         return WholeReader(config.answer_tokens)
 
-    own = Play(document(texts.whole), overwriting)
-    imitates = config.source == "people" and config.warm_start > 0
+    own = Play(document(text_of), overwriting)
     return System(
         role="reader",
         title="a reader learns what to keep",
-        train=texts.train,
+        train=train,
         play=own,
-        dev=Measured(texts.dev, {"": own}),
+        dev=Measured(dev, {"": own}),
         test={
             "test questions": Measured(
-                texts.test,
+                test,
                 {
                     "": own,
                     "no_memory": Play(document(lambda task: ()), overwriting),
-                    "wrong_memory": Play(document(lambda task: texts.whole(other[task.key])), overwriting),
-                    "whole_text": Play(document(texts.whole), keeping),
-                    "oracle": Play(document(texts.evidence), keeping),
+                    "wrong_memory": Play(document(lambda task: text_of(other[task.key])), overwriting),
+                    "whole_text": Play(document(text_of), keeping),
+                    "oracle": Play(document(evidence_of), keeping),
                 },
             )
         },
@@ -122,10 +104,10 @@ def system(config: Config) -> System:
         length_budget=config.sections * config.memory_tokens + config.answer_tokens,
         row_budget=max(config.memory_tokens, config.answer_tokens),
         objective=MULTI_CONVERSATION,
-        imitated=(lambda model: imitated(model, config, texts.train)) if imitates else None,
+        imitated=(lambda model: imitated(model, config, train)) if config.warm_start else None,
         imitation_rate=config.warm_start_learning_rate,
         right=right,
-        note=f"{texts.description}, greedy.",
+        note=f"Texts about people, {config.sections} sections of {config.sentences} sentences, greedy.",
     )
 
 
@@ -155,50 +137,11 @@ def imitated(model: InProcessModel, config: Config, tasks: Sequence[Task]) -> li
     return [pairs[start : start + size] for start in range(0, size * config.warm_start, size)]
 
 
-@dataclass(frozen=True, slots=True)
-class Texts:
-    """Questions of each split, and what is read for them: all of it, or only what holds the answer."""
+def texts(config: Config, split: str, count: int, seed: int) -> Sequence[Task]:
+    """Questions about people, each with what is read for it."""
+    from keepworth.methods.recipes._people_reading import people_reading
 
-    train: Sequence[Task]
-    dev: Sequence[Task]
-    test: Sequence[Task]
-    whole: Callable[[Task], tuple[str, ...]]
-    evidence: Callable[[Task], tuple[str, ...]]
-    description: str
-
-
-def _people(config: Config) -> Texts:
-    from keepworth.methods.recipes._people_reading import evidence_of, people_reading, text_of
-
-    def tasks(split: str, count: int, seed: int) -> list[Task]:
-        return people_reading(split, count, seed, sections=config.sections, sentences=config.sentences)
-
-    return Texts(
-        train=tasks("train", config.tasks, config.seed),
-        dev=tasks("dev", config.held_out, 0),
-        test=tasks("test", config.held_out, 0),
-        whole=text_of,
-        evidence=evidence_of,
-        description=f"Texts about people, {config.sections} sections of {config.sentences} sentences",
-    )
-
-
-def _conversations(config: Config) -> Texts:
-    from keepworth.tasks.entries import DocumentLayout, evidence, reading_tasks, sections
-
-    layout = DocumentLayout(config.sections, config.windows, config.words)
-    train, dev, test = (reading_tasks(split, distractors=config.distractors) for split in ("train", "dev", "test"))
-    return Texts(
-        train=train,
-        dev=dev,
-        test=test,
-        whole=lambda task: sections(task, layout),
-        evidence=lambda task: evidence(task, layout),
-        description=(
-            f"Extractive LongMemEval questions, {config.sections} sections of {config.windows} windows of up to "
-            f"{config.words} words"
-        ),
-    )
+    return people_reading(split, count, seed, sections=config.sections, sentences=config.sentences)
 
 
 METHOD = Method(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keepworth.agents.answerer import MARKER, PROMPT_ID, Style, fit, parse, render
+from keepworth.agents.answerer import MARKER, Style, fit, parse, render
 from keepworth.episodes.episode import ParseStatus, Shown
 from keepworth.episodes.errors import KeepworthError
 from tests.models.tiny import tiny_model
@@ -74,7 +74,3 @@ def test_a_question_or_an_answer_too_long_for_the_window_is_named() -> None:
         fit(model, shown, "Where? " * 100, max_tokens=8)
     with pytest.raises(KeepworthError, match="max_tokens = 100000 is more than the window of 512"):
         fit(model, shown, "Where?", max_tokens=100_000)
-
-
-def test_each_wording_has_its_own_name() -> None:
-    assert len(set(PROMPT_ID.values())) == len(Style)

@@ -11,7 +11,6 @@ from keepworth.agents.manager import (
     PREFIX,
     PROMPT_ID,
     completion,
-    format_reward,
     grounded,
     parse,
     render,
@@ -90,10 +89,6 @@ def test_add_takes_the_fact_and_the_others_stay_as_asked() -> None:
     assert grounded(Operation(OperationKind.ADD), "a fact", {}) == Operation(OperationKind.ADD, (), "a fact")
     for asked in (Operation(OperationKind.NOOP), Operation(OperationKind.DELETE, ("m1",))):
         assert grounded(asked, "a fact", {"m1": "x"}) == asked
-
-
-def test_format_reward_orders_the_statuses() -> None:
-    assert [format_reward(s) for s in (ParseStatus.OK, ParseStatus.REPAIRED, ParseStatus.INVALID)] == [1.0, 0.5, 0.0]
 
 
 def test_warm_start_teaches_right_lines_about_training_people_only() -> None:

@@ -49,7 +49,7 @@ def test_sampling_is_left_without_a_trace(shell, number, caplog: pytest.LogCaptu
         pytest.skip("ignored, as it should be")
     model = stopping(number)
     with caplog.at_level(logging.DEBUG, "asyncio"), pytest.raises(KeyboardInterrupt), interruptible():
-        play(model, [ASK, OTHER], asking(), n=4, concurrent=3)
+        play(model, [ASK, OTHER], asking(), n=4)
     gc.collect()  # what nobody has retrieved is said when it is thrown away
     assert [each.getMessage() for each in caplog.records if "never retrieved" in each.getMessage()] == []
     assert len(model.batches) == 1

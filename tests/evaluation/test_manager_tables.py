@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Sequence
 
 import pytest
 
-from keepworth.agents.manager import ManagerState
+from keepworth.agents.manager import Choose, ManagerState
 from keepworth.episodes.episode import Session, Task, Turn
 from keepworth.evaluation.statistics import paired_gain
 from keepworth.memory.overlay import Bank
 from keepworth.methods.recipes._memory_r1.measures import (
     always,
-    answer_rows,
     fact_stream,
     keeping_evidence,
     maintained_answers,
-    operation_accuracy,
     operation_rows,
 )
 from keepworth.tasks.operations import operation_tasks, shown_memories
@@ -38,28 +38,22 @@ def test_oracle_and_constant_managers_on_the_operation_table() -> None:
     def oracle(states: Sequence[ManagerState]) -> list[str]:
         return [gold[state.memories, state.fact] for state in states]
 
-    perfect = operation_accuracy(oracle, tasks)
-    assert perfect.accuracy.mean == 1.0
-    assert perfect.invalid == perfect.repaired == 0.0
-    assert set(perfect.by_operation) == {"ADD", "UPDATE", "DELETE", "NOOP"}
-    assert sum(part.n for part in perfect.by_operation.values()) == 200
+    def means(choose: Choose) -> dict[str, float]:
+        rows = operation_rows("arm", choose, tasks)
+        assert len({row["metric"] for row in rows}) == len(rows) == 7
+        return {str(row["metric"]): float(str(row["mean"])) for row in rows}
 
-    lazy = operation_accuracy(always("none"), tasks)
-    share = sum(task.tags["operation"] == "NOOP" for task in tasks) / 200
-    assert lazy.accuracy.mean == pytest.approx(share)
-    assert lazy.by_operation["NOOP"].mean == 1.0
-    assert lazy.by_operation["ADD"].mean == 0.0
-    assert lazy.repaired == 1.0
-    assert lazy.asked == {"NOOP": 200}
-
-    first = operation_accuracy(always("UPDATE 0"), tasks)
-    assert sum(first.kind_only) == sum(task.tags["operation"] == "UPDATE" for task in tasks) > sum(first.exact)
-
-    silent = operation_accuracy(always("?"), tasks)
-    assert (silent.accuracy.mean, silent.invalid, silent.asked) == (0.0, 1.0, {"invalid": 200})
-    metrics = [row["metric"] for row in operation_rows("oracle", perfect)]
-    assert metrics[0] == "operation_accuracy"
-    assert len(set(metrics)) == len(metrics) == 7
+    of = Counter(task.tags["operation"] for task in tasks)
+    perfect = means(oracle)
+    assert perfect == {name: float(name != "invalid") for name in perfect}
+    lazy = means(always("none"))
+    assert lazy["operation_accuracy"] == pytest.approx(of["NOOP"] / 200)
+    assert (lazy["accuracy_noop"], lazy["accuracy_add"], lazy["invalid"]) == (1.0, 0.0, 0.0)
+    first = means(always("UPDATE 0"))
+    assert first["operation_kind"] == pytest.approx(of["UPDATE"] / 200)
+    assert first["operation_accuracy"] < first["operation_kind"]
+    silent = means(always("?"))
+    assert (silent["operation_accuracy"], silent["invalid"]) == (0.0, 1.0)
 
 
 def _session(id: str, day: int, *texts: str, evidence: Sequence[int] = ()) -> Session:
@@ -107,32 +101,23 @@ def _careful(states: Sequence[ManagerState]) -> list[str]:
 def test_a_careful_manager_beats_append_only_and_an_idle_one() -> None:
     tasks = _tasks()
 
-    def run(choose: object) -> tuple[tuple[float, ...], tuple[int, ...], tuple[float, ...]]:
-        found = maintained_answers(choose, tasks, READER, Bank.empty(None), mode="lexical")  # type: ignore[arg-type]
-        assert found.reader == "first-match@1"
-        assert found.facts == 6
-        return found.f1, found.bank_sizes, found.evidence_kept
+    def run(choose: Choose) -> tuple[tuple[float, ...], ...]:
+        rows, _ = maintained_answers("arm", choose, tasks, READER, Bank.empty(None), mode="lexical")
+        assert (rows[-1]["metric"], rows[-1]["n"]) == ("invalid", 6)
+        return tuple(tuple(row["values"][task.key] for task in tasks) for row in rows[:3])  # type: ignore[index]
 
-    assert run(keeping_evidence(tasks)) == ((1.0, 1.0), (1, 1), (1.0, 1.0))
-    assert run(_careful) == ((1.0, 1.0), (4, 1), (1.0, 1.0))
-    assert run(always("ADD")) == ((0.0, 1.0), (5, 1), (1.0, 1.0))
-    assert run(always("NOOP")) == ((0.0, 0.0), (0, 0), (0.0, 0.0))
+    assert run(keeping_evidence(tasks)) == ((1.0, 1.0), (1.0, 1.0), (1, 1))
+    assert run(_careful) == ((1.0, 1.0), (1.0, 1.0), (4, 1))
+    assert run(always("ADD")) == ((0.0, 1.0), (1.0, 1.0), (5, 1))
+    assert run(always("NOOP")) == ((0.0, 0.0), (0.0, 0.0), (0, 0))
     assert run(always("rubbish")) == run(always("NOOP"))
 
 
-def test_what_was_executed_is_counted() -> None:
-    found = maintained_answers(always("rubbish"), _tasks(), READER, Bank.empty(None), mode="lexical")
-    assert (found.invalid, found.operations) == (1.0, {"NOOP": 6})
-    added = maintained_answers(always("ADD"), _tasks(), READER, Bank.empty(None), mode="lexical")
-    assert (added.invalid, added.operations) == (0.0, {"ADD": 6})
-    rows = answer_rows("always ADD", added)
+@pytest.mark.parametrize(("line", "invalid", "operations"), [("rubbish", 1.0, {"NOOP": 6}), ("ADD", 0.0, {"ADD": 6})])
+def test_what_was_executed_is_counted(line: str, invalid: float, operations: dict[str, int]) -> None:
+    rows, executed = maintained_answers("arm", always(line), _tasks(), READER, Bank.empty(None), mode="lexical")
     assert [row["metric"] for row in rows] == ["f1", "evidence_kept", "bank_size", "invalid"]
-    assert [row.get("values") for row in rows] == [
-        {"bikes": 0.0, "cat": 1.0},
-        {"bikes": 1.0, "cat": 1.0},
-        {"bikes": 5.0, "cat": 1.0},
-        None,
-    ]
+    assert (rows[-1]["mean"], executed) == (invalid, operations)
 
 
 def test_the_stream_holds_the_evidence_and_then_others_in_the_order_of_time() -> None:
@@ -156,8 +141,8 @@ def test_bad_input_is_named() -> None:
     full = Bank.empty(None)
     full.add("I like tea.")
     with pytest.raises(ValueError, match="empty bank"):
-        maintained_answers(always("ADD"), _tasks(), READER, full)
+        maintained_answers("arm", always("ADD"), _tasks(), READER, full)
     with pytest.raises(ValueError, match="no tasks"):
-        maintained_answers(always("ADD"), [], READER, Bank.empty(None))
+        maintained_answers("arm", always("ADD"), [], READER, Bank.empty(None))
     with pytest.raises(ValueError, match="no tasks"):
-        operation_accuracy(always("ADD"), [])
+        operation_rows("arm", always("ADD"), [])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +12,6 @@ from keepworth.episodes import Episode
 from keepworth.learning.objective.advantage import advantages
 from keepworth.learning.rows import rows_of
 from keepworth.methods.recipes import agemem
-from keepworth.methods.recipes._bank import calls as bank_calls
 from keepworth.methods.recipes._bank.calls import write_by_calls
 from keepworth.methods.recipes._bank.parted import PartedBank
 from keepworth.methods.recipes._bank.rollouts import BankAnswer, BankReading, task_of
@@ -33,8 +30,6 @@ from keepworth.methods.recipes.agemem import (
     task_reward,
 )
 from keepworth.rollouts.driver import RolloutContext, together
-from tests.end_to_end.tiny_folder import write_tiny_checkpoint
-from tests.recipes.writer_runs import echoing, run_of
 from tests.rollouts.scripted_model import FunctionReader, ScriptedModel
 from tests.rollouts.test_bounded_bank import stream_of
 
@@ -147,34 +142,3 @@ def test_the_rules_play_their_stages() -> None:
     while best.prompt(9) is not None:
         best.act(knowing(best, STREAM))
     assert [each.text for each in best.shown] == [STATEMENTS[0]]
-
-
-OWN = {
-    "chunk": 3, "recent": 1, "warm_start": 50, "warm_start_learning_rate": 2e-2, "temperature": 0.6, "distractors": 2,
-    "steps": 1, "evaluate_every": 1,
-}  # fmt: skip
-
-
-@pytest.fixture
-def brief(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
-    """One word of each fact in a prompt, because the model's tokens are bytes; a reader that answers with the context."""
-    monkeypatch.setattr(bank_calls, "MOST_WORDS", 1)
-    with echoing(monkeypatch):
-        yield monkeypatch
-
-
-def test_a_run_has_its_controls(tmp_path: Path, brief: pytest.MonkeyPatch) -> None:
-    run = run_of(agemem, write_tiny_checkpoint(tmp_path / "model"), tmp_path / "run", **OWN)
-    kept = {(row["arm"], row["metric"]): row["mean"] for row in run.evals() if row["split"] == "test"}
-    assert kept["all_evidence", "evidence_kept"] == 1.0
-    assert {arm for arm, _ in kept} == {
-        "untrained", "first_in_first_out", "most_specific", "warm_start", "trained", "all_evidence",
-    }  # fmt: skip
-    assert any((row.get("gradient_norm") or 0) > 0 for row in run.metrics()), "nothing was trained"
-    for episode in (stored.episode for stored in run.episodes(arm="train")):
-        assert len(episode.segments) == 4
-        assert -1.0 - 0.5 <= episode.reward <= 1.0
-        assert {term.name for term in episode.rewards} == {
-            "answer", "task", "context", "memory", "overflow", "evidence_kept",
-        }  # fmt: skip
-        assert episode.metric == episode.rewards[0].value

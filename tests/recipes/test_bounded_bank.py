@@ -18,7 +18,8 @@ from keepworth.episodes import Decision, DecisionKind, Episode, FinishReason, Re
 from keepworth.episodes.episode import MemoryEvent, Operation, OperationKind, ParseStatus, Shown
 from keepworth.evaluation.tables import tables_of
 from keepworth.learning.run_folder import RunFolder
-from keepworth.methods.recipes import bounded_bank, fine_mem, memory_r2
+from keepworth.methods.recipes import agemem, bounded_bank, fine_mem, mem_alpha, memory_r2
+from keepworth.methods.recipes._bank import calls as bank_calls
 from keepworth.methods.recipes._bank.rollouts import used_by
 from keepworth.methods.recipes._bank.writing import WriterStreams, rule_digits
 from keepworth.methods.recipes.fine_mem import with_lines, with_shares
@@ -26,7 +27,14 @@ from keepworth.recipes.training import kept_weights
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 from tests.recipes.writer_runs import LOCAL, TINY, echoing, run_of
 
-RECIPES = [bounded_bank, memory_r2, fine_mem]
+CALLS = {"chunk": 3, "recent": 1, "warm_start": 50, "warm_start_learning_rate": 2e-2, "temperature": 0.6}
+RECIPES: dict[ModuleType, dict[str, Any]] = {
+    bounded_bank: {},
+    memory_r2: {},
+    fine_mem: {},
+    mem_alpha: CALLS,
+    agemem: {**CALLS, "distractors": 2},
+}
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +44,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def echo(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(bank_calls, "MOST_WORDS", 1)  # of each fact in a prompt: the tiny model's tokens are bytes
     with echoing(monkeypatch):
         yield
 
@@ -43,10 +52,10 @@ def echo(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def runs(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[ModuleType], RunFolder]:
     """The run of each recipe, made once."""
-    return cache(lambda recipe: run_of(recipe, checkpoint, tmp_path_factory.mktemp("run") / "run"))
+    return cache(lambda recipe: run_of(recipe, checkpoint, tmp_path_factory.mktemp("run") / "run", **RECIPES[recipe]))
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.__name__.rsplit(".", 1)[-1])
 def test_a_recipe_runs_whole_with_its_controls(
     runs: Callable[[ModuleType], RunFolder], echo: None, recipe: ModuleType
 ) -> None:
@@ -60,6 +69,8 @@ def test_a_recipe_runs_whole_with_its_controls(
     assert {row["reader"] for row in run.evals()} == {"echo@1"}
     assert any(row.get("gradient_norm", 0) > 0 for row in run.metrics()), "nothing was trained"
     assert kept_weights(run, "writer").is_dir()
+    turns = {mem_alpha: {2}, agemem: {4}}
+    assert {len(stored.episode.segments) for stored in run.episodes(arm="train")} <= turns.get(recipe, {1, 4, 6})
 
 
 def test_re_rolls_and_shorter_streams_first(runs: Callable[[ModuleType], RunFolder], echo: None) -> None:

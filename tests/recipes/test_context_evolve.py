@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +14,6 @@ from keepworth.methods.studies.context_evolve import (
     Direction,
     EvolveContext,
     ScoredText,
-    best_of,
     evolve,
     mean_gains,
     priorities,
@@ -44,19 +42,6 @@ def test_the_sampler_draws_by_change_and_novelty() -> None:
     np.testing.assert_allclose(priorities(TRIED, exponent=0.0), [1 / 3, 1 / 6, 1 / 3, 1 / 6])
     with pytest.raises(ValueError, match="no attempt"):
         priorities([])
-
-
-def test_the_context_says_all_three() -> None:
-    context = EvolveContext(TRIED[3], mean_gains(TRIED), (TRIED[2],))
-    assert context.text.split("\n") == [
-        "Tried: ac. Score 0.400.",
-        "What helped: more b (+0.100). What hurt: more c (-0.050).",
-        "Now: ab. Score 0.800.",
-    ]
-
-
-def test_of_equals_the_latest_is_best() -> None:
-    assert best_of([FIRST, replace(FIRST, number=1)]).number == 1
 
 
 def climb(context: EvolveContext) -> tuple[str, str]:

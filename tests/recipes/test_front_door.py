@@ -199,17 +199,6 @@ def test_an_environment_of_ones_own_is_played_over_turns(chat_checkpoint: Path, 
     )
 
 
-def test_conversations_that_end_alike_are_told_apart() -> None:
-    rows = [
-        {"prompt": [{"role": "system", "content": f"n is {n}."}, {"role": "user", "content": "What is n?"}], "n": n}
-        for n in range(40)
-    ]
-    tasks = own_tasks(rows)
-    assert all(tasks.by_split[split] for split in ("train", "dev", "test"))
-    named = own_tasks([{**row, "split": ("train", "dev", "test")[n % 3]} for n, row in enumerate(rows)])
-    assert len(named.by_split["test"]) == 13
-
-
 def recipe(tmp_path: Path, text: str) -> Any:
     (tmp_path / "mine.py").write_text(f"tasks = [{{'prompt': str(n), 'answer': 'a'}} for n in range(9)]\n{text}\n")
     return find_recipe(str(tmp_path / "mine.py"))
@@ -529,3 +518,14 @@ def test_other_packages_add_recipes_and_cannot_take_a_shipped_name(
     points.append(EntryPoint("strings", "of_others_strings", GROUP))
     with pytest.raises(DuplicateMethod, match="'strings' is declared twice"):
         find_recipe("strings")
+
+
+def test_conversations_that_end_alike_are_told_apart() -> None:
+    rows = [
+        {"prompt": [{"role": "system", "content": f"n is {n}."}, {"role": "user", "content": "What is n?"}], "n": n}
+        for n in range(40)
+    ]
+    tasks = own_tasks(rows)
+    assert all(tasks.by_split[split] for split in ("train", "dev", "test"))
+    named = own_tasks([{**row, "split": ("train", "dev", "test")[n % 3]} for n, row in enumerate(rows)])
+    assert len(named.by_split["test"]) == 13

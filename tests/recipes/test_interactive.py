@@ -61,51 +61,29 @@ def run_of(recipe: ModuleType, checkpoint: Path, path: Path, **settings: Any) ->
     return run
 
 
-def test_strings_run_whole(checkpoint: Path, tmp_path: Path) -> None:
-    run = run_of(strings, checkpoint, tmp_path / "run", **STRINGS)
+IMITATING = {**READING, "warm_start": 2, "warm_start_batch": 4, "tasks": 8}
+READ = ("no_memory", "wrong_memory", "whole_text", "oracle")
+
+
+@pytest.mark.parametrize(("recipe", "settings", "controls", "when"), [
+    (strings, STRINGS, (), ("untrained", "imitated", "trained")),
+    (overwrite_reading, READING, READ, ("untrained", "trained")),
+    (overwrite_reading, IMITATING, READ, ("untrained", "imitated", "trained")),
+    (arithmetic, {"max_tokens": 4, "answer": "calculator"}, ("no_tool",), ("untrained", "trained")),
+    (arithmetic, {"max_tokens": 4, "answer": "number", "objective": "rloo"}, (), ("untrained", "trained")),
+    (arithmetic, {"max_tokens": 4, "train": "full"}, (), ("untrained", "trained")),
+])  # fmt: skip
+def test_a_table_has_the_controls_before_and_after_and_what_was_imitated_between(
+    checkpoint: Path, tmp_path: Path, recipe: ModuleType, settings: dict[str, Any], controls: tuple[str, ...], when: Any
+) -> None:
+    run = run_of(recipe, checkpoint, tmp_path / "run", **settings)
+    arms = ["untrained", *(f"{control}_untrained" for control in controls), *when[1:], *controls]
     tables = tables_of(run)
-    assert [table.title for table in tables] == [
-        "Unseen compositions of 2",
-        "Unseen compositions of 3",
-        "Trained compositions of 2, other words",
-        "Single functions",
-    ]
-    assert [[row.arm for row in table.rows] for table in tables] == [["untrained", "imitated", "trained"]] * 4
-    assert [row["step"] for row in run.evals() if row["split"] == "dev"] == [0, 2]
-    assert kept_weights(run, "policy").is_dir()
-
-
-def test_overwrite_reading_runs_whole_with_its_controls(checkpoint: Path, tmp_path: Path) -> None:
-    run = run_of(overwrite_reading, checkpoint, tmp_path / "run", **READING)
-    (table,) = tables_of(run)
-    ways = ["untrained", "no_memory", "wrong_memory", "whole_text", "oracle"]
-    assert [row.arm for row in table.rows] == [
-        *(way if way == "untrained" else f"{way}_untrained" for way in ways),
-        *("trained" if way == "untrained" else way for way in ways),
-    ]
-    contexts = [len(stored.episode.segments) for stored in run.episodes(arm="train")]
-    assert contexts == [3] * 8  # two sections and the answer; two steps of two groups of two
-
-
-@pytest.mark.parametrize(
-    "settings", [{"answer": "calculator"}, {"answer": "number", "objective": "rloo"}, {"train": "full"}]
-)
-def test_arithmetic_runs_whole(checkpoint: Path, tmp_path: Path, settings: dict[str, object]) -> None:
-    run = run_of(arithmetic, checkpoint, tmp_path / "run", max_tokens=4, **settings)
-    arms = [row.arm for row in tables_of(run)[0].rows]
-    tools = settings.get("answer") == "calculator"
-    assert arms == (["untrained", "no_tool_untrained", "trained", "no_tool"] if tools else ["untrained", "trained"])
-
-
-def test_overwrite_reading_imitates_first(checkpoint: Path, tmp_path: Path) -> None:
-    run = run_of(
-        overwrite_reading,
-        checkpoint,
-        tmp_path / "run",
-        **{**READING, "warm_start": 2, "warm_start_batch": 4, "tasks": 8},
-    )
-    arms = [row.arm for row in tables_of(run)[0].rows]
-    assert [arm for arm in arms if "_" not in arm and arm != "oracle"] == ["untrained", "imitated", "trained"]
+    assert [[row.arm for row in table.rows] for table in tables] == [arms] * len(tables)
+    assert len(tables) == (4 if recipe is strings else 1)
+    assert [row["step"] for row in run.evals() if row["split"] == "dev"][:1] == [0]
+    if recipe is overwrite_reading:  # two sections and the answer; two steps of two groups of two
+        assert [len(stored.episode.segments) for stored in run.episodes(arm="train")] == [3] * 8
 
 
 class SaidFirst:
@@ -423,8 +401,6 @@ def test_what_samples_has_no_effect_on_the_supervised_arm() -> None:
     for settings in ({"objective": "grpo"}, {"temperature": 0.5}, {"passes": 2}, {"entropy": 0.1}):
         with pytest.raises(ValidationError, match="with method = supervised"):
             strings.Config(method="supervised", **settings)
-    with pytest.raises(ValidationError, match="method = 'supervised' has no effect with source = longmemeval"):
-        overwrite_reading.Config(method="supervised", source="longmemeval")
 
 
 def test_intervals_of_strings_are_over_compositions(checkpoint: Path, tmp_path: Path) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,20 +10,15 @@ from pydantic import ValidationError
 
 from keepworth.environments.bounded_bank import BoundedBank
 from keepworth.episodes import Episode
-from keepworth.evaluation.tables import tables_of
 from keepworth.learning.objective.advantage import advantages
 from keepworth.learning.rows import rows_of
 from keepworth.methods.recipes import mem_alpha
-from keepworth.methods.recipes._bank import calls as bank_calls
 from keepworth.methods.recipes._bank.calls import write_by_calls
 from keepworth.methods.recipes._bank.parted import ChunkedWriting
 from keepworth.methods.recipes._bank.rollouts import BankAnswer, BankReading, task_of
-from keepworth.methods.recipes._reader import FoundReader
 from keepworth.methods.recipes.mem_alpha import MEM_ALPHA, compression, fits, imitated, success, validity, writing_of
 from keepworth.rollouts.driver import RolloutContext, together
 from keepworth.tasks.fact_streams import FactStream
-from tests.end_to_end.tiny_folder import write_tiny_checkpoint
-from tests.recipes.writer_runs import echoing, run_of
 from tests.rollouts.scripted_model import FunctionReader, ScriptedModel
 from tests.rollouts.test_bounded_bank import stream_of
 
@@ -146,40 +139,6 @@ def test_the_rule_fills_the_bank_and_then_replaces_the_least_specific() -> None:
         plain.write(line, fact)
     assert stay == set(plain.texts)
     assert imitated(course(recent=0), 1) == "E0"
-
-
-OWN = {
-    "chunk": 3, "recent": 1, "warm_start": 50, "warm_start_learning_rate": 2e-2, "temperature": 0.6,
-}  # fmt: skip
-
-
-@pytest.fixture
-def brief(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
-    """One word of each fact in a prompt, because the model's tokens are bytes; a reader that answers with the bank."""
-    monkeypatch.setattr(bank_calls, "MOST_WORDS", 1)
-    with echoing(monkeypatch):
-        yield monkeypatch
-
-
-def test_a_run_has_its_controls(tmp_path: Path, brief: pytest.MonkeyPatch) -> None:
-    seen = set[int]()
-
-    def echo(question: str, memories: Sequence[str]) -> str:
-        seen.add(len(memories))
-        return " ".join(memories)
-
-    with brief.context() as counting:  # within what `brief` set, so that it is taken back first
-        counting.setattr(FoundReader, "loaded", lambda *_: FunctionReader("echo@1", echo))
-        run = run_of(mem_alpha, write_tiny_checkpoint(tmp_path / "model"), tmp_path / "run", **OWN)
-    kept = {(row["split"], row["arm"]): row["mean"] for row in run.evals() if row["metric"] == "evidence_kept"}
-    assert kept["test", "all_evidence"] == 1.0
-    assert [table.title for table in tables_of(run)] == ["Answers from a bounded bank"]
-    assert max(seen) == 2
-    assert any((row.get("gradient_norm") or 0) > 0 for row in run.metrics()), "nothing was trained"
-    episodes = [stored.episode for stored in run.episodes(arm="train")]
-    assert {len(each.segments) for each in episodes} == {2}
-    names = {(term.name, term.segment) for each in episodes for term in each.rewards if term.segment is not None}
-    assert names == {(name, number) for name in ("qa", "success", "compression", "validity") for number in (0, 1)}
 
 
 @pytest.mark.parametrize(

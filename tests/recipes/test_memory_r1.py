@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
-from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from pydantic import ValidationError
+from safetensors.torch import load_file
 
+from keepworth.episodes.errors import KeepworthError
 from keepworth.evaluation.tables import tables_of
+from keepworth.learning.learner import Learner
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import SilentProgress
 from keepworth.methods.recipes import memory_r1
-from keepworth.recipes.training import batch, kept_weights
+from keepworth.recipes.training import kept_weights
 from tests.end_to_end.tiny_folder import write_tiny_checkpoint
 
 
@@ -93,13 +98,9 @@ def test_a_setting_that_cannot_take_effect_is_refused(
 @pytest.mark.parametrize(
     "settings",
     [
-        {"recall": "retrieved", "encoder": "hashing"},
-        {"role": "manager", "reader": "run", "encoder": "hashing", "max_tokens": 8, "style": "distil"},
         {**UNREAD, "manager_reward": "answer", "reader": "run", "encoder": "hashing", "extractive": False},
         {**LOCOMO, "recall": "retrieved", "dates": True, "memories": 10, "questions": 24},
-        {"role": "manager", "train": "lora", "rank": 8},
         {"method": "supervised", "steps": 66},
-        {"labels": "mixed", "seed": 2},
     ],
 )
 def test_a_stored_configuration_is_read_back(settings: dict[str, object]) -> None:
@@ -113,11 +114,7 @@ def test_a_stored_configuration_is_read_back(settings: dict[str, object]) -> Non
         {"method": "supervised", "style": "distil"},
         {"method": "supervised", "role": "manager"},
         {"stepz": 3},
-        {"steps": 0},
-        {"seed": 2**31},
-        {"learning_rate": float("inf")},
         {"learning_rate": float("nan")},
-        {"role": "manager", "warm_start_learning_rate": float("inf")},
     ],
 )
 def test_a_value_outside_its_range_is_refused(settings: dict[str, object]) -> None:
@@ -137,15 +134,6 @@ def test_defaults_depend_on_the_role_and_are_shown_resolved() -> None:
     assert memory_r1.Config().train == "lora"
     assert memory_r1.Config(role="manager").entropy == 0.02
     assert memory_r1.Config(role="manager", entropy=0.0).entropy == 0.0
-
-
-def test_batches_cover_every_item_once_per_pass_in_a_seeded_order() -> None:
-    items = list(range(10))
-    passed = [item for step in range(5) for item in batch(items, 4, step, seed=3)]
-    assert Counter(passed[:10]) == Counter(items) == Counter(passed[10:])
-    assert passed[:10] != passed[10:]
-    assert batch(items, 4, 2, seed=3) == passed[8:12]
-    assert batch(items, 4, 2, seed=4) != passed[8:12]
 
 
 def small(checkpoint: Path, **settings: object) -> memory_r1.Config:
@@ -242,3 +230,59 @@ def test_an_objective_that_cannot_be_fed_is_refused(settings: dict[str, object],
         if "method" not in settings or role == "answerer":
             with pytest.raises(ValidationError, match=says):
                 memory_r1.Config(role=role, **settings)  # type: ignore[arg-type]
+
+
+# Training that was stopped where it is awkward: at its first step, in the warm start.
+
+STOPPED: dict[str, Any] = {
+    "role": "manager", "maintained": False, "warm_start": 8, "warm_start_passes": 1, "warm_start_batch": 4, "steps": 1,
+    "evaluate_every": 1, "learning_rate": 0.01, "entropy": 0.1, "questions": 2,
+}  # fmt: skip
+
+
+def fails(at: int, error: BaseException, work: Any) -> Any:
+    """`work` as it is, but for its call number `at`, which raises."""
+    calls = iter(range(1, 1_000_000))
+
+    def either(*given: Any, **named: Any) -> Any:
+        if next(calls) == at:
+            raise error
+        return work(*given, **named)
+
+    return either
+
+
+def test_a_manager_whose_first_step_diverged_goes_on_from_there(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = small(checkpoint, **STOPPED)
+    straight = trained(config, tmp_path / "straight")
+    with monkeypatch.context() as patched:
+        patched.setattr(Learner, "update", fails(1, FloatingPointError("not finite"), Learner.update))
+        with pytest.raises(FloatingPointError):
+            trained(config, tmp_path / "diverged")
+    measured = (tmp_path / "diverged" / "evals.jsonl").read_text().splitlines()
+    with monkeypatch.context() as patched:
+        # Its weights are those after the warm start: neither may it be done again, nor may they be called untrained.
+        patched.setattr(Learner, "imitate", fails(1, AssertionError("a second warm start"), Learner.imitate))
+        resumed = trained(config, tmp_path / "diverged")
+    lines = (tmp_path / "diverged" / "evals.jsonl").read_text().splitlines()
+    assert lines[: len(measured)] == measured
+    assert [json.loads(line)["arm"] for line in lines].count("untrained") == [
+        json.loads(line)["arm"] for line in measured
+    ].count("untrained")
+    left, right = (load_file(next(kept_weights(run, "manager").glob("*.safetensors"))) for run in (resumed, straight))
+    assert all(torch.equal(left[name], right[name]) for name in right)
+
+
+def test_a_warm_start_that_diverged_does_not_claim_to_be_saved(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Learner, "imitate", fails(2, FloatingPointError("not finite"), Learner.imitate))
+    with pytest.raises(
+        KeepworthError, match=r"warm start diverged at its step 2 of 2.*warm_start_learning_rate"
+    ) as said:
+        trained(small(checkpoint, **STOPPED), tmp_path / "run")
+    # The command line answers FloatingPointError with the place of the saved weights.
+    assert not isinstance(said.value, FloatingPointError)
+    assert RunFolder.open(tmp_path / "run").latest_checkpoint() is None

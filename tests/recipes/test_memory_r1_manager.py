@@ -7,11 +7,9 @@ from typing import Any
 
 import pytest
 
-from keepworth.agents.answerer import ModelReader, Style
 from keepworth.episodes.errors import KeepworthError, UnknownName
 from keepworth.learning.run_folder import RunFolder
 from keepworth.learning.watch.progress import SilentProgress
-from keepworth.methods.recipes import _reader as reader
 from keepworth.methods.recipes import memory_r1
 from keepworth.methods.recipes._memory_r1 import manager as memory_r1_manager
 from keepworth.methods.recipes._memory_r1.manager import manager_tables, reading_of
@@ -71,25 +69,6 @@ def test_a_reader_that_cannot_be_read_with_is_said_with_its_fix(checkpoint: Path
     with pytest.raises(UnknownModel, match="gone"):
         reading_of(manager(reader="moved"), own)
     assert reading_of(manager(reader="distilled", style="distil"), own).weights
-
-
-def test_the_reader_answers_in_the_style_and_is_named_after_its_weights(
-    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = run_of(tmp_path / "run", {})
-    config = manager(model=str(checkpoint), precision="fp32", style="distil")
-    measures = memory_r1_manager.Measures(
-        config,
-        run,
-        None,
-        SilentProgress(),
-        reading_of(config, run),  # type: ignore[arg-type]
-    )
-    model = reader.loaded_model(config, SilentProgress())
-    monkeypatch.setattr(reader, "loaded_model", lambda config, progress: model)
-    assert measures.reader.identity == ModelReader(model, style=Style.DISTIL).identity
-    assert measures.reader.identity != ModelReader(model).identity
-    assert measures.reader.identity != ModelReader(model, style=Style.DISTIL, weights="run/abc").identity
 
 
 def test_banks_are_measured_on_the_split_that_is_asked_for(checkpoint: Path, tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ from keepworth.learning.collect.curriculum import CANDIDATES, SPAN, batch, draw_
 
 def test_a_positions_own_task_is_the_one_it_always_had_and_others_are_others() -> None:
     items = list(range(20))
+    passed = [item for step in range(5) for item in batch(items[:10], 4, step, 3)]
+    assert sorted(passed[:10]) == sorted(passed[10:]) == items[:10]
 
     def kind_of(item: int) -> str:
         return "rare" if item < 2 else "common"

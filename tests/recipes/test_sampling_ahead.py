@@ -168,8 +168,6 @@ def first_version(run: RunFolder) -> int:
         (strings, {"max_staleness": 3}, "max_staleness = 3 has no effect with sampling = synchronous"),
         (memory_r1, {"slots": 8}, "slots = 8 has no effect with sampling = synchronous"),
         (memory_r1, {"sampling": "turns", "retry": 3}, "retry = 3 has no effect without difficulty"),
-        (memory_r1, {"method": "supervised", "sampling": "turns"}, "no effect with method = supervised"),
-        (memory_r1, {"method": "supervised", "temperature": 0.5}, "no effect with method = supervised"),
     ],
 )
 def test_a_setting_that_would_be_idle_is_refused(recipe: ModuleType, settings: dict[str, object], says: str) -> None:

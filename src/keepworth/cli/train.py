@@ -197,11 +197,11 @@ class TrainCommand(Command):
         name = given.get("recipe")
         if not isinstance(name, str):
             return
-        from keepworth.recipes.configuration import explained
+        from keepworth.recipes.configuration import describe_settings
 
         recipe, every = made_of(Origin(name)), bool(given.get("every"))
         rest = "" if every else "; --all shows the others"
-        rows = terms(explained(recipe.Config, recipe.settings, every), width_of_help())
+        rows = terms(describe_settings(recipe.Config, recipe.settings, every), width_of_help())
         formatter.write(
             "\n".join(["", typer.style(f"Settings of {name} (--set NAME=VALUE{rest})", bold=True), *rows, ""])
         )

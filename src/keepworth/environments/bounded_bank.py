@@ -171,15 +171,14 @@ class BankKeeping:
         budget: int,
         *,
         unit: Unit = "items",
-        measure: Measure = words,
         reader: Reading | None = None,
         reward: str = "token_f1",
         evidence: Kept | None = None,
     ) -> None:
         self._arriving, self._reader = arriving, reader
         self._reward, self._verifier, self._evidence = reward, verifier(reward), evidence
-        self._budget, self._unit, self._measure = budget, unit, measure
-        self.bank = BoundedBank(budget, unit, measure)
+        self._budget, self._unit = budget, unit
+        self.bank = BoundedBank(budget, unit)
         self._task: Task | None = None
         self._left: list[str] = []
 
@@ -188,7 +187,7 @@ class BankKeeping:
 
     def begin(self, task: Task) -> Observation:
         """The first observation, for whoever cannot wait."""
-        self.bank = BoundedBank(self._budget, self._unit, self._measure)
+        self.bank = BoundedBank(self._budget, self._unit)
         self._task, self._left = task, list(self._arriving(task))
         return self._next()
 
@@ -220,22 +219,6 @@ class BankKeeping:
             return Observation(text, answer_due=False, turns_left=turns)
         text = "\n".join(map(as_line, self.bank.texts))
         return Observation(text, question=self._task.input, turns_left=0)
-
-
-WRITING = """You keep a memory of at most {budget} {unit}. Facts come one by one; a question about one of them comes last.
-For each new fact say one of these lines, and nothing else:
-ADD 7 (keep it; how much it matters, from 0 to 9: where the memory is full, what matters least goes)
-UPDATE 2 (keep it in the place of entry 2)
-DELETE 2 (give entry 2 up)
-NOOP (let it pass)"""
-ANSWERING = "Answer in a few words, from this memory alone.\n\nMemory:\n{memory}\n\nQuestion: {question}"
-
-
-def worded(seen: Observation, budget: int, unit: Unit) -> str:
-    """The message to a chat model that sees nothing else."""
-    if seen.answer_due:
-        return ANSWERING.format(memory=seen.text or "(empty)", question=seen.question)
-    return f"{WRITING.format(budget=budget, unit=unit)}\n\n{seen.text}"
 
 
 _WRONG = {

@@ -84,17 +84,16 @@ def tool_described(name: str, does: str, parameters: Mapping[str, Any]) -> ToolD
 class ToolUse:
     """Question and tools of a task.
 
-    tools: the same for every task. turns: actions in all. seconds: how long a tool may take. cost: what each use of a
-    tool takes off the reward."""
+    tools: the same for every task. turns: actions in all. seconds: how long a tool may take."""
 
-    def __init__(self, tools: Sequence[Tool], *, turns: int = 4, seconds: float = 10.0, cost: float = 0.0) -> None:
+    def __init__(self, tools: Sequence[Tool], *, turns: int = 4, seconds: float = 10.0) -> None:
         names = [each.description.name for each in tools]
         if len(set(names)) < len(names):
             raise ValueError(f"two tools have one name: {sorted(names)}")
         if turns < 1:
             raise ValueError(f"turns={turns}: there must be at least one")
         self._tools = {each.description.name: each for each in tools}
-        self._turns, self._seconds, self._cost = turns, seconds, cost
+        self._turns, self._seconds = turns, seconds
         self._task: Task | None = None
         self._left = 0
         self._heard: tuple[str, ...] = ()
@@ -120,10 +119,9 @@ class ToolUse:
             return self._goes_on(f"Begin with one of {known}", ended_by=StopReason.PARSE_ERROR)
         text, error = await self._used(self._tools[name], argument)
         self._heard += (text,)
-        cost = (RewardTerm("tool_cost", -self._cost, shaping=True),) if self._cost else ()
         if self._tools[name].ends:
-            return Step(rewards=cost, stop=StopReason.TOOL_STOP, errors=error)
-        return self._goes_on(text, rewards=cost, errors=error)
+            return Step(stop=StopReason.TOOL_STOP, errors=error)
+        return self._goes_on(text, errors=error)
 
     async def close(self) -> None:
         self._task = None
@@ -132,13 +130,12 @@ class ToolUse:
         self,
         text: str,
         *,
-        rewards: tuple[RewardTerm, ...] = (),
         errors: tuple[str, ...] = (),
         ended_by: StopReason = StopReason.MAX_TURNS,
     ) -> Step:
         stop = ended_by if self._left < 1 else None
         observation = Observation(text, turns_left=self._left, state=self._state())
-        return Step(observation, rewards=rewards, stop=stop, errors=errors)
+        return Step(observation, stop=stop, errors=errors)
 
     def _state(self) -> str:
         assert self._task is not None

@@ -81,14 +81,14 @@ ALSO = ("evaluate_every", "questions", "checkpoint_every", "sampling", "entropy"
 SHOWN = 15
 
 
-def explained(model: type[BaseModel], base: Mapping[str, Any], every: bool = False) -> list[tuple[str, str]]:
+def describe_settings(model: type[BaseModel], base: Mapping[str, Any], every: bool = False) -> list[tuple[str, str]]:
     """(`key = default`, what it says) of the settings that matter, or of every one.
 
     base: values in the place of the defaults. A configuration names those of its own that matter most in `matters`; without, they
     are the first that it declares."""
     from keepworth.recipes.settings import Settings
 
-    fields, values = model.model_fields, model.model_validate(dict(base))
+    fields, values = model.model_fields, resolve(model, base=base)
     own = [*getattr(model, "matters", ()), *(key for key in fields if key not in Settings.model_fields)]
     order = [key for key in MATTER if key in fields]
     order += [key for key in dict.fromkeys(own) if key in fields][: SHOWN - len(order)]

@@ -143,7 +143,7 @@ class System:
 
 def _require_memory(settings: Settings, system: System) -> None:
     """Raises KeepworthError where the settings do not go with a memory that learns while the model does."""
-    from keepworth.recipes.workers import refuse_workers
+    from keepworth.recipes.training import refuse_workers
 
     if system.memory is not None and settings.keep == "best":
         raise KeepworthError(

@@ -8,7 +8,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
@@ -27,7 +27,7 @@ from keepworth.learning.objective.options import Objective
 from keepworth.learning.objective.parts import EntropyBonus
 from keepworth.learning.objective.presets import varied
 from keepworth.learning.passes import PassRoom
-from keepworth.learning.placement import WorkerPart
+from keepworth.learning.placement import Needs, WorkerPart
 from keepworth.learning.reference import reference_values
 from keepworth.learning.run_folder import Checkpoint, RunFolder, is_run
 from keepworth.learning.shares import Shares
@@ -48,7 +48,6 @@ from keepworth.recipes.settings import (
     sets_entropy,
     with_budget,
 )
-from keepworth.recipes.workers import refuse_workers, workers_of
 from keepworth.rollouts.driver import RolloutContext, together
 
 if TYPE_CHECKING:
@@ -435,6 +434,49 @@ def with_weights(model: InProcessModel, folder: Path) -> InProcessModel:
     load_trained(model, folder)
     model.network.requires_grad_(False)
     return model
+
+
+# Rollout workers, as this process starts them; what each holds is made by `front_door.make_worker`.
+
+
+@contextmanager
+def workers_of(
+    settings: TrainingSettings, origin: Origin | None, run: RunFolder, progress: Progress
+) -> Iterator[RolloutWorkers | None]:
+    """The workers that run a recipe's rollouts; None where this process does. At the end they are closed.
+
+    Raises KeepworthError where a worker cannot make the recipe, and what `Cluster.spawn` raises."""
+    if not settings.workers:
+        yield None
+        return
+    from keepworth.cluster.ray import RayCluster
+    from keepworth.learning.collect.workers import RolloutWorkers
+
+    progress.phase(f"starting {settings.workers} rollout workers")
+    if origin is None:
+        raise KeepworthError(
+            f"workers = {settings.workers}: a worker makes the recipe anew in its own process, and this one "
+            "was given as objects of Python.",
+            "Put tasks, reward and environment into a file, and train that: keepworth train FILE.py. Or leave workers out.",
+        )
+    config = settings.model_dump(mode="json")
+    record = {name: value for name, value in run.config.items() if name not in ("recipe", *config)}
+    folder = str(run.path.resolve())
+    made_of = {"origin": asdict(origin.anywhere()), "config": config, "record": record, "run": folder}
+    cluster = RayCluster(settings.ray_address)
+    try:
+        part = WorkerPart("keepworth.recipes.front_door:make_worker", made_of)
+        yield RolloutWorkers(cluster, part, settings.workers, progress.note, Needs(label=settings.worker_label))
+    finally:
+        cluster.close()
+
+
+def refuse_workers(settings: TrainingSettings, why: str) -> None:
+    """Raises KeepworthError where workers are set, in a recipe whose rollouts need something that no worker has."""
+    if settings.workers:
+        raise KeepworthError(
+            f"workers = {settings.workers} cannot be: {why}.", "Leave workers out: rollouts then run in this process."
+        )
 
 
 # The engines that a recipe samples at, where its settings name any: found, and found fit, before anything slow is loaded.

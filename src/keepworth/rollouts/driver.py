@@ -114,7 +114,6 @@ def together(
     n: int = 1,
     seed: int = 0,
     label: str = "",
-    concurrent: int = 0,
     indices: Sequence[int] | None = None,
 ) -> list[Group]:
     """`n` episodes of every task, as one group each, in the order of `tasks`, to measure what a model does.
@@ -126,10 +125,9 @@ def together(
         n: Members of a group.
         seed: Of the draws.
         label: Keeps ids apart.
-        concurrent: Episodes at once; 0 is all of them.
         indices: Of the groups, for a rollout that goes by them; 0, 1, 2 ... where None.
     """
-    return asyncio.run(_play_together(model, tasks, rollout, n, seed, label, concurrent, indices))
+    return asyncio.run(_play_together(model, tasks, rollout, n, seed, label, indices))
 
 
 async def _play_together(
@@ -139,32 +137,28 @@ async def _play_together(
     n: int,
     seed: int,
     label: str,
-    concurrent: int,
     indices: Sequence[int] | None,
 ) -> list[Group]:
     if n < 1:
         raise ValueError(f"n = {n}: a group has at least one episode")
     lockstep = Lockstep(model, seed)
     shared: list[dict[str, asyncio.Future[Any]]] = [{} for _ in tasks]
-    waiting = [(index, member) for index in range(len(tasks)) for member in range(n)]
-    workers = min(len(waiting), concurrent or len(waiting))
     episodes: dict[int, Episode] = {}
 
-    async def worker() -> None:
+    async def member(index: int, place: int) -> None:
         try:
-            while waiting:
-                index, member = waiting.pop(0)
-                number = index * n + member
-                name = f"{label}{tasks[index].key}#{member}"
-                group = index if indices is None else indices[index]
-                context = Measuring(lockstep, name, group, number, seed * 1_000_003 + number, shared[index])
-                episodes[number] = await rollout(tasks[index], context)
+            number = index * n + place
+            name = f"{label}{tasks[index].key}#{place}"
+            group = index if indices is None else indices[index]
+            context = Measuring(lockstep, name, group, number, seed * 1_000_003 + number, shared[index])
+            episodes[number] = await rollout(tasks[index], context)
         finally:
             lockstep.leave()
 
-    for _ in range(workers):
+    places = [(index, place) for index in range(len(tasks)) for place in range(n)]
+    for _ in places:
         lockstep.enter()
-    running = [asyncio.create_task(worker()) for _ in range(workers)]
+    running = [asyncio.create_task(member(*each)) for each in places]
     try:
         await asyncio.gather(*running)
     finally:  # the first failure cancels the rest
@@ -173,7 +167,7 @@ async def _play_together(
         await asyncio.gather(*running, return_exceptions=True)
     groups = []
     for index, played in enumerate(tasks):
-        members = tuple(episodes[index * n + member] for member in range(n))
+        members = tuple(episodes[index * n + place] for place in range(n))
         groups.append(Group(played.key, members[0].memory_snapshot, members))
     return groups
 
@@ -361,11 +355,10 @@ def play(
     seed: int = 0,
     limits: Limits = Limits(),
     label: str = "",
-    concurrent: int = 0,
 ) -> list[Group]:
     """`n` episodes of every task, played as `how` says, as one group each, in the order of `tasks`; see `together`."""
     rollout = playing(model, how, temperature=temperature, limits=limits)
-    return together(model, tasks, rollout, n=n, seed=seed, label=label, concurrent=concurrent)
+    return together(model, tasks, rollout, n=n, seed=seed, label=label)
 
 
 def playing(model: Model, how: Play, *, temperature: float = 1.0, limits: Limits = Limits()) -> Rollout:

@@ -24,7 +24,6 @@ from keepworth.registry import Method
 
 if TYPE_CHECKING:
     from keepworth.episodes import Episode
-    from keepworth.recipes.recipe import Trainable
 
 
 class Config(bounded_bank.Config):
@@ -58,12 +57,6 @@ class Config(bounded_bank.Config):
         if not self._by_write:
             return episode
         return with_lines(with_shares(episode, self.attributed, self.used), self.format_weight)
-
-
-def system(config: Config) -> Trainable:
-    from keepworth.methods.recipes._bank.writing import BankWriter
-
-    return BankWriter()
 
 
 def with_shares(episode: Episode, attributed: float, used: int) -> Episode:
@@ -107,6 +100,6 @@ METHOD = Method(
     claim="+4.4 points on the validation suite of Mem-alpha and +7.2 on MemoryAgentBench over Mem-alpha",
     differs="a digit for each fact in the place of operations, 135M parameters, a frozen reader",
     label="small",
-    make=Recipe(Config, system),
+    make=Recipe(Config, bounded_bank.system),
     extra="train",
 )

@@ -10,7 +10,6 @@ streams come first. What differs from the paper stands in docs/recipes.md.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from pydantic import Field
 
@@ -21,9 +20,6 @@ from keepworth.methods.recipes.bounded_bank import Horizon
 from keepworth.recipes.recipe import Recipe
 from keepworth.recipes.settings import Idle, Pairs, objective_of
 from keepworth.registry import Method
-
-if TYPE_CHECKING:
-    from keepworth.recipes.recipe import Trainable
 
 
 class Config(bounded_bank.Config):
@@ -57,12 +53,6 @@ class Config(bounded_bank.Config):
         return None if objective_of(self).local_weight is None else (self.rerolls, self.reroll_share)
 
 
-def system(config: Config) -> Trainable:
-    from keepworth.methods.recipes._bank.writing import BankWriter
-
-    return BankWriter()
-
-
 METHOD = Method(
     kind="recipe",
     name="memory_r2",
@@ -72,6 +62,6 @@ METHOD = Method(
     claim="LoCoMo F1 50.60 against 43.14 of Memory-R1; 46.62 of 49.67 without the local branch",
     differs="a digit for each fact in the place of operations, 135M parameters, one role, a frozen reader",
     label="small",
-    make=Recipe(Config, system),
+    make=Recipe(Config, bounded_bank.system),
     extra="train",
 )

@@ -82,14 +82,11 @@ def grounding(chosen: Collection[Hashable], gold: Collection[Hashable]) -> float
     return 2.0 * len(one & other) / len(one | other) - 1.0 if one | other else 1.0
 
 
-def session_proximity(
-    gap: float, *, top: float = 1.5, shift: float = 0.5, middle: float = 7.0, scale: float = 1.0
-) -> float:
-    """R_s of one session: `top / (1 + exp((gap - middle) / scale)) - shift`, about 1 in the gold range, -0.5 from ten days on.
+def session_proximity(gap: float) -> float:
+    """R_s of one session: `1.5 / (1 + exp(gap - 7)) - 0.5`, about 1 in the gold range, -0.5 from ten days on.
 
     gap: days between the session and the range, 0 inside, whatever its sign."""
-    exponent = (abs(gap) - middle) / scale
-    return top / (1.0 + math.exp(min(exponent, 700.0))) - shift
+    return 1.5 / (1.0 + math.exp(min(abs(gap) - 7.0, 700.0))) - 0.5
 
 
 def event_fidelity(events: Sequence[TimeWindow], gold: TimeWindow) -> float | None:
@@ -106,21 +103,7 @@ def event_fidelity(events: Sequence[TimeWindow], gold: TimeWindow) -> float | No
     return sum(map(of, events)) / len(events)
 
 
-@dataclass(frozen=True, slots=True)
-class EvidenceTerms:
-    """The terms of one choice, each in [-1, 1]; answer in [0, 1]."""
-
-    answer: float
-    grounding: float
-    proximity: float
-    fidelity: float
-
-    def total(self, weights: Mapping[str, float] = WEIGHTS) -> float:
-        """R. A term that `weights` does not name counts nothing."""
-        return sum(weight * float(getattr(self, name)) for name, weight in weights.items())
-
-
-def evidence_terms(
+def evidence_reward(
     *,
     texts: Sequence[str],
     answers: Sequence[str],
@@ -128,16 +111,17 @@ def evidence_terms(
     gold: Collection[Hashable],
     gaps: Sequence[float],
     fidelities: Sequence[float | None],
-) -> EvidenceTerms:
-    """texts, gaps, fidelities: of each chosen utterance. Proximity and fidelity are means over what is chosen, utterances without
-    events left out of the latter; 0 where nothing is left."""
+) -> float:
+    """R of one choice. texts, gaps, fidelities: of each chosen utterance. Proximity and fidelity are means over what is chosen,
+    utterances without events left out of the latter; 0 where nothing is left."""
     known = [each for each in fidelities if each is not None]
-    return EvidenceTerms(
-        answer_coverage(texts, answers),
-        grounding(chosen, gold),
-        sum(map(session_proximity, gaps)) / len(gaps) if gaps else 0.0,
-        sum(known) / len(known) if known else 0.0,
-    )
+    terms = {
+        "answer": answer_coverage(texts, answers),
+        "grounding": grounding(chosen, gold),
+        "proximity": sum(map(session_proximity, gaps)) / len(gaps) if gaps else 0.0,
+        "fidelity": sum(known) / len(known) if known else 0.0,
+    }
+    return sum(weight * terms[name] for name, weight in WEIGHTS.items())
 
 
 # Date questions, and ways to choose among what was told.
@@ -255,7 +239,7 @@ def recall(question: DateQuestion, ranking: Sequence[int]) -> float:
     return met.share
 
 
-def training(question: DateQuestion, pool: Sequence[int], x: Any, weights: Mapping[str, float]) -> EvidenceQuestion:
+def training(question: DateQuestion, pool: Sequence[int], x: Any) -> EvidenceQuestion:
     texts = [question.entries[each].text for each in pool]
     turns = [turn_of(place(question.entries[each])) for each in pool]
     gaps = [question.range.gap(question.said_at[each]) for each in pool]
@@ -263,14 +247,14 @@ def training(question: DateQuestion, pool: Sequence[int], x: Any, weights: Mappi
     fidelities = [event_fidelity([] if each is None else [each], question.range) for each in events]
 
     def reward(slate: tuple[int, ...]) -> float:
-        return evidence_terms(
+        return evidence_reward(
             texts=[texts[each] for each in slate],
             answers=question.answers,
             chosen={turns[each] for each in slate},
             gold=question.gold,
             gaps=[gaps[each] for each in slate],
             fidelities=[fidelities[each] for each in slate],
-        ).total(weights)
+        )
 
     return EvidenceQuestion(x, reward)
 
@@ -322,7 +306,7 @@ def run(
         pool = pool_of(question, widening)
         return pool, features_of(question, pool, cosines(question, pool, made))
 
-    taught = [training(question, *pooled(question), WEIGHTS) for question in train]
+    taught = [training(question, *pooled(question)) for question in train]
     policies = {
         "learned": train_evidence(taught, seed=seed, epochs=epochs),
         "rewards permuted": train_evidence(taught, seed=seed, epochs=epochs, permuted=True),

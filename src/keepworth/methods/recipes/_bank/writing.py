@@ -110,7 +110,7 @@ class BankWriter:
         curriculum = curriculum_of(settings, settings.stages)
         if memory is not None:
             curriculum = replace(curriculum, after_group=memory.after_group)
-        if settings.local is not None:
+        if settings.local is not None:  # re-rolls are of what is made once the model is loaded
             size, share = settings.local
             curriculum = replace(
                 curriculum, branches=Branches(lambda *given: made[0].reroll(*given), size, share, settings.seed)

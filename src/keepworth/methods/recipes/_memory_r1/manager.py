@@ -23,10 +23,8 @@ from keepworth.learning.watch.progress import Progress
 from keepworth.memory.overlay import Bank
 from keepworth.methods.recipes._memory_r1.measures import (
     always,
-    answer_rows,
     keeping_evidence,
     maintained_answers,
-    operation_accuracy,
     operation_rows,
 )
 from keepworth.methods.recipes._memory_r1.steps import (
@@ -235,8 +233,7 @@ class Measures:
         self.progress.phase("measuring operations")
         for level in LEVELS if split == "test" else (self.config.level,):
             tasks = operation_tasks(split, self.config.questions or HELD_OUT, seed=0, level=level)
-            found = operation_accuracy(chosen_by(self.model), tasks)
-            self._write(step, operation_rows(arm, found), f"{level} operations, {split}")
+            self._write(step, operation_rows(arm, chosen_by(self.model), tasks), f"{level} operations, {split}")
 
     def maintained(self, step: int, arm: str, manager: Callable[[Sequence[Task]], Choose], split: str = "test") -> None:
         """Answers of the frozen reader from banks that a manager of these tasks built out of conversations of `split`;
@@ -248,8 +245,8 @@ class Measures:
         self.progress.phase(f"building banks: {arm}")
         tasks = longmemeval(split, distractors=self.config.distractors, extractive=True, abstention=False)
         tasks = tasks[: self.config.questions]
-        found = maintained_answers(manager(tasks), tasks, self.reader, self.root)
-        self._write(step, answer_rows(arm, found), f"banks, {split}", reader=found.reader, operations=found.operations)
+        rows, executed = maintained_answers(arm, manager(tasks), tasks, self.reader, self.root)
+        self._write(step, rows, f"banks, {split}", reader=self.reader.identity, operations=executed)
 
     def _write(self, step: int, rows: Sequence[dict[str, Any]], split: str, **more: Any) -> None:
         for row in rows:

@@ -1,6 +1,6 @@
 """Two measures of a memory manager, in two tables that are never mixed.
 
-* `operation_accuracy`: on generated cases with a known right operation, about people it never saw. It says whether the
+* `operation_rows`: on generated cases with a known right operation, about people it never saw. It says whether the
   manager reads memories and facts, nothing about whether that helps.
 * `maintained_answers`: the real measure. A manager reads the facts of a conversation one by one and keeps a bank; at the
   end a frozen reader answers the question from it. Every arm sees the same facts in the same order, the same retrieval
@@ -12,17 +12,16 @@ A manager is anything that turns states into lines of text: a model, or a consta
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from keepworth.agents.answerer import Reader
 from keepworth.agents.manager import Choose, act, observe
 from keepworth.episodes.episode import ParseStatus, Task
-from keepworth.evaluation.statistics import SCORE, MeanEstimate, estimate, score_range
+from keepworth.evaluation.statistics import estimate, score_range
 from keepworth.memory.overlay import Bank
 from keepworth.methods.recipes._memory_r1.steps import READ_ITEMS, operation_step, provenance_of, retrieved
 from keepworth.tasks.facts import Fact, decisive_facts, facts_of
-from keepworth.tasks.metrics import exact_match, token_f1
+from keepworth.tasks.metrics import token_f1
 from keepworth.tasks.operations import read_operation
 from keepworth.tasks.splits import draw_order
 
@@ -39,81 +38,33 @@ def keeping_evidence(tasks: Sequence[Task]) -> Choose:
     return lambda states: ["ADD" if state.fact in decisive else "NOOP" for state in states]
 
 
-@dataclass(frozen=True, slots=True)
-class OperationAccuracy:
-    """exact: 1.0 per task with the right operation on the right entry; kind_only: the right operation on any entry.
-
-    by_operation: exact accuracy by right operation. asked: how often each line was written, as it was understood."""
-
-    exact: tuple[float, ...]
-    kind_only: tuple[float, ...]
-    by_operation: Mapping[str, MeanEstimate]
-    invalid: float
-    repaired: float
-    asked: Mapping[str, int]
-
-    @property
-    def accuracy(self) -> MeanEstimate:
-        return estimate(self.exact, within=SCORE)
+Rows = list[dict[str, object]]
+"""Rows of a table, as a run writes down what it measured."""
 
 
-def operation_accuracy(choose: Choose, tasks: Sequence[Task]) -> OperationAccuracy:
-    """How often the manager picks the right operation on operation tasks (hand in a held-out split)."""
+def operation_rows(arm: str, choose: Choose, tasks: Sequence[Task]) -> Rows:
+    """How often the manager picks the right operation on operation tasks (hand in a held-out split): on the right entry, with the
+    value of each case by its number; on any entry; then by right operation, and how often it could not be understood."""
     if not tasks:
-        raise ValueError("operation_accuracy: no tasks were given")
+        raise ValueError("operation_rows: no tasks were given")
     texts = choose([operation_step(task).state for task in tasks])
-    read = [read_operation(text, shown=len(task.sessions[0].turns)) for text, task in zip(texts, tasks, strict=True)]
-    right = [read_operation(task.answers[0])[:2] for task in tasks]
-    exact = tuple(
-        float(status is not ParseStatus.INVALID and (kind, target) == gold)
-        for (kind, target, status), gold in zip(read, right, strict=True)
-    )
-    kind_only = tuple(
-        float(status is not ParseStatus.INVALID and kind is gold[0])
-        for (kind, _, status), gold in zip(read, right, strict=True)
-    )
-    statuses = Counter(status for _, _, status in read)
-    asked = Counter(
-        "invalid" if status is ParseStatus.INVALID else kind.value + ("" if target is None else f" {target}")
-        for kind, target, status in read
-    )
-    return OperationAccuracy(
-        exact,
-        kind_only,
-        by_operation=_split_by(exact, [task.tags["operation"] for task in tasks]),
-        invalid=statuses[ParseStatus.INVALID] / len(tasks),
-        repaired=statuses[ParseStatus.REPAIRED] / len(tasks),
-        asked=dict(sorted(asked.items())),
-    )
-
-
-def _split_by(values: Sequence[float], labels: Sequence[str]) -> dict[str, MeanEstimate]:
-    """An estimate per label; values labelled "" are in none."""
-    found: dict[str, list[float]] = {}
-    for value, label in zip(values, labels, strict=True):
-        if label:
-            found.setdefault(label, []).append(value)
-    return {label: estimate(found[label], within=SCORE) for label in sorted(found)}
-
-
-@dataclass(frozen=True, slots=True)
-class MaintainedAnswers:
-    """One value per question, in the order of the tasks: token F1 and exact match of the reader's answer, items in the
-    bank at the end, and whether the last decisive fact was still there (a question without one counts as lost).
-
-    operations: what was executed, over all facts; invalid: share of lines that could not be understood; facts: how many
-    facts were read in all; reader: identity of the reader."""
-
-    tasks: tuple[str, ...]
-    answers: tuple[str, ...]
-    f1: tuple[float, ...]
-    exact: tuple[float, ...]
-    bank_sizes: tuple[int, ...]
-    evidence_kept: tuple[float, ...]
-    operations: Mapping[str, int]
-    invalid: float
-    facts: int
-    reader: str
+    exact, kind_only, invalid = [], [], 0
+    for task, text in zip(tasks, texts, strict=True):
+        kind, target, status = read_operation(text, shown=len(task.sessions[0].turns))
+        right = read_operation(task.answers[0])[:2]
+        understood = status is not ParseStatus.INVALID
+        exact.append(float(understood and (kind, target) == right))
+        kind_only.append(float(understood and kind is right[0]))
+        invalid += not understood
+    of = [task.tags["operation"] for task in tasks]
+    parts = {name: [value for value, own in zip(exact, of, strict=True) if own == name] for name in sorted(set(of))}
+    cases = {str(number): value for number, value in enumerate(exact)}
+    return [
+        {**_row(arm, "operation_accuracy", exact), "values": cases},
+        _row(arm, "operation_kind", kind_only),
+        *(_row(arm, f"accuracy_{name.lower()}", values) for name, values in parts.items()),
+        _share(arm, invalid, len(tasks)),
+    ]
 
 
 def fact_stream(task: Task, count: int, seed: int = 0) -> list[Fact]:
@@ -137,17 +88,23 @@ FACTS, SEEN = 16, 4
 
 
 def maintained_answers(
-    choose: Choose,
-    tasks: Sequence[Task],
-    reader: Reader,
-    root: Bank,
-    *,
-    mode: str = "hybrid",
-) -> MaintainedAnswers:
+    arm: str, choose: Choose, tasks: Sequence[Task], reader: Reader, root: Bank, *, mode: str = "hybrid"
+) -> tuple[Rows, dict[str, int]]:
     """Every task's facts are read one by one by the manager; then the reader answers from the bank it kept.
 
-    root: an empty bank, forked for each task; mode: of its searches. Tasks are advanced side by side, so that a model
-    sees one batch per fact number."""
+    Args:
+        arm: What the manager is called.
+        choose: It.
+        tasks: Advanced side by side, so that a model sees one batch per fact number.
+        reader: Answers.
+        root: An empty bank, forked for each task.
+        mode: Of its searches.
+
+    Returns:
+        Rows of token F1, of whether the last decisive fact was still there (a question without one counts as lost) and of the
+        bank's size, each with the value of every question, so that arms of different runs can be compared question by question;
+        and how often each operation was executed.
+    """
     if not tasks:
         raise ValueError("maintained_answers: no tasks were given")
     if len(root):
@@ -173,25 +130,21 @@ def maintained_answers(
             event = act(banks[index], state, text, provenance=provenance_of(fact), event_time=fact.date)
             operations[event.operation.kind.value] += 1
             invalid += event.status is ParseStatus.INVALID
-    queries = [
+    asked = [
         (task.input, retrieved(bank, task.input, READ_ITEMS, mode)) for task, bank in zip(tasks, banks, strict=True)
     ]
-    answers = reader.answers(queries)
-    total = sum(map(len, streams))
-    return MaintainedAnswers(
-        tasks=tuple(task.key for task in tasks),
-        answers=tuple(answers),
-        f1=tuple(token_f1(answer, task.answers) for answer, task in zip(answers, tasks, strict=True)),
-        exact=tuple(exact_match(answer, task.answers) for answer, task in zip(answers, tasks, strict=True)),
-        bank_sizes=tuple(len(bank) for bank in banks),
-        evidence_kept=tuple(
-            _evidence_kept(task, stream, bank) for task, stream, bank in zip(tasks, streams, banks, strict=True)
-        ),
-        operations=dict(sorted(operations.items())),
-        invalid=invalid / total if total else 0.0,
-        facts=total,
-        reader=reader.identity,
-    )
+    answers = reader.answers(asked)
+    columns = {
+        "f1": [token_f1(answer, task.answers) for answer, task in zip(answers, tasks, strict=True)],
+        "evidence_kept": [_evidence_kept(*each) for each in zip(tasks, streams, banks, strict=True)],
+        "bank_size": [float(len(bank)) for bank in banks],
+    }
+    keys = [task.key for task in tasks]
+    rows = [
+        {**_row(arm, metric, values), "values": dict(zip(keys, values, strict=True))}
+        for metric, values in columns.items()
+    ]
+    return [*rows, _share(arm, invalid, sum(map(len, streams)))], dict(sorted(operations.items()))
 
 
 def _evidence_kept(task: Task, stream: Sequence[Fact], bank: Bank) -> float:
@@ -200,36 +153,10 @@ def _evidence_kept(task: Task, stream: Sequence[Fact], bank: Bank) -> float:
     return float(bool(decisive) and any(item.text == decisive[-1].statement for item in bank.items()))
 
 
-def operation_rows(arm: str, result: OperationAccuracy) -> list[dict[str, object]]:
-    """Rows of the table of operation accuracy: overall with the value of each case, by its number; the kind alone; then by
-    right operation."""
-    cases = {str(number): value for number, value in enumerate(result.exact)}
-    rows: list[dict[str, object]] = [
-        {**_row(arm, "operation_accuracy", result.accuracy), "values": cases},
-        _row(arm, "operation_kind", estimate(result.kind_only, within=SCORE)),
-    ]
-    rows += [_row(arm, f"accuracy_{name.lower()}", part) for name, part in result.by_operation.items()]
-    n = len(result.exact)
-    return [*rows, {"arm": arm, "metric": "invalid", "mean": result.invalid, "low": None, "high": None, "n": n}]
+def _row(arm: str, metric: str, values: Sequence[float]) -> dict[str, object]:
+    found = estimate(values, within=score_range(values))
+    return {"arm": arm, "metric": metric, "mean": found.mean, "low": found.low, "high": found.high, "n": found.n}
 
 
-def answer_rows(arm: str, result: MaintainedAnswers) -> list[dict[str, object]]:
-    """Rows of the table of the real measure: answer F1, whether the evidence survived, and the size of the bank. The
-    first three carry the value of each question, so that arms of different runs can be compared question by question."""
-    sizes = tuple(float(size) for size in result.bank_sizes)
-    columns = (("f1", result.f1), ("evidence_kept", result.evidence_kept), ("bank_size", sizes))
-    rows: list[dict[str, object]] = [
-        {
-            **_row(arm, metric, estimate(values, within=score_range(values))),
-            "values": dict(zip(result.tasks, values, strict=True)),
-        }
-        for metric, values in columns
-    ]
-    return [
-        *rows,
-        {"arm": arm, "metric": "invalid", "mean": result.invalid, "low": None, "high": None, "n": result.facts},
-    ]
-
-
-def _row(arm: str, metric: str, value: MeanEstimate) -> dict[str, object]:
-    return {"arm": arm, "metric": metric, "mean": value.mean, "low": value.low, "high": value.high, "n": value.n}
+def _share(arm: str, invalid: int, n: int) -> dict[str, object]:
+    return {"arm": arm, "metric": "invalid", "mean": invalid / n if n else 0.0, "low": None, "high": None, "n": n}

@@ -1,6 +1,6 @@
 """Memory and model in one process: the same routes, answered by the in-process model through the gateway.
 
-It needs aiohttp (the extra `gateway`) and torch; the SDKs where they are."""
+It needs torch; the SDKs where they are."""
 
 from __future__ import annotations
 
@@ -10,11 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-pytest.importorskip("aiohttp")
-
 import httpx
+import pytest
 
 from keepworth import Client
 from keepworth.models.inprocess import InProcessModel

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import from_json
 
 from keepworth.episodes.errors import KeepworthError, UnknownName
 
@@ -84,6 +85,24 @@ def brief(value: object) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
+def json_object(raw: bytes) -> dict[str, Any]:
+    """What a body says. What goes upstream is read here first: an upstream may read more than this does. Raises NotServed."""
+    try:
+        body = from_json(raw, cache_strings="none")  # unlike the standard library's, it bounds the depth
+    except ValueError as error:
+        raise NotServed(
+            f"The body is not JSON in UTF-8 that can be used: {error}.",
+            "Send UTF-8 without a byte order mark, nested at most 200 deep, without halves of surrogate pairs.",
+        ) from error
+    if not isinstance(body, dict):
+        raise NotServed(
+            f"A body must be a JSON object, got {brief(body)}.",
+            'Send names and values, such as {"query": "tea"}.',
+            about="body",
+        )
+    return body
+
+
 def first_mistake(error: ValidationError, kind: type[BaseModel], noun: str = "field", where: str = "here") -> NotServed:
     """The first thing that a model found wrong, as a refusal in one line.
 
@@ -146,7 +165,7 @@ class UpstreamAnswer:
     status: int
     headers: Mapping[str, str]
     parts: Callable[[], AsyncIterator[bytes]]
-    close: Callable[[], None]
+    close: Callable[[], Awaitable[None]]
 
     @property
     def kind(self) -> str:

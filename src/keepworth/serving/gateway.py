@@ -22,9 +22,8 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
-from urllib.parse import unquote_to_bytes
 
-from keepworth.episodes.needs import needs_gateway
+from keepworth.episodes.needs import needs_server
 
 from pydantic_core import from_json
 from starlette.requests import Request
@@ -34,8 +33,8 @@ from keepworth.episodes.episode import Operation, OperationKind
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.text import as_line
 from keepworth.memory.episode import Judge, LiveEpisode
-from keepworth.memory.errors import InvalidPolicy, InvalidScope, RefusedText, UnknownEpisode
-from keepworth.memory.item import Provenance, Scope, identity, later, now, one_spelling, timestamp, worded
+from keepworth.memory.errors import InvalidScope, RefusedText, UnknownEpisode
+from keepworth.memory.item import Provenance, later, now, timestamp, worded
 from keepworth.memory.memory import Memory
 from keepworth.memory.operations import Draft
 from keepworth.memory.policy.claims import says_something
@@ -45,7 +44,7 @@ from keepworth.memory.store.store import Store
 from keepworth.memory.writing import MARK as MARK_OF_UNREAD
 from keepworth.memory.writing import load_writer
 from keepworth.models.encoders import HashingEncoder
-from keepworth.serving.access import Access, new_access
+from keepworth.serving.access import Access, bounds_in, new_access
 from keepworth.serving.application import Streamed, hung_up
 from keepworth.serving.call_formats import (
     EVENTS,
@@ -60,7 +59,7 @@ from keepworth.serving.call_formats import (
     tool_words,
     tools_answered,
 )
-from keepworth.serving.calls import AnyUpstream, NotServed, ServedCall, UpstreamAnswer, brief
+from keepworth.serving.calls import AnyUpstream, NotServed, ServedCall, UpstreamAnswer, json_object
 from keepworth.serving.metrics import Metrics
 from keepworth.serving.open_memories import OpenMemories, OpenMemory
 from keepworth.serving.upstream import Unreachable
@@ -226,12 +225,12 @@ class Gateway:
     async def through(self, call: ServedCall, request: Request) -> Response:
         """As it came, byte by byte."""
         call.access.require("write" if request.method == "DELETE" else "read")
-        self._check_kept(call.access, request.scope["path"], _body(call.raw) if call.raw else {})
+        self._check_kept(call.access, request.scope["path"], json_object(call.raw) if call.raw else {})
         return await self._forwarded(GatewayTurn(call.raw, tenant=call.access.tenant), request)
 
     async def asked(self, format: CallFormat, call: ServedCall, request: Request) -> Response:
         call.access.require("read")
-        body, bounds = _body(call.raw), _bounds(call.headers)
+        body, bounds = json_object(call.raw), bounds_in(call.headers)
         self._check_kept(call.access, format.path, body)
         person = call.access.user_id or bounds["user_id"]
         if before := self._noting.get((call.access.tenant, person)):
@@ -480,7 +479,7 @@ class Gateway:
                 whole += part
                 self._check_length(len(whole))
         finally:
-            answer.close()
+            await answer.close()
         return answer, bytes(whole)
 
     def _check_length(self, size: int) -> None:
@@ -510,8 +509,8 @@ class Gateway:
             event = f"event: {broken['type']}\n" if "type" in broken else ""
             yield f"\n\n{event}data: {json.dumps(broken)}\n\n".encode()
         finally:
-            answer.close()
             self._finish(turn, answer.status, bytes(copy), answer.kind, outcome)
+            await answer.close()
 
     # -- after ----------------------------------------------------------------------------------------------------------
 
@@ -757,45 +756,6 @@ def _digest(*parts: str) -> str:
 def _has_name(turn: GatewayTurn) -> bool:
     """Whether the upstream keeps the conversation, and its answer says under which name."""
     return turn.memory is not None and isinstance(turn.memory.format, ResponsesFormat)
-
-
-def _body(raw: bytes) -> dict[str, Any]:
-    """What goes upstream is read here first: an upstream may read more than this does. Raises NotServed."""
-    try:
-        body = from_json(raw, cache_strings="none")
-    except ValueError as error:
-        raise NotServed(
-            f"The body is not JSON in UTF-8 that can be used: {error}.",
-            "Send UTF-8 without a byte order mark, nested at most 200 deep, without halves of surrogate pairs.",
-        ) from error
-    if not isinstance(body, dict):
-        raise NotServed(f"The body must be a JSON object, got {brief(body)}.", "Send names and values.")
-    return body
-
-
-def _bounds(headers: Mapping[str, str]) -> dict[str, str]:
-    """Whom the headers name. Raises NotServed for what is no name."""
-    bounds = {f"{part}_id": _name(headers, f"X-Keepworth-{part.capitalize()}") for part in ("user", "agent", "session")}
-    try:
-        Scope("", *bounds.values())
-        if bounds["user_id"]:
-            identity(bounds["user_id"], "X-Keepworth-User")
-    except (InvalidScope, InvalidPolicy) as error:
-        raise NotServed(error.message, error.fix) from error
-    return bounds
-
-
-def _name(headers: Mapping[str, str], header: str) -> str:
-    """In UTF-8, also as RFC 8187 writes it, for clients whose headers are ASCII. Raises NotServed."""
-    value = headers.get(header.lower(), "").encode("latin-1")
-    if value[:7].lower() == b"utf-8''":
-        value = unquote_to_bytes(value[7:])
-    try:
-        return one_spelling(value.decode())
-    except UnicodeDecodeError as error:
-        raise NotServed(
-            f"{header} is not UTF-8: {value!r:.80}.", "Send UTF-8, or write it as in UTF-8''Zo%C3%AB (RFC 8187)."
-        ) from error
 
 
 def _retried_within(headers: Mapping[str, str]) -> float:

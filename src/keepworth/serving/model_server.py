@@ -109,7 +109,9 @@ class ModelUpstream:
         async def parts() -> AsyncIterator[bytes]:
             yield ready.content
 
-        return UpstreamAnswer(ready.status, {"content-type": ready.kind, **ready.headers}, parts, lambda: None)
+        async def close() -> None: ...
+
+        return UpstreamAnswer(ready.status, {"content-type": ready.kind, **ready.headers}, parts, close)
 
     async def close(self) -> None:
         self.model.close()

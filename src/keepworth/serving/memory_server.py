@@ -24,8 +24,7 @@ from keepworth.serving.http_server import LOOPBACK, HttpServer, reachable_here_a
 from keepworth.serving.memory_routes import memory_table
 from keepworth.serving.metrics import Metrics
 from keepworth.serving.open_memories import OpenMemories
-from keepworth.serving.overview_routes import list_episode_summaries, overview
-from keepworth.serving.page_routes import page_table
+from keepworth.serving.page_routes import list_episode_summaries, overview, page_table
 
 if TYPE_CHECKING:
     from keepworth.models.inprocess import InProcessModel

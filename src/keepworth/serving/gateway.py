@@ -59,10 +59,10 @@ from keepworth.serving.call_formats import (
     tool_words,
     tools_answered,
 )
-from keepworth.serving.calls import AnyUpstream, NotServed, ServedCall, UpstreamAnswer, json_object
+from keepworth.serving.calls import NotServed, ServedCall, json_object
 from keepworth.serving.metrics import Metrics
 from keepworth.serving.open_memories import OpenMemories, OpenMemory
-from keepworth.serving.upstream import Unreachable
+from keepworth.serving.upstream import Unreachable, Upstream, UpstreamAnswer
 
 _LOG = logging.getLogger("keepworth.serving")
 MODES = ("on", "read", "off")
@@ -154,7 +154,7 @@ class TurnMemory:
     Args:
         head: The newest entry of the journal when memory was asked.
         digest: Of the conversation up to its newest turn; `block` stands before that.
-        kept: What an upstream that keeps the conversation has of it, under the names of `scope`.
+        remote: What an upstream that keeps the conversation has of it, under the names of `scope`.
         after: The episode of the turn before.
         tools: What tools answered.
     """
@@ -166,7 +166,7 @@ class TurnMemory:
     head: int = 0
     digest: str = ""
     block: MemoryBlock | None = None
-    kept: MemoryBlock = field(default_factory=MemoryBlock)
+    remote: MemoryBlock = field(default_factory=MemoryBlock)
     after: str = ""
     tools: str = ""
     signals: bool = False
@@ -195,7 +195,7 @@ class Gateway:
     def __init__(
         self,
         memories: OpenMemories,
-        upstream: AnyUpstream,
+        upstream: Upstream,
         metrics: Metrics,
         workers: Executor,
         settings: GatewaySettings | None = None,
@@ -303,10 +303,10 @@ class Gateway:
                 del before[newest]  # the same words, in a new conversation
         self._count_history(memory, pieces, places, before)
         live = recalled = None
-        room = MemoryRoom(_lines_of((memory.kept, *before.values())), 0)
+        room = MemoryRoom(_lines_of((memory.remote, *before.values())), 0)
         if newest not in before and query.strip() and not goes_on:
             live = open.begin(task=query[:_LONGEST_QUERY], by=call.access.user_id or bounds["user_id"], **bounds)
-            spent = memory.kept.tokens + sum(block.tokens for block in before.values())
+            spent = memory.remote.tokens + sum(block.tokens for block in before.values())
             room.tokens = min(self.settings.turn_tokens, self.settings.tokens - spent)
             # Where neither token nor header names a person, what persons said is nobody's to be told.
             narrower: dict[str, Any] = {} if scope.user else {"nobody": True}
@@ -315,13 +315,13 @@ class Gateway:
             ):  # a session names a conversation, and all of the person's are searched
                 recalled = live.search(top_k=self.settings.top_k, fits=room, session_id="", **narrower)
             last = max((place for place in before if place < newest), default=-1)
-            memory.after = before[last].episode if last >= 0 else memory.kept.episode
+            memory.after = before[last].episode if last >= 0 else memory.remote.episode
             before[newest] = MemoryBlock(live.id, room.lines(recalled), timestamp(open.memory.store.clock()))
         elif goes_on:
             memory.tools = tool_words(pieces)
         memory.signals = self.settings.signals == "rules" and turn.mode == "on" and "reward" in call.access.roles
         memory.digest, memory.block = digests.get(newest, ""), before.get(newest)
-        memory.episode = memory.block.episode if memory.block is not None else memory.kept.episode
+        memory.episode = memory.block.episode if memory.block is not None else memory.remote.episode
         if not memory.episode:
             return GatewayTurn(turn.content)
         if blocks := {place: block.text for place, block in before.items() if block.lines}:
@@ -330,7 +330,9 @@ class Gateway:
         if live is not None and recalled is not None and not self._note(turn, live, room, recalled, before, query):
             live.end("asked anew")
             return None
-        memory.kept = MemoryBlock(memory.episode, _lines_of((memory.kept, *before.values())), known=memory.kept.known)
+        memory.remote = MemoryBlock(
+            memory.episode, _lines_of((memory.remote, *before.values())), known=memory.remote.known
+        )
         return turn
 
     def _history(
@@ -348,12 +350,12 @@ class Gateway:
             for place, end in zip(places, [*places, len(pieces)][1:], strict=True)
             if (words := first_answer(pieces[place + 1 : end]))
         }
-        kept = [_digest(*memory.scope, "held", name)] if name else []
+        remote = [_digest(*memory.scope, "held", name)] if name else []
         with store.database.reading():
             memory.head = store.head()
-            noted = injections.blocks(store, [*digests.values(), *answered.values(), *kept])
-        if kept:
-            memory.kept = MemoryBlock.read(noted[kept[0]]) if kept[0] in noted else MemoryBlock(known=False)
+            noted = injections.blocks(store, [*digests.values(), *answered.values(), *remote])
+        for digest in remote:
+            memory.remote = MemoryBlock.read(noted[digest]) if digest in noted else MemoryBlock(known=False)
         records = {place: noted.get(answered.get(place, "")) or noted.get(digest) for place, digest in digests.items()}
         return digests, {place: MemoryBlock.read(record) for place, record in records.items() if record}
 
@@ -365,8 +367,8 @@ class Gateway:
         if lost:
             between = json.dumps(pieces[lost[0] : places[-1]], ensure_ascii=False)
             self.metrics.count("keepworth_cache_lost_tokens_total", tokens_of(between))
-        extended = memory.kept.episode or any(place in before for place in earlier)
-        history = "unknown" if lost or not memory.kept.known else "extended" if extended else "new"
+        extended = memory.remote.episode or any(place in before for place in earlier)
+        history = "unknown" if lost or not memory.remote.known else "extended" if extended else "new"
         self.metrics.count("keepworth_prompts_total", history=history)
 
     def _note(
@@ -609,7 +611,7 @@ class Gateway:
         try:
             for each in names:
                 digest = _digest(*memory.scope, "held", each)
-                injections.keep_block(memory.open.memory.store, digest, memory.kept.record, since=memory.head)
+                injections.keep_block(memory.open.memory.store, digest, memory.remote.record, since=memory.head)
         except Exception as error:
             self._report_failure("record", "what the upstream keeps was not noted", error)
         return bool(name)
@@ -738,10 +740,10 @@ def _lines_of(blocks: Iterable[MemoryBlock]) -> dict[str, str]:
 
 
 def _digests(
-    scope: Sequence[str], format: CallFormat, kept: str, pieces: Sequence[Any], places: Sequence[int]
+    scope: Sequence[str], format: CallFormat, name: str, pieces: Sequence[Any], places: Sequence[int]
 ) -> dict[int, str]:
     """Of the conversation up to and with each of these pieces, within a scope."""
-    state = hashlib.sha256(json.dumps([*scope, format.path, kept]).encode())
+    state = hashlib.sha256(json.dumps([*scope, format.path, name]).encode())
     digests = {}
     for place, piece in enumerate(pieces):
         state.update(hashlib.sha256(json.dumps(format.same(piece), sort_keys=True).encode()).digest())

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from urllib.parse import quote, urlsplit
 
 import httpx
 
 from keepworth.episodes.errors import KeepworthError
-from keepworth.serving.calls import NotServed, UpstreamAnswer
+from keepworth.serving.calls import NotServed
 
 _ASKED = (
     *("content-type", "accept", "user-agent", "openai-organization", "openai-project", "openai-beta"),
@@ -33,13 +34,40 @@ class Unreachable(KeepworthError):
         )
 
 
+@dataclass(frozen=True, slots=True)
+class UpstreamAnswer:
+    """status and headers have come; the bytes come. close: hangs up where not all has come, so that nothing is computed for
+    nobody. parts raises Unreachable where the answer breaks off."""
+
+    status: int
+    headers: Mapping[str, str]
+    parts: Callable[[], AsyncIterator[bytes]]
+    close: Callable[[], Awaitable[None]]
+
+    @property
+    def kind(self) -> str:
+        return self.headers.get("content-type", "").lower()
+
+
 class Upstream:
-    """url: with or without `/v1`. key: what the upstream wants as a bearer token, if it wants one. seconds: for the beginning of
-    an answer, and between two parts of it."""
+    """Where a gateway sends calls.
 
-    tenants_apart = False
+    Args:
+        url: With or without `/v1`.
+        key: What the upstream wants as a bearer token, if it wants one.
+        seconds: For the beginning of an answer, and between two parts of it.
+        transport: What answers in the place of a network; such an upstream is called by `name` and keeps nothing.
+    """
 
-    def __init__(self, url: str, key: str = "", *, seconds: float = 600.0) -> None:
+    def __init__(
+        self,
+        url: str,
+        key: str = "",
+        *,
+        seconds: float = 600.0,
+        transport: httpx.AsyncBaseTransport | None = None,
+        name: str = "",
+    ) -> None:
         parts = urlsplit(url)
         if parts.username is not None or parts.password is not None:
             raise KeepworthError(
@@ -51,11 +79,13 @@ class Upstream:
                 f"The upstream {url!r:.80} is no address.", "Give one such as https://api.openai.com/v1."
             )
         base = url.rstrip("/")
-        self.url = base if parts.path.strip("/") else f"{base}/v1"
-        self._key = key
+        self._base = base if parts.path.strip("/") else f"{base}/v1"
+        self.url, self.transport, self._key = name or self._base, transport, key
+        self.tenants_apart = transport is not None
+        """Whether what it keeps for one tenant is nothing that another can name."""
         timeout = httpx.Timeout(seconds, connect=10.0, pool=None)
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=15.0)
-        self._http = httpx.AsyncClient(timeout=timeout, limits=limits, trust_env=False)
+        self._http = httpx.AsyncClient(timeout=timeout, limits=limits, trust_env=False, transport=transport)
 
     async def send(
         self,
@@ -67,7 +97,15 @@ class Upstream:
         *,
         episode: str,
     ) -> UpstreamAnswer:
-        """See `AnyUpstream`. The key goes where the caller's token stood: Anthropic's clients have a header of their own."""
+        """The beginning of an answer. The key goes where the caller's token stood: Anthropic's clients have their own header.
+
+        Args:
+            path: As the caller asked for it, with `/v1`.
+            episode: Which the call is part of, "" where it is to pass as it is; otherwise the answer must not be compressed.
+
+        Raises:
+            Unreachable: There is no answer.
+        """
         given = {name: value for name, value in headers.items() if name in _ASKED or name.startswith("x-stainless-")}
         given["accept-encoding"] = "identity" if episode else headers.get("accept-encoding", "identity")
         if self._key and "authorization" not in headers and "x-api-key" in headers:
@@ -100,7 +138,7 @@ class Upstream:
             raise NotServed(
                 f"The path {path!r:.80} is not passed on.", "Names in a path have no '..', '%', '?' or '#'.", status=404
             )
-        wanted = f"{self.url}/{quote('/'.join(parts), safe=_IN_PATHS)}"
+        wanted = f"{self._base}/{quote('/'.join(parts), safe=_IN_PATHS)}"
         return f"{wanted}?{quote(query, safe=_IN_QUERIES)}" if query else wanted
 
     async def _parts(self, response: httpx.Response) -> AsyncIterator[bytes]:

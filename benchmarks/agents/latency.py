@@ -43,7 +43,7 @@ from benchmarks.agents.load import (
 from benchmarks.memory.engine import at, machine
 
 ITEMS = 100_000
-PACKAGES = ("aiohttp", "starlette", "uvicorn", "h11", "pydantic")
+PACKAGES = ("httpx", "starlette", "uvicorn", "h11", "pydantic")
 ARMS = (
     "upstream alone",
     "bare proxy",

@@ -73,22 +73,19 @@ async def _serve_upstream() -> None:
 
 
 def _serve_proxy(upstream: str) -> None:
-    """What a proxy of the same parts, and without any memory, costs: Starlette on uvicorn, aiohttp upstream."""
-    import aiohttp
+    """What a proxy of the same parts, and without any memory, costs: Starlette on uvicorn, httpx upstream."""
+    import httpx
     import uvicorn
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import Response
     from starlette.routing import Route
 
-    sessions: list[aiohttp.ClientSession] = []
+    http = httpx.AsyncClient(trust_env=False, limits=httpx.Limits(max_connections=None))
 
     async def chat(request: Request) -> Response:
-        if not sessions:
-            sessions.append(aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), auto_decompress=False))
-        content = await request.body()
-        async with sessions[0].post(upstream + request.url.path, data=content) as answer:
-            return Response(await answer.read(), answer.status, media_type="application/json")
+        answer = await http.post(upstream + request.url.path, content=await request.body())
+        return Response(answer.content, answer.status_code, media_type="application/json")
 
     from keepworth.serving.http_server import _bound
 

@@ -140,7 +140,6 @@ def test_what_is_served_beside_the_memory_is_said_with_its_address(
     from keepworth.cli.serve import _say_memory
 
     pytest.importorskip("mcp")
-    pytest.importorskip("aiohttp")
     for name in ("KEEPWORTH_API_KEY", "OPENAI_API_KEY"):
         monkeypatch.delenv(name, raising=False)
     file = tmp_path / "agent.mem"

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("aiohttp")
 pytest.importorskip("openai")
 
 from benchmarks.agents.closed_loop import LIKED, Loop, Reader, bolder, upstream

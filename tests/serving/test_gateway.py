@@ -1,6 +1,6 @@
 """OpenAI's routes with memory in between: what goes upstream, what comes back, what is noted, and what is done where it fails.
 
-It needs aiohttp (the extra `gateway`); tests of the unmodified SDK need openai."""
+Tests of the unmodified SDK need openai."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from typing import Any
 
 import httpx
 import pytest
-
-pytest.importorskip("aiohttp")
 
 from keepworth import Memory
 from keepworth.episodes.errors import KeepworthError

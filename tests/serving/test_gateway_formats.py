@@ -1,6 +1,6 @@
 """The formats of a call besides chat completions: responses and Anthropic's messages, by the SDKs as they are.
 
-It needs aiohttp (the extra `gateway`), openai, and for its own format anthropic."""
+It needs openai, and for its own format anthropic."""
 
 from __future__ import annotations
 
@@ -11,9 +11,6 @@ from typing import Any
 
 import httpx
 import pytest
-
-pytest.importorskip("aiohttp")
-
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("aiohttp")
-
 from benchmarks.agents import hosts
 from keepworth.serving import hook
 from tests.serving.scripted_upstream import Script, Sent

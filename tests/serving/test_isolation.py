@@ -14,7 +14,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-pytest.importorskip("aiohttp")
 pytest.importorskip("mcp")
 
 from starlette.applications import Starlette

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("aiohttp")
-
 
 @pytest.mark.slow
 def test_what_a_killed_server_acknowledged_is_there_once(tmp_path: Path) -> None:

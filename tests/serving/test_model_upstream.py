@@ -1,6 +1,6 @@
 """Memory and model in one process: the same routes, answered by the in-process model through the gateway.
 
-It needs aiohttp (the extra `gateway`) and torch; the SDKs where they are."""
+It needs torch; the SDKs where they are."""
 
 from __future__ import annotations
 
@@ -10,11 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-pytest.importorskip("aiohttp")
-
 import httpx
+import pytest
 
 from keepworth import Client
 from keepworth.models.inprocess import InProcessModel
@@ -48,7 +45,7 @@ def http(server: MemoryServer) -> Iterator[httpx.Client]:
 
 def prompts(server: MemoryServer, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What the model reads from now on."""
-    model: Any = server.gateway.upstream.model  # type: ignore[union-attr]
+    model: Any = server.gateway.upstream.transport.model  # type: ignore[union-attr]
     seen: list[str] = []
     drawn = model.sample
 
@@ -111,7 +108,7 @@ def test_the_sdks_read_its_answers(server: MemoryServer) -> None:
 def test_a_caller_that_leaves_takes_its_request_along(
     server: MemoryServer, http: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model: Any = server.gateway.upstream.model  # type: ignore[union-attr]
+    model: Any = server.gateway.upstream.transport.model  # type: ignore[union-attr]
     ended, over, require = threading.Event(), threading.Event(), model._require_caller
 
     def slow() -> None:

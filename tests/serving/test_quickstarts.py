@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("aiohttp")
 pytest.importorskip("openai")
 
 from benchmarks.agents.quickstarts import FACT, proven, quickstarts

@@ -331,7 +331,6 @@ def test_the_audit_says_which_scope_was_meant(server: MemoryServer, tenant: str)
 
 
 def test_the_gateway_recalls_both_and_writes_to_ones_own(tmp_path: Path, script: Any, upstream_url: str) -> None:
-    pytest.importorskip("aiohttp")
     with MemoryServer(tmp_path / "g.mem", encoder="hashing", seed=0, upstream=upstream_url, upstream_key="k") as server:
         ann = token(server, "", "ann", shared=WRITES)
         bo = token(server, "", "bo", shared=READS)

@@ -18,24 +18,25 @@ from typer.core import TyperCommand, TyperGroup
 from keepworth.cli.output import terms
 
 
-class Command(TyperCommand):
+class _PlainHelp:
+    """Of commands and groups."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        for parameter in vars(self)["params"]:
+            if parameter.param_type_name == "argument" and not parameter.metavar:
+                parameter.metavar = parameter.name.upper()
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        formatter.write(help_of(self, ctx))
+
+
+class Command(_PlainHelp, TyperCommand):
     """A command. Its epilog holds examples, a command line each."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        _name_arguments(self)
 
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        formatter.write(help_of(self, ctx))
-
-
-class CommandGroup(TyperGroup):
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        _name_arguments(self)
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        formatter.write(help_of(self, ctx))
+class CommandGroup(_PlainHelp, TyperGroup):
+    """A group of commands."""
 
 
 class App(typer.Typer):
@@ -67,12 +68,6 @@ def option(spelling: str, help: str, **settings: Any) -> Any:
 def argument(metavar: str, help: str, **settings: Any) -> Any:
     """An argument of a command, for `Annotated`. metavar: as help shows it; "" for the name of the parameter."""
     return typer.Argument(metavar=metavar or None, help=help, **settings)
-
-
-def _name_arguments(command: Any) -> None:
-    for parameter in command.params:
-        if parameter.param_type_name == "argument" and not parameter.metavar:
-            parameter.metavar = parameter.name.upper()
 
 
 def help_of(command: Any, ctx: Any) -> str:

@@ -165,14 +165,12 @@ def serve(
 
         by_name.writer(writer)  # raises, and loads what was trained, before anything is served
     if what:
-        require("gateway", "keepworth serve MODEL --memory")
         require("serve", "keepworth serve MODEL --memory")
         _check_precision(precision)
         require_free(port, host)
         say(f"Loading {what} ...", error=True)
         options["model"] = _answering(run, role, runs, precision) if run else _loaded(model, precision)
     elif upstream:
-        require("gateway", "keepworth serve --upstream")
         options |= {"upstream": upstream, "upstream_key": upstream_key_in(upstream_key, upstream)}
     if what or upstream:
         options["gateway"] = _gateway_settings(memory_items, memory_tokens, signals)

@@ -30,7 +30,7 @@ EXTRAS: Mapping[str, Extra] = MappingProxyType(
         "eval": Extra("evaluation, where the model that reads is elsewhere or none", _STATISTICS),
         "train": Extra("training, evaluation and reports", (*_LLM, *_STATISTICS)),
         "server": Extra("serving a memory", ("starlette", "uvicorn")),
-        "gateway": Extra("memory in front of a model", ("starlette", "uvicorn", "aiohttp")),
+        "gateway": Extra("memory in front of a model", ("starlette", "uvicorn")),
         "mcp": Extra("tools of the Model Context Protocol", ("starlette", "uvicorn", "mcp")),
         "serve": Extra("serving a model", (*_LLM, "starlette", "uvicorn")),
         "math": Extra("answers in LaTeX, and a second opinion on numbers", ("math_verify",)),

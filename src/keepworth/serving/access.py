@@ -17,13 +17,14 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
 from filelock import FileLock
 
 from keepworth.episodes.errors import KeepworthError, UnknownName, require_known
 from keepworth.memory.durable_file import PRIVATE, replacing
-from keepworth.memory.errors import InvalidTime, StorageFailed, StorageFull
-from keepworth.memory.item import Scope, later, now, one_spelling, timestamp
+from keepworth.memory.errors import InvalidPolicy, InvalidScope, InvalidTime, StorageFailed, StorageFull
+from keepworth.memory.item import Scope, identity, later, now, one_spelling, timestamp
 from keepworth.serving.calls import NotServed
 
 ROLES = ("read", "write", "reward", "admin")
@@ -281,6 +282,31 @@ def shared_of(permitted: Iterable[str]) -> dict[str, tuple[str, ...]]:
             )
         found[name] = listed
     return found
+
+
+def bounds_in(headers: Mapping[str, str]) -> dict[str, str]:
+    """Whom the headers name: user_id, agent_id and session_id, "" for nobody. Raises NotServed for what is no name."""
+    bounds = {f"{part}_id": _name(headers, f"X-Keepworth-{part.capitalize()}") for part in ("user", "agent", "session")}
+    try:
+        Scope("", *bounds.values())
+        if bounds["user_id"]:
+            identity(bounds["user_id"], "X-Keepworth-User")
+    except (InvalidScope, InvalidPolicy) as error:
+        raise NotServed(error.message, error.fix) from error
+    return bounds
+
+
+def _name(headers: Mapping[str, str], header: str) -> str:
+    """In UTF-8, also as RFC 8187 writes it, for clients whose headers are ASCII. Raises NotServed."""
+    value = headers.get(header.lower(), "").encode("latin-1")
+    if value[:7].lower() == b"utf-8''":
+        value = unquote_to_bytes(value[7:])
+    try:
+        return one_spelling(value.decode())
+    except UnicodeDecodeError as error:
+        raise NotServed(
+            f"{header} is not UTF-8: {value!r:.80}.", "Send UTF-8, or write it as in UTF-8''Zo%C3%AB (RFC 8187)."
+        ) from error
 
 
 def _digest(token: str) -> str:

@@ -21,7 +21,6 @@ from typing import Any
 
 from keepworth.episodes.needs import needs_server
 
-from pydantic_core import from_json
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
@@ -41,6 +40,7 @@ from keepworth.serving.calls import (
     ServedCall,
     WaitingCaller,
     brief,
+    json_object,
     openai_error,
 )
 
@@ -381,20 +381,7 @@ def _body(raw: bytes, kind: str) -> dict[str, Any]:
             about="Content-Type",
             value=kind,
         )
-    try:
-        body = from_json(raw, cache_strings="none")  # unlike the standard library's, it bounds the depth
-    except ValueError as error:
-        raise NotServed(
-            f"The body is not JSON that can be used: {error}.",
-            "Send UTF-8, nested at most 200 deep, without halves of surrogate pairs.",
-        ) from error
-    if not isinstance(body, dict):
-        raise NotServed(
-            f"A body must be a JSON object, got {brief(body)}.",
-            'Send names and values, such as {"query": "tea"}.',
-            about="body",
-        )
-    return body
+    return json_object(raw)
 
 
 def _too_long(limit: int) -> NotServed:

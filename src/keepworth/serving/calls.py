@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import from_json
 
 from keepworth.episodes.errors import KeepworthError, UnknownName
 
@@ -84,6 +85,24 @@ def brief(value: object) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
+def json_object(raw: bytes) -> dict[str, Any]:
+    """What a body says. What goes upstream is read here first: an upstream may read more than this does. Raises NotServed."""
+    try:
+        body = from_json(raw, cache_strings="none")  # unlike the standard library's, it bounds the depth
+    except ValueError as error:
+        raise NotServed(
+            f"The body is not JSON in UTF-8 that can be used: {error}.",
+            "Send UTF-8 without a byte order mark, nested at most 200 deep, without halves of surrogate pairs.",
+        ) from error
+    if not isinstance(body, dict):
+        raise NotServed(
+            f"A body must be a JSON object, got {brief(body)}.",
+            'Send names and values, such as {"query": "tea"}.',
+            about="body",
+        )
+    return body
+
+
 def first_mistake(error: ValidationError, kind: type[BaseModel], noun: str = "field", where: str = "here") -> NotServed:
     """The first thing that a model found wrong, as a refusal in one line.
 
@@ -136,42 +155,3 @@ def anthropic_error(status: int, message: str, kind: str) -> dict[str, Any]:
     """kind: not said; Anthropic's own names go by the status."""
     known = _ANTHROPIC.get(status, "api_error" if status >= 500 else "invalid_request_error")
     return {"type": "error", "error": {"type": known, "message": message}}
-
-
-@dataclass(frozen=True, slots=True)
-class UpstreamAnswer:
-    """status and headers have come; the bytes come. close: hangs up where not all has come, so that nothing is computed for
-    nobody. parts raises Unreachable where the answer breaks off."""
-
-    status: int
-    headers: Mapping[str, str]
-    parts: Callable[[], AsyncIterator[bytes]]
-    close: Callable[[], None]
-
-    @property
-    def kind(self) -> str:
-        return self.headers.get("content-type", "").lower()
-
-
-class AnyUpstream(Protocol):
-    """Where a gateway sends calls. url: what it is called in messages; tenants_apart: whether what it keeps for one tenant is
-    nothing that another can name."""
-
-    url: str
-    tenants_apart: bool
-
-    async def send(
-        self,
-        method: str,
-        path: str,
-        query: str,
-        headers: Mapping[str, str],
-        content: bytes,
-        *,
-        episode: str,
-    ) -> UpstreamAnswer:
-        """path: as the caller asked for it, with `/v1`. episode: which the call is part of, "" where it is to pass as it is;
-        otherwise the answer is to be read, and must not be compressed. Raises Unreachable."""
-        ...
-
-    async def close(self) -> None: ...

@@ -22,9 +22,8 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
-from urllib.parse import unquote_to_bytes
 
-from keepworth.episodes.needs import needs_gateway
+from keepworth.episodes.needs import needs_server
 
 from pydantic_core import from_json
 from starlette.requests import Request
@@ -34,8 +33,8 @@ from keepworth.episodes.episode import Operation, OperationKind
 from keepworth.episodes.errors import KeepworthError
 from keepworth.episodes.text import as_line
 from keepworth.memory.episode import Judge, LiveEpisode
-from keepworth.memory.errors import InvalidPolicy, InvalidScope, RefusedText, UnknownEpisode
-from keepworth.memory.item import Provenance, Scope, identity, later, now, one_spelling, timestamp, worded
+from keepworth.memory.errors import InvalidScope, RefusedText, UnknownEpisode
+from keepworth.memory.item import Provenance, later, now, timestamp, worded
 from keepworth.memory.memory import Memory
 from keepworth.memory.operations import Draft
 from keepworth.memory.policy.claims import says_something
@@ -45,7 +44,7 @@ from keepworth.memory.store.store import Store
 from keepworth.memory.writing import MARK as MARK_OF_UNREAD
 from keepworth.memory.writing import load_writer
 from keepworth.models.encoders import HashingEncoder
-from keepworth.serving.access import Access, new_access
+from keepworth.serving.access import Access, bounds_in, new_access
 from keepworth.serving.application import Streamed, hung_up
 from keepworth.serving.call_formats import (
     EVENTS,
@@ -60,10 +59,10 @@ from keepworth.serving.call_formats import (
     tool_words,
     tools_answered,
 )
-from keepworth.serving.calls import AnyUpstream, NotServed, ServedCall, UpstreamAnswer, brief
+from keepworth.serving.calls import NotServed, ServedCall, json_object
 from keepworth.serving.metrics import Metrics
 from keepworth.serving.open_memories import OpenMemories, OpenMemory
-from keepworth.serving.upstream import Unreachable
+from keepworth.serving.upstream import Unreachable, Upstream, UpstreamAnswer
 
 _LOG = logging.getLogger("keepworth.serving")
 MODES = ("on", "read", "off")
@@ -155,7 +154,7 @@ class TurnMemory:
     Args:
         head: The newest entry of the journal when memory was asked.
         digest: Of the conversation up to its newest turn; `block` stands before that.
-        kept: What an upstream that keeps the conversation has of it, under the names of `scope`.
+        remote: What an upstream that keeps the conversation has of it, under the names of `scope`.
         after: The episode of the turn before.
         tools: What tools answered.
     """
@@ -167,7 +166,7 @@ class TurnMemory:
     head: int = 0
     digest: str = ""
     block: MemoryBlock | None = None
-    kept: MemoryBlock = field(default_factory=MemoryBlock)
+    remote: MemoryBlock = field(default_factory=MemoryBlock)
     after: str = ""
     tools: str = ""
     signals: bool = False
@@ -196,7 +195,7 @@ class Gateway:
     def __init__(
         self,
         memories: OpenMemories,
-        upstream: AnyUpstream,
+        upstream: Upstream,
         metrics: Metrics,
         workers: Executor,
         settings: GatewaySettings | None = None,
@@ -226,12 +225,12 @@ class Gateway:
     async def through(self, call: ServedCall, request: Request) -> Response:
         """As it came, byte by byte."""
         call.access.require("write" if request.method == "DELETE" else "read")
-        self._check_kept(call.access, request.scope["path"], _body(call.raw) if call.raw else {})
+        self._check_kept(call.access, request.scope["path"], json_object(call.raw) if call.raw else {})
         return await self._forwarded(GatewayTurn(call.raw, tenant=call.access.tenant), request)
 
     async def asked(self, format: CallFormat, call: ServedCall, request: Request) -> Response:
         call.access.require("read")
-        body, bounds = _body(call.raw), _bounds(call.headers)
+        body, bounds = json_object(call.raw), bounds_in(call.headers)
         self._check_kept(call.access, format.path, body)
         person = call.access.user_id or bounds["user_id"]
         if before := self._noting.get((call.access.tenant, person)):
@@ -304,10 +303,10 @@ class Gateway:
                 del before[newest]  # the same words, in a new conversation
         self._count_history(memory, pieces, places, before)
         live = recalled = None
-        room = MemoryRoom(_lines_of((memory.kept, *before.values())), 0)
+        room = MemoryRoom(_lines_of((memory.remote, *before.values())), 0)
         if newest not in before and query.strip() and not goes_on:
             live = open.begin(task=query[:_LONGEST_QUERY], by=call.access.user_id or bounds["user_id"], **bounds)
-            spent = memory.kept.tokens + sum(block.tokens for block in before.values())
+            spent = memory.remote.tokens + sum(block.tokens for block in before.values())
             room.tokens = min(self.settings.turn_tokens, self.settings.tokens - spent)
             # Where neither token nor header names a person, what persons said is nobody's to be told.
             narrower: dict[str, Any] = {} if scope.user else {"nobody": True}
@@ -316,13 +315,13 @@ class Gateway:
             ):  # a session names a conversation, and all of the person's are searched
                 recalled = live.search(top_k=self.settings.top_k, fits=room, session_id="", **narrower)
             last = max((place for place in before if place < newest), default=-1)
-            memory.after = before[last].episode if last >= 0 else memory.kept.episode
+            memory.after = before[last].episode if last >= 0 else memory.remote.episode
             before[newest] = MemoryBlock(live.id, room.lines(recalled), timestamp(open.memory.store.clock()))
         elif goes_on:
             memory.tools = tool_words(pieces)
         memory.signals = self.settings.signals == "rules" and turn.mode == "on" and "reward" in call.access.roles
         memory.digest, memory.block = digests.get(newest, ""), before.get(newest)
-        memory.episode = memory.block.episode if memory.block is not None else memory.kept.episode
+        memory.episode = memory.block.episode if memory.block is not None else memory.remote.episode
         if not memory.episode:
             return GatewayTurn(turn.content)
         if blocks := {place: block.text for place, block in before.items() if block.lines}:
@@ -331,7 +330,9 @@ class Gateway:
         if live is not None and recalled is not None and not self._note(turn, live, room, recalled, before, query):
             live.end("asked anew")
             return None
-        memory.kept = MemoryBlock(memory.episode, _lines_of((memory.kept, *before.values())), known=memory.kept.known)
+        memory.remote = MemoryBlock(
+            memory.episode, _lines_of((memory.remote, *before.values())), known=memory.remote.known
+        )
         return turn
 
     def _history(
@@ -349,12 +350,12 @@ class Gateway:
             for place, end in zip(places, [*places, len(pieces)][1:], strict=True)
             if (words := first_answer(pieces[place + 1 : end]))
         }
-        kept = [_digest(*memory.scope, "held", name)] if name else []
+        remote = [_digest(*memory.scope, "held", name)] if name else []
         with store.database.reading():
             memory.head = store.head()
-            noted = notes.blocks(store, [*digests.values(), *answered.values(), *kept])
-        if kept:
-            memory.kept = MemoryBlock.read(noted[kept[0]]) if kept[0] in noted else MemoryBlock(known=False)
+            noted = notes.blocks(store, [*digests.values(), *answered.values(), *remote])
+        for digest in remote:
+            memory.remote = MemoryBlock.read(noted[digest]) if digest in noted else MemoryBlock(known=False)
         records = {place: noted.get(answered.get(place, "")) or noted.get(digest) for place, digest in digests.items()}
         return digests, {place: MemoryBlock.read(record) for place, record in records.items() if record}
 
@@ -366,8 +367,8 @@ class Gateway:
         if lost:
             between = json.dumps(pieces[lost[0] : places[-1]], ensure_ascii=False)
             self.metrics.count("keepworth_cache_lost_tokens_total", tokens_of(between))
-        extended = memory.kept.episode or any(place in before for place in earlier)
-        history = "unknown" if lost or not memory.kept.known else "extended" if extended else "new"
+        extended = memory.remote.episode or any(place in before for place in earlier)
+        history = "unknown" if lost or not memory.remote.known else "extended" if extended else "new"
         self.metrics.count("keepworth_prompts_total", history=history)
 
     def _note(
@@ -480,7 +481,7 @@ class Gateway:
                 whole += part
                 self._check_length(len(whole))
         finally:
-            answer.close()
+            await answer.close()
         return answer, bytes(whole)
 
     def _check_length(self, size: int) -> None:
@@ -510,8 +511,8 @@ class Gateway:
             event = f"event: {broken['type']}\n" if "type" in broken else ""
             yield f"\n\n{event}data: {json.dumps(broken)}\n\n".encode()
         finally:
-            answer.close()
             self._finish(turn, answer.status, bytes(copy), answer.kind, outcome)
+            await answer.close()
 
     # -- after ----------------------------------------------------------------------------------------------------------
 
@@ -610,7 +611,7 @@ class Gateway:
         try:
             for each in names:
                 digest = _digest(*memory.scope, "held", each)
-                notes.keep_block(memory.open.memory.store, digest, memory.kept.record, since=memory.head)
+                notes.keep_block(memory.open.memory.store, digest, memory.remote.record, since=memory.head)
         except Exception as error:
             self._report_failure("record", "what the upstream keeps was not noted", error)
         return bool(name)
@@ -739,10 +740,10 @@ def _lines_of(blocks: Iterable[MemoryBlock]) -> dict[str, str]:
 
 
 def _digests(
-    scope: Sequence[str], format: CallFormat, kept: str, pieces: Sequence[Any], places: Sequence[int]
+    scope: Sequence[str], format: CallFormat, name: str, pieces: Sequence[Any], places: Sequence[int]
 ) -> dict[int, str]:
     """Of the conversation up to and with each of these pieces, within a scope."""
-    state = hashlib.sha256(json.dumps([*scope, format.path, kept]).encode())
+    state = hashlib.sha256(json.dumps([*scope, format.path, name]).encode())
     digests = {}
     for place, piece in enumerate(pieces):
         state.update(hashlib.sha256(json.dumps(format.same(piece), sort_keys=True).encode()).digest())
@@ -757,45 +758,6 @@ def _digest(*parts: str) -> str:
 def _has_name(turn: GatewayTurn) -> bool:
     """Whether the upstream keeps the conversation, and its answer says under which name."""
     return turn.memory is not None and isinstance(turn.memory.format, ResponsesFormat)
-
-
-def _body(raw: bytes) -> dict[str, Any]:
-    """What goes upstream is read here first: an upstream may read more than this does. Raises NotServed."""
-    try:
-        body = from_json(raw, cache_strings="none")
-    except ValueError as error:
-        raise NotServed(
-            f"The body is not JSON in UTF-8 that can be used: {error}.",
-            "Send UTF-8 without a byte order mark, nested at most 200 deep, without halves of surrogate pairs.",
-        ) from error
-    if not isinstance(body, dict):
-        raise NotServed(f"The body must be a JSON object, got {brief(body)}.", "Send names and values.")
-    return body
-
-
-def _bounds(headers: Mapping[str, str]) -> dict[str, str]:
-    """Whom the headers name. Raises NotServed for what is no name."""
-    bounds = {f"{part}_id": _name(headers, f"X-Keepworth-{part.capitalize()}") for part in ("user", "agent", "session")}
-    try:
-        Scope("", *bounds.values())
-        if bounds["user_id"]:
-            identity(bounds["user_id"], "X-Keepworth-User")
-    except (InvalidScope, InvalidPolicy) as error:
-        raise NotServed(error.message, error.fix) from error
-    return bounds
-
-
-def _name(headers: Mapping[str, str], header: str) -> str:
-    """In UTF-8, also as RFC 8187 writes it, for clients whose headers are ASCII. Raises NotServed."""
-    value = headers.get(header.lower(), "").encode("latin-1")
-    if value[:7].lower() == b"utf-8''":
-        value = unquote_to_bytes(value[7:])
-    try:
-        return one_spelling(value.decode())
-    except UnicodeDecodeError as error:
-        raise NotServed(
-            f"{header} is not UTF-8: {value!r:.80}.", "Send UTF-8, or write it as in UTF-8''Zo%C3%AB (RFC 8187)."
-        ) from error
 
 
 def _retried_within(headers: Mapping[str, str]) -> float:

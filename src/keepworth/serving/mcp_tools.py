@@ -27,19 +27,18 @@ from keepworth.episodes.errors import KeepworthError
 from keepworth.memory import verbs
 from keepworth.memory.item import Item, Status
 from keepworth.memory.verbs import IN_QUARANTINE, Verb, VerbCaller, masked
-from keepworth.serving.access import Access
+from keepworth.serving.access import Access, bounds_in
 from keepworth.serving.calls import first_mistake
 from keepworth.serving.open_memories import OpenMemories, OpenMemory
 
 _LOG = logging.getLogger("keepworth.serving")
-BOUNDS = ("user_id", "agent_id", "session_id")
 LOOKS, ADDS, CHANGES = (
     ToolAnnotations(read_only_hint=looks, destructive_hint=changes, open_world_hint=False)
     for looks, changes in ((True, False), (False, False), (False, True))
 )
 """What hosts ask before they let a model call a tool: whether it only looks, adds, or changes what is there. Codex, where nobody
 can be asked, refuses a tool that does not say it."""
-WHOSE = (*BOUNDS, "user", "agent", "session", "tenant", "scope", "run_id")
+WHOSE = (*verbs.Bounds.model_fields, "user", "agent", "session", "tenant", "scope", "run_id")
 INSTRUCTIONS = (
     "A memory that outlives this conversation. Search it before you answer what depends on the user or on earlier work; add what "
     "will matter later, one fact at a time; report how things came out, so that it learns what to show."
@@ -130,7 +129,8 @@ def over_http(memories: OpenMemories) -> Opened:
     def opened(context: Context[Any, Any]) -> tuple[OpenMemory, Access, dict[str, str]]:
         request = context.request_context.request
         access: Access = request.scope["access"]
-        return memories.of(access), access, bounds_in(request.headers)
+        named = {name: value for name, value in bounds_in(request.headers).items() if value}
+        return memories.of(access), access, named
 
     return opened
 
@@ -138,11 +138,6 @@ def over_http(memories: OpenMemories) -> Opened:
 def over_stdio(memories: OpenMemories, access: Access) -> Opened:
     """By what the command was started with."""
     return lambda context: (memories.of(access), access, {})
-
-
-def bounds_in(headers: Mapping[str, str]) -> dict[str, str]:
-    named = {name: headers.get(f"x-keepworth-{name.removesuffix('_id')}", "") for name in BOUNDS}
-    return {name: value for name, value in named.items() if value}
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,13 +24,12 @@ from keepworth.serving.http_server import LOOPBACK, HttpServer, reachable_here_a
 from keepworth.serving.memory_routes import memory_table
 from keepworth.serving.metrics import Metrics
 from keepworth.serving.open_memories import OpenMemories
-from keepworth.serving.overview_routes import list_episode_summaries, overview
-from keepworth.serving.page_routes import page_table
+from keepworth.serving.page_routes import list_episode_summaries, overview, page_table
 
 if TYPE_CHECKING:
     from keepworth.models.inprocess import InProcessModel
-    from keepworth.serving.calls import AnyUpstream
     from keepworth.serving.gateway import Gateway, GatewaySettings
+    from keepworth.serving.upstream import Upstream
 
 OPENAI_PATHS = tuple(
     f"/v1/{each}" for each in ("chat", "models", "embeddings", "completions", "responses", "conversations")
@@ -85,13 +84,13 @@ class MemoryServer(HttpServer):
         self.keyless = bool(upstream) and not upstream_key
         self._limits = limits or ServerLimits()
         self._sessions: Any = None
-        there: AnyUpstream | None = None
+        there: Upstream | None = None
         if upstream and model is not None:
             raise KeepworthError("A gateway has one upstream, an address or a model of this process.", "Leave one out.")
         if model is not None:
-            from keepworth.serving.model_server import ModelUpstream
+            from keepworth.serving.model_server import upstream_of
 
-            there = ModelUpstream(model)
+            there = upstream_of(model)
         elif upstream:
             from keepworth.serving.upstream import Upstream
 
@@ -109,7 +108,7 @@ class MemoryServer(HttpServer):
         workers: Executor,
         *,
         host: str,
-        upstream: AnyUpstream | None,
+        upstream: Upstream | None,
         settings: GatewaySettings | None,
         mcp: bool,
     ) -> ASGIApp:

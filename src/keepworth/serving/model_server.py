@@ -13,12 +13,13 @@ import secrets
 import threading
 import time
 import uuid
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal
 
 from keepworth.episodes.needs import needs_serve
 
+import httpx
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -28,8 +29,9 @@ from keepworth.models.chat_format import TokenizerChat, ends_of
 from keepworth.models.inprocess import InProcessModel
 from keepworth.serving.application import ServerLimits, application
 from keepworth.serving.call_formats import EVENTS, text_of
-from keepworth.serving.calls import NotServed, ReadyAnswer, RouteAnswers, UpstreamAnswer, WaitingCaller, openai_error
+from keepworth.serving.calls import NotServed, ReadyAnswer, RouteAnswers, WaitingCaller, openai_error
 from keepworth.serving.http_server import HttpServer
+from keepworth.serving.upstream import Upstream
 
 MODEL_HEADER = "x-keepworth-model"
 CHAT = "/v1/chat/completions"
@@ -85,33 +87,26 @@ class LocalModel(InProcessModel):
             raise NotServed("The request was aborted.", status=503)
 
 
-class ModelUpstream:
-    """A model of this process as the upstream of a gateway."""
-
-    tenants_apart = True
+class ModelTransport(httpx.AsyncBaseTransport):
+    """A model of this process in the place of a network: what httpx sends is answered here."""
 
     def __init__(self, model: InProcessModel) -> None:
         self.model = LocalModel(model)
-        self.url = f"in-process model {self.model.name}"
         self._workers = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="model")
 
-    async def send(
-        self, method: str, path: str, query: str, headers: Mapping[str, str], content: bytes, *, episode: str
-    ) -> UpstreamAnswer:
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         caller = WaitingCaller()
-        work = asyncio.get_running_loop().run_in_executor(self._workers, self.answer, method, path, content, caller)
+        given = request.method, request.url.path, request.content, caller
+        work = asyncio.get_running_loop().run_in_executor(self._workers, self.answer, *given)
         try:
             ready = await asyncio.shield(work)
         except asyncio.CancelledError:
             caller.left = True
             raise
+        headers = {"content-type": ready.kind, **ready.headers}
+        return httpx.Response(ready.status, headers=headers, stream=httpx.ByteStream(ready.content))
 
-        async def parts() -> AsyncIterator[bytes]:
-            yield ready.content
-
-        return UpstreamAnswer(ready.status, {"content-type": ready.kind, **ready.headers}, parts, lambda: None)
-
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         self.model.close()
         self._workers.shutdown(wait=False)
 
@@ -122,7 +117,11 @@ class ModelUpstream:
                 model = {"id": self.model.name, "object": "model", "created": 0, "owned_by": "keepworth"}
                 return _json({"object": "list", "data": [model]})
             if (method, path) != ("POST", CHAT):
-                raise NotServed(f"{self.url} has no route {method} {path}.", f"It answers POST {CHAT}.", status=404)
+                raise NotServed(
+                    f"in-process model {self.model.name} has no route {method} {path}.",
+                    f"It answers POST {CHAT}.",
+                    status=404,
+                )
             body = json.loads(content or b"{}")  # whoever asks has seen that it is an object
             whole, events = self._draw(body, caller)
             headers = {MODEL_HEADER: self.model.name}
@@ -184,6 +183,11 @@ class ModelUpstream:
         ]
 
 
+def upstream_of(model: InProcessModel) -> Upstream:
+    """A model of this process as the upstream of a gateway."""
+    return Upstream("http://127.0.0.1", transport=ModelTransport(model), name=f"in-process model {model.name}")
+
+
 class ModelServer(HttpServer):
     """Serves `model` to programs of this machine from `start` to `close`, or inside a `with` block.
 
@@ -194,15 +198,15 @@ class ModelServer(HttpServer):
     """
 
     def __init__(self, model: InProcessModel, *, port: int = 0, key: str = "") -> None:
-        upstream = ModelUpstream(model)
-        self.model = upstream.model
+        transport = ModelTransport(model)
+        self.model = transport.model
 
         def check(path: str, authorization: str) -> None:
             if key and not hmac.compare_digest(authorization.encode("latin-1"), f"Bearer {key}".encode()):
                 raise NotServed("The key is missing or wrong.", "Send Authorization: Bearer KEY.", status=401)
 
         def answer(method: str, path: str) -> RouteAnswers:
-            return lambda call: upstream.answer(method, path, call.raw, call.caller)
+            return lambda call: transport.answer(method, path, call.raw, call.caller)
 
         def leave(caller: WaitingCaller) -> None:
             caller.left = True

@@ -1,15 +1,23 @@
-"""The page that people look at, over a memory that is served: its files. They need no token, as they hold nothing of a memory.
+"""The page that people look at, over a memory that is served: its files, and the verbs that it has beside those of programs: how
+much there is, rewards over time, and episodes in one line each. Its files need no token, as they hold nothing of a memory.
 
 The page asks for a token and then calls the routes that programs call, from the same address. Its policy lets it load nothing
 from elsewhere, run no script but its own, and make no HTML of text."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from importlib.resources import files
+from itertools import accumulate
+from typing import Any
 
+from keepworth.memory.store import log
+from keepworth.memory.verbs import Bounds, Page, verb
 from keepworth.page import PARTS, STYLE, asset
+from keepworth.page.charts import Panel, Series, as_elements
 from keepworth.serving.calls import ReadyAnswer, RouteAnswers, ServedCall
+from keepworth.serving.memory_routes import ServedCaller
 
 KINDS = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 SECURITY = "; ".join(
@@ -36,6 +44,10 @@ HEADERS = {
     "Cache-Control": "no-cache",
 }
 INDEX = "index.html"
+NEWEST = 5_000
+"""Rewards that the curve is made of."""
+POINTS = 40
+"""Of that curve."""
 
 
 def page_table() -> dict[tuple[str, str], RouteAnswers]:
@@ -56,3 +68,57 @@ def _answer(name: str, text: str) -> ReadyAnswer:
 
 def _file(answer: ReadyAnswer, call: ServedCall) -> ReadyAnswer:
     return answer
+
+
+@verb("GET /overview", "read")
+def overview(caller: ServedCaller) -> Any:
+    """How much there is, and what rewards say: their course."""
+    memory, nobody = caller.memory, bool(caller.nobody())
+    with memory.store.database.reading() as connection:
+        items, episodes = log.totals(connection, memory.scopes.seen(), nobody)
+        news = log.news(connection, memory.scope, log.cancelled(connection), newest=NEWEST)
+    rewards = [each.value for each in news if not (nobody and each.scope.user)]
+    return {
+        "items": items,
+        "episodes": episodes,
+        "rewards": len(rewards),
+        "all_rewards": len(news) < NEWEST,
+        "mean": sum(rewards) / len(rewards) if rewards else None,
+        "curve": as_elements(reward_curve(rewards)) if len(rewards) > 1 else None,
+        "policy": memory.policy,
+    }
+
+
+def reward_curve(rewards: Sequence[float]) -> Panel:
+    """Means of blocks of equal length, and the mean of all until then. rewards: in order, at least two."""
+    size = max(1, len(rewards) // POINTS)
+    ends = [*range(size, len(rewards), size), len(rewards)]
+    blocks = [rewards[max(0, end - size) : end] for end in ends]
+    sums = list(accumulate(rewards))
+    means = Series(
+        "trained",
+        f"mean of {size:,}" if size > 1 else "each reward",
+        tuple(ends),
+        tuple(sum(each) / len(each) for each in blocks),
+    )
+    until = Series("untrained", "mean until then", tuple(ends), tuple(sums[end - 1] / end for end in ends))
+    return Panel("reward", "Reward", "", (until, means), wide=True, along="reward")
+
+
+@verb("GET /episode_summaries", "read", Bounds, Page, key="episodes", pages=True)
+def list_episode_summaries(caller: ServedCaller, **options: Any) -> Any:
+    """Episodes in one line each, the newest first, a page at a time."""
+    memory = caller.memory
+    memory.flush()
+    scope = memory.scopes.narrowed(*(options.get(name, "") for name in Bounds.model_fields))
+    before = memory._begun(options["after"]).number if options.get("after") else log.LAST
+    nobody = bool(caller.nobody(options.get("user_id", "")))
+    with memory.store.database.reading() as connection:
+        return log.summaries(
+            connection,
+            lambda id: memory.store.scope_named(connection, id),
+            scope,
+            before,
+            options.get("limit", 100),
+            nobody,
+        )

@@ -89,7 +89,7 @@ class MemoryEnvironment:
         first = "" if self._inner is None else self._inner.reset(**row) or ""
         about = " ".join(filter(None, (last_said(row), first.strip())))
         self._noted, self._open, self._searched = [], self._memory.episode(about), False
-        return f"{first}{_shown(self._search(about)) if about else ''}"
+        return f"{first}{shown(self._search(about)) if about else ''}"
 
     def recall(self, query: str) -> str:
         """
@@ -197,7 +197,7 @@ def recalling(memory: Memory, *, top_k: int = 3) -> Callable[[Mapping[str, list[
         if "prompt" in columns:  # a row may be asked for one of its other columns
             prompts = columns["prompt"]
             recalled = memory.search_many([last_said({"prompt": prompt}) for prompt in prompts], top_k=top_k)
-            columns["prompt"] = [_with(prompt, _shown(hits)) for prompt, hits in zip(prompts, recalled, strict=True)]
+            columns["prompt"] = [_with(prompt, shown(hits)) for prompt, hits in zip(prompts, recalled, strict=True)]
             columns[DECISION] = [hits.decision for hits in recalled]
         return columns
 
@@ -231,7 +231,8 @@ def telling(score: Callable[..., Any], memory: Memory) -> Callable[..., Any]:
     return _calling(score, score, tell)
 
 
-def _shown(hits: Hits) -> str:
+def shown(hits: Hits) -> str:
+    """What is recalled, as it stands behind a prompt."""
     lines = _lines(hits)
     return f"\n\nMemory:\n{lines}" if lines else ""
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from urllib.parse import quote, urlsplit
 
-from keepworth.episodes.needs import needs_gateway
-
-import aiohttp
-from yarl import URL
+import httpx
 
 from keepworth.episodes.errors import KeepworthError
-from keepworth.serving.calls import NotServed, UpstreamAnswer
+from keepworth.serving.calls import NotServed
 
 _ASKED = (
     *("content-type", "accept", "user-agent", "openai-organization", "openai-project", "openai-beta"),
@@ -20,42 +17,57 @@ _ASKED = (
 )
 """Headers that go on; with those that begin with `x-stainless-`. The key is the gateway's own."""
 _NOT_ANSWERED = {
-    "connection",
-    "keep-alive",
-    "transfer-encoding",
-    "te",
-    "trailer",
-    "upgrade",
-    "set-cookie",
-    "date",
-    "server",
+    *("connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade"),
+    *("set-cookie", "date", "server"),
 }
-
-
 _IN_PATHS, _IN_QUERIES = "/:@!$&'()*+,;=-._~", "%/?:@!$&'()*+,;=-._~[]"
-
-
-WATCH_SECONDS = 1.0
 
 
 class Unreachable(KeepworthError):
     """The upstream gave no answer, or broke it off. kind: "timeout" or "unreachable"."""
 
     def __init__(self, url: str, error: BaseException) -> None:
-        self.kind = "timeout" if isinstance(error, asyncio.TimeoutError) else "unreachable"
+        self.kind = "timeout" if isinstance(error, httpx.TimeoutException) else "unreachable"
         super().__init__(
             f"The upstream {url} gave no answer ({type(error).__name__}).",
             "The gateway and its memory are well: see whether the upstream is.",
         )
 
 
+@dataclass(frozen=True, slots=True)
+class UpstreamAnswer:
+    """status and headers have come; the bytes come. close: hangs up where not all has come, so that nothing is computed for
+    nobody. parts raises Unreachable where the answer breaks off."""
+
+    status: int
+    headers: Mapping[str, str]
+    parts: Callable[[], AsyncIterator[bytes]]
+    close: Callable[[], Awaitable[None]]
+
+    @property
+    def kind(self) -> str:
+        return self.headers.get("content-type", "").lower()
+
+
 class Upstream:
-    """url: with or without `/v1`. key: what the upstream wants as a bearer token, if it wants one. seconds: for the beginning of
-    an answer, and between two parts of it."""
+    """Where a gateway sends calls.
 
-    tenants_apart = False
+    Args:
+        url: With or without `/v1`.
+        key: What the upstream wants as a bearer token, if it wants one.
+        seconds: For the beginning of an answer, and between two parts of it.
+        transport: What answers in the place of a network; such an upstream is called by `name` and keeps nothing.
+    """
 
-    def __init__(self, url: str, key: str = "", *, seconds: float = 600.0) -> None:
+    def __init__(
+        self,
+        url: str,
+        key: str = "",
+        *,
+        seconds: float = 600.0,
+        transport: httpx.AsyncBaseTransport | None = None,
+        name: str = "",
+    ) -> None:
         parts = urlsplit(url)
         if parts.username is not None or parts.password is not None:
             raise KeepworthError(
@@ -67,10 +79,13 @@ class Upstream:
                 f"The upstream {url!r:.80} is no address.", "Give one such as https://api.openai.com/v1."
             )
         base = url.rstrip("/")
-        self.url = base if parts.path.strip("/") else f"{base}/v1"
-        self._key = key
-        self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=seconds)
-        self._session: aiohttp.ClientSession | None = None
+        self._base = base if parts.path.strip("/") else f"{base}/v1"
+        self.url, self.transport, self._key = name or self._base, transport, key
+        self.tenants_apart = transport is not None
+        """Whether what it keeps for one tenant is nothing that another can name."""
+        timeout = httpx.Timeout(seconds, connect=10.0, pool=None)
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=15.0)
+        self._http = httpx.AsyncClient(timeout=timeout, limits=limits, trust_env=False, transport=transport)
 
     async def send(
         self,
@@ -82,37 +97,37 @@ class Upstream:
         *,
         episode: str,
     ) -> UpstreamAnswer:
-        """See `AnyUpstream`. The key goes where the caller's token stood: Anthropic's clients have a header of their own."""
-        if self._session is None:  # it belongs to the loop that it is made in
-            connector = aiohttp.TCPConnector(limit=0)
-            self._session = aiohttp.ClientSession(
-                connector=connector, auto_decompress=False, timeout=self._timeout, cookie_jar=aiohttp.DummyCookieJar()
-            )
-        given = {
-            name: value
-            for name, value in headers.items()
-            if name.lower() in _ASKED or name.lower().startswith("x-stainless-")
-        }
-        given["Accept-Encoding"] = "identity" if episode else headers.get("accept-encoding", "identity")
+        """The beginning of an answer. The key goes where the caller's token stood: Anthropic's clients have their own header.
+
+        Args:
+            path: As the caller asked for it, with `/v1`.
+            episode: Which the call is part of, "" where it is to pass as it is; otherwise the answer must not be compressed.
+
+        Raises:
+            Unreachable: There is no answer.
+        """
+        given = {name: value for name, value in headers.items() if name in _ASKED or name.startswith("x-stainless-")}
+        given["accept-encoding"] = "identity" if episode else headers.get("accept-encoding", "identity")
         if self._key and "authorization" not in headers and "x-api-key" in headers:
-            given["X-Api-Key"] = self._key
+            given["x-api-key"] = self._key
         elif self._key:
-            given["Authorization"] = f"Bearer {self._key}"
+            given["authorization"] = f"Bearer {self._key}"
+        # Made here, so that the client adds nothing of its own.
+        request = httpx.Request(
+            method,
+            self._address(path, query),
+            headers=[(name.encode("latin-1"), value.encode("latin-1")) for name, value in given.items()],
+            content=content or None,
+            extensions={"timeout": self._http.timeout.as_dict()},
+        )
         try:
-            response = await self._session.request(
-                method,
-                self._address(path, query),
-                data=content or None,
-                headers=given,
-                allow_redirects=False,
-                skip_auto_headers=("User-Agent",),
-            )
-        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+            response = await self._http.send(request, stream=True)
+        except (httpx.TransportError, httpx.InvalidURL) as error:
             raise Unreachable(self.url, error) from error
         passed = {name.lower(): value for name, value in response.headers.items() if name.lower() not in _NOT_ANSWERED}
-        return UpstreamAnswer(response.status, passed, lambda: self._parts(response), lambda: _hung_up(response))
+        return UpstreamAnswer(response.status_code, passed, lambda: self._parts(response), response.aclose)
 
-    def _address(self, path: str, query: str) -> URL:
+    def _address(self, path: str, query: str) -> str:
         """path: as it was routed, without escapes. It is sent as it was checked: nothing may read it as another one, which the
         upstream's key would open too."""
         parts = path.removeprefix("/v1/").split("/")
@@ -123,48 +138,15 @@ class Upstream:
             raise NotServed(
                 f"The path {path!r:.80} is not passed on.", "Names in a path have no '..', '%', '?' or '#'.", status=404
             )
-        wanted = f"{self.url}/{quote('/'.join(parts), safe=_IN_PATHS)}"
-        return URL(f"{wanted}?{quote(query, safe=_IN_QUERIES)}" if query else wanted, encoded=True)
+        wanted = f"{self._base}/{quote('/'.join(parts), safe=_IN_PATHS)}"
+        return f"{wanted}?{quote(query, safe=_IN_QUERIES)}" if query else wanted
 
-    async def _parts(self, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-        watch = _Watch(response)
+    async def _parts(self, response: httpx.Response) -> AsyncIterator[bytes]:
         try:
-            async for part in response.content.iter_any():
+            async for part in response.aiter_raw():
                 yield part
-        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+        except httpx.TransportError as error:
             raise Unreachable(self.url, error) from error
-        finally:
-            watch.end()
 
     async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
-
-
-class _Watch:
-    """Ends the wait for an answer whose connection is gone. aiohttp hangs up on what is no HTTP in the middle of an answer, and
-    does not tell who waits for the rest."""
-
-    def __init__(self, response: aiohttp.ClientResponse) -> None:
-        self.response = response
-        self._loop = asyncio.get_running_loop()
-        self._next = self._loop.call_later(WATCH_SECONDS, self._look)
-
-    def _look(self) -> None:
-        content, connection = self.response.content, self.response.connection
-        there = connection is not None and connection.transport is not None and not connection.transport.is_closing()
-        if there or content.is_eof():
-            self._next = self._loop.call_later(WATCH_SECONDS, self._look)
-        elif content.exception() is None:
-            content.set_exception(aiohttp.ClientPayloadError("what came is no HTTP"))
-
-    def end(self) -> None:
-        self._next.cancel()
-
-
-def _hung_up(response: aiohttp.ClientResponse) -> None:
-    if response.content.at_eof():
-        response.release()
-    else:
-        response.close()
+        await self._http.aclose()

@@ -19,9 +19,9 @@ from keepworth.episodes.needs import needs_verifiers
 
 import verifiers.v1 as vf
 
-from keepworth.episodes.text import as_line
 from keepworth.memory.episode import LiveEpisode
 from keepworth.memory.memory import Memory
+from keepworth.serving.trl import shown
 
 
 def remembering(environment: type[vf.Env], memory: Memory, *, top_k: int = 3) -> type[vf.Env]:
@@ -36,7 +36,7 @@ def remembering(environment: type[vf.Env], memory: Memory, *, top_k: int = 3) ->
             if asked.strip():
                 live = memory.episode(asked)
                 opened.set(live)
-                task = task.with_data(prompt=_with(task.data.prompt, _shown(live, top_k)))
+                task = task.with_data(prompt=_with(task.data.prompt, shown(live.search(top_k=top_k))))
             await super().run(task, agents)
 
         async def finalize(self, task: Any, episode: Any) -> None:
@@ -50,11 +50,6 @@ def remembering(environment: type[vf.Env], memory: Memory, *, top_k: int = 3) ->
 
     Remembering.__name__ = Remembering.__qualname__ = f"Remembering{environment.__name__}"
     return Remembering
-
-
-def _shown(live: LiveEpisode, top_k: int) -> str:
-    lines = "\n".join(f"- {as_line(hit.item.text)}" for hit in live.search(top_k=top_k))
-    return f"\n\nMemory:\n{lines}" if lines else ""
 
 
 def _with(prompt: Any, shown: str) -> Any:

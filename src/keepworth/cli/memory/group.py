@@ -76,15 +76,15 @@ class Line:
     text: Any = None
 
 
-class Note(str):
+class NoteLine(str):
     """What standard error says beside the results: what is missing, and what to do next."""
 
 
-class Shown(str):
+class TextLine(str):
     """A line for people alone."""
 
 
-Lines = Iterator[Line | Note | Shown]
+Lines = Iterator[Line | NoteLine | TextLine]
 
 
 def command(
@@ -157,9 +157,9 @@ def command(
 
 def print_lines(lines: Lines, as_json: bool) -> None:
     for line in lines:
-        if isinstance(line, Note):
+        if isinstance(line, NoteLine):
             say(line, error=True)
-        elif isinstance(line, Shown):
+        elif isinstance(line, TextLine):
             if not as_json:
                 say(line)
         elif as_json:
@@ -288,12 +288,12 @@ def mark(item: Item) -> str:
     return f"  ({item.standing})" if item.standing else ""
 
 
-def nothing_found(memory: Memory, file: MemoryPlace, *, narrowed: bool) -> Note:
+def nothing_found(memory: Memory, file: MemoryPlace, *, narrowed: bool) -> NoteLine:
     """What to do where nothing was found. narrowed: options left something out."""
     there = len(memory)
     if not there:
-        return Note(f"Nothing found: {file} is empty. `keepworth memory add TEXT` puts something in.")
+        return NoteLine(f"Nothing found: {file} is empty. `keepworth memory add TEXT` puts something in.")
     if not narrowed:
-        return Note("Nothing found.")
+        return NoteLine("Nothing found.")
     items = "1 item" if there == 1 else f"{there:,} items"
-    return Note(f"Nothing found, and {file} holds {items}: leave options out, or see `keepworth memory list`.")
+    return NoteLine(f"Nothing found, and {file} holds {items}: leave options out, or see `keepworth memory list`.")

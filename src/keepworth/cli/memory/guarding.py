@@ -7,7 +7,19 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 from keepworth.cli.command import App, argument, option
-from keepworth.cli.memory.group import FILE, Agent, Line, Lines, Note, Shown, User, again, app, command, item_line
+from keepworth.cli.memory.group import (
+    FILE,
+    Agent,
+    Line,
+    Lines,
+    NoteLine,
+    TextLine,
+    User,
+    again,
+    app,
+    command,
+    item_line,
+)
 from keepworth.episodes.text import one_line
 from keepworth.memory.place import MemoryPlace
 
@@ -33,7 +45,7 @@ def quarantine(
         return
     after = ""
     if not memory.quarantined(limit=1):
-        yield Note("Nothing is held back.")
+        yield NoteLine("Nothing is held back.")
     while page := memory.quarantined(after=after):
         yield from map(item_line, page)
         after = page[-1].id
@@ -52,7 +64,7 @@ def audit(
     _tokens(file)  # raises where there is no such memory
     noted = deque(entries(audit_of(file.beside)), last)
     if not noted:
-        yield Shown(
+        yield TextLine(
             "Nothing is noted: `keepworth serve --memory` notes who changes what, and with --audit all who reads what."
         )
     for entry in noted:
@@ -99,9 +111,11 @@ def add_token(
     )
     token = _tokens(file).add(access)
     yield Line({"token": token, **asdict(access)}, token)
-    yield Note(f"{access.id}: {', '.join(access.roles)}. `{again(file, 'token', 'remove', access.id)}` takes it back.")
+    yield NoteLine(
+        f"{access.id}: {', '.join(access.roles)}. `{again(file, 'token', 'remove', access.id)}` takes it back."
+    )
     if file.on_server:
-        yield Note(f"Noted in {tokens_of(file.beside)}: start the server in this folder.")
+        yield NoteLine(f"Noted in {tokens_of(file.beside)}: start the server in this folder.")
 
 
 @command(tokens_app, "list", examples="keepworth memory token list --json", opens=None)
@@ -109,7 +123,7 @@ def list_tokens(file: MemoryPlace) -> Lines:
     """List tokens by their names, without the tokens."""
     listed = _tokens(file).all()
     if not listed:
-        yield Shown("There are no tokens but the one that a server prints: `keepworth memory token add` makes one.")
+        yield TextLine("There are no tokens but the one that a server prints: `keepworth memory token add` makes one.")
     for each in listed:
         shared = " ".join(f"{name}:{','.join(permissions)}" for name, permissions in each.shared.items())
         bounds = {"tenant": each.tenant, "user": each.user_id, "agent": each.agent_id}

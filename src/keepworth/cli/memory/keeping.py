@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from keepworth.cli.command import argument, option
-from keepworth.cli.memory.group import FILE, Line, Lines, Note, Yes, command
+from keepworth.cli.memory.group import FILE, Line, Lines, NoteLine, Yes, command
 from keepworth.cli.output import confirm, working
 from keepworth.episodes.text import terminal
 from keepworth.memory.place import MemoryPlace
@@ -106,4 +106,4 @@ def read_again(memory: Memory) -> Lines:
     left = memory.unread["waiting"]
     yield Line({"read": read, "waiting": left}, f"{read} read, {left} wait." if waiting else None)
     if not waiting:
-        yield Note("No message waits for a writer.")
+        yield NoteLine("No message waits for a writer.")

@@ -18,9 +18,9 @@ from keepworth.cli.memory.group import (
     Limit,
     Line,
     Lines,
-    Note,
+    NoteLine,
     PolicyName,
-    Shown,
+    TextLine,
     TopK,
     again,
     app,
@@ -59,7 +59,9 @@ def begin(
     """Begin an episode, and print its id."""
     live = memory.episode(task, by=by, **bounds)
     yield Line({"episode": live.id, "task": live.task}, live.id)
-    yield Note(f"Next: {again(file, 'episode', 'search', live.id)}\nAt the end: {again(file, 'reward', live.id, '1')}")
+    yield NoteLine(
+        f"Next: {again(file, 'episode', 'search', live.id)}\nAt the end: {again(file, 'reward', live.id, '1')}"
+    )
 
 
 @command(
@@ -79,9 +81,9 @@ def search_in(
     hits = memory.reopen(episode).search(query, top_k=top_k)
     yield from map(hit_line, hits)
     if hits:
-        yield Note(f"The decision is {hits.decision}, for a reward of its own.")
+        yield NoteLine(f"The decision is {hits.decision}, for a reward of its own.")
     else:
-        yield Note("Nothing found, or nothing that the policy would show.")
+        yield NoteLine("Nothing found, or nothing that the policy would show.")
 
 
 @command(
@@ -91,7 +93,7 @@ def search_in(
     policy=POLICY,
 )
 def act(memory: Memory, episode: EpisodeId, action: Annotated[str, argument("", "What was done.")]) -> Lines:
-    """Note what was done after the last searches."""
+    """NoteLine what was done after the last searches."""
     memory.reopen(episode).act(action)
     yield Line({"episode": episode, "action": action}, f"{episode}: noted.")
 
@@ -109,7 +111,7 @@ def end(
         str, option("--outcome TEXT", "How it ended, where not as usual.", show_default=False)
     ] = "completed",
 ) -> Lines:
-    """Note that an episode is over. Rewards may still come."""
+    """NoteLine that an episode is over. Rewards may still come."""
     memory.reopen(episode).end(outcome or "completed")
     yield Line({"episode": episode, "outcome": outcome or "completed"}, f"{episode}: over.")
 
@@ -130,7 +132,7 @@ def list_episodes(
     ids = memory.episodes(limit=limit, after=after, **bounds)
     yield from _episodes(memory, ids)
     if not ids:
-        yield Note("There is no episode: `keepworth memory episode begin TASK` begins one.")
+        yield NoteLine("There is no episode: `keepworth memory episode begin TASK` begins one.")
 
 
 def _episodes(memory: Memory, ids: list[str]) -> Lines:
@@ -188,7 +190,7 @@ def pending(memory: Memory) -> Lines:
     ids = memory.pending()
     yield from _episodes(memory, ids)
     if not ids:
-        yield Note("No episode waits for a reward.")
+        yield NoteLine("No episode waits for a reward.")
 
 
 @command(LEARN, examples='keepworth memory worth m17 "how to refund"', encoder=True, policy=POLICY)
@@ -247,7 +249,7 @@ def ledger(
     texts = {id: "(gone)" if one is None else one_line(one.text) for id, one in items.items()}
     wide = width() >= 100
     if statement.accounts:
-        yield Shown(f"  item  shown  withheld  success  effect  95 % interval{'     verdict' if wide else ''}")
+        yield TextLine(f"  item  shown  withheld  success  effect  95 % interval{'     verdict' if wide else ''}")
     for account in statement.accounts:
         text = texts[account.item]
         yield Line({**_plain(account), "text": text}, _account_lines(account, text, wide))
@@ -257,7 +259,9 @@ def ledger(
         for note in _worth_notes(statement):
             say_text(note)
     else:
-        yield Note("No item was shown with a reward yet: reward(decision, value) and episode.reward(value) give one.")
+        yield NoteLine(
+            "No item was shown with a reward yet: reward(decision, value) and episode.reward(value) give one."
+        )
 
 
 def _account_lines(account: Account, text: str, wide: bool) -> str:

@@ -21,7 +21,7 @@ from keepworth.cli.memory.group import (
     Json,
     Line,
     Lines,
-    Note,
+    NoteLine,
     Target,
     User,
     app,
@@ -104,7 +104,7 @@ def export_(
         _write(target, [foreign.writes(items)])
         yield Line({**record, "items": len(items)})
         if str(target) != "-":
-            yield Note(f"{len(items)} {'item' if len(items) == 1 else 'items'}.")
+            yield NoteLine(f"{len(items)} {'item' if len(items) == 1 else 'items'}.")
 
 
 def _items(memory: Memory, bounds: dict[str, Any]) -> Iterator[Item]:
@@ -230,7 +230,7 @@ def _take_foreign(
     head = memory.store.head()
     with working("reading"):
         items, bad = take(memory, records, where=str(source), skip_bad=skip_bad, **bounds)
-    yield from (Note(f"Left out: {line}") for line in bad)
+    yield from (NoteLine(f"Left out: {line}") for line in bad)
     new = list({item.id: item for item in items if int(item.id[1:]) > head}.values())  # the file may say it twice
     known, held = len(items) - len(new), [item for item in new if item.status is Status.QUARANTINED]
     texts = {str(each.record.get("text")) for each in records}

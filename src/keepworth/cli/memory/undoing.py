@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from keepworth.cli.command import argument, option
-from keepworth.cli.memory.group import UNDO, Line, Lines, Note, Snapshot, again, command, mark, plain
+from keepworth.cli.memory.group import UNDO, Line, Lines, NoteLine, Snapshot, again, command, mark, plain
 from keepworth.episodes.text import one_line
 from keepworth.memory.place import MemoryPlace
 
@@ -41,7 +41,7 @@ def diff(
         shown = [f"{sign} {each.id:>6}  {_state(item)}" for sign, item in states if item is not None]
         yield Line(plain(each), "\n".join(shown))
     if not differences:
-        yield Note("Nothing differs.")
+        yield NoteLine("Nothing differs.")
 
 
 def _state(item: Item) -> str:

@@ -14,7 +14,7 @@ from keepworth.cli.memory.group import (
     Id,
     Line,
     Lines,
-    Note,
+    NoteLine,
     Session,
     Source,
     User,
@@ -66,17 +66,17 @@ def add(
     with opened(file, encoder, make=True, writer=infer) as memory:
         before = memory.store.head()
         if infer:
-            kept = memory.add([{"role": "user", "content": each} for each in texts], infer=True, **options)
+            added = memory.add([{"role": "user", "content": each} for each in texts], infer=True, **options)
         else:
-            kept = memory.add_many(texts, **options)
+            added = memory.add_many(texts, **options)
         stored = set(memory.store.changed_since(before).ids)
-        for item in kept:
+        for item in added:
             known = item.id not in stored
             yield item_line(item, known=known)
             if known:
-                yield Note(f"{item.id} says that already: nothing was stored.")
-        if not kept:
-            yield Note("The writer found nothing to keep.")
+                yield NoteLine(f"{item.id} says that already: nothing was stored.")
+        if not added:
+            yield NoteLine("The writer found nothing to keep.")
 
 
 @command(
@@ -189,4 +189,4 @@ def erase(file: MemoryPlace, user: User = "", agent: Agent = "", session: Sessio
 
 def _log_notes(erased: Erased | None) -> Lines:
     if erased is not None and not erased.log_emptied:
-        yield Note("Another process is reading: run `keepworth memory compact` when it is done.")
+        yield NoteLine("Another process is reading: run `keepworth memory compact` when it is done.")

@@ -217,9 +217,9 @@ def write_mem0(items: Iterable[Item]) -> str:
         row: Record = {
             "id": item.id,
             "memory": item.text,
-            "hash": hashlib.md5(item.text.encode(), usedforsecurity=False).hexdigest(),
-            "created_at": _utc(item.event_time or item.written_at),
-            "updated_at": _utc(item.written_at),
+            "hash": text_hash(item.text),
+            "created_at": utc(item.event_time or item.written_at),
+            "updated_at": utc(item.written_at),
         }
         row.update({theirs: record[ours] for theirs, ours in _MEM0_SCOPES.items() if ours in record})
         # Where nothing is known of the event, the time of writing must not be taken for its time.
@@ -354,8 +354,14 @@ def _whole(text: str, whose: str) -> Any:
         raise MemoryProblem(f"This is no JSON ({error}).", f"Give the file as {whose} wrote it.") from error
 
 
-def _utc(time: str) -> str:
+def utc(time: str) -> str:
+    """A time of ours, as mem0 writes it."""
     return f"{time}+00:00" if time else ""
+
+
+def text_hash(text: str) -> str:
+    """mem0's hash of a text."""
+    return hashlib.md5(text.encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from copy import copy
@@ -23,6 +22,7 @@ from typing import Any, Final, TypeVar
 
 from keepworth.episodes.episode import OperationKind
 from keepworth.memory import memory as engine
+from keepworth.memory.adapters.formats import text_hash, utc
 from keepworth.memory.adapters.mem0_config import Setup, setup
 from keepworth.memory.errors import InvalidFilter, InvalidScope, InvalidText, InvalidTime, NoWriter, UnknownItem
 from keepworth.memory.item import Item, ItemKind, Timestamp
@@ -612,10 +612,10 @@ def _record(item: Item, changed: str) -> dict[str, Any]:
     record: dict[str, Any] = {
         "id": item.id,
         "memory": item.text,
-        "hash": _hash(item.text),
+        "hash": text_hash(item.text),
         "metadata": metadata or None,
-        "created_at": _utc(item.written_at),
-        "updated_at": _utc(changed),
+        "created_at": utc(item.written_at),
+        "updated_at": utc(changed),
     }
     said = item.provenance.source == CONVERSATION
     named = {
@@ -629,14 +629,6 @@ def _record(item: Item, changed: str) -> dict[str, Any]:
     }
     record.update({name: value for name, value in named.items() if value})
     return record
-
-
-def _hash(text: str) -> str:
-    return hashlib.md5(text.encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest()
-
-
-def _utc(written: str) -> str:
-    return f"{written}+00:00" if written else written
 
 
 def _details(hit: Hit, threshold: float) -> dict[str, Any]:
@@ -663,8 +655,8 @@ def _change(memory_id: str, revision: Revision, created: str) -> dict[str, Any]:
         "old_memory": before.text if before is not None else None,
         "new_memory": None if gone or after is None else after.text,
         "event": "ADD" if before is None else "DELETE" if gone else "UPDATE",
-        "created_at": _utc(created),
-        "updated_at": _utc(revision.at),
+        "created_at": utc(created),
+        "updated_at": utc(revision.at),
         "is_deleted": gone,
         "actor_id": None if said is None else said.metadata.get("actor_id"),
         "role": said.provenance.speaker if said is not None and said.provenance.source == CONVERSATION else None,

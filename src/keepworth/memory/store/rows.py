@@ -33,6 +33,7 @@ from keepworth.memory.item import (
     ValueStatistics,
     duplicate_key,
     from_record,
+    json_writer,
 )
 from keepworth.memory.operations import Act, Assignment, Credit, Draft
 
@@ -128,7 +129,7 @@ def text_number(text: str) -> int:
     return int.from_bytes(digest, "little", signed=True)
 
 
-_in_order = json.JSONEncoder(ensure_ascii=False, sort_keys=True).encode
+_in_order = json_writer(sort_keys=True, blanks=True)
 
 
 def to_row(item: Item, scope_id: int, content: int | None) -> tuple[Any, ...]:
@@ -358,7 +359,7 @@ def targets_of(act: Act) -> tuple[str, ...]:
 
 
 def _json(body: object) -> str:
-    text = _ENCODER.encode(body)
+    text = _compact(body)
     if not text.isascii():
         try:
             text.encode()
@@ -368,7 +369,7 @@ def _json(body: object) -> str:
     return text
 
 
-_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+_compact = json_writer()
 
 
 DIGEST = 16

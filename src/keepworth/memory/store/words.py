@@ -19,7 +19,7 @@ from keepworth.memory.store.transaction import erased_since
 
 if TYPE_CHECKING:
     from keepworth.memory.search.columns import Mask
-    from keepworth.memory.store.store import CorpusState
+    from keepworth.memory.store.derived import CorpusState
 
 POSTINGS = 10_000
 """How many postings one search may read: at half a microsecond each, about 5 ms."""

@@ -653,25 +653,16 @@ def done_in(connection: AnyConnection, episode: str) -> tuple[int, list[str], st
 
 def has_reward(connection: AnyConnection, episode: str) -> bool:
     """Whether an episode has a reward for the whole of it that counts."""
-    query = "SELECT seq, payload FROM events WHERE episode = ? AND episode <> '' AND kind = 'REWARD'"
-    found = select(connection, query, (episode,))
-    rewards = [seq for seq, payload in found if payload is None or not from_json(payload).get("decision")]
-    gone = cancelled(connection) if rewards else NOTHING
-    return any(seq not in gone for seq in rewards)
+    return bool(rewards_of(connection, episode))
 
 
 def rewards_of(connection: AnyConnection, episode: str) -> list[tuple[int, str, float]]:
     """(number, source, value) of the rewards for the whole of an episode that count."""
     query = "SELECT seq, source, payload FROM events WHERE episode = ? AND episode <> '' AND kind = 'REWARD'"
-    listed = [
-        (seq, source, from_json(payload or "{}")) for seq, source, payload in select(connection, query, (episode,))
-    ]
-    gone = cancelled(connection) if listed else NOTHING
-    return [
-        (seq, source, body.get("value", 0.0))
-        for seq, source, body in listed
-        if not body.get("decision") and seq not in gone
-    ]
+    found = select(connection, query, (episode,))
+    gone = cancelled(connection) if found else NOTHING
+    read = [(seq, source, from_json(payload or "{}")) for seq, source, payload in found if seq not in gone]
+    return [(seq, source, body.get("value", 0.0)) for seq, source, body in read if not body.get("decision")]
 
 
 def rewarders(connection: AnyConnection, scope: Scope) -> list[str]:

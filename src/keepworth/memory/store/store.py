@@ -54,7 +54,6 @@ from keepworth.memory.store.transaction import (
     changed_since,
 )
 from keepworth.memory.store.views import ScopeView, Snapshot
-from keepworth.memory.store.words import admit
 
 if TYPE_CHECKING:
     import numpy as np
@@ -458,7 +457,7 @@ class Store:
             if closed:
                 which += f" AND {schema.CLOSED}"
             if mask is not None:
-                which += f" AND {admit(connection, mask, 'n')}"
+                which += f" AND {connection.full_text.admit(connection, mask, 'n')}"
             order = "n DESC" if newest else "n"
             found = select(connection, f"{rows.SELECT} WHERE {which} ORDER BY {order} LIMIT ?", (*values, limit))
             listed = [rows.to_item(row, self.scope_named(connection, row[1])) for row in found]

@@ -387,16 +387,10 @@ class Database(Backend):
                 "restore a backup"
             )
 
-    def _begun(self, *, patient: bool = True) -> FileConnection:
+    def _begun(self) -> FileConnection:
         connection = self._to_write()
         self._require_in_place()
-        if not patient:
-            connection.set_busy_handler(None)
-        try:
-            connection.execute("BEGIN IMMEDIATE")
-        finally:
-            if not patient:
-                connection.set_busy_handler(_Patience(self._timeout))
+        connection.execute("BEGIN IMMEDIATE")
         return connection
 
     def _log_grew(self, connection: apsw.Connection, name: str, pages: int) -> int:

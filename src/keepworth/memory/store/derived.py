@@ -22,7 +22,7 @@ from keepworth.memory.search.where import ITEM, MISSING, Field, Filter, with_fac
 from keepworth.memory.store import blocks, rows, schema
 from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, scalar, select
 from keepworth.memory.store.full_text import CURRENT, WHOLE_TEXT
-from keepworth.memory.store.rows import VECTORS
+from keepworth.memory.store.rows import NAMED, VECTORS
 from keepworth.memory.store.transaction import erased_since
 from keepworth.memory.store.words import RankedTexts, ScopeSums, WordStatistics
 
@@ -39,8 +39,6 @@ Result = TypeVar("Result")
 _LOG = logging.getLogger("keepworth.memory")
 PASSED_STATES = 1024
 """Entries of the journal behind the newest whose names are remembered: a search that began before others wrote sees one."""
-NAMED = f"lower(hex(coalesce({rows.FORGOTTEN}, '')))"
-"""SQL for the name of the state that an event led to."""
 
 
 class Position:

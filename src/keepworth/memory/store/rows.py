@@ -123,6 +123,12 @@ SCOPE = 'tenant, "user", agent, session'
 OF_SCOPE = 'tenant = ? AND "user" = ? AND agent = ? AND session = ?'
 
 
+def inside(scope: Scope) -> tuple[str, list[str]]:
+    """SQL for the scopes inside one, and its values."""
+    parts = ["tenant", *(part for part in ("user", "agent", "session") if getattr(scope, part))]
+    return " AND ".join(f'"{part}" = ?' for part in parts), [getattr(scope, part) for part in parts]
+
+
 def text_number(text: str) -> int:
     """64 bits that name a text a vector was made of."""
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
@@ -381,6 +387,8 @@ Fields = Sequence[object]
 EVENT_COLUMNS = "seq, at, kind, scope, episode, source, payload, applied, reason, body"
 FORGOTTEN = f"substr(chain, 1, {DIGEST})"
 """SQL for the chain of an event whose content was erased."""
+NAMED = f"lower(hex(coalesce({FORGOTTEN}, '')))"
+"""SQL for the name of the state that an event led to."""
 
 
 def linked(before: bytes | None, event: Fields, salt: bytes | None = None) -> bytes:

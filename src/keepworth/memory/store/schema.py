@@ -51,7 +51,7 @@ CREATE TABLE names(id INTEGER PRIMARY KEY, tenant TEXT NOT NULL, part TEXT NOT N
   UNIQUE(tenant, part, name));
 CREATE TABLE scopes(id INTEGER PRIMARY KEY, tenant TEXT NOT NULL, "user" TEXT NOT NULL, agent TEXT NOT NULL,
   session TEXT NOT NULL, tokens TEXT NOT NULL, count INTEGER NOT NULL DEFAULT 0, words INTEGER NOT NULL DEFAULT 0,
-  total BLOB NOT NULL, UNIQUE(tenant, user, agent, session));
+  total BLOB NOT NULL, UNIQUE(tenant, "user", agent, session));
 CREATE TABLE items(n INTEGER PRIMARY KEY, scope INTEGER NOT NULL REFERENCES scopes(id), kind TEXT NOT NULL,
   text TEXT NOT NULL, key TEXT NOT NULL, event_time TEXT NOT NULL, written_at TEXT NOT NULL, valid_from TEXT NOT NULL,
   valid_to TEXT NOT NULL, ended_at TEXT NOT NULL, expires_at TEXT NOT NULL, superseded_by TEXT NOT NULL,

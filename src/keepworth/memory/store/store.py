@@ -382,9 +382,7 @@ class Store:
 
     def _count(self, connection: AnyConnection, scope: Scope) -> int:
         """Current items of a scope, inside a transaction."""
-        parts = [part for part in ("user", "agent", "session") if getattr(scope, part)]
-        where = " AND ".join(f'"{part}" = ?' for part in ["tenant", *parts])
-        values = [getattr(scope, part) for part in ["tenant", *parts]]
+        where, values = rows.inside(scope)
         return scalar(connection, f"SELECT sum(count) FROM scopes WHERE {where}", values) or 0
 
     def head(self) -> int:
@@ -618,14 +616,10 @@ class Store:
 
 
 def _inside(connection: AnyConnection, scope: Scope, nobody: bool) -> list[int]:
-    where, values = ["tenant = ?"], [scope.tenant]
+    where, values = rows.inside(scope)
     if nobody:
-        where.append("\"user\" = ''")
-    for part in ("user", "agent", "session"):
-        if getattr(scope, part):
-            where.append(f'"{part}" = ?')
-            values.append(getattr(scope, part))
-    return [id for (id,) in select(connection, f"SELECT id FROM scopes WHERE {' AND '.join(where)}", values)]
+        where += " AND \"user\" = ''"
+    return [id for (id,) in select(connection, f"SELECT id FROM scopes WHERE {where}", values)]
 
 
 def _tokens_of(connection: AnyConnection, scope: Scope) -> list[str] | None:

@@ -337,8 +337,8 @@ class PostgresDatabase(Backend):
 
     # Writing.
 
-    def _begun(self, *, patient: bool = True) -> ServerConnection:
-        wait = max(1, round(1000 * self._timeout)) if patient else 1
+    def _begun(self) -> ServerConnection:
+        wait = max(1, round(1000 * self._timeout))
         begin = f"BEGIN; SET LOCAL lock_timeout = {wait}; SELECT pg_advisory_xact_lock({self._lock_number})"
         known = self._to_write()
         try:

@@ -8,7 +8,7 @@ server. What both have in common is `backend`.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -83,6 +83,10 @@ class AnyConnection(Executes, Protocol):
     @property
     def in_file(self) -> bool:
         """Whether SQLite reads it from a file."""
+
+    @property
+    def types(self) -> Mapping[str, str]:
+        """What layouts of tables say for SQLite, and what this database has for it."""
 
     def executemany(self, statements: str, bindings: Iterable[Sequence[Any]], /) -> object: ...
 

@@ -15,8 +15,9 @@ import time
 import uuid
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote
 
@@ -171,6 +172,7 @@ class FileConnection(apsw.Connection):
 
     full_text: FullText = Fts5()
     in_file: bool = True
+    types: Mapping[str, str] = MappingProxyType({})
 
 
 class Database(Backend):

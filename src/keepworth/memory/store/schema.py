@@ -22,6 +22,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from keepworth.memory.store.connection import AnyConnection
 from keepworth.memory.store.full_text import CURRENT, FULL_TEXT, SEGMENTS
 from keepworth.memory.store.rows import VECTORS
@@ -119,7 +121,14 @@ def create(connection: AnyConnection, store_id: str) -> None:
 
 
 def create_vectors(connection: AnyConnection, set_id: int) -> None:
-    connection.execute(
-        f"CREATE TABLE IF NOT EXISTS {VECTORS.format(set_id)}"
-        "(n INTEGER PRIMARY KEY, hash INTEGER NOT NULL, vector BLOB NOT NULL)"
-    )
+    """Lay out the table of a set of vectors."""
+    columns = "n INTEGER PRIMARY KEY, hash INTEGER NOT NULL, vector BLOB NOT NULL"
+    table = f"CREATE TABLE IF NOT EXISTS {VECTORS.format(set_id)}({columns})"
+    connection.execute(in_types(table, connection.types))
+
+
+def in_types(layout: str, types: Mapping[str, str]) -> str:
+    """A layout of tables with the words of another database: see `connection.AnyConnection.types`."""
+    for said, instead in types.items():
+        layout = layout.replace(said, instead)
+    return layout

@@ -103,7 +103,7 @@ def test_a_hybrid_search_reads_words_while_the_query_is_encoded(tmp_path, monkey
         memory.add_many(["ana likes the cat", "bo likes the dog"])
         slow.go.clear()
         # The encoder goes on only once the words were looked up: one after the other would wait for ever.
-        monkeypatch.setattr("keepworth.memory.store.store.scores", _setting(slow.go))
+        monkeypatch.setattr("keepworth.memory.store.views.scores", _setting(slow.go))
         start = time.monotonic()
         hits = memory.search("the cat", top_k=1)
     assert slow.waited
@@ -112,7 +112,7 @@ def test_a_hybrid_search_reads_words_while_the_query_is_encoded(tmp_path, monkey
 
 
 def _setting(event):
-    from keepworth.memory.store import store
+    from keepworth.memory.store import views as store
 
     real = store.scores
 

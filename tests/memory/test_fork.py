@@ -274,29 +274,6 @@ def test_a_relative_path_means_the_file_it_meant(tmp_path: Path, monkeypatch):
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
-def test_a_file_that_was_replaced_is_not_opened_in_the_middle(tmp_path: Path):
-    with Memory(tmp_path / "a.mem", encoder=None) as m:
-        m.add("a cat")
-        with Memory(tmp_path / "b.mem", encoder=None) as other:
-            other.add("a dog")
-        os.replace(tmp_path / "b.mem", tmp_path / "a.mem")
-        assert ended(forked(lambda: None)) == 0
-        with pytest.raises(errors.NotAMemoryFile, match="was taken away or replaced while it was open"):
-            m.add("a mouse")
-
-
-def test_one_callback_at_exit_for_all_memories(monkeypatch):
-    import atexit
-
-    registered: list[object] = []
-    monkeypatch.setattr(atexit, "register", lambda *arguments: registered.append(arguments))
-    for _ in range(3):
-        with Memory(":memory:", encoder=None) as m:
-            m.add("a cat")
-            m.search("cat")
-    assert registered == []
-
-
 def test_what_is_remembered_of_scopes_is_bounded(monkeypatch):
 
     monkeypatch.setattr(store_module, "SCOPES", 8)

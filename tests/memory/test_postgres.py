@@ -135,17 +135,6 @@ def test_the_policies_of_docs_memory_md_show_a_role_one_persons_items(address: s
         run(postgres, f"DROP OWNED BY {role}", f"DROP ROLE {role}")
 
 
-def test_what_was_written_is_there_when_it_is_opened_again(address: str) -> None:
-    with_encoder = Memory(address, encoder=WordEncoder())
-    item = with_encoder.add("the tea is in the blue tin")
-    with_encoder.close()
-    again = Memory(address, encoder=WordEncoder(), read_only=True)
-    assert [hit.id for hit in again.search("blue tin")] == [item.id]
-    with pytest.raises(ReadOnly):
-        again.add("no")
-    again.close()
-
-
 WRITER = """
 import sys
 from keepworth import Memory
@@ -308,17 +297,6 @@ def test_two_that_open_a_new_memory_at_once_make_one(address: str) -> None:
         memory.close()
 
 
-def test_memories_of_two_schemas_do_not_see_each_other(address: str, postgres: str) -> None:
-    other = f"{address}_2"
-    one, two = Memory(address, encoder=None), Memory(other, encoder=None)
-    one.add("of the first")
-    assert two.search("first") == []
-    assert two.store.head() == 0
-    one.close()
-    two.close()
-    run(postgres, f"DROP SCHEMA {schema_of(other)} CASCADE")
-
-
 def test_a_text_that_postgres_cannot_hold_is_refused_by_name(address: str) -> None:
     memory = Memory(address, encoder=None)
     with pytest.raises(InvalidText, match="number 0"):
@@ -459,26 +437,6 @@ def test_who_does_not_own_the_tables_erases_and_is_told_that_the_files_still_hol
         run(postgres, f"DROP OWNED BY {role}", f"DROP ROLE {role}")
 
 
-def test_a_child_of_a_fork_opens_connections_of_its_own(address: str) -> None:
-    memory = Memory(address, encoder=None, policy=None, log="off")
-    memory.add("of the parent")
-    child = os.fork()
-    if child == 0:
-        try:
-            memory.add("of the child")
-            os._exit(0)
-        finally:
-            os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    memory.add("of the parent again")
-    assert [item.text for item in memory.store.items(Scope())] == [
-        "of the parent",
-        "of the child",
-        "of the parent again",
-    ]
-    memory.close()
-
-
 def test_an_export_goes_from_a_file_to_a_server_and_back(address: str, tmp_path: Path) -> None:
     file = Memory(tmp_path / "a.mem", encoder=None)
     said = in_steps(file)
@@ -557,22 +515,6 @@ def test_the_commands_take_an_address(
     assert main(["memory", "list", "--file", f"{address}&no_such=1"]) == 2
     assert "no_such" in capsys.readouterr().err
     assert sorted(each.name for each in tmp_path.iterdir()) == ["all.jsonl", "ana.md"]
-
-
-def test_an_export_goes_into_a_new_memory_with_its_encoder(
-    address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from keepworth.cli.main import main
-
-    file, lines = str(tmp_path / "a.mem"), str(tmp_path / "all.jsonl")
-    assert main(["memory", "add", "Ana likes tofu", "--encoder", "hashing:64", "--file", file]) == 0
-    assert main(["memory", "export", lines, "--file", file]) == 0
-    assert main(["memory", "import", lines, "--file", address]) == 0
-    with Memory(address) as memory:
-        found = memory.store.encoder_identity()
-        assert found is not None
-        assert found.dimension == 64
-        assert [item.text for item in memory.get_all()] == ["Ana likes tofu"]
 
 
 def test_a_server_serves_an_address(address: str, postgres: str, tmp_path: Path) -> None:

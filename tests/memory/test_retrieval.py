@@ -16,7 +16,7 @@ from keepworth.memory.search import index
 from keepworth.memory.search.index import DenseIndex
 from keepworth.memory.search.newer import about_the_past
 from keepworth.memory.search.search import POOL, Fusion, Search, requested
-from keepworth.memory.store.store import ScopeView
+from keepworth.memory.store.views import ScopeView
 
 from .stub_encoder import WordEncoder
 

@@ -19,7 +19,7 @@ from keepworth.memory.search.index import CorpusStatistics, InvertedIndex
 from keepworth.memory.search.scope_words import ScopeWords
 from keepworth.memory.store import log
 from keepworth.memory.store.connection import select
-from keepworth.memory.store.store import Store
+from keepworth.memory.store.derived import Derived
 
 WORDS = st.sampled_from(["ana", "oslo", "tea", "cafe", "rain", "night"])
 TEXT = st.lists(WORDS, min_size=1, max_size=6).map(" ".join)
@@ -113,8 +113,8 @@ def test_who_asks_again_finds_what_a_memory_opened_anew_finds(data: st.DataObjec
 
 def test_a_look_that_others_overtook_reads_no_vectors_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loads: list[int] = []
-    loaded: Any = Store._loaded
-    monkeypatch.setattr(Store, "_loaded", lambda *given: loads.append(1) or loaded(*given))
+    loaded: Any = Derived._loaded
+    monkeypatch.setattr(Derived, "_loaded", lambda *given: loads.append(1) or loaded(*given))
     with Memory(tmp_path / "a.mem", encoder="hashing", policy=None) as memory:
         memory.add("tea in Oslo", user_id="ana")
         memory.search("tea", user_id="ana")

@@ -54,7 +54,7 @@ def assert_sound(m: Memory) -> None:
         found = {n for (n,) in connection.execute("SELECT rowid FROM words")}
         past = {n for (n,) in connection.execute("SELECT rowid FROM past_words")}
         through = scalar(connection, "SELECT through FROM indexed")
-        tail = m.store.corpus(connection)
+        tail = m.store.derived.corpus(connection)
         said = connection.execute("SELECT seq, n, changed, before FROM changes").fetchall()
     assert found == {n for n in map(number, items.values()) if n <= through and items[f"m{n}"].current}
     closed = {number(item) for item in items.values() if not item.current and not item.deleted}

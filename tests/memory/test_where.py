@@ -352,7 +352,7 @@ def test_what_a_bank_changed_goes_by_what_the_bank_says() -> None:
 def numbers(memory: Memory, where: dict[str, Any]) -> list[int]:
     """Of the items that the columns keep."""
     with memory.store.database.reading() as connection:
-        mask = memory.store.mask(connection, parsed(where))
+        mask = memory.store.derived.mask(connection, parsed(where))
         assert mask is not None
         return [int(number) for number in mask.nonzero()[0]]
 
@@ -367,7 +367,7 @@ def test_who_looks_at_an_earlier_state_gets_the_filter_of_that_state(
         memory.add(f"note {number}", metadata={"team": "red", "n": number})
     assert numbers(memory, {"team": "red"}) == [1, 2, 3, 4]
     with memory.store.database.reading() as connection:
-        memory.store.corpus(connection)  # the moment that is looked at from here on
+        memory.store.derived.corpus(connection)  # the moment that is looked at from here on
 
         def elsewhere() -> None:
             memory.update("m1", metadata={"team": "blue"})
@@ -414,7 +414,7 @@ def test_columns_asked_least_recently_make_room(monkeypatch: pytest.MonkeyPatch)
             for least in range(4):
                 where = {name: {"$gte": least}, "$or": [{"a": {"$exists": True}}, {"b": 7}, {"c": 7}]}
                 assert len(memory.get_all(where=where)) == 3 - min(least, 3)
-    assert len(memory.store._columns._columns) <= 3
+    assert len(memory.store.derived._columns._columns) <= 3
 
 
 ODD = [

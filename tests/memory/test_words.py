@@ -126,7 +126,7 @@ def test_long_texts_do_not_wait_for_the_index():
         for text in ("a cat", "a dog " * transaction.LONG, "a bird"):
             m.add(text)
             with m.store.database.reading() as connection:
-                waiting = m.store.corpus(connection)
+                waiting = m.store.derived.corpus(connection)
             held = [sum(word in words for *_, words in waiting.tail.values()) for word in ("dog", "cat")]
             assert held == [0, text == "a cat"], text[:10]
         m.update(m.search("bird")[0].id, "a bird " * transaction.LONG)
@@ -204,7 +204,7 @@ def test_where_texts_are_of_one_language_nobody_asks_which(language, monkeypatch
         m.add_many(one)
         hits = m.search(" ".join(one), top_k=20, mode="lexical")
         assert len(hits) == len(one)
-        m.store.ranked_texts = words.RankedTexts()
+        m.store.derived.ranked_texts = words.RankedTexts()
         monkeypatch.setattr("keepworth.memory.search.terms.classify", None)  # would fail
         again = m.search(" ".join(one), top_k=20, mode="lexical")
         assert [(hit.id, hit.score) for hit in again] == [(hit.id, hit.score) for hit in hits]

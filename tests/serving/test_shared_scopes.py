@@ -15,7 +15,7 @@ from keepworth.cli.main import main
 from keepworth.episodes.errors import KeepworthError
 from keepworth.memory.errors import InvalidScope, SharedReadOnly, UnknownEpisode, UnknownItem
 from keepworth.memory.search.scope_words import LARGEST
-from keepworth.memory.store import store as store_module
+from keepworth.memory.store import derived as store_module
 from keepworth.serving.access import Tokens, new_access, shared_of, tokens_of
 from keepworth.serving.audit import audit_of, entries
 from keepworth.serving.memory_routes import BASE

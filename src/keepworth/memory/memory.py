@@ -87,7 +87,8 @@ from keepworth.memory.search.where import Where, parsed
 from keepworth.memory.store import log, notes, purge, undo
 from keepworth.memory.store.log import DecisionLog, Logged
 from keepworth.memory.store.rows import number_of
-from keepworth.memory.store.store import Difference, Revision, ScopeView, Store
+from keepworth.memory.store.store import Difference, Revision, Store
+from keepworth.memory.store.views import ScopeView
 from keepworth.memory.writing import UnreadTurns
 
 if TYPE_CHECKING:

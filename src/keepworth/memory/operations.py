@@ -133,7 +133,9 @@ def malformed(act: object) -> str | None:
         return None
     if not isinstance(act, Operation) or not isinstance(act.kind, OperationKind):
         return f"not an operation: {act!r:.80}"
-    if not isinstance(act.targets, (tuple, list)) or not all(isinstance(target, str) for target in act.targets):
+    if act.targets != () and not (
+        isinstance(act.targets, (tuple, list)) and all(isinstance(target, str) for target in act.targets)
+    ):
         return f"targets must be ids of items, got {act.targets!r:.80}"
     if not isinstance(act.text, str):
         return f"text must be str, got {type(act.text).__name__}: decode bytes first"

@@ -65,8 +65,9 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from keepworth.memory.store.store import Snapshot, Store
+    from keepworth.memory.store.store import Store
     from keepworth.memory.store.transaction import Transaction
+    from keepworth.memory.store.views import Snapshot
 
     Rows = npt.NDArray[np.intp]
     Vectors = npt.NDArray[np.float32]

@@ -135,24 +135,22 @@ class _Column:
 
 
 class MetadataColumns:
-    """What items have under the names that filters asked for. head, name: the entry of the journal that it is up to. The caller
-    holds `lock` while it uses anything else."""
+    """What items have under the names that filters asked for. The caller knows which entry of the journal it is up to, and holds
+    `lock` while it uses anything else."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.clear()
 
     def clear(self) -> None:
-        self.head, self.name = -1, ""
         self._columns: OrderedDict[Field, _Column] = OrderedDict()
         self._changed: OrderedDict[int, int] = OrderedDict()  # item number -> the entry that changed it last
         self._since = -1  # changes after this entry are all in `_changed`
-        self.passed: dict[int, str] = {}
 
-    def start(self, head: int, name: str) -> None:
+    def start(self, head: int) -> None:
         """Begin anew at this entry."""
         self.clear()
-        self.head, self.name, self._since = head, name, head
+        self._since = head
 
     def missing(self, tree: Tree) -> list[Field]:
         """The names in a filter that are not held."""
@@ -167,9 +165,8 @@ class MetadataColumns:
         """A column of all current items: see `_Column.of_texts`."""
         self._columns[field] = _Column.of_texts(field, numbers, texts, values)
 
-    def follow(self, changes: Iterable[tuple[int, int, Mapping[str, Any] | None]], head: int, name: str) -> None:
-        """changes: (journal entry, number, metadata as of `head`) of what changed since. head: the newest entry."""
-        self.passed[self.head] = self.name
+    def follow(self, changes: Iterable[tuple[int, int, Mapping[str, Any] | None]]) -> None:
+        """changes: (journal entry, number, metadata as of the newest one) of what changed since."""
         changes = list(changes)
         for column in self._columns.values():
             column.put((number, metadata) for _, number, metadata in changes)
@@ -178,13 +175,10 @@ class MetadataColumns:
             self._changed[number] = seq
         while len(self._changed) > REMEMBERED:
             _, self._since = self._changed.popitem(last=False)
-        self.head, self.name = head, name
 
-    def changed_after(self, seq: int, name: str) -> list[int] | None:
-        """Numbers of items that entries after `seq` changed, of the journal that it holds; None where it cannot tell."""
-        if (seq, name) == (self.head, self.name):
-            return []
-        if self.passed.get(seq) != name or seq < self._since:
+    def changed_after(self, seq: int) -> list[int] | None:
+        """Numbers of items that entries after `seq` changed; None where it cannot tell."""
+        if seq < self._since:
             return None
         return [number for number, at in self._changed.items() if at > seq]
 

@@ -85,7 +85,7 @@ class _Scope:
 
 
 class ScopeWords:
-    """Thread-safe. Scopes go by the number that the file gives them; head and name say which entry of the journal it is up to."""
+    """Thread-safe. Scopes go by the number that the file gives them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -93,7 +93,6 @@ class ScopeWords:
 
     def clear(self) -> None:
         with self._lock:
-            self.head, self.name = -1, ""
             self._vocabulary: dict[str, int] = {}
             self._scopes: OrderedDict[int, _Scope] = OrderedDict()
             self._asked: OrderedDict[tuple[int, ...], None] = OrderedDict()

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.resources import files
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from keepworth.memory.search.language import classify
 
@@ -142,18 +142,14 @@ def _terms(
         words = _latin(text) if words is None else words
         language = latin or _language_by_words(words) or _languages_by_letters([text])[0]
         known = _KNOWN[language] if language in _KNOWN else _KNOWN.setdefault(language, {})
-        try:
-            return [known[word] for word in words], (language,)
-        except KeyError:
-            if len(known) > MOST_KNOWN:
-                known.clear()
-            listed = []
-            for word in words:
-                stem = known.get(word)  # one read: another thread may empty it meanwhile
-                if stem is None:
-                    stem = known[word] = _stemmed(language, word)[0]
-                listed.append(stem)
-            return listed, (language,)
+        stems = list(map(known.get, words))
+        if len(known) > MOST_KNOWN:
+            known.clear()
+        place = -1
+        for _ in range(stems.count(None)):
+            place = stems.index(None, place + 1)
+            stems[place] = known[words[place]] = _stemmed(language, words[place])[0]
+        return cast("list[str]", stems), (language,)
     runs, scripts = list(_runs(text)), _languages().scripts
     language = latin or _language_by_words(_latin(text)) or _languages_by_letters([text])[0]
     out: list[str] = []

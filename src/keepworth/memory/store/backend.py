@@ -214,9 +214,8 @@ class Backend(ABC):
         """The database's errors as ours."""
 
     @abstractmethod
-    def _begun(self, *, patient: bool = True) -> AnyConnection:
-        """The connection to write with, in a transaction that no other process writes beside; the caller holds the write lock.
-        patient: whether to wait for others; raises Busy."""
+    def _begun(self) -> AnyConnection:
+        """The connection to write with, in a transaction that no other process writes beside; the caller holds the write lock."""
 
     @abstractmethod
     def _close_connections(self) -> None: ...
@@ -343,15 +342,6 @@ class Backend(ABC):
             yield
         finally:
             self._gate.leave(depth)
-
-    def undisturbed(self, work: Callable[[AnyConnection], Result]) -> Result:
-        """What `work` returns, which only reads, while nobody writes. Raises Busy, at once, where another process writes."""
-        with self._writing(), self._write_lock, self.translated():
-            connection = self._begun(patient=False)
-            try:
-                return work(connection)
-            finally:
-                self._roll_back(connection)
 
     def _carried_out(self, work: Callable[[AnyConnection], Result]) -> Result:
         with self._writing():

@@ -8,7 +8,7 @@ server. What both have in common is `backend`.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -48,14 +48,20 @@ class FullText(Protocol):
         terms: Sequence[str],
         scope_tokens: Sequence[Sequence[str]],
         count: int,
-        newest_only: int | None,
-        together: bool,
-        admitted: str,
+        newest_only: int | None = None,
+        *,
+        together: bool = False,
+        admitted: str = "",
     ) -> list[int]:
-        """See `words.candidates`; terms are one at least."""
+        """Numbers of its `count` best current rows for any of `terms` (together: for all of them) in the scopes, best first.
+
+        scope_tokens: of each scope, none for everywhere. They and terms are runs of letters and digits, so quoting them is
+        enough; values never come from a name.
+        newest_only: look at rows above this number only. admitted: SQL for which ones, as of `admit`.
+        """
 
     def admit(self, connection: AnyConnection, mask: Mask, row: str) -> str:
-        """See `words.admit`."""
+        """SQL for whether the column `row` of row numbers is in `mask`, which this connection is told."""
 
     def wrong(self, connection: AnyConnection, table: str) -> set[int]:
         """Rows of which the table does not hold just the terms of their texts."""
@@ -77,6 +83,10 @@ class AnyConnection(Executes, Protocol):
     @property
     def in_file(self) -> bool:
         """Whether SQLite reads it from a file."""
+
+    @property
+    def types(self) -> Mapping[str, str]:
+        """What layouts of tables say for SQLite, and what this database has for it."""
 
     def executemany(self, statements: str, bindings: Iterable[Sequence[Any]], /) -> object: ...
 

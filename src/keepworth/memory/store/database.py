@@ -15,8 +15,9 @@ import time
 import uuid
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote
 
@@ -171,6 +172,7 @@ class FileConnection(apsw.Connection):
 
     full_text: FullText = Fts5()
     in_file: bool = True
+    types: Mapping[str, str] = MappingProxyType({})
 
 
 class Database(Backend):
@@ -387,16 +389,10 @@ class Database(Backend):
                 "restore a backup"
             )
 
-    def _begun(self, *, patient: bool = True) -> FileConnection:
+    def _begun(self) -> FileConnection:
         connection = self._to_write()
         self._require_in_place()
-        if not patient:
-            connection.set_busy_handler(None)
-        try:
-            connection.execute("BEGIN IMMEDIATE")
-        finally:
-            if not patient:
-                connection.set_busy_handler(_Patience(self._timeout))
+        connection.execute("BEGIN IMMEDIATE")
         return connection
 
     def _log_grew(self, connection: apsw.Connection, name: str, pages: int) -> int:

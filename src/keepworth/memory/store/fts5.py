@@ -47,10 +47,13 @@ class Fts5:
         terms: Sequence[str],
         scope_tokens: Sequence[Sequence[str]],
         count: int,
-        newest_only: int | None,
-        together: bool,
-        admitted: str,
+        newest_only: int | None = None,
+        *,
+        together: bool = False,
+        admitted: str = "",
     ) -> list[int]:
+        if not terms:
+            return []
         match = "text : (" + (" AND " if together else " OR ").join(f'"{term}"' for term in terms) + ")"
         if scope_tokens:
             each = ["(" + " AND ".join(f'"{token}"' for token in tokens) + ")" for tokens in scope_tokens]

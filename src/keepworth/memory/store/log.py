@@ -377,19 +377,16 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """One entry of the journal that concerns what is learned. what: "reward", "promote" or "demote"; value, by: of a reward;
-    decision: the one that it is for, "" where it is for all of an episode; items: how many were shown until then, -1 where
-    that is not on file; policy: of a promotion."""
+    """A reward in the journal. by: who gave it; decision: the one that it is for, "" where it is for all of an episode; items:
+    how many were shown until then, -1 where that is not on file."""
 
     seq: int
     scope: Scope
-    what: str
     episode: str = ""
     decision: str = ""
     value: float = 0.0
     by: str = ""
     items: int = -1
-    policy: str = ""
 
 
 class Cancelled:
@@ -468,7 +465,7 @@ def news(
             # The first versions wrote this after the credit, and it is the whole of it.
             body = json.loads(payload)
             noted[episode] = seq
-            listed.append(News(seq, homes[home], "reward", episode, "", float(body["reward"]), body.get("by", "")))
+            listed.append(News(seq, homes[home], episode, "", float(body["reward"]), body.get("by", "")))
     rewards = (
         f"SELECT seq, scope, episode, payload FROM events WHERE {OF_KIND} AND kind = 'REWARD' AND seq > ? AND payload IS NOT "
         "NULL ORDER BY seq DESC"
@@ -484,7 +481,7 @@ def news(
             body = from_json(payload)
             value, by = float(body["value"]), whose(body.get("source", ""))
         decision, items = body.get("decision", ""), len(body.get("items", ()))
-        listed.append(News(seq, homes[home], "reward", episode, decision, value, by, items))
+        listed.append(News(seq, homes[home], episode, decision, value, by, items))
     cursor.close()
     return sorted(listed, key=lambda each: each.seq)
 
@@ -653,25 +650,16 @@ def done_in(connection: AnyConnection, episode: str) -> tuple[int, list[str], st
 
 def has_reward(connection: AnyConnection, episode: str) -> bool:
     """Whether an episode has a reward for the whole of it that counts."""
-    query = "SELECT seq, payload FROM events WHERE episode = ? AND episode <> '' AND kind = 'REWARD'"
-    found = select(connection, query, (episode,))
-    rewards = [seq for seq, payload in found if payload is None or not from_json(payload).get("decision")]
-    gone = cancelled(connection) if rewards else NOTHING
-    return any(seq not in gone for seq in rewards)
+    return bool(rewards_of(connection, episode))
 
 
 def rewards_of(connection: AnyConnection, episode: str) -> list[tuple[int, str, float]]:
     """(number, source, value) of the rewards for the whole of an episode that count."""
     query = "SELECT seq, source, payload FROM events WHERE episode = ? AND episode <> '' AND kind = 'REWARD'"
-    listed = [
-        (seq, source, from_json(payload or "{}")) for seq, source, payload in select(connection, query, (episode,))
-    ]
-    gone = cancelled(connection) if listed else NOTHING
-    return [
-        (seq, source, body.get("value", 0.0))
-        for seq, source, body in listed
-        if not body.get("decision") and seq not in gone
-    ]
+    found = select(connection, query, (episode,))
+    gone = cancelled(connection) if found else NOTHING
+    read = [(seq, source, from_json(payload or "{}")) for seq, source, payload in found if seq not in gone]
+    return [(seq, source, body.get("value", 0.0)) for seq, source, body in read if not body.get("decision")]
 
 
 def rewarders(connection: AnyConnection, scope: Scope) -> list[str]:
@@ -863,28 +851,18 @@ class Rewarded:
 
 def rewarded(store: Store, scope: Scope, target: str) -> Rewarded:
     """What the episode or the decision of this id showed. Raises UnknownEpisode."""
-    unknown = UnknownEpisode(
-        f"no episode or decision {target!r:.80} in this memory: take the `id` of an episode, or the `decision` of a logged search"
-    )
-    if not isinstance(target, str) or not target.isascii():
-        raise UnknownEpisode(
-            f"no episode or decision {target!r:.80} in this memory: take the text that it gave as an id"
-        )
     with store.database.reading() as connection:
-        row = first(connection, "SELECT scope, person FROM episodes WHERE id = ? AND outcome <> 'erased'", (target,))
-        person = ""
-        if row is not None:
-            (home, person), episode, decision = row, target, ""
-            shown = tuple(of_episode(connection, target))
-        else:
-            one = find(connection, target)
-            if one is None:
-                raise unknown
-            shown, home, episode, decision = (one[0],), one[2], one[1], target
-        found = store.scope_named(connection, home)
-    if not scope.contains(found):
-        raise unknown
-    return Rewarded(found, episode, decision, shown, person)
+        episode = begun_as(store, scope, target)
+        if episode is not None:
+            return Rewarded(episode.scope, target, "", tuple(of_episode(connection, target)), episode.person)
+        one = find(connection, target) if isinstance(target, str) and target.isascii() else None
+        home = None if one is None else store.scope_named(connection, one[2])
+    if one is None or home is None or not scope.contains(home):
+        raise UnknownEpisode(
+            f"no episode or decision {target!r:.80} in this memory: take the `id` of an episode, or the `decision` of a logged "
+            "search"
+        )
+    return Rewarded(home, one[1], target, (one[0],))
 
 
 def concerned_by(store: Store, id: str) -> list[tuple[str, ...]]:

@@ -217,7 +217,7 @@ def reembed(store: Store, encoder: Encoder, *, batch: int = 256) -> Iterator[tup
 
     store.database.write(switch)
     store.serve(set_id, Embedder(encoder))
-    store.write_blocks()
+    store.derived.write_blocks()
     yield everything, everything
 
 

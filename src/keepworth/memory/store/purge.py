@@ -69,10 +69,11 @@ def erase(store: Store, scope: Scope, whose: Scope) -> Erased:
 
     def work(transaction: Transaction) -> _Gone:
         connection = transaction.connection
-        homes = _inside(connection, whose)
+        where, values = rows.inside(whose)
+        homes = sorted(_column(connection, f"SELECT id FROM scopes WHERE {where}", *values))
         numbers = _column(connection, f"SELECT n FROM items WHERE scope {AMONG}", among(homes))
         # Items whose creation is undone at the moment have no row, but images.
-        conditions, values = _conditions(whose)
+        conditions = ["tenant", *(part for part in ("user", "agent", "session") if getattr(whose, part))]
         numbers |= set(
             _column(
                 connection,
@@ -384,17 +385,6 @@ def is_tombstone(store: Store, scope: Scope, id: str) -> bool:
     with store.database.reading() as connection:
         found = select(connection, "SELECT scope FROM tombstones WHERE n = ?", (number,))
         return bool(found) and scope.contains(store.scope_named(connection, found[0][0]))
-
-
-def _inside(connection: AnyConnection, whose: Scope) -> list[int]:
-    conditions, values = _conditions(whose)
-    where = " AND ".join(f'"{part}" = ?' for part in conditions)
-    return sorted(_column(connection, f"SELECT id FROM scopes WHERE {where}", *values))
-
-
-def _conditions(whose: Scope) -> tuple[list[str], list[str]]:
-    parts = ["tenant", *(part for part in ("user", "agent", "session") if getattr(whose, part))]
-    return parts, [getattr(whose, part) for part in parts]
 
 
 def _column(connection: AnyConnection, query: str, *values: object) -> set[Any]:

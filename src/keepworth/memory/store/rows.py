@@ -33,6 +33,7 @@ from keepworth.memory.item import (
     ValueStatistics,
     duplicate_key,
     from_record,
+    json_writer,
 )
 from keepworth.memory.operations import Act, Assignment, Credit, Draft
 
@@ -122,13 +123,19 @@ SCOPE = 'tenant, "user", agent, session'
 OF_SCOPE = 'tenant = ? AND "user" = ? AND agent = ? AND session = ?'
 
 
+def inside(scope: Scope) -> tuple[str, list[str]]:
+    """SQL for the scopes inside one, and its values."""
+    parts = ["tenant", *(part for part in ("user", "agent", "session") if getattr(scope, part))]
+    return " AND ".join(f'"{part}" = ?' for part in parts), [getattr(scope, part) for part in parts]
+
+
 def text_number(text: str) -> int:
     """64 bits that name a text a vector was made of."""
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "little", signed=True)
 
 
-_in_order = json.JSONEncoder(ensure_ascii=False, sort_keys=True).encode
+_in_order = json_writer(sort_keys=True, blanks=True)
 
 
 def to_row(item: Item, scope_id: int, content: int | None) -> tuple[Any, ...]:
@@ -358,7 +365,7 @@ def targets_of(act: Act) -> tuple[str, ...]:
 
 
 def _json(body: object) -> str:
-    text = _ENCODER.encode(body)
+    text = _compact(body)
     if not text.isascii():
         try:
             text.encode()
@@ -368,7 +375,7 @@ def _json(body: object) -> str:
     return text
 
 
-_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+_compact = json_writer()
 
 
 DIGEST = 16
@@ -380,6 +387,8 @@ Fields = Sequence[object]
 EVENT_COLUMNS = "seq, at, kind, scope, episode, source, payload, applied, reason, body"
 FORGOTTEN = f"substr(chain, 1, {DIGEST})"
 """SQL for the chain of an event whose content was erased."""
+NAMED = f"lower(hex(coalesce({FORGOTTEN}, '')))"
+"""SQL for the name of the state that an event led to."""
 
 
 def linked(before: bytes | None, event: Fields, salt: bytes | None = None) -> bytes:

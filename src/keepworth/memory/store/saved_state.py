@@ -11,10 +11,7 @@ from dataclasses import dataclass
 from keepworth.memory.store.connection import AnyConnection, scalar
 from keepworth.memory.store.log import turned_back
 from keepworth.memory.store.notes import BEGINNING, beginning, fact, keep
-from keepworth.memory.store.rows import FORGOTTEN
-
-NAMED = f"lower(hex(coalesce({FORGOTTEN}, '')))"
-"""SQL for the name of the state after a journal entry."""
+from keepworth.memory.store.rows import NAMED
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from keepworth.memory.store.connection import AnyConnection
 from keepworth.memory.store.full_text import CURRENT, FULL_TEXT, SEGMENTS
 from keepworth.memory.store.rows import VECTORS
@@ -51,7 +53,7 @@ CREATE TABLE names(id INTEGER PRIMARY KEY, tenant TEXT NOT NULL, part TEXT NOT N
   UNIQUE(tenant, part, name));
 CREATE TABLE scopes(id INTEGER PRIMARY KEY, tenant TEXT NOT NULL, "user" TEXT NOT NULL, agent TEXT NOT NULL,
   session TEXT NOT NULL, tokens TEXT NOT NULL, count INTEGER NOT NULL DEFAULT 0, words INTEGER NOT NULL DEFAULT 0,
-  total BLOB NOT NULL, UNIQUE(tenant, user, agent, session));
+  total BLOB NOT NULL, UNIQUE(tenant, "user", agent, session));
 CREATE TABLE items(n INTEGER PRIMARY KEY, scope INTEGER NOT NULL REFERENCES scopes(id), kind TEXT NOT NULL,
   text TEXT NOT NULL, key TEXT NOT NULL, event_time TEXT NOT NULL, written_at TEXT NOT NULL, valid_from TEXT NOT NULL,
   valid_to TEXT NOT NULL, ended_at TEXT NOT NULL, expires_at TEXT NOT NULL, superseded_by TEXT NOT NULL,
@@ -119,7 +121,14 @@ def create(connection: AnyConnection, store_id: str) -> None:
 
 
 def create_vectors(connection: AnyConnection, set_id: int) -> None:
-    connection.execute(
-        f"CREATE TABLE IF NOT EXISTS {VECTORS.format(set_id)}"
-        "(n INTEGER PRIMARY KEY, hash INTEGER NOT NULL, vector BLOB NOT NULL)"
-    )
+    """Lay out the table of a set of vectors."""
+    columns = "n INTEGER PRIMARY KEY, hash INTEGER NOT NULL, vector BLOB NOT NULL"
+    table = f"CREATE TABLE IF NOT EXISTS {VECTORS.format(set_id)}({columns})"
+    connection.execute(in_types(table, connection.types))
+
+
+def in_types(layout: str, types: Mapping[str, str]) -> str:
+    """A layout of tables with the words of another database: see `connection.AnyConnection.types`."""
+    for said, instead in types.items():
+        layout = layout.replace(said, instead)
+    return layout

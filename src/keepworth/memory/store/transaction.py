@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -253,10 +254,11 @@ class Transaction:
 
     def foresee(self, adding: Iterable[tuple[str, Draft]]) -> None:
         """Look up all at once which rows on file may be duplicates of what is about to be added, one text after the other."""
-        numbers = [
-            rows.key_number(content_key(draft.scope, draft.kind, draft.event_time, draft.key, text))
-            for text, draft in adding
-        ]
+        numbers = []
+        for text, draft in adding:
+            with suppress(TypeError, AttributeError, UnicodeEncodeError):  # of what is no text nothing is on file
+                key = content_key(draft.scope, draft.kind, draft.event_time, draft.key, text)
+                numbers.append(rows.key_number(key))
         self._foreseen = {number: [] for number in numbers}
         query = f"SELECT content, n FROM items WHERE content {AMONG}"
         for content, n in select(self.connection, query, (among(numbers),)):
@@ -364,7 +366,10 @@ class Transaction:
 
     def _touched(self, act: Act, outcome: OperationOutcome) -> list[str]:
         """Every item the outcome depends on and did not change: those named, and the one a duplicate check found."""
-        named = dict.fromkeys((*targets_of(act), outcome.item))
+        targets = targets_of(act)
+        if not targets and outcome.item in self._before:  # what was added, which is what most acts are
+            return []
+        named = dict.fromkeys((*targets, outcome.item))
         return [id for id in named if id and id not in self._before and self._may_touch(id)]
 
     def _may_touch(self, id: str) -> bool:

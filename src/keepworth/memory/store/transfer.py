@@ -53,7 +53,10 @@ def exported(store: Store) -> Generator[str, None, None]:
         items = scalar(connection, "SELECT count(*) FROM items")
         identity = store.encoder_identity()
         encoder = None if identity is None else asdict(identity)
-        yield _line({"format": FORMAT, "version": VERSION, "head": store.head(), "items": items, "encoder": encoder})
+        tables = ["scopes", "items", *(_SAID.get(table, table) for table, _ in TABLES.values())]
+        size = sum(scalar(connection, f"SELECT count(*) FROM {table}") for table in tables)
+        header = {"format": FORMAT, "version": VERSION, "head": store.head(), "items": items, "lines": size}
+        yield _line({**header, "encoder": encoder})
         for id, *parts in select(connection, f"SELECT id, {rows.SCOPE} FROM scopes ORDER BY id"):
             yield _line({"scope": [id, *parts]})
         for name, (table, columns) in TABLES.items():
@@ -86,7 +89,7 @@ def imported(store: Store, lines: Iterable[str]) -> int:
     def work(transaction: Transaction) -> int:
         connection = transaction.connection
         scopes: dict[int, int] = {}
-        count = 0
+        count = read = 0
         header: dict[str, Any] = {}
         for number, text in enumerate(lines, start=1):
             if not text.strip():
@@ -97,6 +100,7 @@ def imported(store: Store, lines: Iterable[str]) -> int:
                     _check_header(record)
                     header = record
                     continue
+                read += 1
                 ((name, value),) = record.items()
                 if name == "scope":
                     scopes[value[0]] = transaction.book.row(Scope(*value[1:])).id
@@ -124,6 +128,10 @@ def imported(store: Store, lines: Iterable[str]) -> int:
             raise NotAMemoryFile(
                 f"the import has {entries} journal entries numbered {lowest} to {last}: some are missing or misnumbered; export "
                 "again; nothing was imported"
+            )
+        if header.get("lines", read) != read:
+            raise NotAMemoryFile(
+                f"the import is incomplete: {read} of {header['lines']} lines are there: export again; nothing was imported"
             )
         if not header or header.get("head") != last or header.get("items", count) != count:
             raise NotAMemoryFile(

@@ -19,7 +19,7 @@ from keepworth.memory.store.transaction import erased_since
 
 if TYPE_CHECKING:
     from keepworth.memory.search.columns import Mask
-    from keepworth.memory.store.store import CorpusState
+    from keepworth.memory.store.derived import CorpusState
 
 POSTINGS = 10_000
 """How many postings one search may read: at half a microsecond each, about 5 ms."""
@@ -108,10 +108,10 @@ def proposed(
     head: int,
     mask: Mask | None = None,
 ) -> list[int]:
-    """`candidates` for a whole query at a price that does not grow with the memory. Where common words are all there is, rows
-    with several of them are looked for, then the newest rows with one, and older ones as long as fewer than `count` are found.
+    """Rows that may answer a query, at a price that does not grow with the memory. Where common words are all there is, rows with
+    several of them are looked for, then the newest rows with one, and older ones as long as fewer than `count` are found.
     head: the newest row number there may be; mask: by row number, those that may be proposed."""
-    admitted = ""
+    admitted, index = "", connection.full_text
     if mask is not None:
         import numpy as np
 
@@ -121,9 +121,9 @@ def proposed(
             named, affordable = proposal(statistics.frequency, share, WHOLE * len(few))
             if not affordable or len(named) < len(statistics.frequency):
                 return few
-            admitted = admit(connection, mask, "rowid")
-            return candidates(connection, named, scope_tokens, len(few), None, admitted=admitted)
-        admitted = admit(connection, mask, "rowid")
+            admitted = index.admit(connection, mask, "rowid")
+            return index.best(connection, named, scope_tokens, len(few), admitted=admitted)
+        admitted = index.admit(connection, mask, "rowid")
     chosen, affordable = proposal(statistics.frequency, share, POSTINGS)
     found: list[int] = []
     window = head
@@ -132,19 +132,14 @@ def proposed(
         rarest, part = joint_proposal(statistics, share, JOINT)
         if len(rarest) > 1:
             newest = None if part >= 1.0 else head - int(part * head)
-            found = candidates(connection, rarest, scope_tokens, count, newest, together=True, admitted=admitted)
+            found = index.best(connection, rarest, scope_tokens, count, newest, together=True, admitted=admitted)
     while len(found) < count:
         newest = None if window >= head else head - window
-        more = candidates(connection, chosen, scope_tokens, count, newest, admitted=admitted)
+        more = index.best(connection, chosen, scope_tokens, count, newest, admitted=admitted)
         if len(more) >= count or newest is None:
             return list(dict.fromkeys([*found, *more]))
         window *= 4
     return found
-
-
-def admit(connection: AnyConnection, mask: Mask, row: str) -> str:
-    """SQL for whether the column `row` of row numbers is in `mask`, which this connection is told."""
-    return connection.full_text.admit(connection, mask, row)
 
 
 def joint_proposal(statistics: CorpusStatistics, share: float, postings: int = JOINT) -> tuple[list[str], float]:
@@ -156,27 +151,6 @@ def joint_proposal(statistics: CorpusStatistics, share: float, postings: int = J
         expected *= statistics.frequency[term] / max(1, statistics.documents)
     price = RANKED * expected + PASSED * sum(statistics.frequency[term] for term in rarest)
     return rarest, min(1.0, postings / max(1.0, min(1.0, share + SKIPPING) * price))
-
-
-def candidates(
-    connection: AnyConnection,
-    terms: Sequence[str],
-    scope_tokens: Sequence[Sequence[str]],
-    count: int,
-    newest_only: int | None,
-    *,
-    together: bool = False,
-    admitted: str = "",
-) -> list[int]:
-    """Row numbers of the index's own `count` best for any of `terms` (together: for all of them) in the scopes, best first.
-
-    scope_tokens: of each scope, none for everywhere. They and terms are runs of letters and digits, so quoting them is enough;
-    values never come from a name.
-    newest_only: look at rows above this number only. admitted: SQL for which ones, as of `admit`.
-    """
-    if not terms:
-        return []
-    return connection.full_text.best(connection, terms, scope_tokens, count, newest_only, together, admitted)
 
 
 HELD = 8192

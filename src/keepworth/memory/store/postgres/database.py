@@ -14,7 +14,7 @@ import re
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -96,6 +96,7 @@ class ServerConnection:
 
     full_text: FullText = Postings()
     in_file: bool = False
+    types: Mapping[str, str] = tables.TYPES
 
     def __init__(self, raw: psycopg.Connection[tuple[Any, ...]]) -> None:
         self.raw = raw
@@ -337,8 +338,8 @@ class PostgresDatabase(Backend):
 
     # Writing.
 
-    def _begun(self, *, patient: bool = True) -> ServerConnection:
-        wait = max(1, round(1000 * self._timeout)) if patient else 1
+    def _begun(self) -> ServerConnection:
+        wait = max(1, round(1000 * self._timeout))
         begin = f"BEGIN; SET LOCAL lock_timeout = {wait}; SELECT pg_advisory_xact_lock({self._lock_number})"
         known = self._to_write()
         try:

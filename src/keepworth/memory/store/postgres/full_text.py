@@ -99,10 +99,13 @@ class Postings:
         terms: Sequence[str],
         scope_tokens: Sequence[Sequence[str]],
         count: int,
-        newest_only: int | None,
-        together: bool,
-        admitted: str,
+        newest_only: int | None = None,
+        *,
+        together: bool = False,
+        admitted: str = "",
     ) -> list[int]:
+        if not terms:
+            return []
         keys = list(dict.fromkeys(map(stored_term, terms)))
         where, values = "", list[object]()
         if scope_tokens:

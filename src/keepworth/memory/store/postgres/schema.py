@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from keepworth.memory.store.postgres.full_text import TABLES as FULL_TEXT
-from keepworth.memory.store.schema import SERVER_VERSION, TABLES
+from keepworth.memory.store.schema import SERVER_VERSION, TABLES, in_types
 
 if TYPE_CHECKING:
     import psycopg
@@ -26,7 +26,7 @@ TYPES = {
     " TEXT": ' TEXT COLLATE "C"',
     " WITHOUT ROWID": "",
 }
-"""What the layout of tables says for SQLite, and for Postgres."""
+"""As `connection.AnyConnection.types`."""
 
 # What a query says of JSON that is none, such as another fact of the file, is nothing.
 _FUNCTIONS = r"""
@@ -59,10 +59,7 @@ CREATE FUNCTION hex(bytes bytea) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SA
 
 def statements() -> list[str]:
     """What lays out an empty memory, in order, in the SQL of Postgres."""
-    text = f"{TABLES};{FULL_TEXT}"
-    for said, instead in TYPES.items():
-        text = text.replace(said, instead)
-    listed = [each.strip() for each in text.split(";")]
+    listed = [each.strip() for each in in_types(f"{TABLES};{FULL_TEXT}", TYPES).split(";")]
     plain = [each for each in listed if each and "fts5" not in each and "automerge" not in each]
     own = [
         "ALTER TABLE episodes ADD COLUMN rowid BIGINT NOT NULL UNIQUE",

@@ -1,0 +1,433 @@
+"""What a process holds of a memory that follows its journal: vectors, words of scopes, columns of metadata, and what is counted.
+
+All of it can be made again from the file, and is brought up to the state that a connection sees when it is asked for.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from keepworth.memory.errors import EncoderMismatch, MemoryProblem
+from keepworth.memory.item import Scope
+from keepworth.memory.search.columns import MetadataColumns, corrected
+from keepworth.memory.search.index import DenseIndex
+from keepworth.memory.search.scope_words import LARGEST, ScopeWords
+from keepworth.memory.search.terms import only_latin, terms_and_languages
+from keepworth.memory.search.where import ITEM, MISSING, Field, Filter, with_facts
+from keepworth.memory.store import blocks, rows, schema
+from keepworth.memory.store.connection import AMONG, AnyConnection, among, first, scalar, select
+from keepworth.memory.store.full_text import CURRENT, WHOLE_TEXT
+from keepworth.memory.store.rows import NAMED, VECTORS
+from keepworth.memory.store.transaction import erased_since
+from keepworth.memory.store.words import RankedTexts, ScopeSums, WordStatistics
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from keepworth.memory.search.columns import Mask
+    from keepworth.memory.store.store import Store
+
+    Vectors = npt.NDArray[np.float32]
+
+Result = TypeVar("Result")
+_LOG = logging.getLogger("keepworth.memory")
+PASSED_STATES = 1024
+"""Entries of the journal behind the newest whose names are remembered: a search that began before others wrote sees one."""
+
+
+class Position:
+    """How far what follows the journal has come: to entry `head`, which led to the state `name`; -1 before it began."""
+
+    __slots__ = ("_passed", "head", "name")
+
+    def __init__(self) -> None:
+        self.begin(-1, "")
+
+    def begin(self, head: int, name: str) -> None:
+        """Begin anew at this state."""
+        self.head, self.name = head, name
+        self._passed: dict[int, str] = {}
+
+    def stands_at(self, head: int, name: str) -> bool:
+        """Whether it is as this state has it."""
+        return (self.head, self.name) == (head, name)
+
+    def has_passed(self, head: int, name: str) -> bool:
+        """Whether it went through this state: another thread's look at the file was newer."""
+        return self._passed.get(head) == name
+
+    def leads_to(self, connection: AnyConnection, head: int) -> bool:
+        """Whether the journal, as this connection sees it, went through this state on its way to entry `head`."""
+        if self.head < 0 or self.head > head:
+            return False
+        query = f"SELECT {NAMED} FROM events WHERE seq = ?"
+        return (scalar(connection, query, (self.head,)) or "") == self.name
+
+    def move(self, connection: AnyConnection, head: int, name: str) -> None:
+        """Note that it came to this state, and by which others."""
+        self._passed[self.head] = self.name
+        names = f"SELECT seq, {NAMED} FROM events WHERE seq > ? ORDER BY seq"
+        self._passed.update(select(connection, names, (max(self.head, head - PASSED_STATES),)))
+        while len(self._passed) > PASSED_STATES:
+            self._passed.pop(next(iter(self._passed)))
+        self.head, self.name = head, name
+
+
+@dataclass(slots=True)
+class CorpusState:
+    """What a file says after its newest entry: asked once, and again when there is a newer one.
+
+    state: what tells it from another; seq: of the newest entry; documents, words: current items of all scopes, and words in them;
+    tail: the current items that the full-text index does not hold yet, as (scope id, text, its terms) by row number; languages:
+    those of which there are stems among the terms."""
+
+    state: tuple[Any, ...]
+    seq: int
+    documents: int
+    words: int
+    tail: Mapping[int, tuple[int, str, frozenset[str]]]
+    languages: frozenset[str]
+
+    @property
+    def name(self) -> str:
+        """Of the state after the newest entry."""
+        return rows.named(self.state[1]).hex()
+
+
+# Subqueries: one row also where there is no event, or no set any more.
+_STATE = (
+    "SELECT e.seq, e.chain, (SELECT through FROM indexed), (SELECT made FROM vector_sets WHERE id = ?) FROM (SELECT 1) AS one "
+    "LEFT JOIN (SELECT seq, chain FROM events ORDER BY seq DESC LIMIT 1) AS e ON true"
+)
+
+
+class Derived:
+    """Thread-safe. What is erased is forgotten with the whole of it: see `Store.reset_caches`."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.database = store.database
+        self._lock = threading.RLock()
+        self._words_lock = threading.Lock()
+        self._dense: DenseIndex | None = None
+        self._dense_at = Position()
+        self._dense_set: tuple[Any, ...] = ()
+        self._dense_state: tuple[Any, ...] = ()
+        self._to_keep = False  # whether there are blocks of vectors to write
+        self._unfit: list[blocks.Range] = []
+        self._scope_words = ScopeWords()
+        self._words_at = Position()
+        self._columns = MetadataColumns()
+        self._columns_at = Position()
+        self.word_counts = WordStatistics()
+        self.ranked_texts = RankedTexts()
+        self._scope_sums = ScopeSums()
+        self._corpus: CorpusState | None = None
+
+    # What the file says after its newest entry.
+
+    def corpus(self, connection: AnyConnection) -> CorpusState:
+        """What the file says, as this connection sees it."""
+        return self.database.once(connection, ("corpus", self._store.set_id), lambda: self._corpus_now(connection))
+
+    def _corpus_now(self, connection: AnyConnection) -> CorpusState:
+        state = first(connection, _STATE, (self._store.set_id,))
+        before = self._corpus  # one read: another thread may put its own there meanwhile
+        if before is not None and before.state == state:
+            return before
+        documents, words = self._scope_sums.at(connection, state)
+        known, tail = before.tail if before is not None else {}, {}
+        languages = {str(name) for (name,) in select(connection, "SELECT name FROM languages")}
+        newest = f"SELECT n, scope, key, text FROM items WHERE n > (SELECT through FROM indexed) AND {CURRENT}"
+        for n, scope, key, text in select(connection, newest):
+            whole = f"{key}\n{text}" if key else text
+            row = known.get(n)
+            if row is None or row[1] != whole:
+                listed, own = terms_and_languages(whole)
+                row = (scope, whole, frozenset(listed))
+                languages |= own
+            elif before is not None:
+                languages |= before.languages
+            tail[n] = row
+        corpus = self._corpus = CorpusState(state, state[0] or 0, documents, words, tail, frozenset(languages))
+        return corpus
+
+    # Vectors.
+
+    def _with_index(self, use: Callable[[AnyConnection, DenseIndex], Result]) -> Result | None:
+        """What `use` makes of the vectors; None where there are none."""
+        with self.database.reading() as connection:
+            if self._store.set_id is None and not self._store.find_set(connection):
+                return None
+            result = use(connection, self._synced(connection))
+        if self._to_keep:
+            self._to_keep = False
+            self.write_blocks()
+        return result
+
+    def near(
+        self, vectors: Vectors, count: int, scope: Scope, nobody: bool = False, where: Filter | None = None
+    ) -> list[list[tuple[int, float]]] | None:
+        """Per query the `count` best (item number, cosine) of current items; None where there are no vectors."""
+        return self._with_index(
+            lambda connection, index: index.search(
+                vectors,
+                count,
+                (scope, nobody),
+                self._store.scope_ids(connection, scope, nobody),
+                self.mask(connection, where),
+            )
+        )
+
+    def _synced(self, connection: AnyConnection) -> DenseIndex:
+        """The dense index, brought up to the journal's head as this connection sees it."""
+        with self._lock:
+            corpus = self.corpus(connection)
+            if self._dense is not None and self._dense_state == corpus.state:
+                return self._dense
+            dimension = scalar(connection, "SELECT dimension FROM vector_sets WHERE id = ?", (self._store.set_id,))
+            made, at, seq, name = corpus.state[3], self._dense_at, corpus.seq, corpus.name
+            if made is None or dimension is None:
+                raise EncoderMismatch(
+                    f"the vectors of {self.database.path} were made anew with another encoder meanwhile: open the memory again, "
+                    "with that one"
+                )
+            known = self._dense is not None and self._dense_set == (self._store.set_id, made)
+            if self._dense is not None and known and at.has_passed(seq, name):
+                # What it has more is not to be read from here, so that nothing is shown which this connection does not see.
+                return self._dense
+            if known and at.leads_to(connection, seq):
+                self._follow(connection, at.head)
+                at.move(connection, seq, name)
+            else:
+                self._dense = self._loaded(connection, made, dimension)
+                at.begin(seq, name)
+            self._dense_set, self._dense_state = (self._store.set_id, made), corpus.state
+            assert self._dense is not None
+            return self._dense
+
+    def _loaded(self, connection: AnyConnection, made: str, dimension: int) -> DenseIndex:
+        """The vectors of all current items."""
+        assert self._store.set_id is not None
+        block, self._unfit, loose = blocks.load(connection, self._store.set_id, made, dimension)
+        if self._unfit:
+            _LOG.warning("blocks of vectors in %s are damaged and written again", self.database.path)
+        self._to_keep = connection.in_file and (bool(self._unfit) or loose >= 2 * blocks.ITEMS)
+        return DenseIndex(dimension, block if block.size else None)
+
+    def _follow(self, connection: AnyConnection, since: int) -> None:
+        """Apply to the dense index what the journal says changed after entry `since`."""
+        import numpy as np
+
+        assert self._dense is not None
+        assert self._store.set_id is not None
+        changed = select(
+            connection,
+            "SELECT DISTINCT c.n, i.scope, v.vector, i.content IS NOT NULL AND i.status = 'active' "
+            f"FROM changes c LEFT JOIN items i USING(n) LEFT JOIN {VECTORS.format(self._store.set_id)} v USING(n) "
+            "WHERE c.seq > ? AND c.changed",
+            (since,),
+        )
+        gone = [n for n, _, vector, current in changed if not current or vector is None]
+        if gone:
+            self._dense.drop(gone)
+        fresh = [(n, scope, vector) for n, scope, vector, current in changed if current and vector is not None]
+        fresh.sort()
+        if fresh:
+            parts = [rows.to_vectors(vector, self._dense.dimension) for _, _, vector in fresh]
+            listed = [(n, scope) for (n, scope, _), each in zip(fresh, parts, strict=True) for _ in each]
+            self._dense.put([n for n, _ in listed], [scope for _, scope in listed], np.concatenate(parts))
+
+    def write_blocks(self) -> None:
+        """Write blocks of vectors that no block holds yet, and again what does not fit, so that the next process reads those. One
+        at a time: who writes meanwhile waits for no more."""
+        unfit, self._unfit = self._unfit, []
+        if self._store.set_id is None or self.database.read_only:
+            return
+        set_id = self._store.set_id
+        try:
+            for span in unfit:
+                self.database.write(lambda connection, span=span: blocks.write_block(connection, set_id, span))  # type: ignore[misc]
+            while self.database.write(lambda connection: blocks.extend(connection, set_id, 1)):
+                pass
+        except MemoryProblem as problem:  # the search itself is answered
+            _LOG.warning("the vectors of %s could not be written in blocks: %s", self.database.path, problem)
+
+    # Words of scopes.
+
+    def words_in(
+        self,
+        connection: AnyConnection,
+        corpus: CorpusState,
+        inside: frozenset[int],
+        *,
+        at_once: bool = False,
+        exact: bool = False,
+    ) -> ScopeWords | None:
+        """The words of these scopes, as of what this connection sees or of somewhat later (exact: not later); None where they
+        are not held. at_once: hold them at the first question, where the index of the file cannot tell them from others."""
+        held, ids = self._scope_words, tuple(sorted(inside))
+        if not held.asked_before(ids) and not at_once:
+            return None
+        with self._words_lock:
+            seq, name, at = corpus.seq, corpus.name, self._words_at
+            if not at.stands_at(seq, name) and not at.has_passed(seq, name):
+                self._follow_words(connection, seq, name)
+            if not at.stands_at(seq, name):
+                # It is ahead of what this connection sees, which may not read the whole of a scope for it.
+                return None if exact or held.missing(ids) else held
+            for id in held.missing(ids):
+                size = scalar(connection, "SELECT count FROM scopes WHERE id = ?", (id,))
+                if size is None or size > LARGEST:
+                    return None
+                texts = select(connection, f"SELECT n, {WHOLE_TEXT} FROM items WHERE scope = ? AND {CURRENT}", (id,))
+                held.put(id, texts, only_latin(corpus.languages))
+        return held
+
+    @property
+    def words_head(self) -> int:
+        """The entry of the journal that the words of scopes are up to."""
+        return self._words_at.head
+
+    def words_at_hand(self, ids: frozenset[int] | None) -> bool:
+        """Whether the words of these scopes are held, as far as is known without a look at the file."""
+        return ids is not None and not self._scope_words.missing(ids)
+
+    def _follow_words(self, connection: AnyConnection, seq: int, name: str) -> None:
+        """Bring the words of scopes to entry `seq`, or drop them where the journal does not lead there."""
+        held, at = self._scope_words, self._words_at
+        leads = (
+            seq - at.head <= PASSED_STATES and at.leads_to(connection, seq) and not erased_since(connection, at.head)
+        )
+        changed = (
+            f"SELECT DISTINCT c.n, i.scope, CASE WHEN {CURRENT} THEN {WHOLE_TEXT} END FROM changes c "
+            "LEFT JOIN items i USING(n) WHERE c.seq > ? AND c.changed"
+        )
+        listed = select(connection, changed, (at.head,)) if leads else []
+        # Of an item whose creation was undone nothing says whose it was.
+        if not leads or any(scope is None for _, scope, _ in listed):
+            held.clear()
+            at.begin(seq, name)
+            return
+        for n, scope, said in listed:
+            held.change(scope, n, said)
+        at.move(connection, seq, name)
+
+    # Columns of metadata.
+
+    def mask(self, connection: AnyConnection, where: Filter | None) -> Mask | None:
+        """By item number: whether an item is current and meets what `where` says of metadata, as this connection sees it, or is
+        one that it lets through. None where it says nothing of metadata."""
+        if where is None or where.tree is None:
+            return None
+        return self.database.once(connection, ("mask", where), lambda: self._mask(connection, where))
+
+    def _mask(self, connection: AnyConnection, where: Filter) -> Mask:
+        import numpy as np
+
+        assert where.tree is not None
+        corpus, columns, at = self.corpus(connection), self._columns, self._columns_at
+        seq, name = corpus.seq, corpus.name
+        with columns.lock:
+            later: list[int] | None = []
+            if at.has_passed(seq, name) and not at.stands_at(seq, name):
+                later = columns.changed_after(seq)
+            elif not at.stands_at(seq, name) and at.head < seq:
+                self._follow_columns(connection, seq, name)
+            elif not at.stands_at(seq, name):
+                later = None
+            missing = columns.missing(where.tree)
+            if later is None or (later and missing):
+                # It is ahead of what this connection sees, and what that is it cannot tell: read it for this once.
+                columns, later = MetadataColumns(), []
+                missing = columns.missing(where.tree)
+            for field in list(missing) if connection.in_file else ():
+                if (column := _column_in(connection, field)) is not None:
+                    columns.take(field, *column)
+                    missing.remove(field)
+            if missing:
+                which = schema.BY_CURRENT if connection.in_file else f"WHERE {CURRENT}"
+                columns.build(missing, _metadata_in(connection, which))
+            mask = columns.mask(where.tree)
+        if later:
+            rows_ = dict(_metadata_in(connection, f"WHERE {CURRENT} AND n {AMONG}", later))
+            mask = corrected(mask, where.tree, rows_, later)
+        let = [number for number in map(rows.number_of, where.but) if number is not None]
+        if let:
+            if max(let) >= len(mask):
+                mask = np.concatenate([mask, np.zeros(max(let) + 1 - len(mask), bool)])
+            mask[let] = True
+        return mask
+
+    def _follow_columns(self, connection: AnyConnection, seq: int, name: str) -> None:
+        """Bring the columns to entry `seq`, or let them begin anew where the journal does not lead there."""
+        at = self._columns_at
+        if not at.leads_to(connection, seq) or erased_since(connection, at.head):
+            self._columns.start(seq)
+            at.begin(seq, name)
+            return
+        changes = select(
+            connection,
+            f"SELECT max(c.seq), c.n, CASE WHEN {CURRENT} THEN i.metadata END, i.kind, {schema.WHEN} "
+            "FROM changes c LEFT JOIN items i USING(n) "
+            "WHERE c.seq > ? AND c.changed GROUP BY c.n, i.n ORDER BY 1",
+            (at.head,),
+        )
+        known: dict[str, Any] = {}
+        with rows.readable("metadata"):
+            self._columns.follow([(entry, n, _facts(known, *said)) for entry, n, *said in changes])
+        at.move(connection, seq, name)
+
+
+def _metadata_in(
+    connection: AnyConnection, which: str, numbers: Sequence[int] = ()
+) -> list[tuple[int, Mapping[str, Any] | None]]:
+    """Number and metadata of the items that SQL names. numbers: its parameter, as JSON."""
+    known: dict[str, Any] = {}
+    values = (among(numbers),) if numbers else ()
+    found = select(connection, f"SELECT n, metadata, kind, {schema.WHEN} FROM items {which}", values)
+    with rows.readable("metadata"):
+        return [(n, _facts(known, *said)) for n, *said in found]
+
+
+def _column_in(connection: AnyConnection, field: Field) -> tuple[npt.NDArray[np.int64], list[str], list[Any]] | None:
+    """What all current items have under a name, put together by SQLite: their numbers, the texts of their values, and the values
+    of the distinct texts. None where the name has to be looked for item by item."""
+    import numpy as np
+
+    path: tuple[str, ...] = ()
+    if field.inside == (ITEM,):
+        said = {"kind": "kind", "when": schema.WHEN}[field.name]
+    elif not field.inside and field.name.isprintable() and not set('."\\') & set(field.name):
+        said, path = "coalesce(CASE WHEN metadata <> '' THEN metadata -> ? END, '')", (f'$."{field.name}"',)
+    else:
+        return None
+    query = f"SELECT group_concat(n), group_concat({said}, char(30)) FROM items {schema.BY_CURRENT}"
+    with rows.readable("metadata"):
+        numbers, joined = first(connection, query, path)
+        if numbers is None:
+            return np.zeros(0, np.int64), [], []
+        texts = joined.split("\x1e")  # which no text of JSON has
+        distinct = list(dict.fromkeys(texts))
+        if field.inside:
+            return np.fromstring(numbers, np.int64, sep=","), texts, distinct
+        read = json.loads(f"[{','.join(text or 'null' for text in distinct)}]")
+        values = [value if text else MISSING for text, value in zip(distinct, read, strict=True)]
+        return np.fromstring(numbers, np.int64, sep=","), texts, values
+
+
+def _facts(known: dict[str, Any], text: str | None, kind: str, when: str) -> Mapping[str, Any] | None:
+    """What filters ask of an item, of metadata as the file holds them; None for none. known: what was read before, as many items
+    have the same."""
+    if text is None:
+        return None
+    found: Mapping[str, Any] | None = known.get(text)
+    if found is None:
+        found = known[text] = rows.from_json(text) if text else {}
+    return with_facts(found, kind, when)

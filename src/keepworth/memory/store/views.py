@@ -1,0 +1,326 @@
+"""What a search ranks: the items of a scope as they are at each moment, and as they were at one."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from keepworth.memory.item import EVERYWHERE, HASH_MODULUS, Item, Scope, content_digest, duplicate_key
+from keepworth.memory.search.index import CorpusStatistics, InvertedIndex
+from keepworth.memory.search.scan import best
+from keepworth.memory.search.search import Ranked
+from keepworth.memory.search.terms import only_latin
+from keepworth.memory.search.where import Filter
+from keepworth.memory.store import rows
+from keepworth.memory.store.connection import AMONG, among, select
+from keepworth.memory.store.full_text import CURRENT, WHOLE_TEXT
+from keepworth.memory.store.transaction import indexed_text
+from keepworth.memory.store.words import LEAST, proposed, scores
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from keepworth.memory.store.store import Store
+
+    Vectors = npt.NDArray[np.float32]
+
+ALWAYS_IN_FORCE = f"{CURRENT} AND expires_at = '' AND valid_from = '' AND valid_to = ''"
+REMEMBERED = 5000
+
+
+@dataclass(slots=True)
+class ScopeView:
+    """The items of a scope as they are at each moment: what a search of a store ranks. What it read of items it remembers."""
+
+    store: Store
+    scope: Scope
+    nobody: bool = False
+    _fetched: dict[str, Item | None] = field(default_factory=dict)
+    _plain: set[str] = field(default_factory=set)
+
+    @property
+    def on_file(self) -> bool:
+        return not self.store.words_at_hand(self.scope, self.nobody)
+
+    def fetch(self, ids: Sequence[str]) -> dict[str, Item | None]:
+        missing = [id for id in ids if id not in self._fetched]
+        if missing:
+            if len(self._fetched) > REMEMBERED:
+                self._fetched, missing = {}, list(ids)
+            self._fetched.update(self.store.fetch(self.scope, missing))
+        return {id: self._fetched[id] for id in ids}
+
+    def doubtful(self, ids: Sequence[str]) -> list[str]:
+        """Most items are as they were written; telling those takes no more than a look at some columns."""
+        query = f"SELECT n FROM items WHERE n {AMONG} AND {ALWAYS_IN_FORCE}"
+        unknown = [int(id[1:]) for id in ids if id not in self._plain and id not in self._fetched]
+        if unknown:
+            if len(self._plain) > REMEMBERED:
+                self._plain.clear()
+            with self.store.database.reading() as connection:
+                self._plain.update(f"m{n}" for (n,) in select(connection, query, (among(unknown),)))
+        return [id for id in ids if id not in self._plain]
+
+    def forget(self, id: str) -> None:
+        self._fetched.pop(id, None)
+        self._plain.discard(id)
+
+    def languages(self) -> frozenset[str]:
+        """Of the whole store."""
+        with self.store.database.reading() as connection:
+            return self.store.derived.corpus(connection).languages
+
+    def statistics(self, terms: Sequence[str]) -> CorpusStatistics:
+        """Of the whole store."""
+        with self.store.database.reading() as connection:
+            return self.store.derived.word_counts.of(connection, self.store.derived.corpus(connection), terms)
+
+    def by_words(
+        self,
+        terms: Sequence[str],
+        count: int,
+        hidden: Collection[str] = (),
+        statistics: CorpusStatistics | None = None,
+        where: Filter | None = None,
+    ) -> Ranked:
+        """Candidates by the full-text index and the rows that it does not hold yet, ranked by BM25 of the whole query. hidden:
+        ids that are left out; statistics: those to rank with, where more than the store is ranked together. where: as of a
+        `Corpus`."""
+        store, derived = self.store, self.store.derived
+        with store.database.reading() as connection:
+            corpus, inside = derived.corpus(connection), store.scope_ids(connection, self.scope, self.nobody)
+            known = statistics or derived.word_counts.of(connection, corpus, terms)
+            mask = derived.mask(connection, where)
+            if inside is not None and (statistics is None or not hidden):
+                # What a bank stands on is asked for as it was at one moment, so nothing newer will do.
+                exact = statistics is not None
+                held = derived.words_in(connection, corpus, inside, at_once=self.nobody, exact=exact)
+                best_ = None if held is None else held.scores(sorted(inside), terms, known, count + len(hidden), mask)
+                if best_ is not None and not (exact and derived.words_head != corpus.seq):
+                    return [(f"m{n}", score) for n, score in best_ if f"m{n}" not in hidden][:count]
+            tokens = [] if self.scope == EVERYWHERE else store.scope_tokens(connection, self.scope)
+            if tokens is None:
+                return []
+            share = store.sums(self.scope)[1] / max(1, known.documents) if tokens else 1.0
+            proposed_rows = proposed(connection, known, tokens, share, max(2 * count, LEAST), corpus.seq, mask)
+            found = select(
+                connection,
+                f"SELECT n, scope, {WHOLE_TEXT} FROM items WHERE n {AMONG}",
+                (among(proposed_rows),),
+            )
+        found += [(n, home, text) for n, (home, text, words) in corpus.tail.items() if not words.isdisjoint(terms)]
+        texts = {n: text for n, home, text in found if inside is None or home in inside}
+        if mask is not None:
+            texts = {n: text for n, text in texts.items() if n < len(mask) and mask[n]}
+        scored = scores(texts, terms, known, derived.ranked_texts, only_latin(corpus.languages))
+        ranked = sorted(scored, key=lambda pair: (-pair[1], pair[0]))
+        return [(f"m{n}", score) for n, score in ranked if score > 0 and f"m{n}" not in hidden][:count]
+
+    def vectors_of(self, items: Sequence[Item]) -> dict[str, Vectors]:
+        """As of a `Corpus`."""
+        return self.store.vectors_for(items)
+
+    def by_meaning(
+        self, vectors: Vectors, count: int, hidden: Collection[str] = (), where: Filter | None = None
+    ) -> list[Ranked]:
+        found = self.store.derived.near(vectors, count + len(hidden), self.scope, self.nobody, where)
+        if found is None:
+            return [[] for _ in vectors]
+        return [[(f"m{n}", score) for n, score in line if f"m{n}" not in hidden][:count] for line in found]
+
+
+class Snapshot:
+    """The items of a scope as they were after journal entry `position`.
+
+    While the store stands there, rows are read as they are. What changed since is put back from the images that the journal keeps
+    of everything before it changed."""
+
+    __slots__ = ("_drift", "_drift_head", "position", "scope", "store", "view")
+
+    def __init__(self, store: Store, scope: Scope, position: int) -> None:
+        self.store = store
+        self.scope = scope
+        self.position = position
+        self.view = ScopeView(store, scope)
+        self._drift = _Drift({})
+        self._drift_head = position
+
+    @property
+    def next_number(self) -> int:
+        return self.position + 1
+
+    @property
+    def content_sum(self) -> int:
+        total, _, _ = self.store.sums(self.scope)
+        for n, before in self._drifted().images.items():
+            present = self._row(n)
+            total -= content_digest(present) if present is not None else 0
+            total += content_digest(before) if before is not None else 0
+        return total % HASH_MODULUS
+
+    def __len__(self) -> int:
+        _, count, _ = self.store.sums(self.scope)
+        for n, before in self._drifted().images.items():
+            present = self._row(n)
+            count += int(before is not None and before.current) - int(present is not None and present.current)
+        return count
+
+    def get(self, id: str) -> Item | None:
+        return self.fetch((id,))[id]
+
+    def fetch(self, ids: Sequence[str]) -> dict[str, Item | None]:
+        """What did not drift is what it was at the position."""
+        images = self._drifted().images
+        out: dict[str, Item | None] = dict.fromkeys(ids)
+        numbers = {id: number for id in ids if (number := rows.number_of(id)) is not None and number <= self.position}
+        there = self.view.fetch([id for id, number in numbers.items() if number not in images])
+        for id, number in numbers.items():
+            out[id] = images[number] if number in images else there[id]
+        return out
+
+    def doubtful(self, ids: Sequence[str]) -> list[str]:
+        """What did not drift is as the store says now."""
+        images = self._drifted().ids
+        here = set(self.view.doubtful([id for id in ids if id not in images]))
+        return [id for id in ids if id in images or id in here]
+
+    def duplicates_of(self, item: Item) -> list[str]:
+        drift = self._drifted()
+        key = duplicate_key(item)
+        past = [
+            before.id for before in drift.images.values() if before and before.open and duplicate_key(before) == key
+        ]
+        return past + [id for id in self.store.with_content(self.scope, item) if int(id[1:]) not in drift.images]
+
+    def items(self) -> Iterator[Item]:
+        drift = self._drifted()
+        merged = {item.id: item for item in self.store.items(self.scope)}
+        for n, before in drift.images.items():
+            if before is None:
+                merged.pop(f"m{n}", None)
+            else:
+                merged[f"m{n}"] = before
+        return iter(sorted(merged.values(), key=lambda item: int(item.id[1:])))
+
+    def closed(self) -> Iterator[Item]:
+        drift = self._drifted()
+        for item in self.store.items(self.scope, closed=True):
+            if int(item.id[1:]) not in drift.images:
+                yield item
+        for before in drift.images.values():
+            if before is not None and not before.current and not before.deleted:
+                yield before
+
+    def vectors_for(self, items: Sequence[Item]) -> dict[str, Vectors]:
+        return self.store.vectors_for(items)
+
+    def languages(self) -> frozenset[str]:
+        return self.view.languages() | self._drifted().languages
+
+    def statistics(self, terms: Sequence[str]) -> CorpusStatistics:
+        """Of the whole store, corrected for what drifted in this scope."""
+        live = self.view.statistics(terms)
+        drift = self._drifted()
+        return drift.corrected(live, terms) if drift.images else live
+
+    def by_words(
+        self,
+        terms: Sequence[str],
+        count: int,
+        hidden: frozenset[str],
+        statistics: CorpusStatistics,
+        where: Filter | None = None,
+    ) -> Ranked:
+        drift = self._drifted()
+        ranked = self.view.by_words(terms, count, hidden | drift.ids, statistics, where)
+        if not drift.images:
+            return ranked
+        ranked.extend(pair for pair in drift.lexical(terms, statistics) if pair[0] not in hidden and pair[1] > 0)
+        return sorted(ranked, key=lambda pair: (-pair[1], int(pair[0][1:])))[:count]
+
+    def by_meaning(
+        self, vectors: Vectors, count: int, hidden: frozenset[str], where: Filter | None = None
+    ) -> list[Ranked]:
+        drift = self._drifted()
+        found = self.view.by_meaning(vectors, count, hidden | drift.ids, where)
+        past = {id: vector for id, vector in drift.vectors(self.store).items() if id not in hidden}
+        if not past:
+            return found
+        return [
+            sorted(
+                [
+                    *line,
+                    *((id, float((before @ vector).max())) for id, before in past.items()),
+                ],
+                key=lambda pair: -pair[1],
+            )[:count]
+            for line, vector in zip(found, vectors, strict=True)
+        ]
+
+    def _row(self, number: int) -> Item | None:
+        return self.store.fetch(self.scope, [f"m{number}"])[f"m{number}"]
+
+    def _drifted(self) -> _Drift:
+        """What the items that changed since the position were at the position."""
+        head = self.store.head()
+        if head != self._drift_head:
+            self.store.refuse_purged(self.position)
+            images = self.store.images_at(self.scope, self.position)
+            present = self.store.fetch(self.scope, [f"m{n}" for n in images])
+            self._drift = _Drift(images, [item for item in present.values() if item is not None])
+            for id in self._drift.ids:
+                self.view.forget(id)
+            self._drift_head = head
+        return self._drift
+
+
+class _Drift:
+    """Past states of a few items, by row number (None: was not there yet), and an index over the current ones."""
+
+    __slots__ = ("_ids", "_index", "_present", "ids", "images")
+
+    def __init__(self, images: dict[int, Item | None], present: Sequence[Item] = ()) -> None:
+        self.images = images
+        self.ids = frozenset(f"m{n}" for n in images)
+        self._present = InvertedIndex()
+        for live in present:
+            if live.current:
+                self._present.add(indexed_text(live))
+        self._ids: list[str] = []
+        self._index = InvertedIndex()
+        for item in images.values():
+            if item is not None and item.current:
+                self._ids.append(item.id)
+                self._index.add(indexed_text(item))
+
+    def corrected(self, live: CorpusStatistics, terms: Sequence[str]) -> CorpusStatistics:
+        """The live statistics with the present states taken out and the past ones put in."""
+        import numpy as np
+
+        nothing = np.zeros(0, np.intp)
+        past, present = self._index.statistics(terms, nothing), self._present.statistics(terms, nothing)
+        frequency = {
+            term: live.frequency.get(term, 0) + past.frequency.get(term, 0) - present.frequency.get(term, 0)
+            for term in terms
+        }
+        return CorpusStatistics(
+            max(0, live.documents + past.documents - present.documents),
+            max(0, live.words + past.words - present.words),
+            {term: count for term, count in frequency.items() if count > 0},
+        )
+
+    @property
+    def languages(self) -> frozenset[str]:
+        return self._index.languages
+
+    def lexical(self, terms: Sequence[str], statistics: CorpusStatistics) -> Ranked:
+        if not self._ids:
+            return []
+        scores = self._index.scores(terms, statistics)
+        return [(self._ids[row], float(scores[row])) for row in best(scores, len(self._ids))]
+
+    def vectors(self, store: Store) -> dict[str, Vectors]:
+        wanted = [item for item in self.images.values() if item is not None and item.current]
+        return store.vectors_for(wanted) if wanted else {}

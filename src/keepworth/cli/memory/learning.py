@@ -93,7 +93,7 @@ def search_in(
     policy=POLICY,
 )
 def act(memory: Memory, episode: EpisodeId, action: Annotated[str, argument("", "What was done.")]) -> Lines:
-    """NoteLine what was done after the last searches."""
+    """Note what was done after the last searches."""
     memory.reopen(episode).act(action)
     yield Line({"episode": episode, "action": action}, f"{episode}: noted.")
 
@@ -111,7 +111,7 @@ def end(
         str, option("--outcome TEXT", "How it ended, where not as usual.", show_default=False)
     ] = "completed",
 ) -> Lines:
-    """NoteLine that an episode is over. Rewards may still come."""
+    """Note that an episode is over. Rewards may still come."""
     memory.reopen(episode).end(outcome or "completed")
     yield Line({"episode": episode, "outcome": outcome or "completed"}, f"{episode}: over.")
 

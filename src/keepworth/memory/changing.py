@@ -161,7 +161,8 @@ class Changes:
             checked_text(text, f"text number {number}" if len(texts) > 1 else "text")
         metadata, provenances = options.get("metadata"), options.get("provenances")
         of_each = metadata if isinstance(metadata, (list, tuple)) else None
-        _check_length("metadata", of_each, len(texts))
+        if of_each is not None:
+            _check_length("metadata", of_each, len(texts))
         draft = self.drafted(options)
         drafts = [draft] * len(texts)
         if provenances is not None:
@@ -192,12 +193,14 @@ class Changes:
             checked_text(key, "key")
         if source != "":
             checked_source(source, "source")
-        self._check_episode(given.get("episode", ""))
+        if given.get("episode", "") != "":
+            self._check_episode(given["episode"])
         times = {name: given.get(name, "") for name in ("event_time", "valid_from", "valid_to", "expires_at")}
         if given.get("ttl") is not None:
             times["expires_at"] = later(timestamp(self._clock()), given["ttl"])
         times = {name: time if time == "" else timestamp(time) for name, time in times.items()}
-        checked_interval(times["valid_from"], times["valid_to"])
+        if times["valid_from"] and times["valid_to"]:
+            checked_interval(times["valid_from"], times["valid_to"])
         kind, status = given.get("kind", ItemKind.FACT), given.get("status", Status.ACTIVE)
         return Draft(
             kind=kind if isinstance(kind, ItemKind) else member(ItemKind, kind),
@@ -389,9 +392,9 @@ class Changes:
         return item
 
 
-def _check_length(name: str, values: Sequence[object] | None, count: int) -> None:
+def _check_length(name: str, values: Sequence[object], count: int) -> None:
     """Raise InvalidText where there is not one value for each text."""
-    if values is not None and len(values) != count:
+    if len(values) != count:
         or_all = ", or a dictionary for all" if name == "metadata" else ""
         raise InvalidText(
             f"{len(values)} {name} came with {count} texts: give one for each{or_all}; nothing was stored"

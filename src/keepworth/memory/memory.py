@@ -402,7 +402,8 @@ class Memory(Changes, Judging):
         self, asks: Sequence[Ask], episode: str = "", *, top_k: int = 10, **options: Unpack[ScopedOptions]
     ) -> list[Hits]:
         """What is shown for each: checked, found, chosen and logged."""
-        self._check_episode(episode)
+        if episode:
+            self._check_episode(episode)
         asks, chosen, seen = self.choose(asks, top_k=top_k, **options)
         scope = self.scopes.asking(options.get("agent_id", ""), options.get("session_id", ""), seen=seen)
         live = self._live.get(episode) if episode else None

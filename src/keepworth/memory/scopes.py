@@ -43,11 +43,11 @@ class Scopes:
 
     def narrowed(self, user_id: str = "", agent_id: str = "", session_id: str = "") -> Scope:
         """The scope that a call with these bounds writes to. Raises InvalidScope, SharedReadOnly."""
+        # Only "" means everybody's: a user 0, or None, is a mistake, and must not become a look at the whole memory.
+        if (user_id, agent_id, session_id) == NOBODY:
+            return self.own
         user_id = one_spelling(user_id) if isinstance(user_id, str) else user_id
         given = (user_id, agent_id, session_id)
-        # Only "" means everybody's: a user 0, or None, is a mistake, and must not become a look at the whole memory.
-        if given == NOBODY:
-            return self.own
         # What is not text may not be hashable either; `Scope` says what is wrong with it.
         plain = all(isinstance(part, str) for part in given)
         known = self._narrowed.get(given) if plain else None
@@ -71,7 +71,8 @@ class Scopes:
     def seen(self, user_id: str = "", agent_id: str = "", session_id: str = "") -> Scope:
         """What a search or an id reaches: what is shared, too, where no user is named; where one that is shared is, it alone."""
         if not self.shares:
-            return self.narrowed(user_id, agent_id, session_id)
+            named = (user_id, agent_id, session_id) != NOBODY
+            return self.narrowed(user_id, agent_id, session_id) if named else self.own
         bounds = self._bounds(agent_id, session_id)
         if self.shares_with(user_id):
             return Scope(self.own.tenant, user_id).narrowed(**bounds)

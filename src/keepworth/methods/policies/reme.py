@@ -11,8 +11,18 @@ from keepworth.episodes.text import as_line
 from keepworth.memory.item import Item, Status
 from keepworth.memory.policy.admission import admit_all
 from keepworth.memory.policy.pool import ACTIVE, Pool
-from keepworth.memory.policy.slots import Candidates, Policy, Presented, Query, Use, Valuer, Values, whole
-from keepworth.methods.policies._parts import AllRetrieved, Capacity, Column, MostSimilar, combined_advice
+from keepworth.memory.policy.slots import (
+    Candidates,
+    Policy,
+    Presented,
+    Query,
+    Use,
+    Valuer,
+    Values,
+    combined_advice,
+    whole,
+)
+from keepworth.methods.policies._parts import AllRetrieved, Capacity, Column, MostSimilar
 from keepworth.methods.writers.distilled import Distilled
 from keepworth.registry import Method
 

@@ -12,8 +12,8 @@ from keepworth.episodes.text import as_line
 from keepworth.memory.item import Item, ItemKind
 from keepworth.memory.policy.admission import admit_all
 from keepworth.memory.policy.pool import Advice, Pool
-from keepworth.memory.policy.slots import Candidates, Finished, Policy, Presented, Query, whole
-from keepworth.methods.policies._parts import NOTHING, AllRetrieved, Capacity, Unvalued, combined_advice, eligible
+from keepworth.memory.policy.slots import Candidates, Finished, Policy, Presented, Query, combined_advice, whole
+from keepworth.methods.policies._parts import NOTHING, AllRetrieved, Capacity, Unvalued, eligible
 from keepworth.registry import Method
 
 

@@ -33,8 +33,18 @@ from keepworth.episodes.episode import Session, Turn
 from keepworth.episodes.text import as_line
 from keepworth.memory.errors import InvalidAdvice, InvalidPolicy
 from keepworth.memory.item import Item
-from keepworth.memory.policy.slots import Candidates, Policy, Presented, Query, Use, Values, need, whole
-from keepworth.methods.policies._parts import BestValue, MostSimilar, combined_advice
+from keepworth.memory.policy.slots import (
+    Candidates,
+    Policy,
+    Presented,
+    Query,
+    Use,
+    Values,
+    combined_advice,
+    need,
+    whole,
+)
+from keepworth.methods.policies._parts import BestValue, MostSimilar
 from keepworth.registry import Method
 from keepworth.tasks.facts import facts_of_turn
 from keepworth.tasks.metrics import tokens

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import permutations
 from pathlib import Path
 
 import numpy as np
@@ -54,34 +53,6 @@ def test_the_gradient_is_that_of_finite_differences(seed: int) -> None:
             assert slope[place] == pytest.approx((above - below) / 2e-5, abs=1e-4)
 
 
-def test_with_equal_advantages_the_gradient_is_that_of_the_propensity() -> None:
-    query, items, _ = drawn(3)
-    logits = Reranker().logits(query, items)
-    assert weighted_log_probability(logits, (1, 4), (1.0, 1.0)) == pytest.approx(np.log(plackett_luce(logits, (1, 4))))
-
-
-def test_reinforce_climbs_the_expected_number_of_citations() -> None:
-    """Averaged over all slates by their chances, the update is the gradient of the expected reward where the second place is
-    worth nothing; by finite differences."""
-    query, items, generator = drawn(5, n=3)
-    reranker = Reranker(baseline=0.3)
-    reranker.for_query, reranker.for_items = generator.normal(size=(4, 4)), generator.normal(size=(4, 4))
-    worth = (1.0, -1.0, 0.5)
-    expected = np.zeros((4, 4))
-    for slate in permutations(range(3), 1):
-        chance = plackett_luce(reranker.logits(query, items), slate)
-        expected += chance * reranker.slopes(query, items, slate, [worth[slate[0]] - 0.3])[0]
-
-    def value() -> float:
-        logits = reranker.logits(query, items)
-        return sum(plackett_luce(logits, (place,)) * worth[place] for place in range(3))
-
-    reranker.for_query[1, 2] += 1e-5
-    above = value()
-    reranker.for_query[1, 2] -= 2e-5
-    assert expected[1, 2] == pytest.approx((above - value()) / 2e-5, abs=1e-5)
-
-
 def test_the_first_update_by_hand() -> None:
     """q = (1, 0); m = (1, 0), (0, 1); tau = 1; b = 0.5. Chances e / (1 + e) and 1 / (1 + e); the second is shown, and cited."""
     reranker = Reranker(temperature=1.0, rate=0.1, batch=1)
@@ -92,15 +63,6 @@ def test_the_first_update_by_hand() -> None:
     # (R - b) (m_2 - sum of p m) q' = 0.5 (-p, p) (1, 0)', and (R - b) q (m_2 - sum of p m)'.
     assert reranker.for_query == pytest.approx(0.05 * np.array([[-p, 0.0], [p, 0.0]]))
     assert reranker.for_items == pytest.approx(0.05 * np.array([[-p, p], [0.0, 0.0]]))
-
-
-def test_a_batch_is_one_step() -> None:
-    query, items, _ = drawn(7)
-    reranker = Reranker(batch=2, rate=0.1)
-    reranker.learn(query, items, (0, 1), (1.0, -1.0))
-    assert not reranker.for_query.any()
-    reranker.learn(query, items, (2, 1), (1.0, -1.0))
-    assert reranker.for_query.any()
 
 
 @pytest.mark.parametrize(

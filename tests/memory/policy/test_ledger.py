@@ -457,28 +457,6 @@ def test_what_is_gone_is_left_out_unless_asked_for(tmp_path: Path) -> None:
         assert unseen in [each.item for each in memory.ledger(everything=True).accounts]
 
 
-def test_promotion_leaves_the_rows_and_the_policy_is_judged_to_earn_what_it_earned(tmp_path: Path) -> None:
-    policies = {"now": lambda: default(withhold=0.3, least=1.0, budget=1.0), "never": lambda: default(withhold=0.0)}
-    with filled_memory(tmp_path / "a.mem", policy=policies) as memory:
-        rewarded(memory, 60, searches=2)
-        live = memory.ledger()
-        estimate = memory.evaluate("now", method="snips")
-        assert estimate.effective == pytest.approx(120)
-        with memory.episode("help the caller") as episode:
-            for asked in ("button", "plug", ASKED):
-                episode.search(asked, top_k=2)
-            episode.reward(1.0)
-        live = memory.ledger()
-        assert memory.evaluate("now", method="snips").effective == pytest.approx(123)
-        memory.promote("never")
-        assert memory.ledger() == live
-        rewarded(memory, 10, seed=5)
-        assert sum(each.rows for each in memory.ledger().accounts) == sum(each.rows for each in live.accounts)
-        memory.demote()
-        rewarded(memory, 10, seed=6)
-        assert sum(each.rows for each in memory.ledger().accounts) == sum(each.rows for each in live.accounts) + 10
-
-
 def test_of_a_log_without_odds_nothing_is_guessed(tmp_path: Path) -> None:
     path = tmp_path / "a.mem"
     with filled_memory(path) as memory:

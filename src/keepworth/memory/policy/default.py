@@ -24,6 +24,7 @@ from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product, starmap
+from sys import intern
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -128,6 +129,9 @@ class _Arm:
     times: float
     earned: float
     seen: float
+
+
+_NO_ARM = _Arm(_NONE, 0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +260,7 @@ class RewardRecord:
             stale: too old to weigh the estimates.
             trust: what `trusts` had of this choice before, where `weigh` gives what the estimates weigh by now.
         """
+        shown = [intern(id) for id in shown]  # many rows name the same items
         self.ledger.add(
             unit or decision,
             decision,
@@ -409,13 +414,14 @@ class RewardRecord:
     def _arm(self, credit: int, key: str) -> _Arm:
         """The record of an arm. Sums are from the first row to the last, as `_judge` adds."""
         arm = self._arms[credit].get(key)
-        if arm is None:
-            rows = np.array(self._rows[credit].get(key, ()), dtype=np.int64)
-            rows = rows[rows >= self._first]
-            weight, times, earned = self._weight[rows], 0.0, 0.0
-            if len(rows):
-                times, earned = float(weight.cumsum()[-1]), float((weight * self._rewards[rows]).cumsum()[-1])
-            arm = self._arms[credit][key] = _Arm(rows, times, earned, float(np.count_nonzero(weight > 0.0)))
+        if arm is not None or key not in self._rows[credit]:
+            return arm or _NO_ARM
+        rows = np.array(self._rows[credit][key], dtype=np.int64)
+        rows = rows[rows >= self._first]
+        weight, times, earned = self._weight[rows], 0.0, 0.0
+        if len(rows):
+            times, earned = float(weight.cumsum()[-1]), float((weight * self._rewards[rows]).cumsum()[-1])
+        arm = self._arms[credit][key] = _Arm(rows, times, earned, float(np.count_nonzero(weight > 0.0)))
         return arm
 
     @property

@@ -221,6 +221,7 @@ def test_commands_name_what_exists(page: str, line: str) -> None:
         assert [word for word in words if word.startswith("--") and word not in known] == []
         return
     options = {name for parameter in command.params for name in [*parameter.opts, *parameter.secondary_opts]}
+    options.add("--help")
     assert [word for word in words if word.startswith("--") and word not in options] == []
 
 

@@ -102,6 +102,8 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("keepworth.memory")
 RECALLED = 4096
 """Texts that were shown, of which the writer is not to make new items."""
+NEARBY = 5
+"""Hits beyond those that are asked for, which a policy sees: what moves down has something to make way for."""
 EPISODES = 4096
 """Episodes that are known to be there."""
 new_id = partial(secrets.token_hex, 8)
@@ -424,12 +426,14 @@ class Memory(Changes, Judging):
         seen = self.scopes.seen(*(given.pop(name, "") for name in ("user_id", "agent_id", "session_id")))
         if selector is not None and not callable(selector):
             raise InvalidFilter(f"selector must be a function (query, candidates, k) -> Selected, got {selector!r:.60}")
-        request = requested(top_k, "lexical" if self.store.embedder is None else "hybrid", given)
+        unaided = selector is not None or given.get("as_of") or any(ask.plain for ask in asks)
+        learning = None if unaided else self.learning
+        usual = "lexical" if self.store.embedder is None else "hybrid"
+        request = requested(top_k, usual, given, 0 if learning is None else NEARBY)
         if self.store.scan is not None:  # the log of what was asked keeps no secrets either
             asks = [ask.without_secrets(self.store.scan.redacted) for ask in asks]
-        unaided = selector is not None or request.as_of or any(ask.plain for ask in asks)
-        if self.learning is not None and not unaided:
-            chosen = self._chosen_by_policy(self.learning, asks, seen, request, given.get("mode"))
+        if learning is not None:
+            chosen = self._chosen_by_policy(learning, asks, seen, request, given.get("mode"))
         else:
             wide = request if selector is None else replace(request, k=max(POOL, 5 * top_k))
             found = zip(asks, self._found(asks, seen, wide), strict=True)
@@ -454,12 +458,12 @@ class Memory(Changes, Judging):
         self, learning: Learning, asks: Sequence[Ask], seen: Scope, request: Request, mode: str | None
     ) -> list[Chosen]:
         """What the policy chooses, of what the search of this memory finds or of what it finds itself."""
-        from keepworth.memory.policy.learning import NEARBY, OtherPolicy
+        from keepworth.memory.policy.learning import OtherPolicy
 
         while True:
             try:
                 if learning.searches:
-                    found = zip(asks, self._found(asks, seen, replace(request, beyond=NEARBY)), strict=True)
+                    found = zip(asks, self._found(asks, seen, request), strict=True)
                     by_words = mode == "lexical"
                     return [learning.among(ask, hits, request.k, by_words=by_words) for ask, hits in found]
                 _refuse_ranking(self.policy, request, mode)

@@ -64,8 +64,6 @@ if TYPE_CHECKING:
 
     Vectors = npt.NDArray[np.float32]
 
-NEARBY = 5
-"""Candidates beyond those that are asked for: what moves down has something to make way for."""
 LIVE = 1_000
 """Episodes of which is remembered what they showed and withheld; of others all of it is read from the log."""
 SAVED_EVERY = 256

@@ -611,12 +611,13 @@ def checked_number(number: object, name: str, least: int) -> int:
     return int(number)
 
 
-def requested(k: int, mode: str, options: Mapping[str, Any]) -> Request:
-    """A request from what a caller gave. mode: where `options` name none. Raises InvalidFilter, UnknownOption, InvalidTime for
-    what does not exist or cannot take effect."""
+def requested(k: int, mode: str, options: Mapping[str, Any], beyond: int = 0) -> Request:
+    """A request from what a caller gave. mode: where `options` name none. beyond: see `Request`.
+
+    Raises InvalidFilter, UnknownOption, InvalidTime for what does not exist or cannot take effect."""
     checked_number(k, "k", 1)
     if not options:
-        return Request(k, mode)
+        return Request(k, mode, beyond)
     given = dict(options)
     mode = given.pop("mode", None) or mode
     if mode not in MODES:
@@ -634,7 +635,7 @@ def requested(k: int, mode: str, options: Mapping[str, Any]) -> Request:
     if "where" in given:
         given["where"] = parsed(given["where"])
     _check_combination(mode, given)
-    return Request(k, mode, **given)
+    return Request(k, mode, beyond, **given)
 
 
 def _check_combination(mode: str, given: Mapping[str, Any]) -> None:
@@ -717,7 +718,7 @@ class Asked:
     terms: QueryTerms
     lexical: Ranked = field(default_factory=list)
     dense: Ranked = field(default_factory=list)
-    scale: ScoreScale = field(default_factory=lambda: ScoreScale(0, 0, 0))
+    scale: ScoreScale = ScoreScale(0, 0, 0)
     aged: Mapping[str, float] = field(default_factory=dict)
     vector: Vectors | None = None
 
@@ -943,7 +944,7 @@ class Search:
     def _explanation(self, asked: Asked, hit: Hit, weights: Mapping[str, float], mean_length: float) -> Explanation:
         whose, request = hit.instead_of or hit.id, self.request
         lexical, dense = dict(asked.lexical), dict(asked.dense)
-        ranks = [{id: rank for rank, id in enumerate(part, start=1)} for part in (lexical, dense)]
+        ranks = [{id: rank for rank, (id, _) in enumerate(part, start=1)} for part in (asked.lexical, asked.dense)]
         words = terms_of(f"{hit.item.key}\n{hit.item.text}" if hit.item.key else hit.item.text)
         counts = Counter(words)
         parts = {

@@ -39,7 +39,7 @@ from keepworth.methods.benchmarks.bfcl_memory import bfcl_memory
 from keepworth.methods.writers._importance import MARKS, PRIOR, marks, specificity
 from keepworth.methods.writers.keeper import KeeperCheck
 from keepworth.tasks.facts import USER
-from keepworth.tasks.locomo import locomo
+from keepworth.methods.benchmarks.locomo import locomo
 from keepworth.tasks.longmemeval import questions
 from keepworth.tasks.splits import SPLITS, draw_order
 

@@ -39,7 +39,7 @@ Judge = Callable[[str, str], float]
 """(action, what came next) -> -1, 0 or 1: whether the next state speaks for the action (arXiv 2603.10165)."""
 
 
-class Attempt:
+class EpisodeBase:
     """What every attempt at a task has in common: a memory, a task, and checks of what is looked for and done."""
 
     _memory: Memory
@@ -69,7 +69,7 @@ class Attempt:
 
 
 @check_keywords
-class LiveEpisode(Attempt):
+class LiveEpisode(EpisodeBase):
     """Search, act, reward, in this order, as often as there are steps.
 
     id: for `Memory.reward` and `rollback`, also long afterwards. number: counted from 0 in its file; acts: how often something
@@ -276,7 +276,7 @@ class LiveEpisode(Attempt):
 
 
 @check_keywords
-class HeldEpisode(Attempt):
+class HeldEpisode(EpisodeBase):
     """One attempt at a task that reads a memory and writes nothing: what it does there comes back as data, and is written, once
     and as a whole, by `written`. So it may read an image of the memory, in another process.
 

@@ -204,7 +204,7 @@ _OF_THE_REQUEST = (400, 413, 422)
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class SavedWeights:
     """Weights on disk, for the engines to load."""
 
     folder: Path
@@ -251,16 +251,16 @@ class HttpSampler(Sampler):
     def version(self) -> int:
         return self._version
 
-    def outgoing(self) -> Written:
+    def outgoing(self) -> SavedWeights:
         model = self._learner.model
         folder = self._folder / f"version-{model.version:06d}"
         with replacing_folder(folder) as temporary:
             save_trained(model, self._learner.master_weights.named, temporary)
         for old in sorted(self._folder.glob("version-*"))[: -self._versions_kept]:
             shutil.rmtree(old, ignore_errors=True)
-        return Written(folder, model.version)
+        return SavedWeights(folder, model.version)
 
-    async def begin(self, sent: Written) -> None:
+    async def begin(self, sent: SavedWeights) -> None:
         """Where nothing has been learned yet, both sides must say the same; else the engines get what was learned.
 
         Either way weights are loaded once before anything is sampled: an engine that takes none ends the run here."""
@@ -281,7 +281,7 @@ class HttpSampler(Sampler):
         await asyncio.gather(*(in_thread(make_ready, engine.model) for engine in self._engines))
         self._version = sent.version
 
-    async def publish(self, sent: Written) -> Receipt:
+    async def publish(self, sent: SavedWeights) -> Receipt:
         begun = time.perf_counter()
         witness = await in_thread(self._witness)
         gaps: list[float] = []
